@@ -1,0 +1,51 @@
+# Two commands matter: `make demo` and `make test`. Both work on a fresh checkout.
+VENV := .venv
+BIN := $(VENV)/bin
+PROTO_VENV := .venv-proto
+PIP := -m pip install --quiet --disable-pip-version-check
+
+.PHONY: setup demo test check proto bench lock clean
+
+setup: $(VENV)/.done
+
+$(VENV)/.done: constraints.txt pyproject.toml iterator_sdk/pyproject.toml
+	python3 -m venv $(VENV)
+	$(BIN)/python $(PIP) --require-hashes -r constraints.txt
+	$(BIN)/python $(PIP) --no-deps --no-build-isolation -e ./iterator_sdk -e .
+	touch $@
+
+demo: setup
+	$(BIN)/python -m examples.demo
+
+test: setup
+	$(BIN)/python -m pytest
+
+check: setup proto
+	git diff --exit-code -- '*/_proto/*'
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+$(PROTO_VENV)/.done: proto/requirements.txt
+	python3 -m venv $(PROTO_VENV)
+	$(PROTO_VENV)/bin/python $(PIP) --require-hashes -r proto/requirements.txt
+	touch $@
+
+proto: $(PROTO_VENV)/.done
+	$(PROTO_VENV)/bin/python proto/generate.py
+
+bench: setup
+	$(BIN)/python -m benchmarks
+
+# Needs uv. Names no index address.
+lock:
+	mkdir -p build
+	sed 's/"eva-scheduler\[examples\]"/"scikit-learn>=1.4,<2"/; /"eva-iterator/d' pyproject.toml > build/pyproject.toml
+	uv pip compile build/pyproject.toml --all-extras --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-header --no-annotate -o constraints.txt
+	uv pip compile proto/requirements.in --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-header --no-annotate -o proto/requirements.txt
+
+clean:
+	rm -rf $(VENV) $(PROTO_VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache

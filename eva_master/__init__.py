@@ -1,0 +1,1 @@
+"""The scheduler: decides which task runs on which instance, and has it done."""

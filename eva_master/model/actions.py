@@ -1,0 +1,125 @@
+"""What is to be done: the machine's only output. Every action may be repeated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eva_master.model.catalog import Offering
+from eva_master.model.errors import EvaError
+from eva_master.model.ids import CopyId, InstanceId, JobId
+from eva_master.model.job import Program
+from eva_master.model.plan import PolicyMemory
+from eva_master.model.resources import Resources
+from eva_master.model.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchInstance:
+    """Have the cloud run an instance; the same (instance, attempt) never makes two."""
+
+    instance: InstanceId
+    offering: Offering
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class TerminateInstance:
+    """Have the cloud remove an instance, known to it or not."""
+
+    instance: InstanceId
+
+
+@dataclass(frozen=True, slots=True)
+class SyncCloud:
+    """Ask the cloud what exists; answered by `CloudListed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOrder:
+    """All that a worker must know of one attempt of one copy.
+
+    Attributes:
+        index: The task's number in its job.
+        workload: For the agent's metrics.
+        demand: What the attempt takes of the instance.
+        resume: Checkpoint generation to start from, 0 for the newest one in the object store.
+    """
+
+    copy: CopyId
+    attempt: int
+    job: JobId
+    index: int
+    workload: str
+    program: Program
+    demand: Resources
+    grace_period_ms: int
+    resume: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StartTask:
+    """Start an attempt; a worker never starts the same (copy, attempt) twice."""
+
+    instance: InstanceId
+    order: TaskOrder
+
+
+@dataclass(frozen=True, slots=True)
+class StopTask:
+    """Stop an attempt; one that is not known there will never be started there.
+
+    Attributes:
+        grace_ms: From SIGTERM to SIGKILL; 0 kills at once.
+    """
+
+    instance: InstanceId
+    copy: CopyId
+    attempt: int
+    grace_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchFiles:
+    """Have a worker fetch what the copy's next attempt needs; answered by `WorkerFetched`."""
+
+    instance: InstanceId
+    order: TaskOrder
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetTask:
+    """The exit of this attempt is written down; the worker may drop its record."""
+
+    instance: InstanceId
+    copy: CopyId
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class SyncWorker:
+    """Ask a worker for a report of everything it knows."""
+
+    instance: InstanceId
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPlan:
+    """Ask the planner; answered by `PlanReady` or `PlanFailed` of the same round."""
+
+    round: int
+    snapshot: Snapshot
+    memory: PolicyMemory | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to a user's command: the job it concerns, or why it was refused."""
+
+    command: str
+    job: JobId | None
+    error: EvaError | None = None
+
+
+CloudAction = LaunchInstance | TerminateInstance | SyncCloud
+WorkerAction = StartTask | StopTask | FetchFiles | ForgetTask | SyncWorker
+Action = CloudAction | WorkerAction | RequestPlan | Reply

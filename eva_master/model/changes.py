@@ -1,0 +1,89 @@
+"""What one turn of the control loop changed, and the accounts and rounds among it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from eva_master.model.ids import Exact, InstanceId, JobId, Millis
+from eva_master.model.plan import Json
+from eva_master.model.records import Instance, Job, TaskCopy
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One planning round, for the record.
+
+    Attributes:
+        figures: The plan's own reasons.
+        launches: Instances launched, moves: copies told to move.
+    """
+
+    number: int
+    at_ms: Millis
+    planned_ms: int
+    launches: int
+    moves: int
+    figures: Mapping[str, int | float | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class JobAccount:
+    """What a job owes.
+
+    Attributes:
+        charged: Its share of the instances it ran on.
+        alone: What it would have cost on instances of its own: see the ledger.
+        busy_ms: Task-milliseconds of running.
+    """
+
+    job: JobId
+    charged: Exact = Exact(0)
+    alone: Exact = Exact(0)
+    busy_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceAccount:
+    """What an instance cost up to `until_ms`, and how much of it no task used.
+
+    Attributes:
+        until_ms: Everything up to here is booked; the time it was gone once it is closed.
+        charged: Everything booked: price times milliseconds (and the billing minimum).
+        idle: The part that no task used.
+    """
+
+    instance: InstanceId
+    until_ms: Millis
+    charged: Exact = Exact(0)
+    idle: Exact = Exact(0)
+    closed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What one turn of the loop changed: one transaction of the journal.
+
+    Attributes:
+        values: Named documents: ``counters``, ``memory``, ``catalog`` (unavailability),
+            ``learned``; JSON-able.
+    """
+
+    jobs: tuple[Job, ...] = ()
+    copies: tuple[TaskCopy, ...] = ()
+    instances: tuple[Instance, ...] = ()
+    job_accounts: tuple[JobAccount, ...] = ()
+    instance_accounts: tuple[InstanceAccount, ...] = ()
+    rounds: tuple[Round, ...] = ()
+    values: Mapping[str, Json] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.jobs
+            or self.copies
+            or self.instances
+            or self.job_accounts
+            or self.instance_accounts
+            or self.rounds
+            or self.values
+        )

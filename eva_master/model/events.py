@@ -1,0 +1,238 @@
+"""What happens: the machine's only input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from eva_master.model.catalog import Catalog
+from eva_master.model.ids import CopyId, InstanceId, JobId, Millis, OfferingId
+from eva_master.model.job import JobSpec
+from eva_master.model.plan import Plan, PolicyMemory
+from eva_master.model.records import Progress
+from eva_master.model.resources import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class JobSubmitted:
+    """A user hands in a validated job; answered by a `Reply` to `command`."""
+
+    command: str
+    spec: JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    """A user wants a job to end; answered by a `Reply` to `command`."""
+
+    command: str
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceUp:
+    """The cloud runs and bills the instance since `up_ms`."""
+
+    instance: InstanceId
+    up_ms: Millis
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceGone:
+    """The cloud has no such instance any more.
+
+    Attributes:
+        up_ms: When billing began, `None` if it never did.
+        gone_ms: When billing ended.
+    """
+
+    instance: InstanceId
+    up_ms: Millis | None
+    gone_ms: Millis
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFailed:
+    """The cloud will not launch the instance; it neither exists nor will.
+
+    Attributes:
+        retry_at: When the offering may be tried again.
+        reason: The cloud's answer in words for the user.
+    """
+
+    instance: InstanceId
+    retry_at: Millis
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloudListed:
+    """All instances of this cluster that the cloud bills, as asked for by `SyncCloud`."""
+
+    instances: tuple[tuple[InstanceId, Millis], ...]
+    """Id and time it came up."""
+
+
+class Phase(StrEnum):
+    """Where an attempt is, as its worker sees it."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    EXITED = "exited"
+    """Over for good: no process of it is left and none will be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReport:
+    """What a worker says of one attempt.
+
+    Attributes:
+        exit_code: Of the task's program; negative signal number if a signal ended it; `None`
+            unless exited.
+        never_started: Exited without having run (a stop overtook the start, or the worker has
+            no memory of it).
+        stopped: A stop was asked of the attempt before it exited; then any exit is a stop.
+        generation: The newest checkpoint generation that is safely in the object store.
+        message: Why the start failed, in words for the user.
+    """
+
+    copy: CopyId
+    attempt: int
+    phase: Phase
+    exit_code: int | None = None
+    never_started: bool = False
+    stopped: bool = False
+    generation: int = 0
+    progress: Progress | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRegistered:
+    """An agent opened a session; `reports` lists every attempt that it knows of.
+
+    Attributes:
+        session: Grows with every session of the instance; what comes of an older one is stale.
+    """
+
+    instance: InstanceId
+    session: int
+    capacity: Resources
+    reports: tuple[CopyReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReported:
+    """Something changed on a worker."""
+
+    instance: InstanceId
+    session: int
+    reports: tuple[CopyReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFetched:
+    """The files of a copy's next attempt are on the instance."""
+
+    instance: InstanceId
+    session: int
+    copy: CopyId
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressSampled:
+    """Throughput reports that arrived together; not journalled.
+
+    Attributes:
+        samples: Copy, attempt, progress; `Progress.rate` is for the machine to fill in.
+    """
+
+    instance: InstanceId
+    session: int
+    samples: tuple[tuple[CopyId, int, Progress], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLost:
+    """A session ended.
+
+    Attributes:
+        goodbye: The agent said that it leaves (its instance is shutting down).
+    """
+
+    instance: InstanceId
+    session: int
+    goodbye: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReady:
+    """The planner's answer to `RequestPlan`."""
+
+    round: int
+    plan: Plan
+    memory: PolicyMemory | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFailed:
+    """The planner broke down in this round; the next one starts afresh."""
+
+    round: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogChanged:
+    """Offerings or prices are new."""
+
+    catalog: Catalog
+
+
+@dataclass(frozen=True, slots=True)
+class OfferingUnavailable:
+    """The cloud says that an offering is out of stock until `until`."""
+
+    offering: OfferingId
+    until: Millis
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed; nothing else happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A question about the state, asked in the loop's own thread after what came before it.
+
+    Not an event: it changes nothing and the machine never sees it.
+
+    Attributes:
+        run: Called with the state (`eva_master.control.state.State`); must be quick and must
+            not keep the state, whose records it may keep as they are immutable.
+    """
+
+    run: Callable[[Any], None]
+
+
+Event = (
+    JobSubmitted
+    | CancelRequested
+    | InstanceUp
+    | InstanceGone
+    | LaunchFailed
+    | CloudListed
+    | WorkerRegistered
+    | WorkerReported
+    | WorkerFetched
+    | ProgressSampled
+    | WorkerLost
+    | PlanReady
+    | PlanFailed
+    | CatalogChanged
+    | OfferingUnavailable
+    | Tick
+)

@@ -1,0 +1,39 @@
+"""Names of things. Plain strings at run time, distinct types to the checker."""
+
+from __future__ import annotations
+
+from typing import NewType
+
+JobId = NewType("JobId", str)
+CopyId = NewType("CopyId", str)
+"""One copy of one task: ``JOB/INDEX``, or ``JOB/INDEX+N`` for its N-th extra copy."""
+InstanceId = NewType("InstanceId", str)
+OfferingId = NewType("OfferingId", str)
+Family = NewType("Family", str)
+Workload = NewType("Workload", str)
+"""Label shared by tasks that behave alike; the key of everything that is learned."""
+Millis = NewType("Millis", int)
+"""Milliseconds since the epoch, from the injected clock; the only time there is."""
+Price = NewType("Price", int)
+"""Micro-dollars per hour. Integers, because in floats 8 x 3.06 < 24.48."""
+Exact = NewType("Exact", int)
+"""Money without rounding: micro-dollars per hour times milliseconds."""
+
+MILLIS_PER_HOUR = 3_600_000
+MILLION = 1_000_000
+
+
+def copy_id(job: JobId, index: int, copy: int = 0) -> CopyId:
+    """Name a copy of a task.
+
+    Args:
+        job: The job that the task belongs to.
+        index: The task's number in the job, from 0.
+        copy: 0 for the task itself, N for its N-th extra copy.
+    """
+    return CopyId(f"{job}/{index}+{copy}" if copy else f"{job}/{index}")
+
+
+def micro_usd(amount: int) -> int:
+    """Round an exact amount (see `Exact`) to micro-dollars, half up."""
+    return (amount + MILLIS_PER_HOUR // 2) // MILLIS_PER_HOUR

@@ -1,0 +1,99 @@
+"""What a user asks for: a job and its tasks, with nothing left to interpret."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from eva_master.model.ids import MILLION, Family, JobId, Workload
+from eva_master.model.resources import Resources
+
+
+class JobKind(StrEnum):
+    """How the tasks of a job hang together."""
+
+    GANG = "gang"
+    """All run or none does; they progress at the speed of the slowest."""
+    ARRAY = "array"
+    """Independent of one another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a worker executes; the scheduler never looks inside.
+
+    Attributes:
+        run: A shell command.
+        env: The user's own environment variables.
+        workdir: Digest of the uploaded directory's manifest, `None` for an empty directory.
+        inputs: Name and URL of each input, placed in ``$EVA_STORAGE/inputs/NAME``.
+    """
+
+    run: str
+    env: tuple[tuple[str, str], ...] = ()
+    workdir: str | None = None
+    inputs: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """One task of a job.
+
+    Attributes:
+        workload: Tasks of one workload behave alike.
+        program: What to execute.
+        demand: What the task needs on each family that can host it; a family that is absent
+            cannot. Sorted by family.
+        throughput: Standalone iterations per second, in millionths, per family; a family that
+            is absent is unknown. Sorted by family.
+    """
+
+    workload: Workload
+    program: Program
+    demand: tuple[tuple[Family, Resources], ...]
+    throughput: tuple[tuple[Family, int], ...] = ()
+    name: str = ""
+
+    def demand_on(self, family: Family) -> Resources | None:
+        """The demand on `family`, `None` where the task cannot run."""
+        return next((need for name, need in self.demand if name == family), None)
+
+    def throughput_on(self, family: Family) -> float | None:
+        """Standalone iterations per second on `family`, `None` when the user stated none."""
+        rate = next((rate for name, rate in self.throughput if name == family), None)
+        return None if rate is None else rate / MILLION
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A validated job.
+
+    Attributes:
+        name: Unique per owner among active jobs.
+        owner: Who submitted it.
+        kind: Gang or array.
+        tasks: At least one.
+        depends_on: Jobs that must have succeeded before this one starts.
+        total_steps: Iterations until done, if known.
+        duration_ms: Stand-alone running time, if known.
+        grace_period_ms: From SIGTERM to SIGKILL.
+        retries: How many failures are followed by another attempt.
+        max_duration_ms: Running time after which the job is failed.
+        priority: Larger is more urgent.
+        checkpoint_ms: The user's hint of how long a checkpoint takes, `None` to learn it.
+        launch_ms: The user's hint of how long a start takes, `None` to learn it.
+    """
+
+    name: str
+    owner: str
+    tasks: tuple[TaskSpec, ...]
+    kind: JobKind = JobKind.GANG
+    depends_on: tuple[JobId, ...] = ()
+    total_steps: int | None = None
+    duration_ms: int | None = None
+    grace_period_ms: int = 60_000
+    retries: int = 3
+    max_duration_ms: int | None = None
+    priority: int = 0
+    checkpoint_ms: int | None = None
+    launch_ms: int | None = None

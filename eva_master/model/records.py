@@ -1,0 +1,159 @@
+"""What the master keeps of each job, task copy and instance: the journalled state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import CopyId, InstanceId, JobId, Millis
+from eva_master.model.job import JobSpec, TaskSpec
+from eva_master.model.resources import Resources
+from eva_master.model.states import CopyState, History, InstanceState, JobState, moved
+
+
+class Outcome(StrEnum):
+    """How a job that is ending will have ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class StopReason(StrEnum):
+    """Why a running attempt is being stopped."""
+
+    MOVE = "move"
+    SUSPEND = "suspend"
+    GANG = "gang"
+    """Another member of its gang stopped, so this one starts over with it."""
+    END = "end"
+    LOST = "lost"
+    """Its worker no longer lists it; the stop makes sure of it."""
+    TOO_LONG = "too-long"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a task last said of itself.
+
+    Attributes:
+        steps: Iterations done in this attempt.
+        total_steps: Iterations until done as the program knows it, 0 if unknown.
+        metrics: The program's own figures (loss, accuracy), by name.
+        rate: Iterations per second over the last window, 0 before the first is complete.
+    """
+
+    steps: int = 0
+    total_steps: int = 0
+    metrics: tuple[tuple[str, float], ...] = ()
+    rate: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as the master knows it."""
+
+    id: JobId
+    spec: JobSpec
+    submitted_ms: Millis
+    history: History
+    command: str = ""
+    """Id of the submission, so that a repeated one is answered with the same job."""
+    started_ms: Millis | None = None
+    finished_ms: Millis | None = None
+    outcome: Outcome | None = None
+    reason: str = ""
+    exit_code: int | None = None
+    attempt: int = 0
+    """Attempts started so far; numbers them uniquely within the job."""
+    failures: int = 0
+    not_before_ms: Millis = Millis(0)
+    """No attempt before this time: retries back off."""
+
+    @property
+    def state(self) -> JobState:
+        """The current state."""
+        return JobState(self.history[-1][0])
+
+    def to(self, state: JobState, at: Millis) -> Job:
+        """The job after a move to `state`; raises `IllegalTransition`."""
+        return replace(self, history=moved(f"job {self.id}", self.history, state, at))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCopy:
+    """One copy of one task of a job.
+
+    Attributes:
+        attempt: The attempt that runs or ran last, 0 before the first. An attempt is started
+            on one instance, once.
+        instance: Where the attempt takes room; `None` while waiting or settled.
+        target: Where the copy should be; differs from `instance` while it moves. `None` while
+            it waits for a plan, and while it holds room only to be suspended.
+        fetched: The instance that has its files ready, `None` if none has.
+        generation: The newest checkpoint generation that is safely stored, 0 for none.
+        moves: Times it was stopped in order to run elsewhere.
+    """
+
+    id: CopyId
+    job: JobId
+    index: int
+    history: History
+    attempt: int = 0
+    instance: InstanceId | None = None
+    target: InstanceId | None = None
+    fetched: InstanceId | None = None
+    stop: StopReason | None = None
+    generation: int = 0
+    started_ms: Millis | None = None
+    moves: int = 0
+    progress: Progress = field(default_factory=Progress)
+    exit_code: int | None = None
+    waiting_for: str = ""
+    """Why it has no place, in words for the user."""
+
+    @property
+    def state(self) -> CopyState:
+        """The current state."""
+        return CopyState(self.history[-1][0])
+
+    def to(self, state: CopyState, at: Millis) -> TaskCopy:
+        """The copy after a move to `state`; raises `IllegalTransition`."""
+        return replace(self, history=moved(f"copy {self.id}", self.history, state, at))
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A machine that was bought, or is about to be.
+
+    Attributes:
+        offering: What was bought, at the price of that time.
+        up_ms: When the cloud began to bill it; the cloud's own record.
+        ready_ms: When its worker first registered.
+        gone_ms: When the cloud stopped billing it; the cloud's own record.
+        reason: Why it was launched or is going, in words for the user.
+    """
+
+    id: InstanceId
+    offering: Offering
+    history: History
+    requested_ms: Millis
+    launch_attempt: int = 1
+    up_ms: Millis | None = None
+    ready_ms: Millis | None = None
+    gone_ms: Millis | None = None
+    reason: str = ""
+
+    @property
+    def state(self) -> InstanceState:
+        """The current state."""
+        return InstanceState(self.history[-1][0])
+
+    def to(self, state: InstanceState, at: Millis) -> Instance:
+        """The instance after a move to `state`; raises `IllegalTransition`."""
+        return replace(self, history=moved(f"instance {self.id}", self.history, state, at))
+
+    def demand_of(self, task: TaskSpec) -> Resources | None:
+        """What `task` takes of this instance, `None` if it cannot run on its family."""
+        return task.demand_on(self.offering.type.family)

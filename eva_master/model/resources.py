@@ -1,0 +1,57 @@
+"""Quantities of GPUs, CPU time and memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Resources:
+    """A demand or a capacity, in integers so that sums are exact.
+
+    Attributes:
+        gpus: Whole GPUs.
+        milli_cpus: Thousandths of a vCPU.
+        memory_mib: Mebibytes of memory.
+    """
+
+    gpus: int = 0
+    milli_cpus: int = 0
+    memory_mib: int = 0
+
+    def __add__(self, other: Resources) -> Resources:
+        return Resources(
+            self.gpus + other.gpus,
+            self.milli_cpus + other.milli_cpus,
+            self.memory_mib + other.memory_mib,
+        )
+
+    def __sub__(self, other: Resources) -> Resources:
+        return Resources(
+            self.gpus - other.gpus,
+            self.milli_cpus - other.milli_cpus,
+            self.memory_mib - other.memory_mib,
+        )
+
+    def fits(self, room: Resources) -> bool:
+        """Tell whether this demand fits into `room` in every dimension."""
+        return (
+            self.gpus <= room.gpus
+            and self.milli_cpus <= room.milli_cpus
+            and self.memory_mib <= room.memory_mib
+        )
+
+    def shortfall(self, room: Resources) -> Resources:
+        """What `room` lacks to hold this demand; zero where it has enough."""
+        return Resources(
+            max(0, self.gpus - room.gpus),
+            max(0, self.milli_cpus - room.milli_cpus),
+            max(0, self.memory_mib - room.memory_mib),
+        )
+
+    def __str__(self) -> str:
+        cpus = f"{self.milli_cpus / 1000:g}"
+        return f"{self.gpus} GPUs, {cpus} vCPUs, {self.memory_mib / 1024:g} GiB"
+
+
+NOTHING = Resources()

@@ -1,0 +1,99 @@
+"""The cluster as a policy sees it: an immutable picture of one moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eva_master.model.catalog import Catalog, Offering
+from eva_master.model.ids import CopyId, InstanceId, JobId, Millis, Workload
+from eva_master.model.job import JobKind, TaskSpec
+
+
+@dataclass(frozen=True, slots=True)
+class CopyView:
+    """A copy that wants a place.
+
+    Attributes:
+        instance: Where it is or is about to be, `None` if it has no place.
+        pinned: In the middle of a start, stop or move: not to be moved in this round, its room
+            on `instance` is taken.
+        running: Moving it would cost a checkpoint and a start.
+    """
+
+    id: CopyId
+    job: JobId
+    task: TaskSpec
+    instance: InstanceId | None
+    pinned: bool
+    running: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job with at least one copy that wants a place.
+
+    Attributes:
+        copies: Its copies that want a place.
+        remaining_ms: Stand-alone running time left, `None` if unknown.
+        checkpoint_ms: Time to checkpoint and stop, from the user's hint or learned.
+        launch_ms: Time from start to first progress, from the user's hint or learned.
+    """
+
+    id: JobId
+    kind: JobKind
+    copies: tuple[CopyId, ...]
+    submitted_ms: Millis
+    priority: int
+    remaining_ms: int | None
+    checkpoint_ms: int
+    launch_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceView:
+    """A live instance.
+
+    Attributes:
+        residents: The copies whose `CopyView.instance` it is.
+        ready: Its worker has registered; otherwise it is still coming up.
+    """
+
+    id: InstanceId
+    offering: Offering
+    residents: tuple[CopyId, ...]
+    ready: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputTable:
+    """Observed co-location throughput.
+
+    Attributes:
+        observed: (workload, sorted multiset of the others' workloads) -> normalised throughput
+            in millionths, 1 to 1,000,000; sorted by key.
+    """
+
+    observed: tuple[tuple[tuple[Workload, tuple[Workload, ...]], int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything a policy may know; built by the control loop, never changed.
+
+    Attributes:
+        now_ms: The time of the picture.
+        catalog: Every offering; a policy checks availability and limits.
+        jobs: Sorted by id, as are copies and instances.
+        arrivals: Jobs that arrived since the cluster began.
+        completions: Jobs that ended since the cluster began.
+        throughput: What was learned about co-location.
+    """
+
+    now_ms: Millis
+    catalog: Catalog
+    jobs: tuple[JobView, ...]
+    copies: tuple[CopyView, ...]
+    instances: tuple[InstanceView, ...]
+    arrivals: int = 0
+    completions: int = 0
+    throughput: ThroughputTable = ThroughputTable()

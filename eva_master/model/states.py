@@ -1,0 +1,123 @@
+"""The states of jobs, task copies and instances, and which moves between them are legal."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from eva_master.model.errors import IllegalTransition
+
+
+class JobState(StrEnum):
+    """Where a job is in its life."""
+
+    PENDING = "pending"
+    """Accepted; no task runs."""
+    RUNNING = "running"
+    """At least one task runs."""
+    ENDING = "ending"
+    """The outcome is decided; tasks are being stopped."""
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class CopyState(StrEnum):
+    """Where a copy of a task is in its life."""
+
+    WAITING = "waiting"
+    """Holds nothing on any instance; its next attempt may have a target."""
+    STARTING = "starting"
+    """An attempt was handed to an instance, which has not said yet that it runs."""
+    RUNNING = "running"
+    STOPPING = "stopping"
+    """The attempt's stop was requested and is not confirmed yet."""
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class InstanceState(StrEnum):
+    """Where an instance is in its life."""
+
+    LAUNCHING = "launching"
+    """Wanted and written down; the cloud has been asked or is about to be."""
+    UP = "up"
+    """The cloud says that it runs (and bills it); its worker has not registered yet."""
+    READY = "ready"
+    """Its worker has registered."""
+    TERMINATING = "terminating"
+    """No longer wanted; the cloud has been asked or is about to be."""
+    GONE = "gone"
+    """The cloud says that it exists no longer."""
+
+
+_JOB = {
+    JobState.PENDING: {JobState.RUNNING, JobState.ENDING},
+    JobState.RUNNING: {JobState.PENDING, JobState.ENDING},
+    JobState.ENDING: {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED},
+}
+_COPY = {
+    CopyState.WAITING: {CopyState.STARTING, CopyState.FAILED, CopyState.CANCELLED},
+    CopyState.STARTING: {
+        CopyState.RUNNING,
+        CopyState.STOPPING,
+        CopyState.WAITING,
+        CopyState.SUCCEEDED,
+    },
+    CopyState.RUNNING: {CopyState.STOPPING, CopyState.WAITING, CopyState.SUCCEEDED},
+    CopyState.STOPPING: {CopyState.WAITING, CopyState.SUCCEEDED},
+    # A gang restarts whole: a member that was done goes back when another one failed.
+    CopyState.SUCCEEDED: {CopyState.WAITING},
+}
+_INSTANCE = {
+    InstanceState.LAUNCHING: {InstanceState.UP, InstanceState.TERMINATING, InstanceState.GONE},
+    InstanceState.UP: {InstanceState.READY, InstanceState.TERMINATING, InstanceState.GONE},
+    InstanceState.READY: {InstanceState.TERMINATING, InstanceState.GONE},
+    InstanceState.TERMINATING: {InstanceState.GONE},
+}
+
+History = tuple[tuple[str, int], ...]
+"""States with the time each was entered, oldest first; bounded, see `moved`."""
+
+_KEPT = 16
+
+
+def moved(
+    entity: str, history: History, target: JobState | CopyState | InstanceState, at: int
+) -> History:
+    """Extend a history by a move.
+
+    Args:
+        entity: Who moves, for the error message.
+        history: The states so far; the last one is the current state.
+        target: The state to enter.
+        at: Milliseconds since the epoch.
+
+    Returns:
+        The history with the move at its end, cut to the last sixteen.
+
+    Raises:
+        IllegalTransition: The state table forbids the move.
+    """
+    source = history[-1][0]
+    allowed: set[JobState] | set[CopyState] | set[InstanceState]
+    match target:
+        case JobState():
+            allowed = _JOB.get(JobState(source), set())
+        case CopyState():
+            allowed = _COPY.get(CopyState(source), set())
+        case InstanceState():
+            allowed = _INSTANCE.get(InstanceState(source), set())
+    if target not in allowed:
+        raise IllegalTransition(entity, source, target.value, history)
+    return (*history, (target.value, at))[-_KEPT:]
+
+
+ENDED = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
+"""A job in one of these never changes again."""
+HOLDING = frozenset({CopyState.STARTING, CopyState.RUNNING, CopyState.STOPPING})
+"""A copy in one of these takes room on an instance."""
+SETTLED = frozenset({CopyState.SUCCEEDED, CopyState.FAILED, CopyState.CANCELLED})
+"""A copy in one of these wants no place."""
+LIVE = frozenset({InstanceState.LAUNCHING, InstanceState.UP, InstanceState.READY})
+"""An instance in one of these may be given tasks."""

@@ -1,0 +1,182 @@
+"""What the control loop needs of the world, as protocols; adapters and simulation implement them.
+
+No method blocks, but `Inbox.wait`; whatever takes time is answered by an event in the inbox.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Protocol
+
+from eva_master.model.actions import CloudAction, Reply, RequestPlan, WorkerAction
+from eva_master.model.catalog import Catalog
+from eva_master.model.changes import Changes
+from eva_master.model.events import Event, Read
+from eva_master.model.ids import Millis
+from eva_master.model.plan import Plan, PolicyMemory
+from eva_master.model.snapshot import Snapshot
+
+
+class Clock(Protocol):
+    """The only source of time."""
+
+    def now(self) -> Millis:
+        """Milliseconds since the epoch."""
+        ...
+
+
+class Inbox(Protocol):
+    """Where everything that happens arrives; any thread may post."""
+
+    def post(self, event: Event | Read) -> None:
+        """Append an event or a question; never blocks."""
+        ...
+
+    def wait(self, until: Millis | None) -> Sequence[Event | Read]:
+        """Block until there is an event or the time has come.
+
+        Args:
+            until: Milliseconds since the epoch; `None` waits for an event however long.
+
+        Returns:
+            All events that have arrived, in order; empty when the time came first.
+        """
+        ...
+
+
+class Cloud(Protocol):
+    """Something that sells instances."""
+
+    def execute(self, action: CloudAction) -> None:
+        """Begin to carry out an action.
+
+        `LaunchInstance` is answered by `InstanceUp` or `LaunchFailed`, `TerminateInstance` by
+        `InstanceGone`, `SyncCloud` by `CloudListed`; `InstanceGone` also comes unasked when an
+        instance dies. Repeating an action that is under way or done makes nothing happen twice,
+        but its answer is posted again. Times in the answers are the cloud's own records, the
+        same however often they are posted.
+        """
+        ...
+
+
+class WorkerLink(Protocol):
+    """The way to the workers."""
+
+    def execute(self, action: WorkerAction) -> None:
+        """Send a command; silently dropped when the worker has no session.
+
+        The machine sends what still holds again when the worker registers.
+        """
+        ...
+
+
+class Planner(Protocol):
+    """Runs the policy, in this thread or elsewhere."""
+
+    def request(self, request: RequestPlan) -> None:
+        """Have a plan made; `PlanReady` or `PlanFailed` is posted."""
+        ...
+
+
+class Replies(Protocol):
+    """Who waits for answers to commands, and who watches."""
+
+    def reply(self, reply: Reply) -> None:
+        """Hand an answer to whoever sent the command."""
+        ...
+
+    def publish(self, changes: Changes) -> None:
+        """Tell watchers what was just committed."""
+        ...
+
+
+class Journal(Protocol):
+    """Where the state survives."""
+
+    def load(self) -> Changes:
+        """Everything that was ever committed, the latest version of each record.
+
+        Rounds are left out, they are for reading only; ended jobs are included, since their
+        names and commands must stay known.
+        """
+        ...
+
+    def commit(self, changes: Changes) -> None:
+        """Write in one transaction; when this returns the changes survive a power cut.
+
+        Committing the same changes twice is harmless.
+        """
+        ...
+
+
+class ObjectStore(Protocol):
+    """Bytes by name, outliving every instance.
+
+    Keys are slash-separated paths. A put is atomic: readers see the old object, or the new one.
+    """
+
+    async def put(self, key: str, data: bytes | AsyncIterator[bytes]) -> None:
+        """Store an object."""
+        ...
+
+    async def get(self, key: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        """Read an object or a part of it; raises `NotFound`."""
+        ...
+
+    async def size(self, key: str) -> int | None:
+        """Bytes of an object, `None` if there is none."""
+        ...
+
+    async def list(self, prefix: str) -> list[str]:
+        """Keys below a prefix, sorted."""
+        ...
+
+    async def delete(self, key: str) -> None:
+        """Remove an object; no error if there is none."""
+        ...
+
+
+class PriceBook(Protocol):
+    """What is on sale, and for how much."""
+
+    def catalog(self) -> Catalog:
+        """All offerings."""
+        ...
+
+
+class Policy(Protocol):
+    """A scheduler: a pure function from what is to what should be."""
+
+    @property
+    def name(self) -> str:
+        """As in the configuration."""
+        ...
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        """Decide.
+
+        Must be deterministic, must not exceed any capacity or offering limit, must keep gangs
+        whole, must not move pinned copies, and must return an empty plan when nothing that
+        matters has changed.
+        """
+        ...
+
+
+class PolicyKind(Protocol):
+    """What a policy package exports as ``POLICY``."""
+
+    @property
+    def name(self) -> str:
+        """As in the configuration."""
+        ...
+
+    @property
+    def config(self) -> type[Any]:
+        """A frozen dataclass; every field has a default."""
+        ...
+
+    def build(self, config: Any) -> Policy:
+        """Make the policy."""
+        ...

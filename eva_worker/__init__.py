@@ -1,0 +1,1 @@
+"""The agent that runs tasks on an instance."""

@@ -1,0 +1,1 @@
+"""Lets the Eva scheduler see how fast a training loop runs, and stop it at a checkpoint."""
