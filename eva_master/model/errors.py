@@ -12,6 +12,11 @@
     │   ├── QuotaExceeded         the account's limit: only the user can lift it
     │   ├── Throttled             too many calls: slow down and repeat
     │   └── CloudDenied           credentials missing, wrong or not allowed
+    ├── StorageError          the journal or the object store cannot do what was asked
+    │   ├── InvalidKey            an object key that is no plain relative path
+    │   ├── DigestMismatch        bytes that are not what their name says
+    │   ├── JournalInUse          another master has the journal open
+    │   └── JournalTooNew         a later release wrote the journal
     ├── IllegalTransition     a state table was violated: a bug, never a user's mistake
     ├── InvalidPlan           a policy broke its contract: a bug in the policy
     ├── Unreachable           the master does not answer
@@ -86,6 +91,26 @@ class Throttled(CloudError):
 
 class CloudDenied(CloudError):
     """Credentials are missing, wrong or insufficient."""
+
+
+class StorageError(EvaError):
+    """The journal or the object store cannot do what was asked."""
+
+
+class InvalidKey(StorageError):
+    """An object key that is no plain relative path."""
+
+
+class DigestMismatch(StorageError):
+    """The bytes are not what their name says."""
+
+
+class JournalInUse(StorageError):
+    """Another master has the journal open."""
+
+
+class JournalTooNew(StorageError):
+    """A later release wrote the journal; this one cannot read it."""
 
 
 class InvalidPlan(EvaError):
