@@ -1,0 +1,183 @@
+"""The price book: the EC2 types that come with the project, changed by a file of the user's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
+
+from eva_master.adapters.quantities import Duration, MilliCpus, Size
+from eva_master.adapters.yamlfile import Document, invalid, load, problems_of
+from eva_master.model.catalog import Catalog, InstanceType, Offering
+from eva_master.model.errors import InvalidConfig, Problem
+from eva_master.model.ids import MILLION, Family, Price
+from eva_master.model.resources import Resources
+
+_BUILT_IN = Path(__file__).with_name("ec2_types.yaml")
+_PRICE = re.compile(r"\$([0-9]{1,9}(?:\.[0-9]{1,6})?)/h")
+
+
+def parse_price(text: object) -> int:
+    """Read a price such as ``$3.06/h``, digit by digit: never through a float.
+
+    Returns:
+        Micro-dollars per hour.
+
+    Raises:
+        ValueError: It is none, or finer than a micro-dollar.
+    """
+    match = _PRICE.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise PydanticCustomError(
+            "price", "{message}", {"message": f"{text!r} is not a price", "hint": "write $3.06/h"}
+        )
+    return int(Decimal(match[1]) * MILLION)
+
+
+class _Type(BaseModel):
+    """One instance type, in micro-dollars, thousandths of vCPUs, MiB and milliseconds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    gpus: int = Field(default=0, ge=0, strict=True)
+    cpus: Annotated[MilliCpus, Field(gt=0)]
+    memory: Annotated[Size, Field(gt=0)]
+    price: Annotated[int, BeforeValidator(parse_price), Field(gt=0)]
+    acquisition: Duration = 0
+    setup: Duration = 0
+    limit: int | None = Field(default=None, ge=0, strict=True)
+
+    def offering(self, name: str) -> Offering:
+        """What it is to the scheduler."""
+        machine = InstanceType(
+            name=name,
+            family=_family(name),
+            capacity=Resources(self.gpus, self.cpus, self.memory),
+            acquisition_ms=self.acquisition,
+            setup_ms=self.setup,
+        )
+        return Offering(machine, Price(self.price), limit=self.limit)
+
+
+class _File(BaseModel):
+    """A catalog file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    types: dict[str, _Type] = Field(default_factory=dict)
+    only: list[str] | None = Field(default=None, min_length=1)
+
+
+class FilePriceBook:
+    """The files' prices as they were when this was made; a changed file needs a restart.
+
+    Implements `eva_master.ports.PriceBook`.
+
+    Args:
+        user_file: See `load_catalog`.
+        only: See `load_catalog`.
+
+    Raises:
+        InvalidConfig: See `load_catalog`.
+    """
+
+    def __init__(self, user_file: Path | None = None, only: Sequence[str] | None = None) -> None:
+        self._catalog = load_catalog(user_file, only)
+
+    def catalog(self) -> Catalog:
+        """All offerings."""
+        return self._catalog
+
+
+def load_catalog(user_file: Path | None = None, only: Sequence[str] | None = None) -> Catalog:
+    """Read what is on sale.
+
+    Args:
+        user_file: A catalog file. Types that are new are added; what it states of a type that
+            comes with the project replaces what is known of it. Its ``only`` restricts the
+            catalog.
+        only: Names or families to restrict the catalog to further, `None` for no restriction.
+
+    Returns:
+        One on-demand offering per type, in the order of the files.
+
+    Raises:
+        InvalidConfig: A file cannot be read or is wrong, or a restriction names nothing; carries
+            file, line and key of each problem.
+    """
+    built_in = _read(_BUILT_IN)
+    types = dict(_parse(built_in, _BUILT_IN).types)
+    if user_file is not None:
+        document = _read(user_file)
+        completed = _completed(document.value, built_in.value["types"])
+        file = _parse(replace(document, value=completed), user_file)
+        types |= file.types
+        if unknown := [
+            document.problem(("only", index), f"no type or family {wanted!r}", _choices(types))
+            for index, wanted in enumerate(file.only or ())
+            if not any(_admits(wanted, name) for name in types)
+        ]:
+            raise invalid(InvalidConfig, str(user_file), unknown)
+        types = _restricted(types, file.only)
+    for wanted in only or ():
+        if not any(_admits(wanted, name) for name in types):
+            raise InvalidConfig(
+                f"the catalog has no instance type or family {wanted!r}", hint=_choices(types)
+            )
+    return tuple(entry.offering(name) for name, entry in _restricted(types, only).items())
+
+
+def _read(path: Path) -> Document:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise invalid(InvalidConfig, str(path), [Problem(str(error))]) from error
+    return load(text, file_name=str(path), error=InvalidConfig)
+
+
+def _parse(document: Document, path: Path) -> _File:
+    try:
+        return _File.model_validate(document.value)
+    except ValidationError as error:
+        problems = problems_of(error, document, _File)
+        raise invalid(InvalidConfig, str(path), problems) from error
+
+
+def _completed(data: dict[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """A user's file with what it leaves unsaid of known types; wrong shapes stay as they are."""
+    types = data.get("types")
+    if not isinstance(types, dict):
+        return data
+    completed = {
+        name: {**known.get(name, {}), **entry} if isinstance(entry, dict) else entry
+        for name, entry in types.items()
+    }
+    return {**data, "types": completed}
+
+
+def _restricted(types: Mapping[str, _Type], only: Sequence[str] | None) -> dict[str, _Type]:
+    return {
+        name: entry
+        for name, entry in types.items()
+        if only is None or any(_admits(wanted, name) for wanted in only)
+    }
+
+
+def _admits(wanted: str, name: str) -> bool:
+    """Whether `wanted` is the type or its family."""
+    return wanted in (name, _family(name))
+
+
+def _family(name: str) -> Family:
+    return Family(name.partition(".")[0])
+
+
+def _choices(types: Mapping[str, _Type]) -> str:
+    families = sorted({_family(name) for name in types})
+    return f"families: {', '.join(families)}; types: {', '.join(types)}"
