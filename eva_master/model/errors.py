@@ -6,6 +6,7 @@
     ├── InvalidJob            a job file or job that cannot be accepted
     │   ├── DuplicateName     an active job of this owner has this name
     │   └── Unplaceable       no instance type can hold a task
+    ├── InvalidConfig         settings that cannot be used
     ├── NotFound              no such job, instance, task or object
     ├── CloudError            what a cloud answers, in the scheduler's words
     │   ├── CapacityUnavailable   out of stock: try another offering, later this one
@@ -67,6 +68,10 @@ class DuplicateName(InvalidJob):
 
 class Unplaceable(InvalidJob):
     """No instance type can hold one of the tasks."""
+
+
+class InvalidConfig(EvaError):
+    """The settings cannot be used as they are."""
 
 
 class NotFound(EvaError):

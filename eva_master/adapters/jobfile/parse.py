@@ -1,0 +1,302 @@
+"""Job file to `JobSpec`: every family resolved, every problem found at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from eva_master.adapters import yamlfile
+from eva_master.adapters.jobfile.placement import unplaceable
+from eva_master.adapters.jobfile.schema import (
+    ByFamily,
+    JobFile,
+    ResourcesSection,
+    TaskSection,
+    check_name,
+    check_text,
+    check_variable,
+)
+from eva_master.adapters.yamlfile import Document, Path
+from eva_master.model.catalog import Catalog
+from eva_master.model.errors import InvalidJob, Problem, Unplaceable
+from eva_master.model.ids import MILLION, Family, Workload
+from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.resources import Resources
+
+
+def parse_job(
+    text: str,
+    *,
+    file_name: str,
+    owner: str,
+    catalog: Catalog,
+    workdir: str | None,
+    envs: Mapping[str, str] | None = None,
+    name: str | None = None,
+) -> JobSpec:
+    """Turn a job file into a job.
+
+    Args:
+        text: The file as the user wrote it.
+        file_name: Its name, for messages.
+        owner: Who submits it.
+        catalog: What can be bought: demands are resolved over its families.
+        workdir: Digest of the uploaded working directory, `None` for none.
+        envs: Variables that override the file's.
+        name: Used instead of the file's name. The default workload keeps the file's, so that
+            what was learned of the same program under other names holds.
+
+    Raises:
+        InvalidJob: The file cannot be accepted; carries every problem that was found.
+        Unplaceable: No instance type can hold one of the tasks.
+    """
+    document, job = _read(text, file_name)
+    problems = [
+        *_overrides_problems(envs or {}, name),
+        *_job_problems(document, job, name),
+    ]
+    families = sorted({offering.type.family for offering in catalog})
+    problems += _family_problems(document, job, families)
+    tasks = []
+    for path, task in _sections(job):
+        resolver = _TaskResolver(document, job, task, path)
+        tasks.append(resolver.spec(job.name or name or "", families, workdir, envs or {}))
+        problems += resolver.problems
+    if problems:
+        raise yamlfile.invalid(InvalidJob, file_name, problems)
+    spec = JobSpec(
+        name=name or job.name or "",
+        owner=owner,
+        tasks=_copies(job, tasks),
+        kind=JobKind(job.kind),
+        total_steps=job.total_steps,
+        duration_ms=job.duration,
+        grace_period_ms=job.grace_period,
+        retries=job.retries,
+        max_duration_ms=job.max_duration,
+        priority=job.priority,
+        checkpoint_ms=job.delays.checkpoint,
+        launch_ms=job.delays.launch,
+    )
+    misfits = [
+        document.problem((*path, *_demand_path(document, path)), message)
+        for (path, _), task in zip(_sections(job), tasks, strict=True)
+        if (message := unplaceable(task, catalog))
+    ]
+    if misfits:
+        raise yamlfile.invalid(Unplaceable, file_name, misfits)
+    return spec
+
+
+def check_job(
+    text: str, *, file_name: str, envs: Mapping[str, str] | None = None, name: str | None = None
+) -> None:
+    """Find what is wrong with a job whatever the cluster offers: syntax, keys, figures.
+
+    Args:
+        text: The file as the user wrote it.
+        file_name: Its name, for messages.
+        envs: Variables that override the file's.
+        name: Used instead of the file's name.
+
+    Raises:
+        InvalidJob: With every problem that was found.
+    """
+    document, job = _read(text, file_name)
+    problems = [*_overrides_problems(envs or {}, name), *_job_problems(document, job, name)]
+    if problems:
+        raise yamlfile.invalid(InvalidJob, file_name, problems)
+
+
+def workdir_of(text: str) -> str | None:
+    """The directory that a job file wants uploaded, as it is written there.
+
+    Raises:
+        InvalidJob: The file cannot be accepted.
+    """
+    _, job = _read(text, "job file")
+    return job.workdir
+
+
+def job_schema() -> dict[str, Any]:
+    """JSON Schema of the job file, for editors."""
+    schema = JobFile.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _read(text: str, file_name: str) -> tuple[Document, JobFile]:
+    document = yamlfile.load(
+        text, file_name=file_name, error=InvalidJob, text_under=frozenset({"envs"})
+    )
+    try:
+        return document, JobFile.model_validate(document.value)
+    except ValidationError as failure:
+        problems = yamlfile.problems_of(failure, document, JobFile)
+        raise yamlfile.invalid(InvalidJob, file_name, problems) from None
+
+
+def _overrides_problems(envs: Mapping[str, str], name: str | None) -> Iterator[Problem]:
+    """Check what came beside the file by the file's rules."""
+    checks: list[tuple[str, Callable[[str], str], str]]
+    checks = [(f"envs.{key}", check_variable, key) for key in envs]
+    checks += [(f"envs.{key}", check_text, value) for key, value in envs.items()]
+    if name:
+        checks.append(("name", check_name, name))
+    for key, check, value in checks:
+        try:
+            check(value)
+        except ValueError as refusal:
+            context = getattr(refusal, "context", None) or {}
+            yield Problem(str(refusal), key, hint=context.get("hint", ""))
+
+
+def _job_problems(document: Document, job: JobFile, name: str | None) -> list[Problem]:
+    """What is wrong between keys that are right one by one."""
+    problems = []
+    if not (name or job.name):
+        problems.append(document.problem(("name",), "'name' is missing"))
+    if job.total_steps is not None and job.duration is not None:
+        problems.append(
+            document.problem(("duration",), "the job has total_steps as well", "keep one of them")
+        )
+    names: set[str] = set()
+    for path, task in _sections(job):
+        if not (job.run or (task and task.run)):
+            problems.append(document.problem((*path, "run"), "'run' is missing"))
+        if task and task.name in names:
+            problems.append(
+                document.problem((*path, "name"), f"there is another task {task.name!r}")
+            )
+        names.add(task.name if task else "")
+    return problems
+
+
+def _family_problems(document: Document, job: JobFile, families: list[Family]) -> list[Problem]:
+    places: list[tuple[Path, Mapping[str, Any]]] = [
+        (("resources_by_family",), job.resources_by_family)
+    ]
+    if isinstance(job.throughput, dict):
+        places.append((("throughput",), job.throughput))
+    for path, task in _sections(job):
+        if task and task.resources_by_family:
+            places.append(((*path, "resources_by_family"), task.resources_by_family))
+    return [
+        document.problem(
+            (*path, family),
+            f"there are no instances of family {family!r}",
+            yamlfile.suggestion(family, list(families)) or f"known: {', '.join(families)}",
+        )
+        for path, stated in places
+        for family in stated
+        if family not in families
+    ]
+
+
+def _sections(job: JobFile) -> list[tuple[Path, TaskSection | None]]:
+    """Each different task and where it stands; `None` for the one that a count repeats."""
+    if isinstance(job.tasks, int):
+        return [((), None)]
+    return [(("tasks", index), task) for index, task in enumerate(job.tasks)]
+
+
+def _copies(job: JobFile, tasks: list[TaskSpec]) -> tuple[TaskSpec, ...]:
+    return tuple(tasks * job.tasks) if isinstance(job.tasks, int) else tuple(tasks)
+
+
+def _demand_path(document: Document, path: Path) -> Path:
+    """The key below `path` that states the demand, empty if it is the job's."""
+    keys = ("resources", "resources_by_family")
+    return next(((key,) for key in keys if (*path, key) in document.marks), ())
+
+
+class _TaskResolver:
+    """Makes one `TaskSpec` out of what the job and the task say."""
+
+    def __init__(
+        self, document: Document, job: JobFile, task: TaskSection | None, path: Path
+    ) -> None:
+        self.problems: list[Problem] = []
+        self._document = document
+        self._job = job
+        self._task = task
+        self._path = path
+
+    def spec(
+        self, name: str, families: list[Family], workdir: str | None, envs: Mapping[str, str]
+    ) -> TaskSpec:
+        job, task = self._job, self._task
+        label = f"{name}/{task.name}" if task else name
+        demand = self._demand(families)
+        variables = {**job.envs, **(task.envs if task else {}), **envs}
+        return TaskSpec(
+            workload=Workload((task and task.workload) or job.workload or label),
+            program=Program(
+                run=(task and task.run) or job.run or "",
+                env=tuple(sorted(variables.items())),
+                workdir=workdir,
+                inputs=tuple(sorted(job.storage.inputs.items())),
+            ),
+            demand=demand,
+            throughput=self._throughput([family for family, _ in demand]),
+            name=task.name if task else "",
+        )
+
+    def _demand(self, families: list[Family]) -> tuple[tuple[Family, Resources], ...]:
+        """The demand on every family that can host the task."""
+        job, task = self._job, self._task
+        default = (task and task.resources) or job.resources
+        stated: ByFamily = dict(job.resources_by_family)
+        if task and task.resources:
+            # The task's own default replaces what the job said of all tasks, families included.
+            stated = {family: None for family, need in stated.items() if need is None}
+        if task:
+            stated |= task.resources_by_family or {}
+        if default is None and not any(stated.values()):
+            self._complain(("resources",), "'resources' is missing", "say what each task takes")
+            return ()
+        demand = []
+        for family in families:
+            own = stated.get(family, default)
+            if own is not None:
+                demand.append((family, self._resolved(family, own, default)))
+        return tuple(demand)
+
+    def _resolved(
+        self, family: Family, own: ResourcesSection, default: ResourcesSection | None
+    ) -> Resources:
+        """One family's figures, those it does not state taken from the default."""
+        figures = {
+            key: getattr(section, key)
+            for section in (default, own)
+            if section is not None
+            for key in section.model_fields_set
+        }
+        where: Path = ("resources",) if own is default else ("resources_by_family", family)
+        for key, example in (("cpus", "cpus: 4"), ("memory", "memory: 16GiB")):
+            if figures.get(key) is None:
+                self._complain((*where, key), f"{key!r} is missing", f"write {example}")
+        return Resources(
+            figures.get("gpus") or 0, figures.get("cpus") or 0, figures.get("memory") or 0
+        )
+
+    def _throughput(self, families: list[Family]) -> tuple[tuple[Family, int], ...]:
+        rates = self._job.throughput
+        if rates is None:
+            return ()
+        if not isinstance(rates, dict):
+            rates = dict.fromkeys(families, rates)
+        return tuple(
+            (family, max(1, round(rates[family] * MILLION)))
+            for family in families
+            if family in rates
+        )
+
+    def _complain(self, key: Path, message: str, hint: str) -> None:
+        # What the task does not say itself is missing at the job's top level.
+        nearer = (*self._path, *key)
+        path = nearer if nearer[:-1] in self._document.marks and len(key) > 1 else key
+        problem = self._document.problem(path, message, hint)
+        if problem not in self.problems:
+            self.problems.append(problem)

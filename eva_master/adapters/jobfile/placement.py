@@ -1,0 +1,51 @@
+"""Whether anything that is on sale can hold a task, and what the nearest type lacks."""
+
+from __future__ import annotations
+
+from eva_master.model.catalog import Catalog, InstanceType
+from eva_master.model.job import TaskSpec
+from eva_master.model.resources import Resources
+
+
+def unplaceable(task: TaskSpec, catalog: Catalog) -> str:
+    """Say why no instance can hold `task`.
+
+    Returns:
+        A sentence that names the nearest instance type and what it lacks; empty if some type
+        holds the task.
+    """
+    candidates = [
+        (offering.type, need)
+        for offering in catalog
+        if offering.limit != 0 and (need := task.demand_on(offering.type.family)) is not None
+    ]
+    if any(need.fits(machine.capacity) for machine, need in candidates):
+        return ""
+    if not candidates:
+        return "the task can run on no family that is on sale"
+    machine, need = min(candidates, key=_distance)
+    lacks = _in_words(need.shortfall(machine.capacity))
+    return f"no instance type can hold the task; the nearest, {machine.name}, lacks {lacks}"
+
+
+def _distance(candidate: tuple[InstanceType, Resources]) -> tuple[float, str]:
+    """How far a type is from holding a demand: the missing shares of each resource, added up."""
+    machine, need = candidate
+    short = need.shortfall(machine.capacity)
+    missing = (
+        short.gpus / (need.gpus or 1)
+        + short.milli_cpus / (need.milli_cpus or 1)
+        + short.memory_mib / (need.memory_mib or 1)
+    )
+    return missing, machine.name
+
+
+def _in_words(short: Resources) -> str:
+    parts = []
+    if short.gpus:
+        parts.append(f"{short.gpus} GPU{'s' if short.gpus > 1 else ''}")
+    if short.milli_cpus:
+        parts.append(f"{short.milli_cpus / 1000:g} vCPUs")
+    if short.memory_mib:
+        parts.append(f"{short.memory_mib / 1024:g} GiB of memory")
+    return " and ".join(parts)

@@ -1,0 +1,227 @@
+"""What may stand in a job file. A key is here only if it acts."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    WithJsonSchema,
+)
+from pydantic_core import PydanticCustomError
+
+from eva_master.adapters.quantities import Duration, MilliCpus, Size
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://\S+")
+_DAY_MS = 86_400_000
+
+
+def _refusal(message: str, hint: str = "") -> PydanticCustomError:
+    # As a parameter, since pydantic would take braces in a message for parameters of its own.
+    return PydanticCustomError("refused", "{message}", {"message": message, "hint": hint})
+
+
+def check_name(name: str) -> str:
+    """Accept what may name a job, task or input: it becomes part of ids, paths and URLs.
+
+    Raises:
+        ValueError: It may not.
+    """
+    if not _NAME.fullmatch(name):
+        raise _refusal(
+            f"{name!r} cannot be a name",
+            "use up to 63 letters, digits, '.', '_' and '-', starting with a letter or digit",
+        )
+    return name
+
+
+def check_variable(name: str) -> str:
+    """Accept what may name an environment variable of a task.
+
+    Raises:
+        ValueError: It may not, or the name is the cluster's own.
+    """
+    if not _VARIABLE.fullmatch(name):
+        raise _refusal(f"{name!r} cannot be an environment variable", "use letters, digits and '_'")
+    if name.startswith("EVA_") or name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
+        raise _refusal(f"{name} is set by the cluster", "choose another name")
+    return name
+
+
+def check_text(text: str) -> str:
+    """Accept what a process can be given as an argument or variable.
+
+    Raises:
+        ValueError: It holds a NUL character.
+    """
+    if "\0" in text:
+        raise _refusal("must not hold a NUL character")
+    return text
+
+
+def _check_label(text: str) -> str:
+    if not text.isprintable():
+        raise _refusal("must be one line of printable text")
+    return text
+
+
+def _check_url(text: str) -> str:
+    if not _URL.fullmatch(text):
+        raise _refusal(f"{text!r} is not a URL", "write s3://bucket/path or file:///path")
+    return text
+
+
+def _check_long(duration_ms: int) -> int:
+    if not 0 < duration_ms <= 3_660 * _DAY_MS:
+        raise _refusal("must be more than nothing and at most ten years")
+    return duration_ms
+
+
+def _check_short(duration_ms: int) -> int:
+    if duration_ms > _DAY_MS:
+        raise _refusal("must be at most one day")
+    return duration_ms
+
+
+Name = Annotated[str, AfterValidator(check_name)]
+Variable = Annotated[str, AfterValidator(check_variable)]
+Text = Annotated[str, AfterValidator(check_text)]
+Value = Annotated[
+    str,
+    AfterValidator(check_text),
+    # Numbers are taken as they are written.
+    WithJsonSchema({"type": ["string", "number", "boolean"]}),
+]
+Command = Annotated[str, Field(min_length=1, max_length=65_536), AfterValidator(check_text)]
+Label = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_check_label)]
+Url = Annotated[str, AfterValidator(_check_url)]
+Rate = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False, strict=True)]
+Count = Annotated[int, Field(strict=True)]
+PositiveDuration = Annotated[Duration, AfterValidator(_check_long)]
+ShortDuration = Annotated[Duration, AfterValidator(_check_short)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ResourcesSection(_Section):
+    """What a task takes of an instance."""
+
+    gpus: Annotated[Count, Field(ge=0, le=1_024)] = Field(
+        default=0, description="Whole GPUs; none if absent."
+    )
+    cpus: Annotated[MilliCpus, Field(gt=0)] | None = Field(
+        default=None, description="vCPUs, to a thousandth."
+    )
+    memory: Annotated[Size, Field(gt=0, le=2**40)] | None = Field(
+        default=None, description="Memory, with its unit."
+    )
+
+
+ByFamily = dict[str, ResourcesSection | None]
+
+
+class StorageSection(_Section):
+    """Files that the tasks read."""
+
+    inputs: dict[Name, Url] = Field(
+        default={}, description="URL of each input, found by the task in $EVA_STORAGE/inputs/NAME."
+    )
+
+
+class DelaysSection(_Section):
+    """What a move costs, where the user knows; learned otherwise."""
+
+    checkpoint: ShortDuration | None = Field(
+        default=None, description="From stop to checkpoint stored."
+    )
+    launch: ShortDuration | None = Field(default=None, description="From start to first progress.")
+
+
+class TaskSection(_Section):
+    """One task of a job; what is absent is as the job says."""
+
+    name: Name
+    run: Command | None = Field(default=None, description="Shell command of this task.")
+    workload: Label | None = Field(default=None, description="Tasks of one workload behave alike.")
+    resources: ResourcesSection | None = Field(default=None, description="What this task takes.")
+    resources_by_family: ByFamily | None = Field(
+        default=None, description="What it takes per family."
+    )
+    envs: dict[Variable, Value] = Field(default={}, description="Added to the job's variables.")
+
+
+class JobFile(_Section):
+    """A job: what to run, on what, and how its tasks hang together."""
+
+    name: Name | None = Field(default=None, description="Unique among your active jobs.")
+    workload: Label | None = Field(
+        default=None,
+        description="Tasks of one workload behave alike: what is learned of one holds for all.",
+    )
+    workdir: Text | None = Field(
+        default=None, description="Directory that is uploaded and becomes the working directory."
+    )
+    run: Command | None = Field(default=None, description="Shell command that each task runs.")
+    resources: ResourcesSection | None = Field(default=None, description="What each task takes.")
+    resources_by_family: ByFamily = Field(
+        default={},
+        description=(
+            "What each task takes on instances of one family, where it differs from "
+            "`resources`; null for a family that it cannot run on."
+        ),
+    )
+    throughput: (
+        Annotated[
+            Annotated[Rate, Tag("number")] | Annotated[dict[str, Rate], Tag("map")],
+            Discriminator(lambda value: "map" if isinstance(value, dict) else "number"),
+        ]
+        | None
+    ) = Field(
+        default=None, description="Iterations per second alone on an instance, or one per family."
+    )
+    total_steps: Annotated[Count, Field(gt=0, le=10**15)] | None = Field(
+        default=None, description="Iterations until each task is done."
+    )
+    duration: PositiveDuration | None = Field(
+        default=None, description="Running time alone on an instance, where steps are not counted."
+    )
+    tasks: Annotated[
+        Annotated[Count, Field(ge=1, le=10_000), Tag("number")]
+        | Annotated[list[TaskSection], Field(min_length=1, max_length=10_000), Tag("list")],
+        Discriminator(lambda value: "list" if isinstance(value, list) else "number"),
+    ] = Field(default=1, description="Number of identical tasks, or a list of different ones.")
+    kind: Literal["gang", "array"] = Field(
+        default="gang",
+        description="gang: all tasks run or none does. array: they are independent.",
+    )
+    envs: dict[Variable, Value] = Field(
+        default={}, description="Environment variables of every task."
+    )
+    storage: StorageSection = Field(
+        default=StorageSection(), description="Files that the tasks read."
+    )
+    grace_period: ShortDuration = Field(
+        default=60_000, description="From SIGTERM to SIGKILL.", json_schema_extra={"default": "60s"}
+    )
+    delays: DelaysSection = Field(
+        default=DelaysSection(), description="What a move costs; learned where absent."
+    )
+    retries: Annotated[Count, Field(ge=0, le=1_000)] = Field(
+        default=3, description="How many failures are followed by another attempt."
+    )
+    max_duration: PositiveDuration | None = Field(
+        default=None, description="Running time after which the job is failed."
+    )
+    priority: Annotated[Count, Field(ge=0, le=1_000_000)] = Field(
+        default=0, description="Larger is more urgent."
+    )
