@@ -1,0 +1,261 @@
+"""The journal port over SQLAlchemy Core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    Insert,
+    Row,
+    Table,
+    create_engine,
+    event,
+    make_url,
+    select,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from eva_master.adapters.store import codec, rows, tables
+from eva_master.adapters.store.lock import ProcessLock
+from eva_master.adapters.store.migrate import migrate
+from eva_master.model.changes import Changes, Round
+from eva_master.model.errors import StorageError
+from eva_master.model.ids import JobId
+from eva_master.model.job import JobSpec
+
+_BUSY_TIMEOUT_MS = 10_000
+"""How long a commit waits for somebody else's lock, such as a backup's; masters are kept apart."""
+
+_UPSERTS: dict[str, Callable[[Table], Any]] = {
+    "sqlite": sqlite.insert,
+    "postgresql": postgresql.insert,
+}
+
+T = TypeVar("T")
+
+
+class SqlJournal:
+    """Everything the master must not forget, in one database.
+
+    To be used by one thread at a time, in one master at a time: see `open`.
+    """
+
+    def __init__(self, engine: Engine, lock: ProcessLock | None) -> None:
+        self._engine = engine
+        self._lock = lock
+        self._upserts = {
+            table: upsert(table, engine.dialect.name) for table in tables.METADATA.sorted_tables
+        }
+        # The specs that are known to be in the database; a spec is written once, since it never
+        # changes and may be large.
+        self._specs: dict[JobId, JobSpec] = {}
+
+    @classmethod
+    def open(cls, url: str) -> SqlJournal:
+        """Open a journal, created or migrated to this release's schema as need be.
+
+        Args:
+            url: ``sqlite:////var/lib/eva/journal.db``, or ``postgresql+psycopg://...`` where
+                that driver is installed.
+
+        Raises:
+            JournalInUse: Another process has this SQLite journal open.
+            JournalTooNew: A later release wrote it.
+            StorageError: The URL is not understood, or the database cannot be reached.
+        """
+        target = _parse(url)
+        lock = _lock(target)
+        try:
+            with _translated(target):
+                engine = _engine(target)
+                with engine.begin() as connection:
+                    migrate(connection)
+            return cls(engine, lock)
+        except BaseException:
+            if lock is not None:
+                lock.release()
+            raise
+
+    def load(self) -> Changes:
+        """See `eva_master.ports.Journal.load`; records are sorted by id.
+
+        Raises:
+            StorageError: The database cannot be read, or holds a damaged record.
+        """
+        with self._transaction() as connection:
+            specs = {row.job_id: row.record for row in _rows(connection, tables.JOB_SPECS)}
+            jobs = codec.JOBS.decode(
+                codec.with_spec(row.record, specs[row.id]) for row in _rows(connection, tables.JOBS)
+            )
+            copies = codec.COPIES.decode(row.record for row in _rows(connection, tables.COPIES))
+            instances = codec.INSTANCES.decode(
+                row.record for row in _rows(connection, tables.INSTANCES)
+            )
+            changes = Changes(
+                jobs=tuple(jobs),
+                copies=tuple(copies),
+                instances=tuple(instances),
+                job_accounts=tuple(map(rows.job_account, _rows(connection, tables.JOB_ACCOUNTS))),
+                instance_accounts=tuple(
+                    map(rows.instance_account, _rows(connection, tables.INSTANCE_ACCOUNTS))
+                ),
+                values=rows.documents(_rows(connection, tables.DOCUMENTS)),
+            )
+        self._specs = {job.id: job.spec for job in jobs}
+        return changes
+
+    def commit(self, changes: Changes) -> None:
+        """See `eva_master.ports.Journal.commit`.
+
+        Raises:
+            StorageError: The database refused, for instance because the disk is full; nothing of
+                `changes` was written.
+        """
+        unwritten = [job for job in changes.jobs if self._specs.get(job.id) is not job.spec]
+        writes: dict[Table, list[rows.Values]] = {
+            tables.JOB_SPECS: _latest(rows.spec_row, unwritten),
+            tables.JOBS: _latest(rows.job_row, changes.jobs),
+            tables.COPIES: _latest(rows.copy_row, changes.copies),
+            tables.INSTANCES: _latest(rows.instance_row, changes.instances),
+            tables.JOB_ACCOUNTS: _latest(rows.job_account_row, changes.job_accounts),
+            tables.INSTANCE_ACCOUNTS: _latest(rows.instance_account_row, changes.instance_accounts),
+            tables.ROUNDS: _latest(rows.round_row, changes.rounds),
+            tables.DOCUMENTS: _latest(rows.document_row, changes.values.items()),
+        }
+        with self._transaction() as connection:
+            for table, values in writes.items():
+                if values:
+                    connection.execute(self._upserts[table], values)
+        self._specs.update((job.id, job.spec) for job in unwritten)
+
+    def rounds(self, *, limit: int, before: int | None = None) -> tuple[Round, ...]:
+        """Planning rounds, the newest first.
+
+        Args:
+            limit: At most so many.
+            before: Only rounds of a smaller number, to read on; `None` for the newest.
+
+        Raises:
+            StorageError: The database cannot be read.
+        """
+        query = select(tables.ROUNDS).order_by(tables.ROUNDS.c.number.desc()).limit(limit)
+        if before is not None:
+            query = query.where(tables.ROUNDS.c.number < before)
+        with self._transaction() as connection:
+            return tuple(map(rows.round_record, connection.execute(query)))
+
+    def close(self) -> None:
+        """Let go of the database, and of the lock."""
+        self._engine.dispose()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        with _translated(self._engine.url), self._engine.begin() as connection:
+            yield connection
+
+
+def upsert(table: Table, dialect: str) -> Insert:
+    """A statement that inserts rows of `table`, or replaces those that are there.
+
+    Args:
+        table: Has a primary key.
+        dialect: ``sqlite`` or ``postgresql``.
+    """
+    statement = _UPSERTS[dialect](table)
+    changed = {
+        column.name: statement.excluded[column.name]
+        for column in table.columns
+        if not column.primary_key
+    }
+    result: Insert = statement.on_conflict_do_update(
+        index_elements=list(table.primary_key.columns), set_=changed
+    )
+    return result
+
+
+def _latest(row: Callable[[T], rows.Values], records: Iterable[T]) -> list[rows.Values]:
+    """Rows of which no two have the same key, since some databases refuse that in one upsert."""
+    by_key = {next(iter(values.values())): values for values in map(row, records)}
+    return list(by_key.values())
+
+
+def _rows(connection: Connection, table: Table) -> Sequence[Row[Any]]:
+    return connection.execute(select(table).order_by(*table.primary_key.columns)).all()
+
+
+def _parse(url: str) -> URL:
+    try:
+        target = make_url(url)
+    except ArgumentError as error:
+        raise StorageError(
+            f"{url!r} is no database URL", hint="write sqlite:////absolute/path/journal.db"
+        ) from error
+    if target.get_backend_name() not in _UPSERTS:
+        raise StorageError(
+            f"a journal cannot be kept in {target.get_backend_name()}",
+            hint="use sqlite:////absolute/path/journal.db or postgresql+psycopg://...",
+        )
+    if target.get_backend_name() == "sqlite" and target.database in {None, "", ":memory:"}:
+        raise StorageError(
+            "a journal in memory forgets everything", hint="name a file: sqlite:////path/journal.db"
+        )
+    return target
+
+
+def _lock(url: URL) -> ProcessLock | None:
+    if url.get_backend_name() != "sqlite" or url.database is None:
+        return None
+    path = Path(url.database)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return ProcessLock(path.with_name(f"{path.name}.lock"))
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}") from error
+
+
+def _engine(url: URL) -> Engine:
+    engine = create_engine(url, pool_pre_ping=True)
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _configure_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _configure_sqlite(connection: Any, _record: object) -> None:
+    # The driver's own transactions leave out schema changes; `_begin_sqlite` begins them instead.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN")
+
+
+@contextmanager
+def _translated(url: URL) -> Iterator[None]:
+    try:
+        yield
+    except (SQLAlchemyError, ImportError) as error:
+        raise StorageError(
+            f"journal {url.render_as_string(hide_password=True)}: {error}"
+        ) from error

@@ -1,0 +1,39 @@
+"""One master at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from eva_master.model.errors import JournalInUse
+
+
+class ProcessLock:
+    """A lock file held by this process until it lets go or dies, however it dies.
+
+    A record lock rather than ``flock``: children forked by the master do not inherit it, so that
+    a planner process which outlives a killed master keeps no successor out. It keeps processes
+    apart, not the users of one path within a process.
+
+    Raises:
+        JournalInUse: Another process holds the lock.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(self._file, 32, 0).decode(errors="replace").strip() or "unknown"
+            os.close(self._file)
+            raise JournalInUse(
+                f"{path}: another master (process {holder}) has this journal open",
+                hint="stop that master first, or give this one a state directory of its own",
+            ) from error
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Let others in; the file stays, since removing it would race with them."""
+        os.close(self._file)

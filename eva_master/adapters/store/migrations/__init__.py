@@ -1,0 +1,1 @@
+"""Alembic migrations, applied whenever a journal is opened."""

@@ -1,0 +1,1 @@
+"""One module per revision of the schema; written by hand, never edited once released."""

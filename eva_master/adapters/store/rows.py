@@ -1,0 +1,132 @@
+"""Values of the model as rows of the tables, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Row
+
+from eva_master.adapters.store import codec
+from eva_master.model.changes import InstanceAccount, JobAccount, Round
+from eva_master.model.ids import Exact
+from eva_master.model.plan import Json
+from eva_master.model.records import Instance, Job, TaskCopy
+
+Values = dict[str, Any]
+"""A row to be written, by column."""
+
+
+def job_row(job: Job) -> Values:
+    """A job without its spec."""
+    return {
+        "id": job.id,
+        "owner": job.spec.owner,
+        "name": job.spec.name,
+        "state": job.state.value,
+        "submitted_ms": job.submitted_ms,
+        "record": codec.JOBS.encode(job),
+        "version": codec.RECORD_VERSION,
+    }
+
+
+def spec_row(job: Job) -> Values:
+    """The spec of a job."""
+    return {
+        "job_id": job.id,
+        "record": codec.SPECS.encode(job.spec),
+        "version": codec.RECORD_VERSION,
+    }
+
+
+def copy_row(copy: TaskCopy) -> Values:
+    """A copy of a task."""
+    return {
+        "id": copy.id,
+        "job_id": copy.job,
+        "state": copy.state.value,
+        "instance": copy.instance,
+        "record": codec.COPIES.encode(copy),
+        "version": codec.RECORD_VERSION,
+    }
+
+
+def instance_row(instance: Instance) -> Values:
+    """An instance."""
+    return {
+        "id": instance.id,
+        "type": instance.offering.type.name,
+        "state": instance.state.value,
+        "up_ms": instance.up_ms,
+        "gone_ms": instance.gone_ms,
+        "record": codec.INSTANCES.encode(instance),
+        "version": codec.RECORD_VERSION,
+    }
+
+
+def job_account_row(account: JobAccount) -> Values:
+    """What a job owes."""
+    return {
+        "job_id": account.job,
+        "charged": str(account.charged),
+        "alone": str(account.alone),
+        "busy_ms": account.busy_ms,
+    }
+
+
+def job_account(row: Row[Any]) -> JobAccount:
+    """The inverse of `job_account_row`."""
+    return JobAccount(row.job_id, Exact(int(row.charged)), Exact(int(row.alone)), row.busy_ms)
+
+
+def instance_account_row(account: InstanceAccount) -> Values:
+    """What an instance cost."""
+    return {
+        "instance_id": account.instance,
+        "until_ms": account.until_ms,
+        "charged": str(account.charged),
+        "idle": str(account.idle),
+        "closed": account.closed,
+    }
+
+
+def instance_account(row: Row[Any]) -> InstanceAccount:
+    """The inverse of `instance_account_row`."""
+    return InstanceAccount(
+        row.instance_id,
+        row.until_ms,
+        Exact(int(row.charged)),
+        Exact(int(row.idle)),
+        row.closed,
+    )
+
+
+def round_row(record: Round) -> Values:
+    """A planning round."""
+    return {
+        "number": record.number,
+        "at_ms": record.at_ms,
+        "planned_ms": record.planned_ms,
+        "launches": record.launches,
+        "moves": record.moves,
+        "figures": json.dumps(dict(record.figures)),
+    }
+
+
+def round_record(row: Row[Any]) -> Round:
+    """The inverse of `round_row`."""
+    return Round(
+        row.number, row.at_ms, row.planned_ms, row.launches, row.moves, json.loads(row.figures)
+    )
+
+
+def document_row(item: tuple[str, Json]) -> Values:
+    """A named document."""
+    name, value = item
+    return {"name": name, "value": json.dumps(value)}
+
+
+def documents(rows: Sequence[Row[Any]]) -> dict[str, Json]:
+    """The inverse of `document_row`, for all documents at once."""
+    return {row.name: json.loads(row.value) for row in rows}

@@ -1,0 +1,97 @@
+"""The schema. Databases are made and changed by the migrations; a test keeps the two equal."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, MetaData, String, Table, Text
+
+METADATA = MetaData()
+
+JOBS = Table(
+    "jobs",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("owner", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("state", String, nullable=False),
+    Column("submitted_ms", BigInteger, nullable=False),
+    Column("record", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Index("jobs_by_owner", "owner", "name"),
+    Index("jobs_by_state", "state"),
+)
+
+JOB_SPECS = Table(
+    "job_specs",
+    METADATA,
+    Column("job_id", String, primary_key=True),
+    Column("record", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+)
+
+COPIES = Table(
+    "copies",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("job_id", String, nullable=False),
+    Column("state", String, nullable=False),
+    Column("instance", String),
+    Column("record", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Index("copies_by_job", "job_id"),
+)
+
+INSTANCES = Table(
+    "instances",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("type", String, nullable=False),
+    Column("state", String, nullable=False),
+    Column("up_ms", BigInteger),
+    Column("gone_ms", BigInteger),
+    Column("record", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+)
+
+# Exact money is micro-dollars per hour times milliseconds: 64 bits end at 2.56 million dollars,
+# which one large instance spends in a few years, and SQLite turns larger integers (and NUMERIC)
+# into floats without a word. Decimal strings stay exact everywhere.
+JOB_ACCOUNTS = Table(
+    "job_accounts",
+    METADATA,
+    Column("job_id", String, primary_key=True),
+    Column("charged", String, nullable=False),
+    Column("alone", String, nullable=False),
+    Column("busy_ms", BigInteger, nullable=False),
+)
+
+INSTANCE_ACCOUNTS = Table(
+    "instance_accounts",
+    METADATA,
+    Column("instance_id", String, primary_key=True),
+    Column("until_ms", BigInteger, nullable=False),
+    Column("charged", String, nullable=False),
+    Column("idle", String, nullable=False),
+    Column("closed", Boolean, nullable=False),
+)
+
+ROUNDS = Table(
+    "rounds",
+    METADATA,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("planned_ms", BigInteger, nullable=False),
+    Column("launches", Integer, nullable=False),
+    Column("moves", Integer, nullable=False),
+    Column("figures", Text, nullable=False),
+)
+
+# The values of `Changes`; VALUES itself is a word of SQL.
+DOCUMENTS = Table(
+    "documents",
+    METADATA,
+    Column("name", String, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+VERSIONED = (JOBS, JOB_SPECS, COPIES, INSTANCES)
+"""Tables of records, each with the version of its form."""
