@@ -1,0 +1,93 @@
+"""What is stored under known keys: content-addressed blobs and the logs of jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import AsyncIterator, Iterable
+
+from eva_master.adapters.objects.workdir import scan_directory
+from eva_master.model.errors import DigestMismatch, InvalidKey
+from eva_master.ports import ObjectStore
+
+__all__ = ["blob_key", "missing", "put_blob", "read_logs", "scan_directory"]
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_PARALLEL_QUESTIONS = 32
+
+
+def blob_key(digest: str) -> str:
+    """The key of a blob.
+
+    Args:
+        digest: SHA-256 of the content, in lower-case hexadecimal.
+
+    Raises:
+        InvalidKey: That is no digest.
+    """
+    if not _DIGEST.fullmatch(digest):
+        raise InvalidKey(f"{digest!r} is no SHA-256 digest")
+    return f"blobs/{digest[:2]}/{digest}"
+
+
+async def missing(store: ObjectStore, digests: Iterable[str]) -> list[str]:
+    """Which of `digests` have no blob yet, each once, in order.
+
+    Raises:
+        InvalidKey: One of them is no digest.
+    """
+    places = asyncio.Semaphore(_PARALLEL_QUESTIONS)
+
+    async def absent(key: str) -> bool:
+        async with places:
+            return await store.size(key) is None
+
+    keys = {digest: blob_key(digest) for digest in digests}
+    answers = await asyncio.gather(*map(absent, keys.values()))
+    return [digest for digest, gone in zip(keys, answers, strict=True) if gone]
+
+
+async def put_blob(store: ObjectStore, digest: str, chunks: AsyncIterator[bytes]) -> None:
+    """Store a blob, provided that it is what its digest says.
+
+    Raises:
+        InvalidKey: `digest` is none.
+        DigestMismatch: The content has another digest; nothing was stored.
+    """
+
+    async def verified() -> AsyncIterator[bytes]:
+        seen = hashlib.sha256()
+        async for chunk in chunks:
+            seen.update(chunk)
+            yield chunk
+        # The put is atomic: raised before its end, this is as if it had never begun.
+        if seen.hexdigest() != digest:
+            raise DigestMismatch(
+                f"blob {digest}: the content has digest {seen.hexdigest()}",
+                hint="it was changed or damaged on its way; send it again",
+            )
+
+    await store.put(blob_key(digest), verified())
+
+
+async def read_logs(store: ObjectStore, copy_id: str) -> AsyncIterator[bytes]:
+    """The log of a task copy, attempt after attempt, in pieces.
+
+    An agent that was interrupted may have stored some bytes twice, under different offsets: they
+    are given once.
+
+    Args:
+        store: Holds ``jobs/COPY/logs/ATTEMPT/OFFSET``.
+        copy_id: As in ``resnet18-3/0``.
+    """
+    attempt, position = "", 0
+    for key in await store.list(f"jobs/{copy_id}/logs"):
+        *_, of, offset = key.split("/")
+        if of != attempt:
+            attempt, position = of, 0
+        start = int(offset)
+        chunk = await store.get(key)
+        if fresh := chunk[max(0, position - start) :]:
+            yield fresh
+        position = max(position, start + len(chunk))

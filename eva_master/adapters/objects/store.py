@@ -1,0 +1,133 @@
+"""The object store port over any store of obstore: a directory, memory, a bucket."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from urllib.parse import unquote
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import ObjectStore as Backend
+
+from eva_master.model.errors import InvalidKey, NotFound, StorageError
+
+_PART_BYTES = 8 * 1024 * 1024
+"""Of a multipart upload; S3 wants at least 5 MiB and at most 10,000 parts, so 80 GB an object."""
+_PARALLEL_PARTS = 4
+"""Uploaded at a time: with `_PART_BYTES`, what bounds the memory of a streaming put."""
+
+_SPECIAL = re.compile(r"[%#\x00-\x1f\x7f-\x9f]")
+"""Legal in a file's name but refused by obstore, or by its directories; % marks an escape."""
+
+
+class Objects:
+    """An `eva_master.ports.ObjectStore`.
+
+    A put whose iterator raises stores nothing and raises the same error. Reading at or beyond the
+    end of an object gives no bytes, as with a file. In a directory no key can also be the parent
+    of other keys; keep to that everywhere.
+
+    Every method raises `InvalidKey` for a key that could name anything but an object below the
+    root of the store, and `StorageError` when the store fails.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def put(self, key: str, data: bytes | AsyncIterator[bytes]) -> None:
+        """Store an object; an iterator is consumed with bounded memory."""
+        location = _location(key)
+        with _failing(key):
+            await obstore.put_async(
+                self._backend,
+                location,
+                data,
+                chunk_size=_PART_BYTES,
+                max_concurrency=_PARALLEL_PARTS,
+            )
+
+    async def get(self, key: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        """Read an object or a part of it, cut at the object's end.
+
+        Raises:
+            NotFound: There is no such object.
+        """
+        location = _location(key)
+        with _found(key):
+            if offset == 0 and length is None:
+                whole = await obstore.get_async(self._backend, location)
+                return bytes(await whole.bytes_async())
+            # Stores disagree about ranges that pass the end, and refuse empty ones.
+            size = (await obstore.head_async(self._backend, location))["size"]
+            end = size if length is None else min(size, offset + length)
+            if offset >= end:
+                return b""
+            part = await obstore.get_range_async(self._backend, location, start=offset, end=end)
+            return bytes(part)
+
+    async def size(self, key: str) -> int | None:
+        """Bytes of an object, `None` if there is none."""
+        location = _location(key)
+        try:
+            with _found(key):
+                return (await obstore.head_async(self._backend, location))["size"]
+        except NotFound:
+            return None
+
+    async def list(self, prefix: str) -> list[str]:
+        """Keys below a prefix, sorted.
+
+        Args:
+            prefix: Whole segments: ``jobs/a`` is no prefix of ``jobs/ab/log``. Empty for all keys.
+        """
+        location = _location(prefix.removesuffix("/")) if prefix else None
+        with _failing(prefix):
+            found = [
+                unquote(meta["path"])
+                async for batch in obstore.list(self._backend, location)
+                for meta in batch
+            ]
+        return sorted(found)
+
+    async def delete(self, key: str) -> None:
+        """Remove an object; no error if there is none."""
+        location = _location(key)
+        try:
+            with _found(key):
+                await obstore.delete_async(self._backend, location)
+        except NotFound:
+            return
+
+
+def _location(key: str) -> str:
+    """The key as obstore takes it."""
+    if any(segment in {"", ".", ".."} for segment in key.split("/")):
+        raise InvalidKey(
+            f"{key!r} is no object key", hint="write names separated by single slashes, no . or .."
+        )
+    try:
+        key.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidKey(f"{key!r} is no object key: it is not Unicode text") from error
+    return _SPECIAL.sub(lambda special: f"%{ord(special[0]):02X}", key)
+
+
+@contextmanager
+def _failing(key: str) -> Iterator[None]:
+    try:
+        yield
+    except BaseError as error:
+        # The lines that follow are for obstore's own developers.
+        reason = str(error).partition("\n")[0]
+        raise StorageError(f"object {key}: {reason}") from error
+
+
+@contextmanager
+def _found(key: str) -> Iterator[None]:
+    try:
+        with _failing(key):
+            yield
+    except FileNotFoundError as error:
+        raise NotFound(f"no object {key}") from error

@@ -1,0 +1,133 @@
+"""A working directory as content-addressed files: what the client uploads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypedDict
+
+from pathspec import GitIgnoreSpec
+
+from eva_master.model.errors import InvalidJob
+
+IGNORE_FILE = ".evaignore"
+"""At the root of a working directory: what not to upload, in the syntax of ``.gitignore``."""
+
+
+class FileEntry(TypedDict):
+    """A file in a manifest; `path` is relative with forward slashes, `mode` the permissions."""
+
+    path: str
+    mode: int
+    sha256: str
+    size: int
+
+
+def scan_directory(path: Path) -> tuple[bytes, str, dict[str, Path]]:
+    """Describe a directory tree; the same tree gives the same bytes on every machine.
+
+    Symbolic links are followed, as long as they stay in the tree. Empty directories are left out.
+
+    Args:
+        path: The root of the tree.
+
+    Returns:
+        The manifest (canonical JSON), its digest, and a file for each digest in it.
+
+    Raises:
+        InvalidJob: The tree cannot be uploaded as it is.
+    """
+    root = _resolved(path)
+    if not root.is_dir():
+        raise InvalidJob(f"{path} is not a directory")
+    entries: list[FileEntry] = []
+    sources: dict[str, Path] = {}
+    for relative, source in _files(root, root, "", _ignored(root), (root,)):
+        entry = _entry(relative, source)
+        entries.append(entry)
+        sources.setdefault(entry["sha256"], source)
+    entries.sort(key=lambda entry: entry["path"])
+    manifest = json.dumps(
+        {"files": entries}, ensure_ascii=False, sort_keys=True, separators=(",", ":")
+    ).encode()
+    return manifest, hashlib.sha256(manifest).hexdigest(), sources
+
+
+def _ignored(root: Path) -> GitIgnoreSpec:
+    try:
+        lines = (root / IGNORE_FILE).read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        lines = []
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidJob(f"{root / IGNORE_FILE}: {error}") from error
+    try:
+        return GitIgnoreSpec.from_lines(lines)
+    except ValueError as error:
+        raise InvalidJob(f"{root / IGNORE_FILE}: {error}") from error
+
+
+def _files(
+    root: Path, directory: Path, prefix: str, ignored: GitIgnoreSpec, above: tuple[Path, ...]
+) -> Iterator[tuple[str, Path]]:
+    """The files below `directory` with their paths in the tree, which start with `prefix`.
+
+    `above` are the real directories on the way down, so that links cannot lead in circles.
+    """
+    try:
+        children = sorted(os.scandir(directory), key=lambda child: child.name)
+    except OSError as error:
+        raise _refused(directory, error.strerror or str(error)) from error
+    for child in children:
+        # As in Git, nothing below an ignored directory can be taken back in.
+        relative = f"{prefix}{child.name}/" if child.is_dir() else f"{prefix}{child.name}"
+        if ignored.match_file(relative):
+            continue
+        place = _within(root, Path(child.path)) if child.is_symlink() else Path(child.path)
+        if not child.is_dir():
+            yield relative, place
+        elif place in above:
+            raise _refused(Path(child.path), "this link leads in a circle")
+        else:
+            yield from _files(root, place, relative, ignored, (*above, place))
+
+
+def _within(root: Path, link: Path) -> Path:
+    target = _resolved(link)
+    if not target.is_relative_to(root):
+        raise _refused(link, f"this link leaves the working directory, to {target}")
+    return target
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        return path.resolve(strict=True)
+    except FileNotFoundError as error:
+        raise _refused(path, "leads to nothing" if path.is_symlink() else "not found") from error
+    except (OSError, RuntimeError) as error:
+        raise _refused(path, "this link leads in a circle") from error
+
+
+def _entry(relative: str, source: Path) -> FileEntry:
+    try:
+        relative.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidJob(f"{relative!r}: the name is not UTF-8") from error
+    try:
+        # Opening a named pipe would wait for its other end, maybe for ever.
+        mode = source.stat().st_mode
+        if not stat.S_ISREG(mode):
+            raise _refused(source, "neither a file nor a directory")
+        with source.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            size = file.tell()
+    except OSError as error:
+        raise _refused(source, error.strerror or str(error)) from error
+    return {"path": relative, "mode": stat.S_IMODE(mode) & 0o777, "sha256": digest, "size": size}
+
+
+def _refused(path: Path, reason: str) -> InvalidJob:
+    return InvalidJob(f"{path}: {reason}", hint=f"list it in {IGNORE_FILE} to leave it out")
