@@ -10,7 +10,7 @@ import re
 from decimal import Decimal
 from typing import Annotated
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 _MILLIS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -88,6 +88,14 @@ def parse_milli_cpus(number: object) -> int:
     return int(milli)
 
 
+def write_duration(duration_ms: int) -> str:
+    """Write milliseconds as a user would, such that `parse_duration` reads them back."""
+    if duration_ms == 0:
+        return "0s"
+    unit = next(unit for unit in ("d", "h", "m", "s", "ms") if duration_ms % _MILLIS[unit] == 0)
+    return f"{duration_ms // _MILLIS[unit]}{unit}"
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -101,6 +109,7 @@ def _refusal(message: str, example: str) -> PydanticCustomError:
 Duration = Annotated[
     int,
     BeforeValidator(parse_duration),
+    PlainSerializer(write_duration, return_type=str, when_used="json"),
     WithJsonSchema(
         {"type": "string", "pattern": _DURATION.pattern, "examples": ["60s", "1.5h", "500ms"]}
     ),

@@ -21,7 +21,7 @@ from pydantic_core import ErrorDetails
 from eva_master.model.errors import EvaError, Problem
 
 Path = tuple[str | int, ...]
-Model = TypeVar("Model", bound=BaseModel)
+Failure = TypeVar("Failure", bound=EvaError)
 
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
@@ -120,7 +120,7 @@ def load(
     return Document(value, builder.marks)
 
 
-def invalid(error: type[EvaError], file_name: str, problems: Iterable[Problem]) -> EvaError:
+def invalid(error: type[Failure], file_name: str, problems: Iterable[Problem]) -> Failure:
     """Make the error that carries everything that is wrong with a file, in the file's order."""
     ordered = tuple(sorted(dict.fromkeys(problems), key=lambda one: (one.line, one.column)))
     if len(ordered) == 1:

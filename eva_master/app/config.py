@@ -1,0 +1,297 @@
+"""The settings of the master and of the command: file < environment < flag."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from eva_master.adapters import yamlfile
+from eva_master.adapters.quantities import Duration
+from eva_master.adapters.yamlfile import Document
+from eva_master.app.layers import Layers
+from eva_master.model.errors import Problem
+from eva_master.ports import PolicyKind
+
+MASTER_FILE = Path("/etc/eva/master.yaml")
+DEFAULT_ADDRESS = "127.0.0.1:7411"
+
+_ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):([0-9]{1,5})")
+_OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
+_CLUSTER = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+# A tick of no length would spin, and one of months is a slip of the pen.
+_DAY_MS = 86_400_000
+
+
+def _refusal(message: str, hint: str) -> PydanticCustomError:
+    return PydanticCustomError("refused", "{message}", {"message": message, "hint": hint})
+
+
+def _check_address(text: str) -> str:
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match[1]) > 65_535:
+        raise _refusal(f"{text!r} is not an address", f"write HOST:PORT, such as {DEFAULT_ADDRESS}")
+    return text
+
+
+def _check_owner(text: str) -> str:
+    if not _OWNER.fullmatch(text):
+        raise _refusal(f"{text!r} cannot be an owner", "use letters, digits, '.', '_', '@', '-'")
+    return text
+
+
+def _check_cluster(text: str) -> str:
+    if not _CLUSTER.fullmatch(text):
+        raise _refusal(f"{text!r} cannot name a cluster", "use a-z, 0-9 and '-'")
+    return text
+
+
+def _check_url(text: str) -> str:
+    if not urlsplit(text).scheme:
+        raise _refusal(f"{text!r} is not a URL", "write file:///path, sqlite:////path, ...")
+    return text
+
+
+def _check_period(duration_ms: int) -> int:
+    if not 10 <= duration_ms <= _DAY_MS:
+        raise _refusal("must be between 10ms and 1d", "write 10s or 5m")
+    return duration_ms
+
+
+Address = Annotated[str, AfterValidator(_check_address)]
+Url = Annotated[str, AfterValidator(_check_url)]
+Period = Annotated[Duration, AfterValidator(_check_period)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PolicySection(_Section):
+    """Which scheduler decides.
+
+    Attributes:
+        options: Fields of the policy's config; see `load_master_config`.
+    """
+
+    name: str = "eva"
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class CatalogSection(_Section):
+    """What can be bought.
+
+    Attributes:
+        file: Types and prices that are added to those that come with the project.
+        only: Names or families to restrict the catalog to.
+    """
+
+    file: Path | None = None
+    only: list[str] | None = None
+
+
+class LocalSection(_Section):
+    """The cloud on this machine.
+
+    Attributes:
+        launch_delay: Milliseconds from launch to up.
+        data_rate_mib: MiB per second that one emulated instance may read, `None` for its
+            type's.
+    """
+
+    launch_delay: Duration = 2_000
+    data_rate_mib: Annotated[int, Field(gt=0)] | None = None
+
+
+class _Settings(BaseSettings):
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, env_nested_delimiter="__")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003
+        init_settings: PydanticBaseSettingsSource,
+        *_: PydanticBaseSettingsSource,
+        **__: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        # `Layers` has merged the others already, remembering where each setting came from.
+        return (init_settings,)
+
+
+class MasterConfig(_Settings):
+    """The master's settings; durations are in milliseconds.
+
+    Attributes:
+        cluster: Names the cluster in tags, metrics and logs.
+        state_dir: Everything that must survive a restart.
+        listen: Where users and workers dial.
+        metrics_port: Prometheus and health on the same host, `None` for none.
+        journal: URL of the journal; see `journal_url`.
+        objects: URL of the object store; see `objects_url`.
+        round_period: From one planning round to the next when nothing happens.
+        round_min_interval: From one round to the next however much happens.
+        register_timeout: An instance whose worker has not registered by then is replaced.
+        lost_worker_timeout: An instance whose worker was away so long is replaced.
+        resend_interval: From one repetition of an unconfirmed command to the next.
+        heartbeat: From one sign of life of a worker to the next.
+        upload_interval: From one upload of logs, outputs and checkpoints to the next.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="EVA_MASTER_")
+
+    cluster: Annotated[str, AfterValidator(_check_cluster)] = "eva"
+    state_dir: Path = Path("/var/lib/eva")
+    listen: Address = DEFAULT_ADDRESS
+    metrics_port: Annotated[int, Field(ge=0, le=65_535)] | None = None
+    journal: Url | None = None
+    objects: Url | None = None
+    policy: PolicySection = PolicySection()
+    round_period: Period = 300_000
+    round_min_interval: Period = 5_000
+    register_timeout: Period = 600_000
+    lost_worker_timeout: Period = 60_000
+    resend_interval: Period = 10_000
+    heartbeat: Period = 2_000
+    upload_interval: Period = 30_000
+    catalog: CatalogSection = CatalogSection()
+    local: LocalSection = LocalSection()
+
+    @property
+    def journal_url(self) -> str:
+        """Where the journal is: in the state directory unless a setting says otherwise."""
+        return self.journal or f"sqlite:///{self.state_dir.absolute() / 'journal.db'}"
+
+    @property
+    def objects_url(self) -> str:
+        """Where files are: in the state directory unless a setting says otherwise."""
+        return self.objects or (self.state_dir.absolute() / "objects").as_uri()
+
+    def shown(self) -> dict[str, Any]:
+        """The settings in force, for people: durations with units, no passwords."""
+        return {
+            **self.model_dump(mode="json"),
+            "journal": _without_password(self.journal_url),
+            "objects": _without_password(self.objects_url),
+        }
+
+
+class ClientConfig(_Settings):
+    """The command's settings.
+
+    Attributes:
+        address: Where the master listens.
+        owner: Whose jobs are submitted and named.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="EVA_")
+
+    address: Address = DEFAULT_ADDRESS
+    owner: Annotated[str, AfterValidator(_check_owner)] = Field(default_factory=getpass.getuser)
+
+
+def load_master_config(
+    *,
+    policies: Mapping[str, PolicyKind],
+    file: Path | None = None,
+    flags: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+) -> MasterConfig:
+    """Gather the master's settings.
+
+    Args:
+        policies: What `policy.name` may be; `policy.options` is checked against its config.
+        file: A settings file, `None` for none.
+        flags: Nested settings that override file and environment.
+        defaults: Nested settings that file and environment override.
+
+    Raises:
+        InvalidConfig: With every problem that was found, each with line and key, variable or
+            flag.
+    """
+    layers = Layers(MasterConfig, file=file, flags=flags or {}, defaults=defaults or {})
+    layers.refuse_unknown_variables()
+    config = layers.settings()
+    problems = _policy_problems(config.policy, policies, layers.document)
+    if problems:
+        raise layers.invalid(problems)
+    return config
+
+
+def policy_config(section: PolicySection, kind: PolicyKind) -> Any:
+    """The config of a policy, made of its options.
+
+    Raises:
+        pydantic.ValidationError: An option has a wrong type; never after `load_master_config`.
+    """
+    return TypeAdapter(kind.config).validate_python(section.options)
+
+
+def client_file() -> Path:
+    """Where the command's settings are."""
+    home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(home) / "eva" / "config.yaml"
+
+
+def user_state_dir() -> Path:
+    """Where a master that a user runs for himself keeps its state."""
+    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(home) / "eva"
+
+
+def load_client_config(flags: Mapping[str, Any] | None = None) -> ClientConfig:
+    """Gather the command's settings.
+
+    Raises:
+        InvalidConfig: With every problem that was found.
+    """
+    path = client_file()
+    return Layers(ClientConfig, file=path if path.is_file() else None, flags=flags or {}).settings()
+
+
+def _policy_problems(
+    section: PolicySection, policies: Mapping[str, PolicyKind], document: Document
+) -> list[Problem]:
+    kind = policies.get(section.name)
+    if kind is None:
+        known = sorted(policies)
+        hint = yamlfile.suggestion(section.name, known) or f"known: {', '.join(known)}"
+        return [document.problem(("policy", "name"), f"no policy {section.name!r}", hint)]
+    known = [option.name for option in fields(kind.config)]
+    problems = [
+        document.problem(
+            ("policy", "options", name),
+            f"policy {section.name!r} has no option {name!r}",
+            yamlfile.suggestion(name, known) or f"known: {', '.join(known) or 'none'}",
+        )
+        for name in section.options
+        if name not in known
+    ]
+    try:
+        policy_config(section, kind)
+    except ValidationError as failure:
+        problems += [
+            document.problem(("policy", "options", *details["loc"]), details["msg"])
+            for details in failure.errors(include_url=False)
+        ]
+    return problems
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}"))
