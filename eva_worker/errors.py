@@ -1,0 +1,55 @@
+"""The errors of the worker, as one tree.
+
+::
+
+    WorkerError
+    ├── BadOrder            an order or a file list that no correct master sends
+    ├── DevicesExhausted    more GPUs or CPUs asked for than the instance has left
+    ├── StartFailed         the task's process could not be started
+    └── TransferFailed      something could not be brought here or there
+        ├── Missing             the object or file does not exist: trying again is no use
+        ├── Corrupt             what came is not what its digest says
+        ├── UnsupportedInput    the kind of URL is not one that this version can fetch
+        ├── UnstorableName      a file name that an object store cannot hold
+        └── StoreUnavailable    the object store does not answer: try again later
+"""
+
+
+class WorkerError(Exception):
+    """Root of all errors of the worker; the message is fit for the user."""
+
+
+class BadOrder(WorkerError):
+    """The order cannot be carried out as it is."""
+
+
+class DevicesExhausted(WorkerError):
+    """The instance does not have this many free devices."""
+
+
+class StartFailed(WorkerError):
+    """The task's process could not be started."""
+
+
+class TransferFailed(WorkerError):
+    """Files could not be brought to the instance or away from it."""
+
+
+class Missing(TransferFailed):
+    """There is no such object or file."""
+
+
+class Corrupt(TransferFailed):
+    """The bytes do not match their digest."""
+
+
+class UnsupportedInput(TransferFailed):
+    """Inputs of this kind cannot be fetched."""
+
+
+class UnstorableName(TransferFailed):
+    """The file's name cannot be an object's key."""
+
+
+class StoreUnavailable(TransferFailed):
+    """The object store failed; it may work later."""

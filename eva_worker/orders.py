@@ -1,0 +1,160 @@
+"""What the master asks for and is told, as plain values; `wire` makes protobuf of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from eva_worker.errors import BadOrder
+
+# Parts become directory names: no dot in front, no way up.
+_COPY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}/[0-9]{1,9}(\+[0-9]{1,9})?")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TaskKey:
+    """One attempt of one copy of a task: what a worker runs at most once.
+
+    Attributes:
+        copy: ``JOB/INDEX``, or ``JOB/INDEX+N`` for an extra copy.
+        attempt: From 1; a later attempt has a larger number.
+
+    Raises:
+        BadOrder: The id is not of that form or the number is not positive.
+    """
+
+    copy: str
+    attempt: int
+
+    def __post_init__(self) -> None:
+        if not _COPY_ID.fullmatch(self.copy) or self.attempt < 0:
+            raise BadOrder(f"not an attempt of a task: {self.copy!r} {self.attempt}")
+
+    @property
+    def path(self) -> Path:
+        """Relative directory of the attempt: ``JOB/INDEX/ATTEMPT``."""
+        return Path(self.copy) / f"{self.attempt:04d}"
+
+    @classmethod
+    def from_path(cls, path: Path) -> TaskKey:
+        """Undo `path`."""
+        return cls("/".join(path.parts[-3:-1]), int(path.name))
+
+    def __str__(self) -> str:
+        return f"{self.copy}#{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Everything a worker must know of an attempt.
+
+    Attributes:
+        job: The job's id.
+        workload: The label of tasks that behave alike.
+        gpus: Whole GPUs.
+        milli_cpus: Thousandths of a vCPU.
+        memory_mib: Mebibytes of memory.
+        run: A shell command.
+        env: The user's own variables.
+        workdir: Digest of the working directory's manifest, empty for an empty directory.
+        inputs: Name to URL.
+        grace_ms: From SIGTERM to SIGKILL.
+        resume: Checkpoint generation to start from; 0 for the newest one that is stored.
+    """
+
+    copy: str
+    attempt: int
+    job: str
+    run: str
+    workload: str = ""
+    gpus: int = 0
+    milli_cpus: int = 0
+    memory_mib: int = 0
+    env: Mapping[str, str] = field(default_factory=dict)
+    workdir: str = ""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    grace_ms: int = 0
+    resume: int = 0
+
+    @property
+    def key(self) -> TaskKey:
+        """Which attempt it is."""
+        return TaskKey(self.copy, self.attempt)
+
+    def to_json(self) -> dict[str, Any]:
+        """A document for the state directory."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Order:
+        """Undo `to_json`."""
+        return cls(**document)
+
+
+class Phase(StrEnum):
+    """Where an attempt is, as the master is told."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    EXITED = "exited"
+    """Nothing of it is left, and all that it leaves behind is in the object store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an attempt is.
+
+    Attributes:
+        steps: Iterations since the attempt began, summed over its processes.
+        total_steps: Iterations until the program is done, 0 if unknown.
+        metrics: The program's own figures.
+        published: Newest checkpoint generation that the program says it published.
+    """
+
+    steps: int = 0
+    total_steps: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    published: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the master is told of an attempt.
+
+    Attributes:
+        exit_code: Minus the number of the signal if one ended the program; 0 before the exit.
+        never_started: Exited without having run.
+        stopped: A stop was asked for before it exited.
+        generation: Newest checkpoint generation that is stored, complete.
+        message: Why the start failed.
+    """
+
+    key: TaskKey
+    phase: Phase
+    exit_code: int = 0
+    never_started: bool = False
+    stopped: bool = False
+    generation: int = 0
+    progress: Progress = Progress()
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The cluster's settings, as the master states them when a session begins.
+
+    Attributes:
+        cluster: The cluster's name.
+        heartbeat_ms: Time between heartbeats.
+        object_store: URL of the store.
+        upload_ms: Time between uploads of a running task's logs, outputs and checkpoints.
+    """
+
+    cluster: str
+    heartbeat_ms: int
+    object_store: str
+    upload_ms: int

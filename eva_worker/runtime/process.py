@@ -1,0 +1,260 @@
+"""Tasks as plain processes, each below a shim of its own (see `shim`)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+import structlog
+
+from eva_worker.durable import read_json, write_json
+from eva_worker.errors import StartFailed
+from eva_worker.orders import TaskKey
+from eva_worker.runtime import Exit, TaskSpec
+
+_SHIM = Path(__file__).with_name("shim.py")
+# Together they name an attempt among all processes of the machine.
+_MARKS = ("EVA_TASK_ID", "EVA_ATTEMPT", "EVA_SOCKET")
+_POLL_S = 0.02
+_SHIM_START_S = 10.0
+
+_log = structlog.get_logger()
+
+
+class ProcessRuntime:
+    """The runtime whose tasks are processes of this machine.
+
+    Args:
+        root: Directory for the shims' records, one directory per attempt.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._watches: dict[TaskKey, asyncio.Task[Exit]] = {}
+
+    async def start(self, spec: TaskSpec) -> None:
+        """See `Runtime.start`."""
+        directory = self._root / spec.key.path
+        try:
+            pid, pipe = await asyncio.to_thread(_spawn, directory, spec)
+        except OSError as error:
+            raise StartFailed(f"cannot start {spec.key}: {error}") from error
+        try:
+            # The shim closes its end when the task runs, or by dying.
+            await asyncio.to_thread(os.read, pipe, 1)
+        finally:
+            os.close(pipe)
+        if not (directory / "task.json").exists():
+            _reap(pid)
+            await asyncio.to_thread(_bury, directory, spec.key)
+            trouble = (directory / "shim.log").read_text(errors="replace").strip()
+            raise StartFailed(f"cannot start {spec.key}: {trouble or 'its shim died'}")
+        self._watch(spec.key, pid)
+
+    async def wait(self, key: TaskKey) -> Exit:
+        """See `Runtime.wait`."""
+        return await asyncio.shield(self._watches[key])
+
+    async def stop(self, key: TaskKey, grace_s: float) -> None:
+        """See `Runtime.stop`."""
+        watch = self._watches.get(key)
+        if watch is None or watch.done():
+            return
+        directory = self._root / key.path
+        shim = await asyncio.to_thread(read_json, directory / "shim.json")
+        await asyncio.to_thread(write_json, directory / "stop.json", {"grace_s": grace_s})
+        assert shim, "a watched task has a shim"
+        with contextlib.suppress(ProcessLookupError), _pidfd(shim["pid"], shim["started"]) as fd:
+            signal.pidfd_send_signal(fd, signal.SIGTERM)
+
+    async def kill(self, key: TaskKey) -> None:
+        """See `Runtime.kill`."""
+        await self.stop(key, 0)
+
+    async def adopt(self) -> Sequence[TaskKey]:
+        """See `Runtime.adopt`."""
+        keys = [TaskKey.from_path(path) for path in sorted(self._root.glob("*/*/*"))]
+        for key in keys:
+            if key not in self._watches:
+                self._watch(key, None)
+        return keys
+
+    async def cleanup(self, key: TaskKey) -> None:
+        """See `Runtime.cleanup`."""
+        watch = self._watches.pop(key, None)
+        assert watch is None or watch.done(), f"{key} still runs"
+        directory = self._root / key.path
+        await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+
+    def close(self) -> None:
+        """Stop watching; the tasks run on."""
+        for watch in self._watches.values():
+            watch.cancel()
+
+    def _watch(self, key: TaskKey, child: int | None) -> None:
+        self._watches[key] = asyncio.create_task(self._exit(key, child), name=f"watch {key}")
+
+    async def _exit(self, key: TaskKey, child: int | None) -> Exit:
+        """Wait for the shim's end, then read (or write for it) how the task ended."""
+        directory = self._root / key.path
+        if shim := await self._shim(directory):
+            with contextlib.suppress(ProcessLookupError), _pidfd(*shim) as fd:
+                await _readable(fd)
+        if child is not None:
+            _reap(child)
+        return await asyncio.to_thread(_bury, directory, key)
+
+    @staticmethod
+    async def _shim(directory: Path) -> tuple[int, int] | None:
+        """Pid and start time of an attempt's shim; `None` if none lives or will."""
+        deadline = time.monotonic() + _SHIM_START_S
+        while time.monotonic() < deadline:
+            if record := await asyncio.to_thread(read_json, directory / "shim.json"):
+                return record["pid"], record["started"]
+            with _locked(directory) as free:
+                if free:
+                    return None
+            # Its lock is held but it has not said its pid yet: it starts this very moment.
+            await asyncio.sleep(_POLL_S)
+        return None
+
+
+def _spawn(directory: Path, spec: TaskSpec) -> tuple[int, int]:
+    """Start a shim; returns its pid and a pipe that it closes when the task runs."""
+    directory.mkdir(parents=True, exist_ok=False)
+    write_json(
+        directory / "spec.json",
+        {
+            "command": spec.command,
+            "env": dict(spec.env),
+            "workdir": str(spec.workdir.absolute()),
+            "log": str(spec.log.absolute()),
+            "cpus": list(spec.cpus),
+        },
+    )
+    ours, its = os.pipe()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    try:
+        pid = os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-I", "-S", str(_SHIM), str(directory.absolute())],
+            {},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, its, 1),
+                (os.POSIX_SPAWN_OPEN, 2, str(directory / "shim.log"), flags, 0o600),
+            ],
+            setsid=True,
+            setsigmask=[],
+        )
+    except OSError:
+        os.close(ours)
+        raise
+    finally:
+        os.close(its)
+    return pid, ours
+
+
+def _bury(directory: Path, key: TaskKey) -> Exit:
+    """The exit record of an attempt whose shim is gone, made up if the shim could not write it.
+
+    A shim that was killed took the task's first process with it (PR_SET_PDEATHSIG); what else the
+    task had started is found by its environment and killed here.
+    """
+    deadline = time.monotonic() + _SHIM_START_S
+    while not (record := read_json(directory / "exit.json")):
+        with _locked(directory) as free:
+            # Holding the lock keeps a shim that starts late from running the task after all.
+            if free and not (directory / "exit.json").exists():
+                ran = (directory / "shim.json").exists()
+                _kill_marked(read_json(directory / "spec.json"))
+                code = -signal.SIGKILL if ran else 0
+                made_up = {"code": code, "at_ms": int(time.time() * 1000), "ran": ran}
+                write_json(directory / "exit.json", made_up)
+                _log.warning("shim died", key=str(key), ran=ran)
+        if time.monotonic() > deadline:
+            raise StartFailed(f"the shim of {key} neither runs nor ends")
+        time.sleep(_POLL_S)
+    return Exit(code=record["code"], at_ms=record["at_ms"], ran=record["ran"])
+
+
+def _kill_marked(spec: Mapping[str, Mapping[str, str]] | None) -> None:
+    """Kill every process whose environment says that it belongs to this attempt."""
+    marks = {name: spec["env"].get(name) for name in _MARKS} if spec else {}
+    if None in marks.values() or not marks:
+        return
+    while found := [process for process in psutil.process_iter() if _bears(process, marks)]:
+        for process in found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(found, timeout=_POLL_S)
+
+
+def _bears(process: psutil.Process, marks: Mapping[str, str | None]) -> bool:
+    try:
+        env = process.environ()
+        return all(env.get(name) == value for name, value in marks.items())
+    except (psutil.Error, OSError):
+        return False
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[bool]:
+    """Try to hold a shim's lock; yields whether it was free."""
+    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _pidfd(pid: int, started: int) -> Iterator[int]:
+    """Hold on to a process, children or not.
+
+    Args:
+        pid: Its id, which may be another's by now.
+        started: Its start time in clock ticks, which may not.
+
+    Raises:
+        ProcessLookupError: It is gone.
+    """
+    descriptor = os.pidfd_open(pid)
+    try:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_bytes()
+        except FileNotFoundError as error:
+            raise ProcessLookupError(pid) from error
+        # Checked while the descriptor holds the pid, so it cannot change hands in between.
+        if int(stat.rpartition(b")")[2].split()[19]) != started:
+            raise ProcessLookupError(pid)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+async def _readable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(descriptor, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(descriptor)
+
+
+def _reap(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)

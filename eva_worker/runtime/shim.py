@@ -1,0 +1,184 @@
+"""The parent of one task: starts it, stops it, writes down how it ended. Standard library only.
+
+Run as ``python -I -S shim.py DIRECTORY`` in a session of its own. It outlives the agent, so no
+exit code is lost; it is the reaper of everything the task starts (PR_SET_CHILD_SUBREAPER), so no
+process of the task can get away from it by changing its session, group or parent.
+
+The directory holds ``spec.json`` (what to run, from the agent), ``lock`` (held while the shim
+lives), ``shim.json`` (pids with start times), ``stop.json`` (``grace_s``; from the agent, which
+then sends SIGTERM) and ``exit.json`` (``code``, ``at_ms``, ``ran``: the end).
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+NOT_EXECUTABLE = 126
+POLL_S = 0.01
+
+
+def write(name: str, document: dict[str, object]) -> None:
+    """Write a JSON document atomically, safe from a power cut."""
+    aside = "." + name + ".new"
+    with open(aside, "w", encoding="utf-8") as file:  # noqa: PTH123 - pathlib costs 5 ms here
+        json.dump(document, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(aside, name)  # noqa: PTH105
+
+
+def stat(pid: int | str) -> list[bytes] | None:
+    """Fields of /proc/PID/stat from the third (the state) on; `None` if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
+            return file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def descendants() -> set[int]:
+    """The pids of all processes below this one, zombies included."""
+    parents = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208
+        if name.isdigit() and (fields := stat(name)):
+            parents[int(name)] = int(fields[1])
+    found: set[int] = set()
+    level = {os.getpid()}
+    while level:
+        level = {pid for pid, parent in parents.items() if parent in level}
+        found |= level
+    return found
+
+
+def send(pids: Iterable[int], number: int) -> None:
+    """Send a signal to each process that still exists."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def execute(spec: dict[str, Any], parent: int) -> NoReturn:
+    """Become the task, in the child; never returns."""
+    libc = ctypes.CDLL(None)
+    try:
+        os.setsid()
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # It died before it could be noticed.
+            os._exit(NOT_EXECUTABLE)
+        log = os.open(spec["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+        os.chdir(spec["workdir"])
+        if spec["cpus"]:
+            os.sched_setaffinity(0, spec["cpus"])
+        for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        os.execve("/bin/sh", ["/bin/sh", "-c", spec["command"]], spec["env"])  # noqa: S606
+    except OSError as error:
+        os.write(2, f"cannot start: {error}\n".encode())
+    finally:
+        os._exit(NOT_EXECUTABLE)
+
+
+class Task:
+    """The task's first process and all that comes of it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.code: int | None = None
+        self.deadline: float | None = None
+
+    def reap(self) -> bool:
+        """Collect the dead; tell whether any child is left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid == self.pid:
+                self.code = os.waitstatus_to_exitcode(status)
+
+    def stop(self) -> None:
+        """Carry out ``stop.json``: the first one sends SIGTERM, an earlier deadline counts."""
+        with open("stop.json", encoding="utf-8") as file:  # noqa: PTH123
+            grace_s = json.load(file)["grace_s"]
+        deadline = time.monotonic() + grace_s
+        if self.deadline is None and grace_s > 0:
+            send(descendants(), signal.SIGTERM)
+        self.deadline = deadline if self.deadline is None else min(self.deadline, deadline)
+
+    def doomed(self) -> bool:
+        """Whether whatever is left is to be killed."""
+        if self.deadline is None:
+            return self.code is not None  # The program is over; what it left behind is not wanted.
+        return time.monotonic() >= self.deadline
+
+    def run(self) -> None:
+        """Watch until no process is left."""
+        while self.reap():
+            timeout: float | None = None
+            if self.doomed():
+                send(descendants(), signal.SIGKILL)
+                timeout = POLL_S
+            elif self.deadline is not None:
+                timeout = max(0.0, self.deadline - time.monotonic())
+            if self.wait(timeout) == signal.SIGTERM:
+                self.stop()
+
+    @staticmethod
+    def wait(timeout: float | None) -> int:
+        """Wait for a signal, `None` for ever; returns its number, 0 for none."""
+        watched = {signal.SIGCHLD, signal.SIGTERM}
+        if timeout is None:
+            return signal.sigwait(watched)
+        info = signal.sigtimedwait(watched, timeout)
+        return info.si_signo if info else 0
+
+
+def main() -> int:
+    """Run the task of the directory given; exit codes tell of the shim only."""
+    os.chdir(sys.argv[1])
+    # SIGCHLD must have a handler, or a blocked one would be thrown away.
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
+    lock = os.open("lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return 3  # Another shim, or an agent that gave this one up.
+    if os.path.exists("exit.json") or os.path.exists("shim.json"):  # noqa: PTH110
+        return 3
+    with open("spec.json", encoding="utf-8") as file:  # noqa: PTH123
+        spec = json.load(file)
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # The pid is known to others before the task exists: a task without a record cannot be.
+    me = os.getpid()
+    write("shim.json", {"pid": me, "started": int((stat(me) or [])[19])})
+    child = os.fork()
+    if child == 0:
+        execute(spec, me)
+    write("task.json", {"pid": child})
+    os.close(1)  # Tells the agent that the task runs.
+    task = Task(child)
+    task.run()
+    write("exit.json", {"code": task.code, "at_ms": int(time.time() * 1000), "ran": True})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
