@@ -117,7 +117,9 @@ class LocalSection(_Section):
 
 
 class _Settings(BaseSettings):
-    model_config = SettingsConfigDict(extra="forbid", frozen=True, env_nested_delimiter="__")
+    model_config = SettingsConfigDict(
+        extra="forbid", frozen=True, env_nested_delimiter="__", validate_default=False
+    )
 
     @classmethod
     def settings_customise_sources(
