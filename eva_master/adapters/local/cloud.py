@@ -1,0 +1,361 @@
+"""The local cloud: each instance is a host process of this machine.
+
+One thread runs one coroutine per instance from its request to its end; no state is shared with
+any other thread. What must survive the master is on file, see `records`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from eva_master.adapters.local import processes
+from eva_master.adapters.local.records import Record, Records
+from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance
+from eva_master.model.events import CloudListed, InstanceGone, InstanceUp, LaunchFailed
+from eva_master.model.ids import InstanceId, Millis, Price
+from eva_master.ports import Clock, Inbox
+
+POWER_OFF_S = 2.0
+"""A host that has not ended so long after SIGTERM is killed."""
+RETRY_MS = 10_000
+"""An offering is not tried again so soon after a host could not be started."""
+WORKER = (sys.executable, "-P", "-m", "eva_worker")
+MIB = 1024 * 1024
+
+_SWEEP_FIRST_S = 0.005
+_SWEEP_LONGEST_S = 1.0
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCloudConfig:
+    """How the emulated instances behave.
+
+    Attributes:
+        launch_delay_ms: From the request until the instance is up.
+        boot_delay_ms: From up until its worker starts.
+        read_rate: Bytes per second of an instance's data server.
+        read_rates: The same for single instance types, by name.
+        task_env: Added to the environment of every task.
+    """
+
+    launch_delay_ms: int = 0
+    boot_delay_ms: int = 0
+    read_rate: int = 64 * MIB
+    read_rates: Mapping[str, int] = field(default_factory=dict)
+    task_env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BillLine:
+    """What the cloud charges for one instance.
+
+    Attributes:
+        price: Micro-dollars per hour.
+        gone_ms: `None` while it is up.
+    """
+
+    instance: InstanceId
+    type: str
+    price: Price
+    up_ms: Millis
+    gone_ms: Millis | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Life:
+    """The running coroutine of an instance, which ends it once `doomed` is set."""
+
+    task: asyncio.Task[None]
+    doomed: asyncio.Event
+
+
+class LocalCloud:
+    """Implements `eva_master.ports.Cloud` by processes of this machine.
+
+    Instances outlive this object and the master: another one with the same root finds them.
+
+    Args:
+        root: The cloud's own directory: records, logs and disks of the instances. Only one
+            local cloud at a time may use it.
+        inbox: Where answers go.
+        clock: Stamps the records.
+        master_address: Host and port that workers dial.
+        token_for: Makes the bootstrap token of an instance.
+        config: How the instances behave.
+        worker_command: Runs a worker; its options are appended.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        inbox: Inbox,
+        clock: Clock,
+        *,
+        master_address: str,
+        token_for: Callable[[InstanceId], str],
+        config: LocalCloudConfig | None = None,
+        worker_command: Sequence[str] = WORKER,
+    ) -> None:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._files = Records(root.resolve())
+        self._inbox = inbox
+        self._clock = clock
+        self._master_address = master_address
+        self._token_for = token_for
+        self._config = config or LocalCloudConfig()
+        self._worker_command = tuple(worker_command)
+        self._records = self._files.read()
+        self._lives: dict[InstanceId, _Life] = {}
+        self._loop = asyncio.new_event_loop()
+        self._loop.call_soon(self._recover)
+        self._sweeping = asyncio.Lock()
+        self._thread = threading.Thread(target=self._run, name="local-cloud", daemon=True)
+        self._thread.start()
+
+    def execute(self, action: CloudAction) -> None:
+        """Begin to carry out an action; see `eva_master.ports.Cloud`."""
+        self._loop.call_soon_threadsafe(self._handle, action)
+
+    def bill(self) -> list[BillLine]:
+        """Every instance that was ever up, by id, from the files: callable at any time."""
+        return [
+            BillLine(record.instance, record.type, record.price, record.up_ms, record.gone_ms)
+            for record in self._files.read().values()
+            if record.up_ms is not None
+        ]
+
+    def terminate_all(self) -> None:
+        """Terminate every instance, and wait until all are gone."""
+        asyncio.run_coroutine_threadsafe(self._terminate_all(), self._loop).result()
+
+    def close(self) -> None:
+        """Stop the thread; instances stay as they are."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    def _run(self) -> None:
+        # The runner cancels what is left when the loop is stopped, and closes the loop.
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.get_loop().run_forever()
+
+    def _recover(self) -> None:
+        """Take up every life where the last master left it."""
+        for record in self._records.values():
+            if not record.closed:
+                self._enliven(record)
+
+    def _handle(self, action: CloudAction) -> None:
+        try:
+            match action:
+                case LaunchInstance():
+                    self._launch(action)
+                case TerminateInstance(instance):
+                    self._terminate(instance)
+                case SyncCloud():
+                    self._list()
+        except OSError:
+            # Nothing was written, so nothing was done; whoever asked asks again.
+            _log.exception("local cloud: action failed", action=repr(action))
+
+    def _launch(self, action: LaunchInstance) -> None:
+        record = self._records.get(action.instance)
+        if record is None or (record.refused and action.attempt > record.attempt):
+            record = Record.of_launch(action, self._clock.now())
+            self._write(record)
+        if record.closed:
+            self._post_end(record)
+            return
+        if record.up_ms is not None:
+            self._inbox.post(InstanceUp(record.instance, record.up_ms))
+        self._enliven(record)
+
+    def _terminate(self, instance: InstanceId) -> None:
+        record = self._records.get(instance)
+        if record is None:
+            record = Record.of_unknown(instance, self._clock.now())
+            self._write(record)
+        elif record.refused:
+            record = replace(record, gone_ms=self._clock.now())
+            self._write(record)
+        if record.closed:
+            self._post_end(record)
+        else:
+            self._enliven(record).doomed.set()
+
+    def _list(self) -> None:
+        self._inbox.post(
+            CloudListed(
+                tuple(
+                    (record.instance, record.up_ms)
+                    for _, record in sorted(self._records.items())
+                    if record.up_ms is not None and record.gone_ms is None
+                )
+            )
+        )
+
+    async def _terminate_all(self) -> None:
+        for record in list(self._records.values()):
+            if not record.closed:
+                self._terminate(record.instance)
+        await asyncio.gather(*(life.task for life in self._lives.values()))
+
+    def _post_end(self, record: Record) -> None:
+        if record.gone_ms is not None:
+            self._inbox.post(InstanceGone(record.instance, record.up_ms, record.gone_ms))
+        else:
+            retry_at = Millis(record.requested_ms + RETRY_MS)
+            self._inbox.post(LaunchFailed(record.instance, retry_at, record.failed))
+
+    def _enliven(self, record: Record) -> _Life:
+        """Run the coroutine of an instance unless it runs."""
+        life = self._lives.get(record.instance)
+        if life is None:
+            doomed = asyncio.Event()
+            course = self._guarded(record.instance, self._live(record, doomed))
+            life = self._lives[record.instance] = _Life(self._loop.create_task(course), doomed)
+        return life
+
+    async def _guarded(self, instance: InstanceId, life: Coroutine[Any, Any, None]) -> None:
+        try:
+            await life
+        except Exception:
+            # The next action that concerns it, or the next master, takes it up again.
+            _log.exception("local cloud: lost sight of an instance", instance=instance)
+        finally:
+            del self._lives[instance]
+
+    async def _live(self, record: Record, doomed: asyncio.Event) -> None:
+        """See an instance from where it is to its end."""
+        if record.up_ms is None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(doomed.wait(), self._delay_left_s(record))
+            if not doomed.is_set():
+                record = self._start(record)
+            if record.failed:
+                return
+        if record.pid is not None and record.birth is not None:
+            await self._watch(record.pid, record.birth, doomed)
+        await self._clear(record)
+        # A wall clock may be set back; an instance is not gone before it is up.
+        gone_ms = max(self._clock.now(), record.up_ms or Millis(0))
+        record = replace(record, gone_ms=gone_ms)
+        self._write(record)
+        self._post_end(record)
+
+    def _delay_left_s(self, record: Record) -> float:
+        up_at = record.requested_ms + self._config.launch_delay_ms
+        return max(0, up_at - self._clock.now()) / 1000
+
+    def _start(self, record: Record) -> Record:
+        """Start the host of a pending instance, and let it begin once it is on file."""
+        try:
+            gate = self._spawn(record)
+        except OSError as error:
+            record = replace(record, failed=f"cannot start a host process: {error}")
+            self._write(record)
+            self._post_end(record)
+            return record
+        try:
+            up_ms = self._clock.now()
+            record = replace(record, pid=gate.pid, birth=processes.birth(gate.pid), up_ms=up_ms)
+            self._write(record)
+        except OSError:
+            gate.close()
+            raise
+        gate.open()
+        self._inbox.post(InstanceUp(record.instance, up_ms))
+        return record
+
+    def _spawn(self, record: Record) -> processes.Gate:
+        directory = self._files.directory(record.instance)
+        (directory / "disk").mkdir(mode=0o700, exist_ok=True)
+        rate = self._config.read_rates.get(record.type, self._config.read_rate)
+        host = [
+            *(sys.executable, "-P", "-m", "eva_master.adapters.local.host"),
+            *("--rate", str(rate)),
+            *("--boot-delay-ms", str(self._config.boot_delay_ms)),
+            *("--directory", str(directory)),
+            "--",
+        ]
+        worker = [
+            *self._worker_command,
+            *("--master", self._master_address),
+            *("--instance-id", record.instance),
+            *("--token", self._token_for(record.instance)),
+            *("--instance-type", record.type),
+            *("--gpus", str(record.capacity.gpus)),
+            *("--cpus", _thousandths(record.capacity.milli_cpus)),
+            *("--memory-mib", str(record.capacity.memory_mib)),
+            *("--state-dir", str(directory / "disk")),
+            "--emulated",
+        ]
+        for name, value in self._config.task_env.items():
+            worker += ["--task-env", f"{name}={value}"]
+        environment = {**os.environ, processes.MARK: self._mark(record.instance)}
+        return processes.spawn([*host, *worker], environment, directory / "host.log")
+
+    def _mark(self, instance: InstanceId) -> str:
+        return f"{instance}@{self._files.root}"
+
+    async def _watch(self, pid: int, birth: str, doomed: asyncio.Event) -> None:
+        """Wait until a host has ended, by itself or by being switched off."""
+        host = processes.Handle.take(pid, birth)
+        if host is None:
+            return
+        try:
+            await _either(host.exited, doomed)
+            if not host.exited.is_set():
+                host.kill(signal.SIGTERM)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(host.exited.wait(), POWER_OFF_S)
+            if not host.exited.is_set():
+                host.kill(signal.SIGKILL)
+                await host.exited.wait()
+        finally:
+            host.close()
+
+    async def _clear(self, record: Record) -> None:
+        """Make sure that nothing of an instance is left, its disk included."""
+        pause = _SWEEP_FIRST_S
+        while True:
+            async with self._sweeping:
+                if await asyncio.to_thread(processes.clear, self._mark(record.instance)):
+                    break
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _SWEEP_LONGEST_S)
+        disk = self._files.directory(record.instance) / "disk"
+        await asyncio.to_thread(shutil.rmtree, disk, ignore_errors=True)
+
+    def _write(self, record: Record) -> None:
+        self._files.write(record)
+        self._records[record.instance] = record
+
+
+async def _either(*events: asyncio.Event) -> None:
+    """Wait for the first of some events."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+def _thousandths(number: int) -> str:
+    """Write a number of thousandths in full."""
+    return f"{number // 1000}.{number % 1000:03}"

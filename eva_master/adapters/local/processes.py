@@ -1,0 +1,171 @@
+"""Host processes from the outside: starting, recognising, awaiting and clearing away."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+
+MARK = "EVA_HOST"
+"""Environment variable that names the instance a process belongs to."""
+
+
+class Gate:
+    """A started host that waits for `open` before it does anything.
+
+    If this process dies first, the host ends without a trace.
+    """
+
+    def __init__(self, pid: int, descriptor: int) -> None:
+        self.pid = pid
+        self._descriptor = descriptor
+
+    def open(self) -> None:
+        """Let the host begin; a host that has died by now is noticed by who awaits it."""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._descriptor, b".")
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the host; unless it was told to begin it ends."""
+        os.close(self._descriptor)
+
+
+def spawn(command: list[str], environment: Mapping[str, str], log: Path) -> Gate:
+    """Start a process in a session of its own, with its output in a file.
+
+    Raises:
+        OSError: It could not be started.
+    """
+    reader, writer = os.pipe()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    try:
+        pid = os.posix_spawn(
+            command[0],
+            command,
+            environment,
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, reader, 0),
+                (os.POSIX_SPAWN_OPEN, 1, str(log), flags, 0o600),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsid=True,
+        )
+    except OSError:
+        os.close(writer)
+        raise
+    finally:
+        os.close(reader)
+    return Gate(pid, writer)
+
+
+def birth(pid: int) -> str | None:
+    """What tells a process from another one that has its pid later, even after a reboot.
+
+    Returns:
+        Boot id and clock tick of its start; `None` if it does not run.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name in parentheses may hold anything; the fields from the third on follow its end.
+    fields = stat.rpartition(b")")[2].split()
+    if fields[0] in (b"Z", b"X"):
+        return None
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot}/{fields[19].decode()}"
+
+
+class Handle:
+    """A running process, held so that its pid cannot come to mean another one.
+
+    Attributes:
+        exited: Set when the process has ended; nothing polls for it.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.exited = asyncio.Event()
+        self._descriptor = descriptor
+        asyncio.get_running_loop().add_reader(descriptor, self.exited.set)
+
+    @classmethod
+    def take(cls, pid: int, born: str) -> Handle | None:
+        """Hold a process; to be called in an event loop.
+
+        Args:
+            pid: Its pid.
+            born: Its `birth`.
+
+        Returns:
+            `None` if it does not run any more.
+        """
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return None
+        # Only now that the pid is held, what it means can be compared.
+        if birth(pid) == born:
+            return cls(descriptor)
+        _let_go(descriptor)
+        return None
+
+    def kill(self, number: signal.Signals) -> None:
+        """Send a signal; none if it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._descriptor, number)
+
+    def close(self) -> None:
+        """Let go of it."""
+        asyncio.get_running_loop().remove_reader(self._descriptor)
+        _let_go(self._descriptor)
+
+
+def _let_go(descriptor: int) -> None:
+    """Close a pidfd; a child of this process that has ended is reaped first."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitid(os.P_PIDFD, descriptor, os.WEXITED | os.WNOHANG)
+    os.close(descriptor)
+
+
+def marked(value: str) -> list[psutil.Process]:
+    """Processes that run and carry the mark of an instance, and all that run below them.
+
+    Not to be called by two threads at once: psutil keeps what it saw last.
+    """
+    running: dict[int, psutil.Process] = {}
+    below: dict[int, list[int]] = {}
+    unseen: list[int] = []
+    for process in psutil.process_iter(["ppid", "environ", "status"]):
+        if process.info["status"] == psutil.STATUS_ZOMBIE:
+            continue
+        running[process.pid] = process
+        below.setdefault(process.info["ppid"], []).append(process.pid)
+        # Somebody else's processes do not show their environment.
+        if (process.info["environ"] or {}).get(MARK) == value:
+            unseen.append(process.pid)
+    found: dict[int, psutil.Process] = {}
+    while unseen:
+        pid = unseen.pop()
+        if pid not in found:
+            found[pid] = running[pid]
+            unseen += below.get(pid, [])
+    return list(found.values())
+
+
+def clear(value: str) -> bool:
+    """Kill what is left of an instance.
+
+    Returns:
+        Whether nothing was left; otherwise call again to see that it is dead.
+    """
+    left = marked(value)
+    for process in left:
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            process.kill()
+    return not left

@@ -1,0 +1,124 @@
+"""What the local cloud has on file of its instances: its own books, shared with nobody."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from eva_master.model.actions import LaunchInstance
+from eva_master.model.ids import InstanceId, Millis, Price
+from eva_master.model.resources import Resources
+
+_FILE = "record.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One instance.
+
+    It is pending until it has a host process, up until it is gone, and neither if `failed`.
+
+    Attributes:
+        attempt: Launch attempt, 0 if it was only ever asked to be terminated.
+        type: Name of the instance type.
+        price: Micro-dollars per hour.
+        requested_ms: When the launch was asked for.
+        pid: Of the host process.
+        birth: Tells that process from a later one with the same pid, see `processes.birth`.
+        up_ms: When the host process was started.
+        gone_ms: When everything on the instance was dead, or the launch was called off.
+        failed: Why it could not be launched.
+    """
+
+    instance: InstanceId
+    attempt: int
+    type: str
+    price: Price
+    capacity: Resources
+    requested_ms: Millis
+    pid: int | None = None
+    birth: str | None = None
+    up_ms: Millis | None = None
+    gone_ms: Millis | None = None
+    failed: str = ""
+
+    @classmethod
+    def of_launch(cls, action: LaunchInstance, now: Millis) -> Record:
+        """What is written down before anything is done."""
+        kind = action.offering.type
+        return cls(
+            action.instance,
+            action.attempt,
+            kind.name,
+            action.offering.price,
+            kind.capacity,
+            now,
+        )
+
+    @classmethod
+    def of_unknown(cls, instance: InstanceId, now: Millis) -> Record:
+        """An instance that was to be terminated and never existed, so that it never will."""
+        return cls(instance, 0, "", Price(0), Resources(), now, gone_ms=now)
+
+    @property
+    def refused(self) -> bool:
+        """Its last launch failed; another attempt may succeed."""
+        return bool(self.failed) and self.gone_ms is None
+
+    @property
+    def closed(self) -> bool:
+        """Nothing will happen to it by itself."""
+        return self.gone_ms is not None or self.refused
+
+
+class Records:
+    """The records below a directory, one file each.
+
+    Args:
+        root: Holds a directory per instance.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def directory(self, instance: InstanceId) -> Path:
+        """Where the instance's record, logs and disk are."""
+        return self.root / instance
+
+    def read(self) -> dict[InstanceId, Record]:
+        """All records as they are on file."""
+        records = (_decoded(path.read_text()) for path in sorted(self.root.glob(f"*/{_FILE}")))
+        return {record.instance: record for record in records}
+
+    def write(self, record: Record) -> None:
+        """Put a record on file in place of the instance's old one; survives a power cut.
+
+        Raises:
+            OSError: It could not be written; the old one stands.
+        """
+        directory = self.directory(record.instance)
+        directory.mkdir(mode=0o700, exist_ok=True)
+        aside = directory / f".{_FILE}.tmp"
+        with aside.open("w") as file:
+            json.dump(asdict(record), file)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.rename(directory / _FILE)
+        for changed in (directory, self.root):
+            _sync(changed)
+
+
+def _decoded(text: str) -> Record:
+    data: dict[str, Any] = json.loads(text)
+    return Record(**{**data, "capacity": Resources(**data["capacity"])})
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
