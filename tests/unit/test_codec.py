@@ -1,0 +1,54 @@
+"""Records survive being written as JSON, exactly."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eva_master.adapters.store import codec
+from eva_master.model.errors import StorageError
+from eva_master.model.records import Instance, Job, TaskCopy
+
+
+# By repr, since a diverged loss is NaN and NaN equals nothing.
+@settings(deadline=None)
+@given(st.lists(st.from_type(Job), max_size=3))
+def test_jobs_come_back_exactly(jobs: list[Job]) -> None:
+    documents = [
+        codec.with_spec(codec.JOBS.encode(job), codec.SPECS.encode(job.spec)) for job in jobs
+    ]
+    assert repr(codec.JOBS.decode(documents)) == repr(jobs)
+
+
+@settings(deadline=None)
+@given(st.lists(st.from_type(TaskCopy), max_size=3))
+def test_copies_come_back_exactly(copies: list[TaskCopy]) -> None:
+    documents = [codec.COPIES.encode(copy) for copy in copies]
+    assert repr(codec.COPIES.decode(documents)) == repr(copies)
+
+
+@settings(deadline=None)
+@given(st.lists(st.from_type(Instance), max_size=3))
+def test_instances_come_back_exactly(instances: list[Instance]) -> None:
+    documents = [codec.INSTANCES.encode(instance) for instance in instances]
+    assert repr(codec.INSTANCES.decode(documents)) == repr(instances)
+
+
+@settings(deadline=None)
+@given(st.from_type(TaskCopy))
+def test_documents_are_json_that_any_database_reads(copy: TaskCopy) -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    document = json.loads(codec.COPIES.encode(copy), parse_constant=refuse)
+    assert document["id"] == copy.id
+
+
+@pytest.mark.parametrize("document", ["{}", "not JSON", '{"id":"a","job":"b","index":"x"}'])
+def test_damage_is_told(document: str) -> None:
+    with pytest.raises(StorageError, match="damaged record") as caught:
+        codec.COPIES.decode([document])
+    assert "backup" in caught.value.hint
