@@ -1,0 +1,91 @@
+"""How connections are made: everything about transport, and nothing else, is here."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import grpc
+
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+"""Larger than the largest job file, job list or set of digests in one message."""
+
+# A connection that died without a word (a laptop that slept, a NAT that forgot) is noticed within
+# ten seconds; the server's options must allow pings as frequent as the client's.
+_PING_EVERY_MS = 5_000
+_PING_TIMEOUT_MS = 5_000
+
+_RETRYABLE = "UNAVAILABLE"
+
+
+def _methods(service: str, *names: str) -> list[dict[str, str]]:
+    return [{"service": service, "method": name} for name in names]
+
+
+def _retries(attempts: int, initial_s: float, most_s: float) -> dict[str, Any]:
+    return {
+        "maxAttempts": attempts,
+        "initialBackoff": f"{initial_s}s",
+        "maxBackoff": f"{most_s}s",
+        "backoffMultiplier": 2,
+        "retryableStatusCodes": [_RETRYABLE],
+    }
+
+
+# Commands carry an id, so that a repeated one is carried out once: they outlast a master that
+# restarts. Reads give up sooner, since somebody waits. gRPC repeats the same request bytes.
+_SERVICE_CONFIG = {
+    "methodConfig": [
+        {
+            "name": _methods("eva.api.v1.Jobs", "Submit", "Cancel"),
+            "retryPolicy": _retries(5, 0.3, 2.0),
+        },
+        {
+            "name": [
+                *_methods("eva.api.v1.Jobs", "Get", "List", "Plan", "MissingBlobs", "Watch"),
+                *_methods("eva.api.v1.Cluster", "Describe", "Cost", "Config"),
+            ],
+            "retryPolicy": _retries(3, 0.2, 0.5),
+        },
+    ]
+}
+
+
+def open_channel(address: str) -> grpc.Channel:
+    """Make a channel to a master; it connects when first used, and again whenever it must.
+
+    Args:
+        address: ``HOST:PORT``.
+    """
+    options = [
+        ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
+        ("grpc.enable_retries", 1),
+        ("grpc.initial_reconnect_backoff_ms", 200),
+        ("grpc.min_reconnect_backoff_ms", 200),
+        ("grpc.max_reconnect_backoff_ms", 2_000),
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        *_keepalive(),
+    ]
+    return grpc.insecure_channel(address, options=options)
+
+
+def server_options() -> list[tuple[str, int]]:
+    """Options of every server that our channels dial."""
+    return [
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", _PING_EVERY_MS // 2),
+        ("grpc.http2.max_ping_strikes", 0),
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        # Two masters on one port would each get a part of the calls.
+        ("grpc.so_reuseport", 0),
+        *_keepalive(),
+    ]
+
+
+def _keepalive() -> list[tuple[str, int]]:
+    return [
+        ("grpc.keepalive_time_ms", _PING_EVERY_MS),
+        ("grpc.keepalive_timeout_ms", _PING_TIMEOUT_MS),
+        ("grpc.http2.max_pings_without_data", 0),
+    ]

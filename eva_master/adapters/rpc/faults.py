@@ -1,0 +1,46 @@
+"""Why a call failed, in words for the user who made it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+
+from eva_master.adapters.rpc.errors import DETAIL_KEY, error_of
+from eva_master.model.errors import EvaError, NotAuthorised, NotFound, Unreachable
+
+
+def translated(failure: grpc.RpcError, address: str) -> EvaError:
+    """Turn a failed call into the error that the master raised, or into what gRPC met.
+
+    Args:
+        failure: As a stub raises it.
+        address: Whom the call was for, for the message.
+    """
+    # A stub's error is a call as well, which the type of the exception does not say.
+    call: Any = failure
+    metadata = call.trailing_metadata() or ()
+    if any(key == DETAIL_KEY for key, _ in metadata):
+        return error_of(call.code(), call.details() or "", metadata)
+    match call.code():
+        case grpc.StatusCode.UNAVAILABLE:
+            return Unreachable(
+                f"no master answers at {address}",
+                hint="start one with `eva up`, or say where it is with --address or EVA_ADDRESS",
+            )
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return Unreachable(
+                f"the master at {address} did not answer in time",
+                hint="it may be busy: try again, or look at its log",
+            )
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return EvaError(
+                f"the master at {address} does not know this request",
+                hint="it is of another release: use the same one here and there",
+            )
+        case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
+            return NotAuthorised(call.details() or "the master refuses")
+        case grpc.StatusCode.NOT_FOUND:
+            return NotFound(call.details() or "there is no such thing")
+        case code:
+            return EvaError(f"the master failed: {call.details() or code}", hint="see its log")

@@ -1,0 +1,27 @@
+"""The messages of eva.api.v1, for those who show them or make them up in tests."""
+
+from eva_master.adapters.rpc._proto.api_pb2 import (
+    Bill,
+    ClusterState,
+    Instance,
+    InstanceCost,
+    Job,
+    JobCost,
+    Placement,
+    PlanResponse,
+    Resources,
+    Task,
+)
+
+__all__ = [
+    "Bill",
+    "ClusterState",
+    "Instance",
+    "InstanceCost",
+    "Job",
+    "JobCost",
+    "Placement",
+    "PlanResponse",
+    "Resources",
+    "Task",
+]
