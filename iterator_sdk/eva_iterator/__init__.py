@@ -1,1 +1,115 @@
-"""Lets the Eva scheduler see how fast a training loop runs, and stop it at a checkpoint."""
+"""Lets the Eva scheduler see how fast a training loop runs, and stop it at a checkpoint.
+
+    from eva_iterator import EvaIterator
+
+    for batch in EvaIterator(loader, checkpoint=save):
+        train(batch)
+
+Outside Eva (no EVA_SOCKET in the environment) nothing here has any effect, and grpc is not
+imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from eva_iterator import _checkpoints, _session
+from eva_iterator._iterator import EvaIterator
+
+__all__ = [
+    "EvaIterator",
+    "latest_checkpoint",
+    "publish",
+    "report",
+    "set_total",
+    "step",
+    "stopping",
+]
+
+
+def step(n: int = 1) -> None:
+    """Counts steps of a program that has no loader to wrap.
+
+    Args:
+        n: Steps finished since the last call.
+
+    Raises:
+        ValueError: `n` is negative.
+    """
+    if n < 0:
+        raise ValueError(f"steps must not be negative: {n}")
+    session = _session.current()
+    if session.active:
+        session.progress.add(n)
+
+
+def report(**metrics: float) -> None:
+    """Reports figures of the program's own, such as loss and accuracy.
+
+    Only the latest value of each name is kept. A value on a GPU is fetched here and now.
+
+    Args:
+        **metrics: Anything that `float` takes.
+
+    Raises:
+        TypeError, ValueError: A value is not a number.
+    """
+    values = {name: float(value) for name, value in metrics.items()}
+    session = _session.current()
+    if session.active:
+        session.progress.metrics.update(values)
+
+
+def set_total(steps: int) -> None:
+    """Says how many steps the program will have made when it is done.
+
+    Counting starts with the program: one that resumes at step 300 of 1000 makes 700. The last
+    call holds.
+
+    Args:
+        steps: Steps in all loops and processes of the program together, 0 if unknown.
+
+    Raises:
+        ValueError: `steps` is negative.
+    """
+    if steps < 0:
+        raise ValueError(f"total must not be negative: {steps}")
+    _session.current().progress.total_steps = steps
+
+
+def latest_checkpoint() -> Path | None:
+    """Directory of the newest published checkpoint, None where there is none."""
+    directory = _session.checkpoint_directory()
+    generation = 0 if directory is None else _checkpoints.newest(directory)
+    if directory is None or generation == 0:
+        return None
+    return _checkpoints.path_of(directory, generation)
+
+
+def publish(save: Callable[[Path], object]) -> int:
+    """Publishes a checkpoint as a new generation: complete or not at all.
+
+    Args:
+        save: Writes the checkpoint into the empty directory that it is given.
+
+    Returns:
+        The number of the generation; 0, without a call of `save`, where no EVA_CHECKPOINT_DIR
+        says where to.
+
+    Raises:
+        OSError: The checkpoint cannot be written. Nothing is published then, as when `save` raises.
+    """
+    return _session.current().publish(save)
+
+
+def stopping() -> bool:
+    """Whether the program has been asked to stop.
+
+    The first call in the main thread takes over SIGTERM, as the first loop over an `EvaIterator`
+    does: a program that asks must end by itself, within $EVA_GRACE_SECONDS of the signal.
+    """
+    session = _session.current()
+    if session.active:
+        session.stop.install()
+    return session.stop.requested

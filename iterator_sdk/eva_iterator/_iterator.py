@@ -1,0 +1,121 @@
+"""The wrapper around a data loader."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from eva_iterator import _session
+from eva_iterator._session import Session
+
+T = TypeVar("T")
+
+_log = logging.getLogger("eva_iterator")
+
+
+class EvaIterator(Generic[T]):
+    """Iterates over a data loader, or anything else, and lets Eva count the steps.
+
+    A step is one pass through the body of the loop; it counts once the body has come to its end,
+    so one left through `break` does not. Each `for` over the wrapper is a new pass over what is
+    wrapped. Length and attributes are those of what is wrapped. Outside Eva the wrapper does
+    nothing at all.
+
+    When the scheduler wants the program to stop (SIGTERM), the current step is finished, a
+    checkpoint published if `checkpoint` is given and there were steps since the last one, and the
+    loop ends as though the data had. Every later loop then ends before its first step.
+    """
+
+    def __init__(
+        self,
+        iterable: Iterable[T],
+        *,
+        total: int | None = None,
+        checkpoint: Callable[[Path], object] | None = None,
+        checkpoint_every_s: float | None = None,
+    ) -> None:
+        """Wraps an iterable.
+
+        Args:
+            iterable: What to iterate over.
+            total: Steps of the whole program, as for `set_total`. Never guessed from a length,
+                since that is the length of one epoch.
+            checkpoint: Writes the state of the program into the directory it is given. Called in
+                the looping thread, between two steps.
+            checkpoint_every_s: Seconds between checkpoints, on top of the one at a stop.
+
+        Raises:
+            ValueError: A negative total, an interval that is not positive, or an interval
+                without `checkpoint`.
+        """
+        if total is not None and total < 0:
+            raise ValueError(f"total must not be negative: {total}")
+        if checkpoint_every_s is not None:
+            if checkpoint is None:
+                raise ValueError("checkpoint_every_s needs checkpoint")
+            if not checkpoint_every_s > 0:
+                raise ValueError(f"checkpoint_every_s must be positive: {checkpoint_every_s}")
+        self._iterable = iterable
+        self._checkpoint = checkpoint
+        self._every_s = math.inf if checkpoint_every_s is None else checkpoint_every_s
+        if total is not None:
+            _session.current().progress.total_steps = total
+
+    def __iter__(self) -> Iterator[T]:
+        session = _session.current()
+        if not session.active:
+            return iter(self._iterable)
+        session.stop.install()
+        return self._loop(session)
+
+    def __len__(self) -> int:
+        return len(self._iterable)  # type: ignore[arg-type]  # raises TypeError as it should
+
+    def __bool__(self) -> bool:
+        # Without this, __len__ would decide, and fail for an iterable without a length.
+        return bool(self._iterable)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_iterable" or name.startswith("__"):
+            # Asked for while being copied or unpickled, or part of a protocol that is not passed.
+            raise AttributeError(name)
+        return getattr(self._iterable, name)
+
+    def _loop(self, session: Session) -> Iterator[T]:
+        stop = session.stop
+        loop = session.progress.open(self._every_s)
+        if self._every_s < math.inf:
+            session.wake()
+        try:
+            items = iter(() if stop.requested else self._iterable)
+            exhausted = False
+            while not exhausted:
+                try:
+                    for item in items:
+                        yield item
+                        loop.steps += 1
+                        if stop.requested or loop.due:
+                            break
+                    else:
+                        exhausted = True
+                except Exception as error:  # raised by the loader: the body's never get here
+                    if not stop.requested:
+                        raise
+                    # The signal may have ended the loader's workers as well.
+                    _log.info("data loader failed after the signal to stop: %s", error)
+                if stop.requested:
+                    break
+                if loop.due:
+                    self._publish(session)
+                    loop.due = False
+            if stop.requested and session.active and session.progress.unsaved():
+                self._publish(session)
+        finally:
+            loop.closed = True
+
+    def _publish(self, session: Session) -> None:
+        if self._checkpoint is not None:
+            session.publish(self._checkpoint)

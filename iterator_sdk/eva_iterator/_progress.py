@@ -1,0 +1,96 @@
+"""What a process has done so far: steps, total, metrics."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+
+
+class Loop:
+    """One pass over an iterable.
+
+    The looping thread writes `steps` and, at the end, `closed`; the reporter writes `due`. Nothing
+    here takes a lock, since the looping thread passes by at every step.
+
+    Attributes:
+        steps: Steps finished.
+        every_s: Seconds between checkpoints, infinite for none.
+        due: A checkpoint is to be published after the current step.
+        closed: The pass is over.
+    """
+
+    __slots__ = ("closed", "due", "every_s", "steps")
+
+    def __init__(self, every_s: float) -> None:
+        self.steps = 0
+        self.every_s = every_s
+        self.due = False
+        self.closed = False
+
+
+class Progress:
+    """Cumulative figures of one process, gathered from its loops and its explicit reports.
+
+    Attributes:
+        total_steps: Steps that the program will have made when it is done, 0 if unknown.
+        metrics: Latest value of each of the program's own figures.
+    """
+
+    def __init__(self) -> None:
+        self.total_steps = 0
+        self.metrics: dict[str, float] = {}
+        # Re-entrant: a finalizer or signal handler that counts a step may interrupt a holder.
+        self._lock = threading.RLock()
+        self._loops: list[Loop] = []
+        self._settled_steps = 0
+        self._saved_steps = 0
+        self._saved_at_s = time.monotonic()
+
+    def open(self, every_s: float) -> Loop:
+        """Starts to count the steps of a loop; its `closed` ends that."""
+        loop = Loop(every_s)
+        self._loops.append(loop)
+        return loop
+
+    def add(self, steps: int) -> None:
+        """Counts steps made outside any loop."""
+        with self._lock:
+            self._settled_steps += steps
+
+    def steps(self) -> int:
+        """Steps finished since the process started."""
+        with self._lock:
+            for loop in [loop for loop in self._loops if loop.closed]:
+                self._settled_steps += loop.steps
+                self._loops.remove(loop)
+            return self._settled_steps + sum(loop.steps for loop in list(self._loops))
+
+    def saved(self) -> None:
+        """Notes that a checkpoint holds all steps made so far."""
+        self._saved_steps = self.steps()
+        self._saved_at_s = time.monotonic()
+
+    def unsaved(self) -> bool:
+        """Whether steps were made since the last checkpoint."""
+        return self.steps() != self._saved_steps
+
+    def mark_due(self, now_s: float) -> float:
+        """Tells every loop whose checkpoint is due.
+
+        Args:
+            now_s: `time.monotonic()`.
+
+        Returns:
+            When the next checkpoint of a loop falls due, on the same clock; infinite for never.
+        """
+        soonest_s = math.inf
+        for loop in list(self._loops):
+            due_s = self._saved_at_s + loop.every_s
+            if loop.closed or loop.due:
+                continue
+            if due_s <= now_s:
+                loop.due = True
+            else:
+                soonest_s = min(soonest_s, due_s)
+        return soonest_s

@@ -1,0 +1,132 @@
+"""Tells the agent on the instance how far the program is, from a thread of its own.
+
+This module imports grpc and is itself imported only inside Eva.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable
+
+import grpc
+
+from eva_iterator._progress import Progress
+from eva_iterator._proto.iterator_pb2 import ReportRequest
+from eva_iterator._proto.iterator_pb2_grpc import IteratorStub
+
+RPC_TIMEOUT_S = 1.0
+"""Longest wait for the answer to a report; the next one says the same and more."""
+
+FLUSH_TIMEOUT_S = 2.0
+"""Longest wait for the last report to arrive: time for a restarting agent to come back."""
+
+_FIRST_INTERVAL_S = 1.0
+_INTERVAL_BOUNDS_S = (0.01, 60.0)
+_RETRY_S = 1.0
+
+# By default a channel whose agent was away for long tries again every two minutes.
+_CHANNEL_OPTIONS = (
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+
+_log = logging.getLogger("eva_iterator")
+
+
+def connect(socket: str) -> grpc.Channel:
+    """Opens a channel to the agent; connects when first used, and again whenever it must.
+
+    Args:
+        socket: Path of the agent's Unix socket.
+    """
+    return grpc.insecure_channel(f"unix:{socket}", options=_CHANNEL_OPTIONS)
+
+
+class Reporter:
+    """Background thread that reports a process's progress until it is closed."""
+
+    def __init__(self, socket: str, progress: Progress, generation: Callable[[], int]) -> None:
+        """Prepares the thread without starting it.
+
+        Args:
+            socket: Path of the agent's Unix socket.
+            progress: What to report.
+            generation: Reads the newest published checkpoint generation.
+        """
+        self._socket = socket
+        self._progress = progress
+        self._generation = generation
+        self._source = uuid.uuid4().hex
+        self._wake = threading.Event()
+        self._closing = False
+        self._calling = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="eva-iterator", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Asks for a report now."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """Sends a last report and ends the thread, within about FLUSH_TIMEOUT_S."""
+        self._closing = True
+        self._wake.set()
+        self._thread.join(RPC_TIMEOUT_S + FLUSH_TIMEOUT_S)
+
+    def pause(self) -> bool:
+        """Waits until no call is under way, and lets none begin until `resume`.
+
+        A process that forks in the middle of a call may leave its child hanging in grpc's own
+        fork handlers (it does with GRPC_ENABLE_FORK_SUPPORT=1), or wait for them itself.
+
+        Returns:
+            Whether the calls are paused; they are, unless a call outlives its deadline.
+        """
+        return self._calling.acquire(timeout=FLUSH_TIMEOUT_S + RPC_TIMEOUT_S)
+
+    def resume(self) -> None:
+        """Lets calls go on after `pause`."""
+        self._calling.release()
+
+    def _run(self) -> None:
+        with connect(self._socket) as channel:
+            stub = IteratorStub(channel)
+            report_at_s = time.monotonic()
+            while not self._closing:
+                now_s = time.monotonic()
+                wait_s = min(report_at_s, self._progress.mark_due(now_s)) - now_s
+                woken = self._wake.wait(max(wait_s, 0.0))
+                self._wake.clear()
+                if woken or time.monotonic() >= report_at_s:
+                    report_at_s = time.monotonic() + self._report(stub)
+            self._report(stub, last=True)
+
+    def _report(self, stub: IteratorStub, *, last: bool = False) -> float:
+        """Sends one report; returns the seconds until the next."""
+        timeout_s = FLUSH_TIMEOUT_S if last else RPC_TIMEOUT_S
+        try:
+            with self._calling:
+                response = stub.Report(self._request(), timeout=timeout_s, wait_for_ready=last)
+        except (grpc.RpcError, OSError) as error:
+            _log.debug("report failed: %s", error)
+            return _RETRY_S
+        if not response.interval_ms:
+            return _FIRST_INTERVAL_S
+        shortest_s, longest_s = _INTERVAL_BOUNDS_S
+        return min(max(response.interval_ms / 1000, shortest_s), longest_s)
+
+    def _request(self) -> ReportRequest:
+        return ReportRequest(
+            source=self._source,
+            steps=self._progress.steps(),
+            total_steps=self._progress.total_steps,
+            generation=self._generation(),
+            metrics=dict(self._progress.metrics),
+        )

@@ -1,0 +1,148 @@
+"""The one connection of a process to its agent, and what becomes of it when the process forks."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable
+from multiprocessing import parent_process, util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eva_iterator import _checkpoints
+from eva_iterator._progress import Progress
+from eva_iterator._stop import Stop
+
+if TYPE_CHECKING:
+    from eva_iterator._reporter import Reporter
+
+SOCKET_VARIABLE = "EVA_SOCKET"
+CHECKPOINT_VARIABLE = "EVA_CHECKPOINT_DIR"
+
+
+def checkpoint_directory() -> Path | None:
+    """Where checkpoint generations are published, None outside Eva."""
+    value = os.environ.get(CHECKPOINT_VARIABLE)
+    return Path(value) if value else None
+
+
+class Session:
+    """State of the process towards its agent.
+
+    Attributes:
+        active: Whether there is an agent to talk to; False outside Eva and in forked children.
+        progress: What the process has done.
+        stop: Whether it was asked to stop.
+    """
+
+    def __init__(self, socket: str | None) -> None:
+        """Starts to report.
+
+        Args:
+            socket: Path of the agent's Unix socket, None outside Eva.
+        """
+        self.active = bool(socket)
+        self.progress = Progress()
+        self.stop = Stop()
+        self._reporter: Reporter | None = None
+        if socket:
+            # Imported here, since nobody outside Eva should pay for grpc; and on the caller's
+            # thread, since a process that forks while another thread imports a module leaves
+            # its child unable to import it.
+            from eva_iterator._reporter import Reporter
+
+            self._reporter = Reporter(socket, self.progress, _newest_generation)
+            self._reporter.start()
+            _at_exit(self.close)
+
+    def publish(self, save: Callable[[Path], object]) -> int:
+        """Publishes a checkpoint; returns its generation, or 0 without calling `save` outside Eva.
+
+        Raises:
+            OSError: The checkpoint cannot be written.
+        """
+        directory = checkpoint_directory()
+        if directory is None:
+            return 0
+        generation = _checkpoints.publish(directory, save)
+        if self.active:
+            self.progress.saved()
+            self.wake()
+        return generation
+
+    def wake(self) -> None:
+        """Has the reporter look at the progress now."""
+        if self._reporter is not None:
+            self._reporter.wake()
+
+    def close(self) -> None:
+        """Sends the last report, in bounded time."""
+        if self._reporter is not None:
+            self._reporter.close()
+
+    def pause(self) -> bool:
+        """Keeps the reporter from calling while the process forks; returns whether it does."""
+        return self._reporter is not None and self._reporter.pause()
+
+    def resume(self) -> None:
+        """Undoes a successful `pause`."""
+        if self._reporter is not None:
+            self._reporter.resume()
+
+    def abandon(self) -> None:
+        """Makes a forked child's copy inert: the thread did not survive, the signal is not its."""
+        self.active = False
+        self._reporter = None
+        self.stop.abandon()
+
+
+def _newest_generation() -> int:
+    directory = checkpoint_directory()
+    return 0 if directory is None else _checkpoints.newest(directory)
+
+
+def _at_exit(close: Callable[[], None]) -> None:
+    if parent_process() is None:
+        atexit.register(close)
+    else:
+        # Children made by multiprocessing leave through os._exit, past atexit.
+        util.Finalize(None, close, exitpriority=0)
+
+
+_session: Session | None = None
+_creating = threading.Lock()
+_forking = threading.local()
+
+
+def current() -> Session:
+    """The session of this process, started when first asked for."""
+    global _session
+    if _session is None:
+        with _creating:
+            if _session is None:
+                _session = Session(os.environ.get(SOCKET_VARIABLE))
+    return _session
+
+
+def _before_fork() -> None:
+    _forking.paused = _session is not None and _session.pause()
+
+
+def _after_fork_in_parent() -> None:
+    if _session is not None and _forking.paused:
+        _session.resume()
+
+
+def _after_fork_in_child() -> None:
+    global _creating
+    _creating = threading.Lock()
+    if _session is not None and _session.active:
+        _session.abandon()
+
+
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=_after_fork_in_parent,
+    after_in_child=_after_fork_in_child,
+)

@@ -1,0 +1,59 @@
+"""The wish of the scheduler that the program stop: SIGTERM, turned into a flag."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import FrameType
+
+
+class Stop:
+    """Whether this process was asked to stop.
+
+    Attributes:
+        requested: Set once by the first SIGTERM, never cleared.
+    """
+
+    __slots__ = ("_installed", "_pid", "requested")
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._installed = False
+        self._pid = os.getpid()
+
+    def install(self) -> None:
+        """Handles SIGTERM from now on, if called in the main thread; once only.
+
+        A handler that the program sets later stays in place.
+        """
+        if self._installed or threading.current_thread() is not threading.main_thread():
+            return
+        self._installed = True
+        signal.signal(signal.SIGTERM, self._handle)
+
+    def abandon(self) -> None:
+        """Gives SIGTERM back its default action in a forked child: to end the process."""
+        if signal.getsignal(signal.SIGTERM) == self._handle:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def _handle(self, signum: int, _frame: FrameType | None) -> None:
+        if os.getpid() != self._pid:
+            # A child forked by native code, which runs no fork hooks of Python.
+            signal.signal(signum, signal.SIG_DFL)
+            os.kill(os.getpid(), signum)
+            return
+        self.requested = True
+        _ignore_ended_loader_workers()
+
+
+def _ignore_ended_loader_workers() -> None:
+    """Keeps PyTorch from failing the current step because its loader's workers were stopped too.
+
+    A SIGTERM to the whole process group ends them at once. PyTorch watches for that with a SIGCHLD
+    handler which raises wherever the main thread happens to be. SIGTERM is the lower number, so
+    this runs before it.
+    """
+    handler = signal.getsignal(signal.SIGCHLD)
+    if getattr(handler, "__module__", "").startswith("torch."):
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
