@@ -1,0 +1,134 @@
+"""How much tasks slow each other down, compiled for the inner loop of the packing algorithms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from eva_master.model.ids import MILLION, Workload
+from eva_master.model.snapshot import ThroughputTable
+
+Crowd = tuple[tuple[int, int], ...]
+"""A multiset of workloads: (number of the workload, how many tasks of it), sorted, none zero."""
+Ints = npt.NDArray[np.int64]
+
+
+class CoLocation:
+    """Normalised throughput of co-located tasks, in millionths.
+
+    A multiset that was observed has its recorded value. Any other is estimated: the pairwise
+    value of each other workload is raised to the number of its tasks, and these powers are
+    multiplied in the order of the workloads' names, rounding down to a millionth after every
+    multiplication, so that the result depends on the multiset alone.
+
+    Args:
+        table: What was observed.
+        workloads: Every workload that may be asked about.
+        default_ppm: Pairwise value of workloads that were never seen together.
+    """
+
+    def __init__(
+        self, table: ThroughputTable, workloads: Iterable[Workload], default_ppm: int
+    ) -> None:
+        names = sorted(set(workloads))
+        self.index = {name: number for number, name in enumerate(names)}
+        self._pairs: Ints = np.full((len(names), len(names)), default_ppm, dtype=np.int64)
+        self._recorded: dict[tuple[int, Crowd], int] = {}
+        self._arrivals: dict[Crowd, list[tuple[int, int, int]]] = {}
+        self._powers: dict[tuple[int, int], Ints] = {}
+        self._losses: dict[Crowd, tuple[Ints, Ints]] = {}
+        for (workload, others), ppm in table.observed:
+            if others and workload in self.index and all(name in self.index for name in others):
+                self._record(self.index[workload], [self.index[name] for name in others], ppm)
+
+    def _record(self, workload: int, others: list[int], ppm: int) -> None:
+        if len(others) == 1:
+            self._pairs[workload, others[0]] = ppm
+        self._recorded[workload, crowd_of(others)] = ppm
+        together = [*others, workload]
+        for newcomer in sorted(set(together)):
+            before = list(together)
+            before.remove(newcomer)
+            self._arrivals.setdefault(crowd_of(before), []).append((newcomer, workload, ppm))
+
+    def throughput(self, workload: int, others: Crowd) -> int:
+        """Throughput of a task of `workload` beside `others`, in millionths of standalone."""
+        recorded = self._recorded.get((workload, others))
+        if recorded is not None:
+            return recorded
+        value = MILLION
+        for other, number in others:
+            value = value * int(self._power(other, number)[workload]) // MILLION
+        return value
+
+    def losses_after(self, crowd: Crowd) -> tuple[Ints, Ints]:
+        """Throughput lost by everyone if one more task joined, for every workload of that task.
+
+        Args:
+            crowd: Who is there already.
+
+        Returns:
+            The loss of the newcomer, by its workload; and of a task of each workload in
+            `crowd` (rows, in the order of the crowd), by the newcomer's workload (columns).
+            In millionths.
+        """
+        losses = self._losses.get(crowd)
+        if losses is None:
+            newcomer, members = self._estimate_after(crowd)
+            row = {workload: number for number, (workload, _) in enumerate(crowd)}
+            for joining, workload, ppm in self._arrivals.get(crowd, ()):
+                if joining == workload:
+                    newcomer[workload] = ppm
+                if workload in row:
+                    members[row[workload], joining] = ppm
+            losses = MILLION - newcomer, MILLION - members
+            self._losses[crowd] = losses
+        return losses
+
+    def _estimate_after(self, crowd: Crowd) -> tuple[Ints, Ints]:
+        size = len(self.index)
+        newcomer: Ints = np.full(size, MILLION, dtype=np.int64)
+        members: Ints = np.full((len(crowd), size), MILLION, dtype=np.int64)
+        present = np.array([workload for workload, _ in crowd], dtype=np.int64)
+        joining = np.arange(size)
+        # A workload that is new to the crowd enters the product at its place in the order.
+        place = np.searchsorted(present, joining)
+        place[present] = -1
+        for row, (other, number) in enumerate(crowd):
+            newcomer = newcomer * self._power(other, number) // MILLION
+            self._multiply_new(members, present, place == row)
+            # A task does not disturb itself: its own workload counts one less.
+            factor, grown = self._power(other, number)[present], self._power(other, number + 1)
+            grown = grown[present]
+            factor[row], grown[row] = self._power(other, number - 1)[other], factor[row]
+            same = members[:, other] * grown // MILLION
+            members = members * factor[:, np.newaxis] // MILLION
+            members[:, other] = same
+        self._multiply_new(members, present, place == len(crowd))
+        return newcomer, members
+
+    def _multiply_new(self, members: Ints, present: Ints, columns: npt.NDArray[np.bool_]) -> None:
+        if columns.any():
+            pairs = self._pairs[present][:, columns]
+            members[:, columns] = members[:, columns] * pairs // MILLION
+
+    def _power(self, other: int, number: int) -> Ints:
+        """Throughput of each workload beside `number` tasks of `other`, from pairwise values."""
+        known = self._powers.get((other, number))
+        if known is None:
+            known = np.full(len(self.index), MILLION, dtype=np.int64)
+            self._powers[other, 0] = known
+            for exponent in range(1, number + 1):
+                known = known * self._pairs[:, other] // MILLION
+                self._powers[other, exponent] = known
+        return known
+
+
+def crowd_of(workloads: Iterable[int]) -> Crowd:
+    """Count workloads."""
+    counts: dict[int, int] = {}
+    for workload in workloads:
+        counts[workload] = counts.get(workload, 0) + 1
+    return tuple(sorted(counts.items()))

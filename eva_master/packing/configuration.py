@@ -1,0 +1,237 @@
+"""A configuration of the cluster: which copy is on which instance, live or new."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from eva_master.model.ids import MILLION, CopyId, InstanceId, OfferingId
+from eva_master.model.job import JobKind
+from eva_master.model.plan import NewInstance
+from eva_master.model.snapshot import CopyView
+from eva_master.packing.free import fill_free
+from eva_master.packing.greedy import PackedSet, pack
+from eva_master.packing.matching import Reusable, match
+from eva_master.packing.problem import Contents, Problem
+from eva_master.packing.reservation import hosts
+
+Host = InstanceId | int
+"""A live instance, or a new one by its key."""
+
+_ATTEMPTS = 16
+"""How often broken gangs are taken out one batch at a time, before all of them are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Where everything is to be.
+
+    Attributes:
+        places: Of every copy that has a place, those that stay included.
+        contents: Of every instance that holds a task.
+        launches: The new instances among them.
+        unplaced: Copies that were to be placed and have no place, with the reason.
+    """
+
+    places: Mapping[CopyId, Host]
+    contents: Mapping[Host, Contents]
+    launches: tuple[NewInstance, ...]
+    unplaced: Mapping[CopyId, str]
+
+
+def waiting(problem: Problem) -> list[CopyView]:
+    """Copies without a place on a live instance that may be given one."""
+    return [
+        copy
+        for copy in problem.snapshot.copies
+        if not copy.pinned and copy.instance not in problem.instances
+    ]
+
+
+def configure(problem: Problem, movable: Iterable[CopyView]) -> Configuration:
+    """Place copies anew; all others stay where they are.
+
+    Room on instances that keep a task is offered first, then Algorithm 1 buys instances, and
+    these are matched to live ones that keep none. A gang that finds no room for one of its
+    members gets no new place for any of them.
+
+    Args:
+        problem: The snapshot's.
+        movable: The copies to be placed, none of them pinned.
+    """
+    copies = sorted(movable, key=lambda copy: _urgency(problem, copy))
+    held: set[str] = set()
+    for attempt in itertools.count():
+        configuration = _place(problem, [copy for copy in copies if copy.job not in held])
+        broken = _incomplete(problem, copies, configuration, whole=attempt >= _ATTEMPTS) - held
+        if not broken:
+            break
+        held |= broken
+    gang = {copy.id: "its gang does not fit as a whole" for copy in copies if copy.job in held}
+    reasons = {
+        copy.id: _reason(problem, copy) or gang.get(copy.id, "")
+        for copy in copies
+        if copy.id not in configuration.places
+    }
+    return Configuration(
+        configuration.places, configuration.contents, configuration.launches, reasons
+    )
+
+
+def savings(problem: Problem, configuration: Configuration) -> int:
+    """S: TNRP less price, over all instances, in millionths of micro-dollars per hour."""
+    worth = sum(problem.value(contents) for contents in configuration.contents.values())
+    return worth - MILLION * price(problem, configuration)
+
+
+def price(problem: Problem, configuration: Configuration) -> int:
+    """What the instances that hold tasks cost, in micro-dollars per hour."""
+    new = {launch.key: launch.offering.price for launch in configuration.launches}
+    return sum(
+        new[host] if isinstance(host, int) else problem.offering_of(host).price
+        for host in configuration.contents
+    )
+
+
+def _urgency(problem: Problem, copy: CopyView) -> tuple[bool, bool, int, int, str, CopyId]:
+    """Who comes first among tasks of one class: those that have a place, then the most urgent."""
+    job = problem.jobs[copy.job]
+    placed = copy.instance in problem.instances
+    return not copy.running, not placed, -job.priority, job.submitted_ms, job.id, copy.id
+
+
+def _place(problem: Problem, copies: list[CopyView]) -> Configuration:
+    """Place copies, gangs or not; `copies` in order of urgency."""
+    moving = {copy.id for copy in copies}
+    staying: dict[InstanceId, dict[int, int]] = {}
+    places: dict[CopyId, Host] = {}
+    for copy in problem.snapshot.copies:
+        if copy.id not in moving and copy.instance in problem.instances:
+            assert copy.instance is not None
+            places[copy.id] = copy.instance
+            contents = staying.setdefault(copy.instance, {})
+            number = problem.class_of[copy.id]
+            contents[number] = contents.get(number, 0) + 1
+    joined, left = fill_free(problem, staying, problem.counts(copy.id for copy in copies))
+    sets, _ = pack(problem, left, _supply(problem, staying))
+    slots: dict[Host, Contents] = {}
+    slots.update(joined.items())
+    launches: list[NewInstance] = []
+    for wanted, host in match(sets, _reusable(problem, staying, copies)):
+        if isinstance(host, PackedSet):
+            launches.append(NewInstance(len(launches), host.offering))
+            slots[launches[-1].key] = wanted
+        else:
+            slots[host] = wanted
+    places.update(_assign(problem, slots, copies))
+    total: dict[Host, Contents] = {**slots}
+    for instance, contents in staying.items():
+        total[instance] = Counter(contents) + Counter(joined.get(instance, {}))
+    return Configuration(places, total, tuple(launches), {})
+
+
+def _supply(
+    problem: Problem, staying: Mapping[InstanceId, Contents]
+) -> dict[OfferingId, int | None]:
+    """How many instances of each offering may be used besides those that stay.
+
+    Live instances may always be used again, even if their offering is out of stock, no longer
+    in the catalog, or has more of them than its limit now allows.
+    """
+    live: Counter[OfferingId] = Counter()
+    kept: Counter[OfferingId] = Counter()
+    for instance in problem.instances.values():
+        counter = kept if instance.id in staying else live
+        counter[instance.offering.id] += 1
+    supply: dict[OfferingId, int | None] = {}
+    for offering in problem.offerings:
+        reusable, limit = live[offering.id], offering.limit
+        if not problem.buyable(offering.id):
+            supply[offering.id] = reusable
+        elif limit is None:
+            supply[offering.id] = None
+        else:
+            supply[offering.id] = max(limit - kept[offering.id], reusable)
+    return supply
+
+
+def _reusable(
+    problem: Problem, staying: Mapping[InstanceId, Contents], copies: Iterable[CopyView]
+) -> list[Reusable]:
+    residents: dict[InstanceId, Counter[int]] = {}
+    for copy in copies:
+        if copy.instance is not None:
+            counter = residents.setdefault(copy.instance, Counter())
+            counter[problem.class_of[copy.id]] += 1
+    return [
+        Reusable(
+            instance.id, instance.offering.id, instance.ready, residents.get(instance.id, Counter())
+        )
+        for instance in problem.snapshot.instances
+        if instance.id not in staying
+    ]
+
+
+def _assign(
+    problem: Problem, slots: Mapping[Host, Contents], copies: list[CopyView]
+) -> dict[CopyId, Host]:
+    """Choose who fills the slots: copies that are there already, then the others in order."""
+    pools: dict[int, list[CopyId]] = {}
+    here: dict[tuple[Host | None, int], list[CopyId]] = {}
+    for copy in copies:
+        number = problem.class_of[copy.id]
+        pools.setdefault(number, []).append(copy.id)
+        here.setdefault((copy.instance, number), []).append(copy.id)
+    places: dict[CopyId, Host] = {}
+    vacant: dict[int, list[Host]] = {}
+    for host, contents in slots.items():
+        for number, count in contents.items():
+            stayers = here.get((host, number), [])[:count]
+            places.update(dict.fromkeys(stayers, host))
+            vacant.setdefault(number, []).extend([host] * (count - len(stayers)))
+    for number, hosts_ in vacant.items():
+        movers = (copy for copy in pools[number] if copy not in places)
+        # There may be more movers than room.
+        places.update(zip(movers, hosts_, strict=False))
+    return places
+
+
+def _incomplete(
+    problem: Problem, copies: list[CopyView], configuration: Configuration, *, whole: bool
+) -> set[str]:
+    """Gangs of which some members found a place and others did not.
+
+    Args:
+        problem: The snapshot's.
+        copies: What was to be placed.
+        configuration: Where it was placed.
+        whole: Also gangs of which no member found one.
+    """
+    without = {copy.job for copy in copies if copy.id not in configuration.places}
+    placed = {copy.job for copy in copies if copy.id in configuration.places}
+    return {
+        job
+        for job in without
+        if problem.jobs[job].kind is JobKind.GANG and (whole or job in placed)
+    }
+
+
+def _reason(problem: Problem, copy: CopyView) -> str:
+    """Why no instance can be launched for the copy, empty if one can."""
+    listed = [o for o in problem.offerings if o in problem.snapshot.catalog]
+    suitable = [offering for offering in listed if hosts(offering, copy.task.demand)]
+    if not suitable:
+        needs = sorted({str(need) for _, need in copy.task.demand})
+        return f"no offering can host {' or '.join(needs) or 'it'}"
+    in_stock = [o for o in suitable if problem.buyable(o.id)]
+    if not in_stock:
+        return f"{_names([o.id for o in suitable])} not available at present"
+    limited = [offering.id for offering in in_stock if offering.limit is not None]
+    return f"limit of {_names(limited)} reached" if len(limited) == len(in_stock) else ""
+
+
+def _names(ids: list[OfferingId]) -> str:
+    shown = ", ".join(ids[:3])
+    return shown if len(ids) <= 3 else f"{shown} and {len(ids) - 3} more"

@@ -1,0 +1,125 @@
+"""One instance being filled, task by task: the inner loop of every packing algorithm here."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from eva_master.model.catalog import InstanceType
+from eva_master.model.ids import MILLION
+from eva_master.packing.colocation import Ints
+from eva_master.packing.problem import Contents, Money, Problem, Worth, vector
+
+
+class Filling:
+    """An instance, what is on it, and which task should join next.
+
+    The next task is the fitting one that raises the instance's TNRP most. Ties go to the better
+    aligned demand: the dot product of demand and remaining room, both divided by the instance's
+    capacity and rounded down to millionths; then to the lower class number.
+
+    Args:
+        problem: The classes.
+        worth: What they are worth.
+        machine: The instance's type.
+        candidates: Classes that may join, ascending.
+        residents: What is on the instance already.
+
+    Attributes:
+        added: What has joined: class -> count.
+        value: TNRP of everything on the instance, in millionths of micro-dollars per hour;
+            that of the residents is left out, so it is the gain.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        worth: Worth,
+        machine: InstanceType,
+        candidates: Ints,
+        residents: Contents | None = None,
+    ) -> None:
+        self._problem = problem
+        self._worth = worth
+        self._need = problem.need[machine.family]
+        self._capacity = np.array(vector(machine.capacity), dtype=np.int64)
+        self._room = self._capacity.copy()
+        self._crowd: dict[int, int] = {}
+        self._charges: dict[int, int] = {}
+        self._lost = 0
+        self.value = 0
+        self.added: dict[int, int] = {}
+        for number, count in (residents or {}).items():
+            self._take(number, count)
+        self._candidates = candidates[(self._need[candidates] <= self._room).all(axis=1)]
+        if self._candidates.size:
+            self._lost = self._loss()
+
+    def best(self, left: Ints) -> tuple[int, int] | None:
+        """Find the task that should join next.
+
+        Args:
+            left: Per class, how many tasks could still join.
+
+        Returns:
+            Its class and by how much it raises the TNRP, `None` if no task fits or each of
+            them would lower it.
+        """
+        candidates = self._candidates
+        fits = (left[candidates] > 0) & (self._need[candidates] <= self._room).all(axis=1)
+        # What does not fit now will not fit later; what is used up will not come back.
+        self._candidates = candidates = candidates[fits]
+        if not candidates.size:
+            return None
+        gains = self._gains(candidates)
+        most = gains.max()
+        if most < 0:
+            return None
+        tied = candidates[gains == most]
+        chosen = tied[0] if tied.size == 1 else tied[np.argmax(self._alignment(tied))]
+        return int(chosen), int(most)
+
+    def add(self, number: int, gain: int) -> None:
+        """Let a task of the class join; `gain` as `best` said."""
+        self._take(number, 1)
+        self._lost = self._loss()
+        self.value += gain
+        self.added[number] = self.added.get(number, 0) + 1
+
+    def _take(self, number: int, count: int) -> None:
+        workload = int(self._problem.workloads[number])
+        self._room = self._room - count * self._need[number]
+        self._crowd[workload] = self._crowd.get(workload, 0) + count
+        charge = count * int(self._worth.charges[number])
+        self._charges[workload] = self._charges.get(workload, 0) + charge
+
+    def _loss(self) -> int:
+        """What the tasks on the instance lose to one another."""
+        throughput = self._problem.colocation.throughput
+        total = 0
+        for workload, charge in self._charges.items():
+            others = {**self._crowd, workload: self._crowd[workload] - 1}
+            beside = tuple(sorted((other, count) for other, count in others.items() if count))
+            total += (MILLION - throughput(workload, beside)) * charge
+        return total
+
+    def _gains(self, candidates: Ints) -> Money:
+        crowd = tuple(sorted(self._crowd.items()))
+        newcomer, members = self._problem.colocation.losses_after(crowd)
+        prices, charges = self._worth.prices[candidates], self._worth.charges[candidates]
+        workloads = self._problem.workloads[candidates]
+        gains: Money = prices * MILLION - newcomer[workloads] * charges
+        if crowd:
+            held = np.array(
+                [self._charges[workload] for workload, _ in crowd], dtype=self._worth.charges.dtype
+            )
+            losses = (members * held[:, np.newaxis]).sum(axis=0)
+            gains = gains - losses[workloads] + self._lost
+        return gains
+
+    def _alignment(self, candidates: Ints) -> Ints:
+        # A dimension that the type lacks has neither demand nor room.
+        capacity = np.maximum(self._capacity, 1)
+        demand = self._need[candidates] * MILLION // capacity
+        room = self._room * MILLION // capacity
+        aligned: Ints = (demand * room).sum(axis=1)
+        return aligned

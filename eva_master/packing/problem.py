@@ -1,0 +1,260 @@
+"""A snapshot turned into arrays: offerings, classes of identical tasks, what each is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import MILLION, CopyId, Family, InstanceId, OfferingId, Workload
+from eva_master.model.job import JobKind
+from eva_master.model.resources import Resources
+from eva_master.model.snapshot import CopyView, InstanceView, JobView, Snapshot, ThroughputTable
+from eva_master.packing.colocation import CoLocation, Ints
+from eva_master.packing.reservation import Demand, cheapest_first, purchasable, reservation
+
+Contents = Mapping[int, int]
+"""The tasks on an instance: class number -> how many."""
+Money = npt.NDArray[Any]
+"""Micro-dollars per hour (or millionths of one), per class; Python integers where 64 bits might
+not do."""
+
+IMPOSSIBLE = 1 << 40
+"""Need of a task on a family that cannot host it: more than any instance has."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskClass:
+    """Tasks that no packing decision can tell apart.
+
+    Attributes:
+        demand: Per family.
+        workload: What they are to their neighbours.
+        price: Reservation price in micro-dollars per hour; 0 if nothing can host them.
+        charge: Reservation price of everything that slows down when one of them does: itself,
+            or all members of its gang.
+    """
+
+    demand: Demand
+    workload: Workload
+    price: int
+    charge: int
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What running a task of each class is worth.
+
+    Attributes:
+        prices: Reservation prices.
+        charges: See `TaskClass.charge`.
+    """
+
+    prices: Money
+    charges: Money
+
+
+@dataclass(frozen=True, slots=True)
+class Valuation:
+    """How a policy looks at co-location.
+
+    Attributes:
+        interference: Whether tasks are held to slow each other down.
+        default_ppm: Throughput of a pair that was never seen together, in millionths.
+        multi_task_view: Whether the slowdown of one member is charged for its whole gang.
+    """
+
+    interference: bool = True
+    default_ppm: int = 950_000
+    multi_task_view: bool = True
+
+
+class Problem:
+    """The packing problem of one snapshot.
+
+    Attributes:
+        offerings: The catalog, and what live instances were bought as if that is no longer in
+            it; cheapest first.
+        classes: Sorted; a class is named by its number.
+        class_of: Of every copy.
+        need: Per family, a row per class: GPUs, milli-CPUs, MiB.
+        workloads: Per class, its number in `colocation`.
+        worth: At the reservation prices of this snapshot.
+        colocation: Throughput of tasks that share an instance.
+    """
+
+    def __init__(self, snapshot: Snapshot, valuation: Valuation) -> None:
+        self.snapshot = snapshot
+        self.copies: Mapping[CopyId, CopyView] = {copy.id: copy for copy in snapshot.copies}
+        self.jobs: Mapping[str, JobView] = {job.id: job for job in snapshot.jobs}
+        self.instances: Mapping[InstanceId, InstanceView] = {
+            instance.id: instance for instance in snapshot.instances
+        }
+        bought = {instance.offering.id: instance.offering for instance in snapshot.instances}
+        listed = {offering.id: offering for offering in snapshot.catalog}
+        self.by_id: Mapping[OfferingId, Offering] = {**bought, **listed}
+        self.offerings = cheapest_first(self.by_id.values())
+        self._buyable = tuple(
+            offering
+            for offering in self.offerings
+            if offering.id in listed and purchasable(offering, snapshot.now_ms)
+        )
+        families = sorted({offering.type.family for offering in self.offerings})
+        self.classes, self.class_of = self._classify(families, valuation.multi_task_view)
+        demands = [task_class.demand for task_class in self.classes]
+        self.need = {family: _needs(demands, family) for family in families}
+        table, default_ppm = snapshot.throughput, valuation.default_ppm
+        if not valuation.interference:
+            table, default_ppm = ThroughputTable(), MILLION
+        labels = {task_class.workload for task_class in self.classes}
+        self.colocation = CoLocation(table, labels, default_ppm)
+        self.workloads: Ints = np.array(
+            [self.colocation.index[task_class.workload] for task_class in self.classes],
+            dtype=np.int64,
+        )
+        self.worth = self._worth([c.price for c in self.classes], [c.charge for c in self.classes])
+
+    def _classify(
+        self, families: Sequence[Family], multi_task_view: bool
+    ) -> tuple[tuple[TaskClass, ...], dict[CopyId, int]]:
+        """Price every copy and group them: linear in the number of copies."""
+        distinct: dict[Demand, int] = {}
+        demand_of = {
+            copy.id: distinct.setdefault(copy.task.demand, len(distinct))
+            for copy in self.snapshot.copies
+        }
+        demands = list(distinct)
+        needs = {family: _needs(demands, family) for family in families}
+        rest = (offering for offering in self.offerings if offering not in self._buyable)
+        reservations = _reservations(needs, (*self._buyable, *rest), len(demands))
+        prices = [0 if offering is None else offering.price for offering in reservations]
+        gangs: dict[str, int] = {}
+        if multi_task_view:
+            for job in self.snapshot.jobs:
+                if job.kind is JobKind.GANG and len(job.copies) > 1:
+                    gangs[job.id] = sum(prices[demand_of[copy]] for copy in job.copies)
+        keys: dict[tuple[int, Workload, int], list[CopyId]] = {}
+        for copy in self.snapshot.copies:
+            number = demand_of[copy.id]
+            charge = gangs.get(copy.job, prices[number])
+            keys.setdefault((number, copy.task.workload, charge), []).append(copy.id)
+        grouped = sorted(
+            keys.items(), key=lambda item: (demands[item[0][0]], item[0][1], item[0][2])
+        )
+        classes = tuple(
+            TaskClass(demands[number], workload, prices[number], charge)
+            for (number, workload, charge), _ in grouped
+        )
+        return classes, {
+            copy: number for number, (_, members) in enumerate(grouped) for copy in members
+        }
+
+    def _worth(self, prices: Sequence[int], charges: Sequence[int]) -> Worth:
+        """Choose integers wide enough for the value of any instance's contents."""
+        most = max(self._most_tasks(), 1)
+        largest = max((*prices, *charges), default=0)
+        dtype = np.int64 if 2 * largest * most * MILLION < 2**62 else np.object_
+        return Worth(np.array(prices, dtype=dtype), np.array(charges, dtype=dtype))
+
+    def _most_tasks(self) -> int:
+        """Bound how many tasks any instance may hold."""
+        bounds = [
+            min(
+                (
+                    int(size // smallest)
+                    for size, smallest in zip(
+                        vector(offering.type.capacity),
+                        self.need[offering.type.family].min(axis=0, initial=IMPOSSIBLE),
+                        strict=True,
+                    )
+                    if smallest > 0
+                ),
+                default=len(self.copies),
+            )
+            for offering in self.offerings
+        ]
+        return min(max(bounds, default=0), len(self.copies))
+
+    def worth_among(self, offerings: Sequence[Offering]) -> tuple[Worth, npt.NDArray[np.bool_]]:
+        """Value the classes as if only these offerings were on sale.
+
+        Args:
+            offerings: Cheapest first.
+
+        Returns:
+            The worth, and which classes one of the offerings hosts; of the others the worth is
+            unchanged.
+        """
+        found = _reservations(self.need, offerings, len(self.classes))
+        prices, charges = [], []
+        for task_class, offering in zip(self.classes, found, strict=True):
+            price = task_class.price if offering is None else offering.price
+            prices.append(price)
+            charges.append(task_class.charge + price - task_class.price)
+        hosted = np.array([offering is not None for offering in found], dtype=np.bool_)
+        return self._worth(prices, charges), hosted
+
+    def reservation(self, number: int) -> Offering | None:
+        """The offering that sets the reservation price of a class, if it is on sale now."""
+        return reservation(self.classes[number].demand, self._buyable)
+
+    def offering_of(self, instance: InstanceId) -> Offering:
+        """What a live instance was bought as, at today's price."""
+        return self.by_id[self.instances[instance].offering.id]
+
+    def buyable(self, offering: OfferingId) -> bool:
+        """Whether the offering may be launched now, its limit aside."""
+        return any(candidate.id == offering for candidate in self._buyable)
+
+    def value(self, contents: Contents) -> int:
+        """TNRP of a set of tasks, in millionths of micro-dollars per hour."""
+        crowd: dict[int, int] = {}
+        charges: dict[int, int] = {}
+        total = 0
+        for number, count in contents.items():
+            task_class, workload = self.classes[number], int(self.workloads[number])
+            total += count * task_class.price * MILLION
+            crowd[workload] = crowd.get(workload, 0) + count
+            charges[workload] = charges.get(workload, 0) + count * task_class.charge
+        for workload, charge in charges.items():
+            others = {**crowd, workload: crowd[workload] - 1}
+            beside = tuple(sorted((other, count) for other, count in others.items() if count))
+            total -= (MILLION - self.colocation.throughput(workload, beside)) * charge
+        return total
+
+    def counts(self, copies: Iterable[CopyId]) -> Ints:
+        """How many of these copies each class has."""
+        numbers = [self.class_of[copy] for copy in copies]
+        return np.bincount(np.array(numbers, dtype=np.int64), minlength=len(self.classes)).astype(
+            np.int64
+        )
+
+
+def vector(amount: Resources) -> tuple[int, int, int]:
+    """The columns of `Problem.need`."""
+    return amount.gpus, amount.milli_cpus, amount.memory_mib
+
+
+def _needs(demands: Sequence[Demand], family: Family) -> Ints:
+    rows = np.full((len(demands), 3), IMPOSSIBLE, dtype=np.int64)
+    for row, demand in enumerate(demands):
+        for name, need in demand:
+            if name == family:
+                rows[row] = vector(need)
+    return rows
+
+
+def _reservations(
+    needs: Mapping[Family, Ints], offerings: Sequence[Offering], count: int
+) -> list[Offering | None]:
+    """`reservation.reservation` of many demands at once."""
+    found = np.full(count, -1, dtype=np.int64)
+    for number, offering in enumerate(offerings):
+        capacity = np.array(vector(offering.type.capacity), dtype=np.int64)
+        fits = (needs[offering.type.family] <= capacity).all(axis=1)
+        found[fits & (found < 0)] = number
+    return [None if number < 0 else offerings[number] for number in found.tolist()]
