@@ -1,0 +1,15 @@
+"""The wall clock."""
+
+from __future__ import annotations
+
+import time
+
+from eva_master.model.ids import Millis
+
+
+class SystemClock:
+    """The machine's clock, as `eva_master.ports.Clock`."""
+
+    def now(self) -> Millis:
+        """Milliseconds since the epoch."""
+        return Millis(time.time_ns() // 1_000_000)

@@ -1,0 +1,61 @@
+"""The control loop's inbox in a live master: many threads post, the loop's thread waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from queue import Empty, SimpleQueue
+
+from eva_master.model.events import Event, Read
+from eva_master.model.ids import Millis
+from eva_master.ports import Clock
+
+
+class LiveInbox:
+    """A queue between threads, as `eva_master.ports.Inbox`.
+
+    `SimpleQueue.put` takes no Python-level lock, so that even a signal handler may post.
+
+    Args:
+        clock: Decides when a wait is over.
+
+    Attributes:
+        received: Events and reads handed to the loop since the start.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._queue: SimpleQueue[Event | Read] = SimpleQueue()
+        self.received = 0
+
+    def post(self, event: Event | Read) -> None:
+        """Append an event or a read; never blocks, any thread may call it."""
+        self._queue.put(event)
+
+    def wait(self, until: Millis | None) -> Sequence[Event | Read]:
+        """Block until something has arrived or the time has come; one thread only.
+
+        Args:
+            until: Milliseconds since the epoch; `None` waits for an event however long.
+
+        Returns:
+            Everything that has arrived, in order; empty when the time came first.
+        """
+        first = self._first(until)
+        if first is None:
+            return ()
+        # What is posted from now on belongs to the next wait: a busy inbox cannot hold this one.
+        batch = [first, *(self._queue.get_nowait() for _ in range(self._queue.qsize()))]
+        self.received += len(batch)
+        return batch
+
+    def _first(self, until: Millis | None) -> Event | Read | None:
+        if until is None:
+            return self._queue.get()
+        while True:
+            remaining_ms = until - self._clock.now()
+            try:
+                return self._queue.get(timeout=max(0, remaining_ms) / 1000)
+            except Empty:
+                # The queue times by the monotonic clock, which may run ahead of the wall clock.
+                if self._clock.now() >= until:
+                    return None

@@ -1,0 +1,1 @@
+"""The wire: what users and workers say to the master, over gRPC."""

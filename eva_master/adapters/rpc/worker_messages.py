@@ -1,0 +1,126 @@
+"""The scheduler's values as messages to and from workers; pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from eva_master.adapters.rpc._proto import worker_pb2 as pb
+from eva_master.adapters.rpc.errors import BadRequest
+from eva_master.model.actions import (
+    FetchFiles,
+    ForgetTask,
+    StartTask,
+    StopTask,
+    SyncWorker,
+    TaskOrder,
+    WorkerAction,
+)
+from eva_master.model.events import CopyReport, Phase
+from eva_master.model.ids import CopyId
+from eva_master.model.records import Progress
+from eva_master.model.resources import Resources
+
+_PHASES = {
+    pb.PHASE_STARTING: Phase.STARTING,
+    pb.PHASE_RUNNING: Phase.RUNNING,
+    pb.PHASE_EXITED: Phase.EXITED,
+}
+
+
+def command(action: WorkerAction) -> pb.MasterMessage:
+    """The message that has a worker carry out an action.
+
+    Its command id derives from what it says, so that a repeated action has the same id. Each
+    `SyncWorker` is a question of its own and has none.
+    """
+    match action:
+        case StartTask(order=task):
+            return pb.MasterMessage(
+                command_id=f"start/{task.copy}/{task.attempt}",
+                start=pb.StartTask(order=order(task)),
+            )
+        case StopTask(copy=copy, attempt=attempt, grace_ms=grace_ms):
+            return pb.MasterMessage(
+                command_id=f"stop/{copy}/{attempt}/{grace_ms}",
+                stop=pb.StopTask(copy_id=copy, attempt=attempt, grace_ms=grace_ms),
+            )
+        case FetchFiles(order=task):
+            return pb.MasterMessage(
+                command_id=f"fetch/{task.copy}/{task.attempt}",
+                fetch=pb.FetchFiles(order=order(task)),
+            )
+        case ForgetTask(copy=copy, attempt=attempt):
+            return pb.MasterMessage(
+                command_id=f"forget/{copy}/{attempt}",
+                forget=pb.ForgetTask(copy_id=copy, attempt=attempt),
+            )
+        case SyncWorker():
+            return pb.MasterMessage(sync=pb.Sync())
+
+
+def order(task: TaskOrder) -> pb.TaskOrder:
+    """All that a worker must know of an attempt."""
+    return pb.TaskOrder(
+        copy_id=task.copy,
+        attempt=task.attempt,
+        job_id=task.job,
+        index=task.index,
+        workload=task.workload,
+        demand=pb.Resources(
+            gpus=task.demand.gpus,
+            milli_cpus=task.demand.milli_cpus,
+            memory_mib=task.demand.memory_mib,
+        ),
+        run=task.program.run,
+        env=dict(task.program.env),
+        workdir=task.program.workdir or "",
+        inputs=dict(task.program.inputs),
+        grace_ms=task.grace_period_ms,
+        resume=task.resume,
+    )
+
+
+def resources(message: pb.Resources) -> Resources:
+    """A worker's capacity."""
+    return Resources(message.gpus, message.milli_cpus, message.memory_mib)
+
+
+def reports(messages: Iterable[pb.TaskReport]) -> tuple[CopyReport, ...]:
+    """What a worker says of attempts.
+
+    Raises:
+        BadRequest: A report without a phase.
+    """
+    return tuple(map(_report, messages))
+
+
+def _report(message: pb.TaskReport) -> CopyReport:
+    phase = _PHASES.get(message.phase)
+    if phase is None:
+        raise BadRequest(f"report of {message.copy_id!r} without a phase")
+    ran = phase is Phase.EXITED and not message.never_started
+    return CopyReport(
+        copy=CopyId(message.copy_id),
+        attempt=message.attempt,
+        phase=phase,
+        exit_code=message.exit_code if ran else None,
+        never_started=message.never_started,
+        stopped=message.stopped,
+        generation=message.generation,
+        progress=progress(message.progress) if message.HasField("progress") else None,
+        message=message.message,
+    )
+
+
+def samples(messages: Iterable[pb.Sample]) -> tuple[tuple[CopyId, int, Progress], ...]:
+    """Copy, attempt and progress of each sample of a heartbeat."""
+    return tuple((CopyId(it.copy_id), it.attempt, progress(it)) for it in messages)
+
+
+def progress(sample: pb.Sample) -> Progress:
+    """How far an attempt is; its rate is not the worker's to say."""
+    return Progress(
+        steps=sample.steps,
+        total_steps=sample.total_steps,
+        metrics=tuple(sorted(sample.metrics.items())),
+    )
