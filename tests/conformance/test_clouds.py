@@ -1,0 +1,258 @@
+"""What every cloud must do, whatever it is made of.
+
+A cloud joins with a `Bench` of its own in `BENCHES`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import psutil
+import pytest
+
+from eva_master.adapters.local import processes
+from eva_master.adapters.local.cloud import LocalCloud, LocalCloudConfig
+from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance
+from eva_master.model.catalog import InstanceType, Offering
+from eva_master.model.events import CloudListed, InstanceGone, InstanceUp
+from eva_master.model.ids import Family, InstanceId, Millis, Price
+from eva_master.model.resources import Resources
+from tests.fakes.mailbox import Mailbox, WallClock
+
+NEVER_MS = 3_600_000
+
+OFFERING = Offering(
+    InstanceType("c7i.2xlarge", Family("c7i"), Resources(0, 8_000, 16_384)), Price(357_000)
+)
+ONE, TWO, THREE = (InstanceId(name) for name in ("i-1", "i-2", "i-3"))
+
+AnyEvent = TypeVar("AnyEvent")
+
+
+class Bench(Protocol):
+    """A cloud under test, and the means to look at it and to break it from outside."""
+
+    def execute(self, action: CloudAction) -> None:
+        """Hand the cloud an action."""
+
+    def event(self) -> Any:
+        """The next event that the cloud posts, within a deadline."""
+
+    def now(self) -> Millis:
+        """The cloud's time."""
+
+    def machines(self) -> int:
+        """How many machines exist, not asking the cloud."""
+
+    def strike(self, instance: InstanceId) -> None:
+        """Have a machine die by itself."""
+
+    def close(self) -> None:
+        """Put everything away."""
+
+
+class LocalBench:
+    """The local cloud with workers that do nothing."""
+
+    def __init__(self, root: Path, launch_delay_ms: int) -> None:
+        self._root = root
+        mailbox, clock = Mailbox(), WallClock()
+        self._cloud = LocalCloud(
+            root,
+            mailbox,
+            clock,
+            master_address="127.0.0.1:1",
+            token_for=lambda instance: f"token of {instance}",
+            config=LocalCloudConfig(launch_delay_ms=launch_delay_ms),
+            worker_command=[sys.executable, "-c", "import signal; signal.pause()"],
+        )
+        self.execute = self._cloud.execute
+        self.event = mailbox.next
+        self.now = clock.now
+
+    def machines(self) -> int:
+        marks = {
+            (process.info["environ"] or {}).get(processes.MARK, "")
+            for process in psutil.process_iter(["environ", "status"])
+            if process.info["status"] != psutil.STATUS_ZOMBIE
+        }
+        return sum(mark.endswith(f"@{self._root}") for mark in marks)
+
+    def strike(self, instance: InstanceId) -> None:
+        hosts = (
+            process.pid
+            for process in processes.marked(f"{instance}@{self._root}")
+            if "eva_master.adapters.local.host" in process.cmdline()
+        )
+        os.kill(next(hosts), signal.SIGKILL)
+
+    def close(self) -> None:
+        self._cloud.terminate_all()
+        self._cloud.close()
+
+
+BENCHES: dict[str, Callable[[Path, int], Bench]] = {"local": LocalBench}
+
+
+@pytest.fixture(params=sorted(BENCHES))
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Bench]]:
+    made: list[Bench] = []
+
+    def build(launch_delay_ms: int = 0) -> Bench:
+        made.append(BENCHES[request.param](tmp_path / "cloud", launch_delay_ms))
+        return made[-1]
+
+    yield build
+    for bench in made:
+        bench.close()
+        assert bench.machines() == 0
+
+
+@pytest.fixture
+def bench(make: Callable[..., Bench]) -> Bench:
+    return make()
+
+
+def ask(bench: Bench, action: CloudAction, kind: type[AnyEvent]) -> AnyEvent:
+    """Hand the cloud an action, and take the next event for its answer."""
+    bench.execute(action)
+    return expect(bench, kind)
+
+
+def expect(bench: Bench, kind: type[AnyEvent]) -> AnyEvent:
+    event = bench.event()
+    assert isinstance(event, kind)
+    return event
+
+
+def launch(bench: Bench, instance: InstanceId = ONE, attempt: int = 1) -> InstanceUp:
+    up = ask(bench, LaunchInstance(instance, OFFERING, attempt), InstanceUp)
+    assert up.instance == instance
+    return up
+
+
+def terminate(bench: Bench, instance: InstanceId = ONE) -> InstanceGone:
+    gone = ask(bench, TerminateInstance(instance), InstanceGone)
+    assert gone.instance == instance
+    return gone
+
+
+def listed(bench: Bench) -> dict[InstanceId, Millis]:
+    return dict(ask(bench, SyncCloud(), CloudListed).instances)
+
+
+def test_launch_brings_up_one_machine(bench: Bench) -> None:
+    before = bench.now()
+    up = launch(bench)
+    assert before <= up.up_ms <= bench.now()
+    assert bench.machines() == 1
+
+
+def test_an_instance_is_up_only_after_the_launch_delay(make: Callable[..., Bench]) -> None:
+    bench = make(launch_delay_ms=200)
+    before = bench.now()
+    assert launch(bench).up_ms >= before + 200
+
+
+def test_launch_again_after_it_is_up(bench: Bench) -> None:
+    first = launch(bench)
+    assert [launch(bench), launch(bench)] == [first, first]
+    assert bench.machines() == 1
+
+
+def test_launch_again_under_way(make: Callable[..., Bench]) -> None:
+    bench = make(launch_delay_ms=200)
+    for _ in range(3):
+        bench.execute(LaunchInstance(ONE, OFFERING, 1))
+    up = expect(bench, InstanceUp)
+    # Whether each repetition is answered or one answer is for all, it is the same answer.
+    bench.execute(TerminateInstance(ONE))
+    gone = next(event for event in iter(bench.event, None) if event != up)
+    assert (gone.instance, gone.up_ms) == (ONE, up.up_ms)
+    assert bench.machines() == 0
+
+
+def test_terminate_removes_the_machine(bench: Bench) -> None:
+    up = launch(bench)
+    gone = terminate(bench)
+    assert gone.up_ms == up.up_ms
+    assert up.up_ms <= gone.gone_ms <= bench.now()
+    assert bench.machines() == 0
+    assert listed(bench) == {}
+
+
+def test_terminate_again_gives_the_same_times(bench: Bench) -> None:
+    launch(bench)
+    first = terminate(bench)
+    assert [terminate(bench), terminate(bench)] == [first, first]
+
+
+def test_terminate_twice_at_once_ends_it_once(bench: Bench) -> None:
+    launch(bench)
+    bench.execute(TerminateInstance(ONE))
+    assert terminate(bench) == terminate(bench)
+
+
+def test_terminate_before_it_is_up(make: Callable[..., Bench]) -> None:
+    bench = make(launch_delay_ms=NEVER_MS)
+    bench.execute(LaunchInstance(ONE, OFFERING, 1))
+    gone = terminate(bench)
+    assert gone.up_ms is None
+    assert terminate(bench) == gone
+    assert bench.machines() == 0
+    assert listed(bench) == {}
+
+
+def test_terminate_an_unknown_instance(bench: Bench) -> None:
+    gone = terminate(bench)
+    assert gone.up_ms is None
+    assert gone.gone_ms <= bench.now()
+    assert terminate(bench) == gone
+
+
+def test_what_is_gone_does_not_come_back(bench: Bench) -> None:
+    up = launch(bench)
+    terminate(bench)
+    bench.execute(LaunchInstance(ONE, OFFERING, 1))
+    assert bench.event().up_ms == up.up_ms
+    assert bench.machines() == 0
+    assert listed(bench) == {}
+
+
+def test_list_names_what_is_billed(bench: Bench) -> None:
+    assert listed(bench) == {}
+    ups = {instance: launch(bench, instance).up_ms for instance in (ONE, TWO, THREE)}
+    assert listed(bench) == ups
+    terminate(bench, TWO)
+    del ups[TWO]
+    assert listed(bench) == ups
+
+
+def test_list_leaves_out_what_is_not_up_yet(make: Callable[..., Bench]) -> None:
+    bench = make(launch_delay_ms=NEVER_MS)
+    bench.execute(LaunchInstance(ONE, OFFERING, 1))
+    assert listed(bench) == {}
+
+
+def test_death_is_told_unasked(bench: Bench) -> None:
+    up = launch(bench)
+    launch(bench, TWO)
+    bench.strike(ONE)
+    gone = expect(bench, InstanceGone)
+    assert (gone.instance, gone.up_ms) == (ONE, up.up_ms)
+    assert up.up_ms <= gone.gone_ms <= bench.now()
+    assert terminate(bench) == gone
+    assert set(listed(bench)) == {TWO}
+    assert bench.machines() == 1
+
+
+def test_each_instance_has_its_own_times(bench: Bench) -> None:
+    ups = {instance: launch(bench, instance) for instance in (ONE, TWO)}
+    for instance in (TWO, ONE):
+        assert terminate(bench, instance).up_ms == ups[instance].up_ms
+    assert bench.machines() == 0

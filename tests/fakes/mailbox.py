@@ -1,0 +1,45 @@
+"""An inbox for tests of adapters that post events."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Sequence
+from typing import TypeVar
+
+from eva_master.model.events import Event, Read
+from eva_master.model.ids import Millis
+
+DEADLINE_S = 30
+
+AnyEvent = TypeVar("AnyEvent")
+
+
+class Mailbox:
+    """Implements `eva_master.ports.Inbox`; events are taken one at a time, and must come."""
+
+    def __init__(self) -> None:
+        self._events: queue.SimpleQueue[Event | Read] = queue.SimpleQueue()
+
+    def post(self, event: Event | Read) -> None:
+        self._events.put(event)
+
+    def wait(self, until: Millis | None) -> Sequence[Event | Read]:
+        raise NotImplementedError("tests take single events")
+
+    def next(self) -> Event | Read:
+        """The next event; raises `queue.Empty` if none comes."""
+        return self._events.get(timeout=DEADLINE_S)
+
+    def expect(self, kind: type[AnyEvent]) -> AnyEvent:
+        """The next event, which must be of this kind."""
+        event = self.next()
+        assert isinstance(event, kind)
+        return event
+
+
+class WallClock:
+    """Implements `eva_master.ports.Clock`."""
+
+    def now(self) -> Millis:
+        return Millis(time.time_ns() // 1_000_000)
