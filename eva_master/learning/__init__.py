@@ -1,0 +1,1 @@
+"""What the cluster learns, as pure values: co-location, standalone throughput, event rates."""

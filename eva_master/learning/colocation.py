@@ -1,0 +1,96 @@
+"""The co-location throughput table (Eva, section 4.3): look-up, observation, journal form."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import groupby
+
+from eva_master.model.ids import MILLION, Workload
+from eva_master.model.plan import Json
+from eva_master.model.snapshot import ThroughputTable
+
+Key = tuple[Workload, tuple[Workload, ...]]
+"""A task's workload, and the sorted workloads of the others on its instance."""
+
+DEFAULT_PPM = 950_000
+"""Throughput of a pair that was never seen together, in millionths."""
+
+
+def key(workload: Workload, others: Iterable[Workload]) -> Key:
+    """The entry of a task that shares its instance with `others`."""
+    return workload, tuple(sorted(others))
+
+
+def recorded(table: ThroughputTable, entry: Key) -> int | None:
+    """What was observed for this very multiset, in millionths; `None` if nothing was."""
+    index = bisect_left(table.observed, entry, key=lambda item: item[0])
+    if index < len(table.observed) and table.observed[index][0] == entry:
+        return table.observed[index][1]
+    return None
+
+
+def lookup(table: ThroughputTable, entry: Key, default_ppm: int = DEFAULT_PPM) -> int:
+    """Normalised throughput of a task beside others, in millionths.
+
+    Alone it is one million. A multiset that was observed has its recorded value. Any other is
+    estimated: the pairwise value of each other workload is raised to the number of its tasks,
+    and these powers are multiplied in the order of the workloads' names, rounding down to a
+    millionth after every multiplication.
+
+    Args:
+        table: What was observed.
+        entry: See `key`.
+        default_ppm: Pairwise value of workloads that were never seen together.
+    """
+    workload, others = entry
+    seen = recorded(table, entry) if others else MILLION
+    if seen is not None:
+        return seen
+    value = MILLION
+    for other, tasks in groupby(others):
+        pair = recorded(table, (workload, (other,)))
+        power = MILLION
+        for _ in tasks:
+            power = power * (default_ppm if pair is None else pair) // MILLION
+        value = value * power // MILLION
+    return value
+
+
+def observe(table: ThroughputTable, entry: Key, ppm: int) -> ThroughputTable:
+    """Record a normalised throughput; it replaces what was recorded for the entry before.
+
+    Args:
+        table: Stays as it is.
+        entry: See `key`; a task on its own (no others) teaches nothing and is ignored.
+        ppm: In millionths; held between 1 and one million.
+    """
+    value = max(1, min(MILLION, ppm))
+    if not entry[1] or recorded(table, entry) == value:
+        return table
+    index = bisect_left(table.observed, entry, key=lambda item: item[0])
+    after = index + (recorded(table, entry) is not None)
+    return ThroughputTable((*table.observed[:index], (entry, value), *table.observed[after:]))
+
+
+def table_to_json(table: ThroughputTable) -> Json:
+    """The journal's form: a list of [workload, [others], millionths]."""
+    return [[workload, list(others), ppm] for (workload, others), ppm in table.observed]
+
+
+def table_from_json(data: Json) -> ThroughputTable:
+    """Read what `table_to_json` wrote.
+
+    Raises:
+        ValueError: The data has another form.
+    """
+    if not isinstance(data, list):
+        raise ValueError("a co-location table is a list")
+    entries: dict[Key, int] = {}
+    for row in data:
+        match row:
+            case [str(workload), list(others), int(ppm)]:
+                entries[key(Workload(workload), (Workload(str(o)) for o in others))] = ppm
+            case _:
+                raise ValueError(f"not an entry of a co-location table: {row!r}")
+    return ThroughputTable(tuple(sorted(entries.items())))
