@@ -11,11 +11,11 @@ from eva_master.model.ids import MILLION, CopyId, InstanceId, OfferingId
 from eva_master.model.job import JobKind
 from eva_master.model.plan import NewInstance
 from eva_master.model.snapshot import CopyView
+from eva_master.packing.explain import why_unplaced
 from eva_master.packing.free import fill_free
 from eva_master.packing.greedy import PackedSet, pack
 from eva_master.packing.matching import Reusable, match
 from eva_master.packing.problem import Contents, Problem
-from eva_master.packing.reservation import hosts
 
 Host = InstanceId | int
 """A live instance, or a new one by its key."""
@@ -69,12 +69,7 @@ def configure(problem: Problem, movable: Iterable[CopyView]) -> Configuration:
         if not broken:
             break
         held |= broken
-    gang = {copy.id: "its gang does not fit as a whole" for copy in copies if copy.job in held}
-    reasons = {
-        copy.id: _reason(problem, copy) or gang.get(copy.id, "")
-        for copy in copies
-        if copy.id not in configuration.places
-    }
+    reasons = _reasons(problem, copies, configuration, held)
     return Configuration(
         configuration.places, configuration.contents, configuration.launches, reasons
     )
@@ -218,20 +213,21 @@ def _incomplete(
     }
 
 
-def _reason(problem: Problem, copy: CopyView) -> str:
-    """Why no instance can be launched for the copy, empty if one can."""
-    listed = [o for o in problem.offerings if o in problem.snapshot.catalog]
-    suitable = [offering for offering in listed if hosts(offering, copy.task.demand)]
-    if not suitable:
-        needs = sorted({str(need) for _, need in copy.task.demand})
-        return f"no offering can host {' or '.join(needs) or 'it'}"
-    in_stock = [o for o in suitable if problem.buyable(o.id)]
-    if not in_stock:
-        return f"{_names([o.id for o in suitable])} not available at present"
-    limited = [offering.id for offering in in_stock if offering.limit is not None]
-    return f"limit of {_names(limited)} reached" if len(limited) == len(in_stock) else ""
-
-
-def _names(ids: list[OfferingId]) -> str:
-    shown = ", ".join(ids[:3])
-    return shown if len(ids) <= 3 else f"{shown} and {len(ids) - 3} more"
+def _reasons(
+    problem: Problem, copies: list[CopyView], configuration: Configuration, held: set[str]
+) -> dict[CopyId, str]:
+    """Why copies have no place; one that could be placed waits for others of its gang."""
+    snapshot = problem.snapshot
+    reasons = {
+        copy.id: why_unplaced(copy.task.demand, snapshot.catalog, snapshot.now_ms)
+        for copy in copies
+        if copy.id not in configuration.places
+    }
+    stuck: dict[str, str] = {}
+    for copy in copies:
+        if why := reasons.get(copy.id):
+            stuck.setdefault(copy.job, why)
+    for copy in copies:
+        if copy.job in held and copy.id in reasons:
+            reasons[copy.id] = f"its gang does not fit as a whole: {stuck.get(copy.job, '')}"
+    return reasons

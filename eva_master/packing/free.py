@@ -31,6 +31,8 @@ def fill_free(
     """
     left = counts.copy()
     candidates = np.flatnonzero(left > 0)
+    if not candidates.size:
+        return {}, left
     fillings: dict[InstanceId, Filling] = {}
     queue: list[tuple[int, InstanceId, int]] = []
 

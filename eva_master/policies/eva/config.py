@@ -1,0 +1,32 @@
+"""Settings of the Eva policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Settings; each switch turned off gives one of the paper's ablations.
+
+    Attributes:
+        interference: Expect tasks that share an instance to slow each other down.
+        default_throughput_ppm: Throughput of two workloads never seen together, in millionths;
+            smaller packs more cautiously.
+        full: Consider full reconfigurations.
+        partial: Consider partial ones. Without them a full one is adopted whenever it saves,
+            whatever its migration costs.
+        multi_task_view: Charge the slowdown of one member for its whole gang.
+        min_horizon_s: Shortest time that a configuration is expected to last before there was a
+            full reconfiguration, and over which the rate of events is measured, so that a
+            young cluster is not paralysed.
+        half_life_s: Age at which an event counts half in the estimates of rates.
+    """
+
+    interference: bool = True
+    default_throughput_ppm: int = 950_000
+    full: bool = True
+    partial: bool = True
+    multi_task_view: bool = True
+    min_horizon_s: int = 1800
+    half_life_s: int = 21_600

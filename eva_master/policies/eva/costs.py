@@ -1,0 +1,97 @@
+"""M: what it costs to get from the present configuration to another one."""
+
+from __future__ import annotations
+
+from eva_master.model.ids import MILLION
+from eva_master.model.job import JobKind
+from eva_master.model.snapshot import CopyView, JobView
+from eva_master.packing.configuration import Configuration, Host
+from eva_master.packing.problem import Contents, Problem
+
+
+def moved(problem: Problem, configuration: Configuration) -> list[CopyView]:
+    """Running copies that are to run elsewhere."""
+    return [
+        copy
+        for copy in problem.snapshot.copies
+        if copy.running
+        and not copy.pinned
+        and copy.instance in problem.instances
+        and configuration.places.get(copy.id, copy.instance) != copy.instance
+    ]
+
+
+def migration_cost(problem: Problem, present: Configuration, configuration: Configuration) -> int:
+    """The cost of a change, in micro-dollars per hour times milliseconds.
+
+    A copy that moves holds its share of the source and of the target idle while it is
+    checkpointed and started; its share of an instance is to the others' as their reservation
+    prices are. The other running members of its gang stop and start with it, where they are.
+    Each new instance is paid for while it comes up. A task that starts for the first time
+    is no migration.
+
+    Args:
+        problem: The snapshot's.
+        present: Where everything is now.
+        configuration: Where it is to be.
+    """
+    cost = sum(
+        launch.offering.price
+        * (launch.offering.type.setup_ms + launch.offering.type.acquisition_ms)
+        for launch in configuration.launches
+    )
+    for copy in _disturbed(problem, configuration):
+        source = copy.instance
+        target = configuration.places.get(copy.id, source)
+        idle = _share(problem, present, copy, source)
+        if target != source:
+            idle += _share(problem, configuration, copy, target)
+        cost += idle * _delay_ms(problem.jobs[copy.job])
+    return cost
+
+
+def _disturbed(problem: Problem, configuration: Configuration) -> list[CopyView]:
+    """Copies that move, and the running members of their gangs."""
+    moves = moved(problem, configuration)
+    gangs = {copy.job for copy in moves if problem.jobs[copy.job].kind is JobKind.GANG}
+    moving = {copy.id for copy in moves}
+    return moves + [
+        problem.copies[member]
+        for job in sorted(gangs)
+        for member in problem.jobs[job].copies
+        if member not in moving and problem.copies[member].running
+    ]
+
+
+def _share(
+    problem: Problem, configuration: Configuration, copy: CopyView, host: Host | None
+) -> int:
+    """The copy's part of an instance's price, in micro-dollars per hour."""
+    if host is None or host not in configuration.contents:
+        return 0
+    if isinstance(host, int):
+        price = configuration.launches[host].offering.price
+    else:
+        price = problem.offering_of(host).price
+    mine = problem.classes[problem.class_of[copy.id]].price
+    everyone = _reservation_prices(problem, configuration.contents[host])
+    return price * mine // everyone if everyone else price
+
+
+def _reservation_prices(problem: Problem, contents: Contents) -> int:
+    return sum(count * problem.classes[number].price for number, count in contents.items())
+
+
+def _delay_ms(job: JobView) -> int:
+    return job.checkpoint_ms + job.launch_ms
+
+
+def net_value(savings: int, horizon_ms: int, cost: int) -> int:
+    """S D̂ - M, in millionths of micro-dollars per hour times milliseconds.
+
+    Args:
+        savings: S, in millionths of micro-dollars per hour.
+        horizon_ms: D̂, in milliseconds.
+        cost: M, in micro-dollars per hour times milliseconds.
+    """
+    return savings * horizon_ms - cost * MILLION

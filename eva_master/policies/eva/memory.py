@@ -1,0 +1,67 @@
+"""What Eva carries from round to round."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from eva_master.learning.rates import EventRates
+from eva_master.model.ids import InstanceId
+from eva_master.model.plan import PolicyMemory
+from eva_master.model.snapshot import Snapshot, ThroughputTable
+
+NAME = "eva"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Eva's memory.
+
+    Attributes:
+        rates: Of events and of full reconfigurations.
+        events: Arrivals and completions that were answered.
+        hindered: Instances that held pinned copies when the last event was answered: their tasks
+            could not be moved, so the answer is to be reconsidered when they can.
+        learned: Digest of the co-location table that the last round went by.
+    """
+
+    rates: EventRates
+    events: int = 0
+    hindered: tuple[InstanceId, ...] = ()
+    learned: str = ""
+
+    def dump(self) -> PolicyMemory:
+        """The journal's form."""
+        return PolicyMemory(
+            policy=NAME,
+            version=_VERSION,
+            data={
+                "rates": self.rates.to_json(),
+                "events": self.events,
+                "hindered": list(self.hindered),
+                "learned": self.learned,
+            },
+        )
+
+
+def load(memory: PolicyMemory | None, snapshot: Snapshot) -> Memory:
+    """Read a memory; start afresh where there is none of a form known here."""
+    if memory is not None and memory.policy == NAME and memory.version == _VERSION:
+        match memory.data:
+            case {
+                "events": int(events),
+                "hindered": list(hindered),
+                "learned": str(learned),
+                "rates": rates,
+            }:
+                instances = tuple(InstanceId(str(instance)) for instance in hindered)
+                return Memory(EventRates.from_json(rates), events, instances, learned)
+    # Of what happened before this policy took over, only the jobs that are there concern it.
+    earlier = max(0, snapshot.arrivals + snapshot.completions - len(snapshot.jobs))
+    return Memory(EventRates(first_ms=snapshot.now_ms, at_ms=snapshot.now_ms), earlier)
+
+
+def digest(table: ThroughputTable) -> str:
+    """Tell tables apart."""
+    return hashlib.sha256(repr(table.observed).encode()).hexdigest()[:16]

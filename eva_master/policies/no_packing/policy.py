@@ -1,0 +1,119 @@
+"""Each task alone on the cheapest instance that holds it, from its start to its end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import CopyId, InstanceId, OfferingId
+from eva_master.model.job import JobKind
+from eva_master.model.plan import Hold, NewInstance, Place, Plan, PlanEntry, PolicyMemory
+from eva_master.model.snapshot import CopyView, Snapshot
+from eva_master.packing.explain import why_unplaced
+from eva_master.packing.reservation import cheapest_first, purchasable, reservation
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Nothing to set."""
+
+
+class NoPacking:
+    """Places waiting tasks only, and never moves one.
+
+    A task goes to its reservation-price offering; where that has reached its limit, to the
+    cheapest one that has not.
+    """
+
+    name = "no_packing"
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        """Give every waiting task an instance of its own; gangs only as a whole."""
+        market = _Market(snapshot)
+        entries: list[PlanEntry] = []
+        copies = {copy.id: copy for copy in snapshot.copies}
+        for job in sorted(snapshot.jobs, key=lambda job: (-job.priority, job.submitted_ms, job.id)):
+            waiting = [copies[copy] for copy in job.copies if market.waits(copies[copy])]
+            units = [waiting] if job.kind is JobKind.GANG else [[copy] for copy in waiting]
+            for unit in units:
+                entries.extend(market.buy(unit))
+        entries.sort(key=lambda entry: entry.copy)
+        return Plan(launches=tuple(market.launches), entries=tuple(entries)), memory
+
+
+class _Market:
+    """What is on sale, less what this plan has taken already."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._live = {instance.id for instance in snapshot.instances}
+        self._offerings = cheapest_first(
+            offering for offering in snapshot.catalog if purchasable(offering, snapshot.now_ms)
+        )
+        self._used = Counter(instance.offering.id for instance in snapshot.instances)
+        occupied = {copy.instance for copy in snapshot.copies}
+        self._empty: dict[OfferingId, list[InstanceId]] = {}
+        for instance in snapshot.instances:
+            if instance.id not in occupied:
+                self._empty.setdefault(instance.offering.id, []).append(instance.id)
+        self.launches: list[NewInstance] = []
+
+    def waits(self, copy: CopyView) -> bool:
+        """Whether the copy needs a place and may be given one."""
+        return not copy.pinned and copy.instance not in self._live
+
+    def buy(self, unit: list[CopyView]) -> list[PlanEntry]:
+        """Place all copies of a unit, or hold all of them."""
+        used, keys = Counter(self._used), len(self.launches)
+        taken: list[tuple[OfferingId, InstanceId]] = []
+        entries: list[PlanEntry] = []
+        for copy in unit:
+            offering = reservation(copy.task.demand, self._open())
+            if offering is None:
+                self._used, self.launches = used, self.launches[:keys]
+                for id_, instance in reversed(taken):
+                    self._empty[id_].insert(0, instance)
+                return self._hold(unit, copy)
+            if self._empty.get(offering.id):
+                taken.append((offering.id, self._empty[offering.id].pop(0)))
+                entries.append(Place(copy.id, taken[-1][1]))
+            else:
+                self.launches.append(NewInstance(len(self.launches), offering))
+                self._used[offering.id] += 1
+                entries.append(Place(copy.id, self.launches[-1].key))
+        return entries
+
+    def _open(self) -> list[Offering]:
+        return [
+            offering
+            for offering in self._offerings
+            if offering.limit is None
+            or self._used[offering.id] < offering.limit
+            or self._empty.get(offering.id)
+        ]
+
+    def _hold(self, unit: list[CopyView], stuck: CopyView) -> list[PlanEntry]:
+        why = why_unplaced(stuck.task.demand, self._snapshot.catalog, self._snapshot.now_ms)
+
+        def reason(copy: CopyId) -> str:
+            return why if copy == stuck.id else f"its gang waits for {stuck.id}: {why}"
+
+        return [Hold(copy.id, reason(copy.id)) for copy in unit]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    name: str = NoPacking.name
+    config: type[Any] = Config
+
+    def build(self, config: Any) -> NoPacking:
+        """Make the policy; there is nothing to configure."""
+        assert isinstance(config, Config)
+        return NoPacking()
+
+
+POLICY = _Kind()
