@@ -1,0 +1,1 @@
+"""What the master says over plain HTTP."""

@@ -1,0 +1,175 @@
+"""Prometheus metrics of the master, read from the state when somebody scrapes."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from threading import Thread
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, Histogram, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from eva_master.adapters.front import Front
+from eva_master.adapters.inbox import LiveInbox
+from eva_master.adapters.rpc import views
+from eva_master.adapters.rpc.workers import WorkerSessions
+from eva_master.control import ledger
+from eva_master.control.state import State
+from eva_master.model.changes import Changes
+from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
+from eva_master.model.states import ENDED, SETTLED, CopyState, InstanceState, JobState
+from eva_master.ports import Clock
+
+_DEADLINE_S = 5.0
+"""How long a scrape waits for the control loop; a scrape that fails is an alarm of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """What a scrape reads of the state."""
+
+    jobs: Tally[JobState]
+    tasks: Tally[CopyState]
+    instances: Tally[tuple[InstanceState, str]]
+    queued: int
+    rounds: int
+    usd_per_hour: float
+    no_packing_usd_per_hour: float
+    usd_total: float
+    workers: int
+
+
+class MasterMetrics(Collector):
+    """The master's own registry.
+
+    Args:
+        front: The way to the control loop.
+        inbox: Counts what the loop has taken in.
+        sessions: The workers.
+        clock: For what is owed now.
+
+    Attributes:
+        registry: Holds all of it.
+    """
+
+    def __init__(
+        self, *, front: Front, inbox: LiveInbox, sessions: WorkerSessions, clock: Clock
+    ) -> None:
+        self._front = front
+        self._inbox = inbox
+        self._sessions = sessions
+        self._clock = clock
+        self.registry = CollectorRegistry()
+        self._round_seconds = Histogram(
+            "eva_round_seconds",
+            "From asking for a plan to its being carried out.",
+            buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100),
+            registry=self.registry,
+        )
+        self.registry.register(self)
+        front.observe(self._observe)
+
+    def serve(self, address: str, port: int) -> MetricsServer:
+        """Answer ``GET /metrics`` on a thread.
+
+        Args:
+            address: Of an interface.
+            port: 0 takes any that is free.
+        """
+        return MetricsServer(*start_http_server(port, address, registry=self.registry))
+
+    def collect(self) -> Iterable[Metric]:
+        """Read the figures; called by whoever scrapes.
+
+        Raises:
+            TimeoutError: The control loop does not answer.
+        """
+        figures = self._front.ask(self._figures).result(_DEADLINE_S)
+        yield from _states(figures)
+        yield from _money(figures)
+        yield _gauge("eva_workers_connected", "Workers with a session.", figures.workers)
+        yield _counter("eva_rounds", "Planning rounds.", figures.rounds)
+        yield _counter("eva_heartbeats", "Heartbeats of workers.", self._sessions.heartbeats)
+        yield _counter("eva_inbox_events", "Taken in by the control loop.", self._inbox.received)
+
+    def _observe(self, changes: Changes) -> None:
+        for round_ in changes.rounds:
+            self._round_seconds.observe(round_.planned_ms / 1000)
+
+    def _figures(self, state: State) -> _Figures:
+        live = [state.instances[key] for key in state.live]
+        copies = [copy for key in state.active for copy in state.members(key)]
+        return _Figures(
+            jobs=Tally(state.jobs[key].state for key in state.active),
+            tasks=Tally(copy.state for copy in copies if copy.state not in SETTLED),
+            instances=Tally((it.state, it.offering.type.name) for it in live),
+            queued=sum(copy.state is CopyState.WAITING for copy in copies),
+            rounds=state.counters.rounds,
+            usd_per_hour=views.price_per_hour(state) / MILLION,
+            no_packing_usd_per_hour=views.no_packing_price_per_hour(state) / MILLION,
+            usd_total=ledger.bill(state, self._clock.now()).charged / MILLIS_PER_HOUR / MILLION,
+            workers=len(state.sessions),
+        )
+
+
+class MetricsServer:
+    """A running endpoint.
+
+    Attributes:
+        port: Where it listens.
+    """
+
+    def __init__(self, server: WSGIServer, thread: Thread) -> None:
+        self._server = server
+        self._thread = thread
+        self.port = server.server_port
+
+    def stop(self) -> None:
+        """Close the port."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _states(figures: _Figures) -> Iterator[Metric]:
+    jobs = GaugeMetricFamily("eva_jobs", "Jobs that have not ended.", labels=["state"])
+    for job_state in JobState:
+        if job_state not in ENDED:
+            jobs.add_metric([job_state.value], figures.jobs[job_state])
+    yield jobs
+    tasks = GaugeMetricFamily("eva_tasks", "Tasks that are not settled.", labels=["state"])
+    for copy_state in CopyState:
+        if copy_state not in SETTLED:
+            tasks.add_metric([copy_state.value], figures.tasks[copy_state])
+    yield tasks
+    instances = GaugeMetricFamily(
+        "eva_instances", "Instances that are not gone.", labels=["state", "type"]
+    )
+    for (instance_state, kind), count in sorted(figures.instances.items()):
+        instances.add_metric([instance_state.value, kind], count)
+    yield instances
+    yield _gauge("eva_queue_tasks", "Tasks that wait for a place or a start.", figures.queued)
+
+
+def _money(figures: _Figures) -> Iterator[Metric]:
+    yield _gauge(
+        "eva_cost_usd_per_hour", "Price of the instances that are billed.", figures.usd_per_hour
+    )
+    yield _gauge(
+        "eva_no_packing_usd_per_hour",
+        "Price of one instance per task that runs.",
+        figures.no_packing_usd_per_hour,
+    )
+    yield _counter("eva_cost_usd", "Charged since the cluster began.", figures.usd_total)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=value)
