@@ -47,6 +47,12 @@ def test_documents_are_json_that_any_database_reads(copy: TaskCopy) -> None:
     assert document["id"] == copy.id
 
 
+@settings(deadline=None, max_examples=10)
+@given(st.from_type(Job))
+def test_the_spec_is_no_part_of_a_job_s_own_document(job: Job) -> None:
+    assert "spec" not in json.loads(codec.JOBS.encode(job))
+
+
 @pytest.mark.parametrize("document", ["{}", "not JSON", '{"id":"a","job":"b","index":"x"}'])
 def test_damage_is_told(document: str) -> None:
     with pytest.raises(StorageError, match="damaged record") as caught:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from urllib.parse import unquote
 
 import obstore
 from obstore.exceptions import BaseError
@@ -20,6 +19,7 @@ _PARALLEL_PARTS = 4
 
 _SPECIAL = re.compile(r"[%#\x00-\x1f\x7f-\x9f]")
 """Legal in a file's name but refused by obstore, or by its directories; % marks an escape."""
+_ESCAPED = re.compile(r"%([0-9A-F]{2})")
 
 
 class Objects:
@@ -85,7 +85,7 @@ class Objects:
         location = _location(prefix.removesuffix("/")) if prefix else None
         with _failing(prefix):
             found = [
-                unquote(meta["path"])
+                _key(meta["path"])
                 async for batch in obstore.list(self._backend, location)
                 for meta in batch
             ]
@@ -112,6 +112,11 @@ def _location(key: str) -> str:
     except UnicodeEncodeError as error:
         raise InvalidKey(f"{key!r} is no object key: it is not Unicode text") from error
     return _SPECIAL.sub(lambda special: f"%{ord(special[0]):02X}", key)
+
+
+def _key(location: str) -> str:
+    """The inverse of `_location`."""
+    return _ESCAPED.sub(lambda escaped: chr(int(escaped[1], 16)), location)
 
 
 @contextmanager

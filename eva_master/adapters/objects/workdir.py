@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypedDict
 
-from pathspec import GitIgnoreSpec
-
+from eva_master.adapters.objects.ignore import IgnoreRules
 from eva_master.model.errors import InvalidJob
 
 IGNORE_FILE = ".evaignore"
@@ -57,7 +56,7 @@ def scan_directory(path: Path) -> tuple[bytes, str, dict[str, Path]]:
     return manifest, hashlib.sha256(manifest).hexdigest(), sources
 
 
-def _ignored(root: Path) -> GitIgnoreSpec:
+def _ignored(root: Path) -> IgnoreRules:
     try:
         lines = (root / IGNORE_FILE).read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -65,13 +64,13 @@ def _ignored(root: Path) -> GitIgnoreSpec:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidJob(f"{root / IGNORE_FILE}: {error}") from error
     try:
-        return GitIgnoreSpec.from_lines(lines)
+        return IgnoreRules(lines)
     except ValueError as error:
         raise InvalidJob(f"{root / IGNORE_FILE}: {error}") from error
 
 
 def _files(
-    root: Path, directory: Path, prefix: str, ignored: GitIgnoreSpec, above: tuple[Path, ...]
+    root: Path, directory: Path, prefix: str, ignored: IgnoreRules, above: tuple[Path, ...]
 ) -> Iterator[tuple[str, Path]]:
     """The files below `directory` with their paths in the tree, which start with `prefix`.
 
@@ -82,12 +81,15 @@ def _files(
     except OSError as error:
         raise _refused(directory, error.strerror or str(error)) from error
     for child in children:
-        # As in Git, nothing below an ignored directory can be taken back in.
-        relative = f"{prefix}{child.name}/" if child.is_dir() else f"{prefix}{child.name}"
-        if ignored.match_file(relative):
+        try:
+            is_directory = child.is_dir()
+        except OSError:  # A link to itself, which matters only if it is not left out.
+            is_directory = False
+        relative = f"{prefix}{child.name}/" if is_directory else f"{prefix}{child.name}"
+        if ignored.match(relative):
             continue
         place = _within(root, Path(child.path)) if child.is_symlink() else Path(child.path)
-        if not child.is_dir():
+        if not is_directory:
             yield relative, place
         elif place in above:
             raise _refused(Path(child.path), "this link leads in a circle")

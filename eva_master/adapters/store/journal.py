@@ -238,8 +238,6 @@ def _engine(url: URL) -> Engine:
 
 
 def _configure_sqlite(connection: Any, _record: object) -> None:
-    # The driver's own transactions leave out schema changes; `_begin_sqlite` begins them instead.
-    connection.isolation_level = None
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=FULL")
@@ -248,6 +246,7 @@ def _configure_sqlite(connection: Any, _record: object) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
+    # The driver itself begins transactions late, and leaves schema changes outside of them.
     connection.exec_driver_sql("BEGIN")
 
 

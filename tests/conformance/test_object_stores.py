@@ -1,0 +1,275 @@
+"""What every object store promises, and what is built on it: blobs and logs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from obstore.store import MemoryStore
+
+from eva_master.adapters.objects import Objects, open_store
+from eva_master.adapters.objects.blobs import blob_key, missing, put_blob, read_logs
+from eva_master.model.errors import DigestMismatch, InvalidKey, NotFound, StorageError
+from eva_master.ports import ObjectStore
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture(params=["directory", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    if request.param == "directory":
+        return open_store(f"file://{tmp_path}/store")
+    return Objects(MemoryStore())
+
+
+async def pieces(*chunks: bytes, error: Exception | None = None) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        yield chunk
+    if error is not None:
+        raise error
+
+
+def digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+async def test_an_object_comes_back(store: ObjectStore) -> None:
+    await store.put("a/b", b"hello")
+    assert await store.get("a/b") == b"hello"
+    assert await store.size("a/b") == 5
+
+
+async def test_a_put_replaces(store: ObjectStore) -> None:
+    await store.put("a", b"long before")
+    await store.put("a", b"after")
+    assert await store.get("a") == b"after"
+
+
+@pytest.mark.parametrize("chunks", [(), (b"",), (b"abc", b"", b"de"), (b"x" * (9 * MIB),) * 3])
+async def test_a_stream_is_stored_whole(store: ObjectStore, chunks: tuple[bytes, ...]) -> None:
+    await store.put("a", pieces(*chunks))
+    assert await store.get("a") == b"".join(chunks)
+
+
+async def test_a_stream_is_never_held_whole(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}")
+    process = psutil.Process()
+    before = process.memory_info().rss
+    growth = 0
+
+    async def long() -> AsyncIterator[bytes]:
+        nonlocal growth
+        for _ in range(320):
+            yield bytes(MIB)
+            growth = max(growth, process.memory_info().rss - before)
+
+    await store.put("a", long())
+    assert await store.size("a") == 320 * MIB
+    assert growth < 160 * MIB
+
+
+@pytest.mark.parametrize("chunks", [(), (b"new",), (b"x" * MIB,) * 40])
+@pytest.mark.parametrize("error", [ValueError("gone"), FileNotFoundError("gone")])
+async def test_a_stream_that_fails_stores_nothing(
+    store: ObjectStore, chunks: tuple[bytes, ...], error: Exception
+) -> None:
+    await store.put("old", b"old")
+    for key in ("old", "new"):
+        with pytest.raises(type(error), match="gone"):
+            await store.put(key, pieces(*chunks, error=error))
+    assert await store.get("old") == b"old"
+    assert await store.list("") == ["old"]
+
+
+async def test_readers_see_the_old_object_or_the_new_one(store: ObjectStore) -> None:
+    old, new = b"o" * (3 * MIB), b"n" * (20 * MIB)
+    await store.put("a", old)
+    started = asyncio.Event()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        for start in range(0, len(new), MIB):
+            yield new[start : start + MIB]
+            started.set()
+            await asyncio.sleep(0)
+
+    writing = asyncio.create_task(store.put("a", slowly()))
+    await started.wait()
+    while not writing.done():
+        assert await store.get("a") in (old, new)
+    await writing
+    assert await store.get("a") == new
+
+
+@pytest.mark.parametrize(
+    ("offset", "length", "part"),
+    [
+        (0, None, b"0123456789"),
+        (3, None, b"3456789"),
+        (3, 4, b"3456"),
+        (0, 4, b"0123"),
+        (8, 4, b"89"),
+        (10, None, b""),
+        (10, 4, b""),
+        (99, 4, b""),
+        (3, 0, b""),
+    ],
+)
+async def test_a_part_is_read_as_of_a_file(
+    store: ObjectStore, offset: int, length: int | None, part: bytes
+) -> None:
+    await store.put("a", b"0123456789")
+    assert await store.get("a", offset=offset, length=length) == part
+
+
+async def test_what_is_not_there(store: ObjectStore) -> None:
+    with pytest.raises(NotFound, match="a/b"):
+        await store.get("a/b")
+    with pytest.raises(NotFound):
+        await store.get("a/b", offset=1, length=2)
+    assert await store.size("a/b") is None
+    assert await store.list("a") == []
+    await store.delete("a/b")
+
+
+async def test_delete(store: ObjectStore) -> None:
+    await store.put("a/b", b"1")
+    await store.put("a/c", b"1")
+    await store.delete("a/b")
+    assert await store.size("a/b") is None
+    assert await store.list("") == ["a/c"]
+
+
+async def test_list_is_sorted_and_goes_by_whole_segments(store: ObjectStore) -> None:
+    keys = ["a/b/2", "a/b/10", "a/b/1", "a/bc/1", "a/b-c", "z", "a/b/d/e"]
+    for key in keys:
+        await store.put(key, b"")
+    assert await store.list("") == sorted(keys)
+    below = ["a/b/1", "a/b/10", "a/b/2", "a/b/d/e"]
+    assert await store.list("a/b") == below
+    assert await store.list("a/b/") == below
+    assert await store.list("a/b/1") == []
+
+
+ESCAPES = ["", "/a", "a/", "a//b", "..", "../a", "a/../../b", "a/..", ".", "./a", "a/./b", "\udc80"]
+
+
+@pytest.mark.parametrize("key", ESCAPES)
+async def test_keys_that_name_no_object_are_refused(store: ObjectStore, key: str) -> None:
+    with pytest.raises(InvalidKey):
+        await store.put(key, b"")
+    with pytest.raises(InvalidKey):
+        await store.get(key)
+    with pytest.raises(InvalidKey):
+        await store.size(key)
+    with pytest.raises(InvalidKey):
+        await store.delete(key)
+    if key not in {"", "a/"}:
+        with pytest.raises(InvalidKey):
+            await store.list(key)
+
+
+NAMES = st.text(min_size=1, max_size=20).filter(lambda name: name not in {".", ".."})
+
+
+@settings(
+    deadline=None,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(name=NAMES.map(lambda name: name.replace("/", "#1")))
+def test_any_file_name_makes_a_key(store: ObjectStore, name: str) -> None:
+    async def check() -> None:
+        key = f"jobs/a-1/0/outputs/{name}"
+        await store.put(key, name.encode())
+        assert key in await store.list("jobs/a-1/0/outputs")
+        assert await store.get(key) == name.encode()
+        await store.delete(key)
+
+    asyncio.run(check())
+
+
+async def test_blobs_are_named_by_their_content(store: ObjectStore) -> None:
+    digest = digest_of(b"hello")
+    await put_blob(store, digest, pieces(b"hel", b"lo"))
+    assert await store.list("") == [f"blobs/{digest[:2]}/{digest}"]
+    assert await store.get(blob_key(digest)) == b"hello"
+
+
+@pytest.mark.parametrize("chunks", [(), (b"hell",), (b"x" * MIB,) * 20])
+async def test_a_wrong_blob_is_never_left_behind(
+    store: ObjectStore, chunks: tuple[bytes, ...]
+) -> None:
+    with pytest.raises(DigestMismatch, match=digest_of(b"hello")):
+        await put_blob(store, digest_of(b"hello"), pieces(*chunks))
+    assert await store.list("") == []
+
+
+async def test_missing_blobs(store: ObjectStore) -> None:
+    there = [digest_of(bytes([number])) for number in range(40)]
+    for number, digest in enumerate(there):
+        await put_blob(store, digest, pieces(bytes([number])))
+    absent = [digest_of(b"b"), digest_of(b"a")]
+    assert await missing(store, [absent[0], *there, absent[1], absent[0]]) == absent
+    assert await missing(store, []) == []
+
+
+@pytest.mark.parametrize("digest", ["", "../../etc/passwd", "A" * 64, "a" * 63, "a" * 64 + "\n"])
+async def test_only_digests_name_blobs(store: ObjectStore, digest: str) -> None:
+    with pytest.raises(InvalidKey):
+        blob_key(digest)
+    with pytest.raises(InvalidKey):
+        await missing(store, [digest])
+    with pytest.raises(InvalidKey):
+        await put_blob(store, digest, pieces(b""))
+
+
+async def put_log(store: ObjectStore, attempt: int, offset: int, data: bytes) -> None:
+    await store.put(f"jobs/a-1/0/logs/{attempt:04}/{offset:016}", data)
+
+
+async def log(store: ObjectStore) -> bytes:
+    return b"".join([chunk async for chunk in read_logs(store, "a-1/0")])
+
+
+async def test_a_log_is_read_in_order_of_attempts_and_offsets(store: ObjectStore) -> None:
+    await put_log(store, 10, 0, b"second")
+    await put_log(store, 2, 10, b"cde")
+    await put_log(store, 2, 9, b"b")
+    await put_log(store, 2, 0, b"first   a")
+    await store.put("jobs/a-1/01/logs/0001/0000000000000000", b"another copy's")
+    assert await log(store) == b"first   abcdesecond"
+
+
+async def test_bytes_of_a_log_that_were_stored_twice_are_given_once(store: ObjectStore) -> None:
+    await put_log(store, 1, 0, b"abcd")
+    await put_log(store, 1, 2, b"cdef")
+    await put_log(store, 1, 3, b"de")
+    await put_log(store, 1, 6, b"g")
+    assert await log(store) == b"abcdefg"
+
+
+async def test_a_log_of_nothing(store: ObjectStore) -> None:
+    assert await log(store) == b""
+
+
+@pytest.mark.parametrize("url", ["s3x://bucket", "/no/scheme", "file://host/path", "file:relative"])
+def test_an_unknown_store_is_told(url: str) -> None:
+    with pytest.raises(StorageError, match="no object store"):
+        open_store(url)
+
+
+def test_a_place_that_cannot_hold_a_store_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="file"):
+        open_store(f"file://{tmp_path}/file/below")
+
+
+def test_a_url_may_be_escaped(tmp_path: Path) -> None:
+    open_store(f"file://{tmp_path}/a%20b")
+    assert (tmp_path / "a b").is_dir()
