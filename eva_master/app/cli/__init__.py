@@ -1,0 +1,95 @@
+"""The ``eva`` command.
+
+Commands are imported when they are called for, and import gRPC or a database only when they use
+them: ``eva --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import click
+
+from eva_master.app.cli.reports import exit_code, report
+from eva_master.app.cli.session import Session, address_option
+from eva_master.model.errors import EvaError
+
+_COMMANDS = {
+    "up": "serve",
+    "master": "serve",
+    "submit": "submit",
+    "ls": "jobs",
+    "status": "jobs",
+    "logs": "logs",
+    "cancel": "jobs",
+    "nodes": "cluster",
+    "cost": "cluster",
+    "top": "cluster",
+    "plan": "jobs",
+    "schema": "files",
+    "config": "files",
+}
+"""Command to module of this package, in the order of the help page."""
+
+
+class _Commands(click.Group):
+    """Finds commands here and in the entry point group ``eva.commands``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return [*_COMMANDS, *sorted(_plugins().keys() - _COMMANDS.keys())]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name in _COMMANDS:
+            module = import_module(f"{__name__}.{_COMMANDS[cmd_name]}")
+            command: click.Command = getattr(module, cmd_name)
+            return command
+        plugin = _plugins().get(cmd_name)
+        return _loaded(plugin) if plugin else None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except EvaError as error:
+            report(error)
+            ctx.exit(exit_code(error))
+        except KeyboardInterrupt:
+            click.echo(err=True)
+            ctx.exit(130)
+
+
+def _plugins() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group="eva.commands")}
+
+
+def _loaded(plugin: EntryPoint) -> click.Command:
+    """A command of another package; one that is broken must not break all of ``eva``."""
+    try:
+        command: click.Command = plugin.load()
+    except Exception as failure:
+        return _broken(plugin, failure)
+    return command
+
+
+def _broken(plugin: EntryPoint, failure: Exception) -> click.Command:
+    reason = f"{plugin.value} cannot be loaded: {failure}"
+
+    @click.command(plugin.name, help=f"(broken: {reason})", add_help_option=False)
+    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+    def broken(arguments: tuple[str, ...]) -> None:  # noqa: ARG001
+        raise EvaError(reason, hint="install eva-scheduler again") from failure
+
+    return broken
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="eva-scheduler", prog_name="eva")
+@address_option
+@click.pass_context
+def main(ctx: click.Context) -> None:
+    """Run batch and ML jobs on EC2 for the least money."""
+    ctx.ensure_object(Session)

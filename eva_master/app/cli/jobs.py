@@ -1,0 +1,90 @@
+"""Commands on jobs: ls, status, cancel, plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from eva_master.app.cli.jobfiles import read_job_file
+from eva_master.app.cli.session import (
+    Session,
+    address_option,
+    console,
+    json_option,
+    now_ms,
+    pass_session,
+    print_json,
+)
+
+
+@click.command()
+@click.option("--all", "-a", "ended", is_flag=True, help="Jobs that have ended, too.")
+@json_option
+@address_option
+@pass_session
+def ls(session: Session, ended: bool, as_json: bool) -> None:
+    """List jobs, newest first."""
+    from eva_master.app.cli import shapes, tables
+
+    with session.client() as client:
+        jobs = list(client.jobs(ended=ended))
+    if as_json:
+        print_json({"jobs": [shapes.job(one) for one in jobs]})
+    elif jobs:
+        console().print(tables.jobs(jobs, now_ms()))
+    else:
+        click.echo("no jobs" if ended else "no active jobs; `eva ls --all` lists ended ones")
+
+
+@click.command()
+@click.argument("job")
+@json_option
+@address_option
+@pass_session
+def status(session: Session, job: str, as_json: bool) -> None:
+    """Show everything about JOB, an id or the name of your newest job of that name."""
+    from eva_master.app.cli import shapes, tables
+
+    with session.client() as client:
+        found = client.job(job)
+    if as_json:
+        print_json(shapes.job(found))
+    else:
+        console().print(tables.job(found, now_ms()))
+
+
+@click.command()
+@click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@address_option
+@pass_session
+def cancel(session: Session, jobs: tuple[str, ...], yes: bool) -> None:
+    """End jobs; their tasks are stopped, checkpoints and logs are kept."""
+    with session.client() as client:
+        # Resolved first: what is confirmed is what is cancelled, whatever is submitted meanwhile.
+        found = [client.job(one) for one in jobs]
+        if not yes:
+            names = ", ".join(f"{one.id} ({one.state})" for one in found)
+            click.confirm(f"cancel {names}?", abort=True, err=True)
+        for one in found:
+            click.echo(f"cancelled {client.cancel(one.id).job_id}")
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@json_option
+@address_option
+@pass_session
+def plan(session: Session, file: str, as_json: bool) -> None:
+    """Show what would happen to the job in FILE, in dollars; changes nothing."""
+    from eva_master.app.cli import shapes, tables
+
+    job_file = read_job_file(Path(file))
+    job_file.check()
+    with session.client() as client:
+        answer = client.plan(job_file.text, file_name=job_file.name)
+    if as_json:
+        print_json(shapes.plan(answer))
+    else:
+        console().print(tables.plan(answer))

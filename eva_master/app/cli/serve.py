@@ -1,0 +1,92 @@
+"""Commands that run a master: up, master."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from eva_master.app.config import MasterConfig
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+# Named after the settings, so that complaints can name them.
+_FLAGS: list[tuple[str, dict[str, Any]]] = [
+    ("--cluster", {"metavar": "NAME", "help": "Name of the cluster."}),
+    ("--state-dir", {"metavar": "DIR", "help": "What must survive a restart."}),
+    ("--listen", {"metavar": "HOST:PORT", "help": "Where users and workers dial."}),
+    ("--metrics-port", {"metavar": "PORT", "type": int, "help": "Prometheus and health."}),
+    ("--journal", {"metavar": "URL", "help": "Journal, sqlite in the state directory if absent."}),
+    ("--objects", {"metavar": "URL", "help": "Files, in the state directory if absent."}),
+    ("--policy-name", {"metavar": "NAME", "help": "Which scheduler decides."}),
+    ("--round-period", {"metavar": "DURATION", "help": "Longest time between two plans."}),
+    ("--catalog-file", {"metavar": "FILE", "help": "More instance types and prices."}),
+    (
+        "--catalog-only",
+        {"metavar": "NAME", "multiple": True, "help": "Type or family to use; may be repeated."},
+    ),
+]
+_SECTIONS = ("policy", "catalog")
+
+
+def _master_options(command: Decorated) -> Decorated:
+    for flag, attributes in reversed(_FLAGS):
+        short = ("--policy",) if flag == "--policy-name" else ()
+        command = click.option(*short, flag, **attributes)(command)
+    return click.option(
+        "--config",
+        "file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Settings file; variables EVA_MASTER_... override it, and flags those.",
+    )(command)
+
+
+@click.command()
+@_master_options
+def up(file: Path | None, **flags: Any) -> None:
+    """Run a cluster on this machine: a master and instances that are emulated."""
+    from eva_master.app.local import run_up
+
+    from eva_master.app.config import user_state_dir
+
+    run_up(_config(file, flags, {"state_dir": str(user_state_dir())}))
+
+
+@click.command()
+@_master_options
+def master(file: Path | None, **flags: Any) -> None:
+    """Run the master."""
+    from eva_master.app.master import run_master
+
+    from eva_master.app.config import MASTER_FILE
+
+    if file is None and MASTER_FILE.is_file():
+        file = MASTER_FILE
+    run_master(_config(file, flags, {}))
+
+
+def _config(file: Path | None, flags: dict[str, Any], defaults: dict[str, Any]) -> MasterConfig:
+    from eva_master.app.config import load_master_config
+    from eva_master.app.registry import policies
+
+    return load_master_config(
+        policies=policies(), file=file, flags=_nested(flags), defaults=defaults
+    )
+
+
+def _nested(flags: dict[str, Any]) -> dict[str, Any]:
+    """Flags that were given, as settings: ``policy_name`` is ``name`` in section ``policy``."""
+    settings: dict[str, Any] = {}
+    for flag, value in flags.items():
+        if value is None or value == ():
+            continue
+        section, _, key = flag.partition("_")
+        given = list(value) if isinstance(value, tuple) else value
+        if section in _SECTIONS:
+            settings.setdefault(section, {})[key] = given
+        else:
+            settings[flag] = given
+    return settings

@@ -1,0 +1,128 @@
+"""What commands share: the connection, ``--address`` and ``--json``, and patience."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from eva_master.app.cli.reports import note
+from eva_master.model.errors import Unreachable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from eva_master.adapters.rpc.client import Client
+    from eva_master.app.config import ClientConfig
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+_PIPE_COLUMNS = 240
+
+
+@dataclass
+class Session:
+    """One run of the command.
+
+    Attributes:
+        address: The master's as given on the command line, `None` if it was not.
+    """
+
+    address: str | None = None
+
+    def config(self) -> ClientConfig:
+        """The command's settings; raises `InvalidConfig`."""
+        from eva_master.app.config import load_client_config
+
+        return load_client_config({"address": self.address} if self.address else {})
+
+    @contextmanager
+    def client(self) -> Iterator[Client]:
+        """A connection to the master."""
+        from eva_master.adapters.rpc.client import Client
+
+        config = self.config()
+        with Client(config.address, owner=config.owner) as client:
+            yield client
+
+
+pass_session = click.make_pass_decorator(Session, ensure=True)
+
+
+def address_option(command: Decorated) -> Decorated:
+    """Add ``--address``, which may stand before or after the command's name."""
+
+    def remember(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+        if value:
+            ctx.ensure_object(Session).address = value
+
+    return click.option(
+        "--address",
+        metavar="HOST:PORT",
+        expose_value=False,
+        callback=remember,
+        help="Where the master listens; also EVA_ADDRESS, or `address` in the client's settings.",
+    )(command)
+
+
+def json_option(command: Decorated) -> Decorated:
+    """Add ``--json``."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def print_json(value: Any) -> None:
+    """Write JSON to stdout."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Where tables go; in a pipe they are as wide as they need to be."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(
+        stderr=stderr,
+        width=None if stream.isatty() else _PIPE_COLUMNS,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+
+
+def now_ms() -> int:
+    """The time, for showing how long ago something was."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass
+class Patience:
+    """Waits for a master that is away, longer each time, and not for ever.
+
+    Attributes:
+        limit_s: How long the master may be away.
+        sleep: For the pauses.
+    """
+
+    limit_s: float = 600.0
+    sleep: Callable[[float], None] = time.sleep
+    _waited_s: float = field(default=0.0, init=False)
+
+    def restore(self) -> None:
+        """The master answered."""
+        self._waited_s = 0.0
+
+    def pause(self, error: Unreachable) -> None:
+        """Wait a little; raises `error` when it was enough."""
+        if self._waited_s >= self.limit_s:
+            raise error
+        if not self._waited_s:
+            note(f"{error.message}; still trying")
+        pause_s = min(5.0, 0.5 + self._waited_s / 2)
+        self._waited_s += pause_s
+        self.sleep(pause_s)

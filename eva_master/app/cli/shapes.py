@@ -1,0 +1,178 @@
+"""What ``--json`` prints. Field names are stable; what is unknown is null, never left out.
+
+Money stands as dollars (``..._usd``) and, exactly, as micro-dollars (``..._micro_usd``). Times
+are milliseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from eva_master.model.ids import MILLION
+
+if TYPE_CHECKING:
+    from eva_master.adapters.rpc.messages import (
+        Bill,
+        ClusterState,
+        Instance,
+        Job,
+        Placement,
+        PlanResponse,
+        Resources,
+        Task,
+    )
+
+Shape = dict[str, Any]
+
+
+def money(name: str, micro_usd: int) -> Shape:
+    """An amount, in dollars and exactly."""
+    return {f"{name}_usd": micro_usd / MILLION, f"{name}_micro_usd": micro_usd}
+
+
+def hourly(name: str, micro_usd: int) -> Shape:
+    """A price per hour, in dollars and exactly."""
+    return {
+        f"{name}_usd_per_hour": micro_usd / MILLION,
+        f"{name}_micro_usd_per_hour": micro_usd,
+    }
+
+
+def job(message: Job) -> Shape:
+    """A job with its tasks."""
+    return {
+        "id": message.id,
+        "name": message.name,
+        "owner": message.owner,
+        "state": message.state,
+        "reason": message.reason or None,
+        "priority": message.priority,
+        "submitted_ms": message.submitted_ms,
+        "started_ms": message.started_ms or None,
+        "finished_ms": message.finished_ms or None,
+        "exit_code": message.exit_code if message.HasField("exit_code") else None,
+        "failures": message.failures,
+        **money("cost", message.cost_micro_usd),
+        **money("no_packing", message.no_packing_micro_usd),
+        "tasks": [task(one) for one in message.tasks],
+    }
+
+
+def task(message: Task) -> Shape:
+    """A task of a job."""
+    return {
+        "index": message.index,
+        "name": message.name or None,
+        "state": message.state,
+        "workload": message.workload,
+        "instance": message.instance or None,
+        "target": message.target or None,
+        "waiting_for": message.waiting_for or None,
+        "attempt": message.attempt,
+        "moves": message.moves,
+        "checkpoint": message.generation or None,
+        "steps": message.steps,
+        "total_steps": message.total_steps or None,
+        "steps_per_second": message.rate or None,
+        "normalised_throughput": message.normalised or None,
+        "metrics": dict(message.metrics),
+    }
+
+
+def cluster(message: ClusterState) -> Shape:
+    """The cluster and its instances."""
+    return {
+        "cluster": message.cluster,
+        "policy": message.policy,
+        "version": message.version,
+        "now_ms": message.now_ms,
+        "rounds": message.rounds,
+        "workers_connected": message.workers_connected,
+        "jobs_by_state": dict(message.jobs_by_state),
+        "tasks_by_state": dict(message.tasks_by_state),
+        **hourly("price", message.price_micro_usd_per_hour),
+        **hourly("no_packing", message.no_packing_micro_usd_per_hour),
+        "instances": [instance(one) for one in message.instances],
+    }
+
+
+def instance(message: Instance) -> Shape:
+    """An instance."""
+    return {
+        "id": message.id,
+        "type": message.type,
+        "zone": message.zone,
+        "purchase": message.purchase,
+        "state": message.state,
+        "connected": message.connected,
+        "reason": message.reason or None,
+        "requested_ms": message.requested_ms,
+        "up_ms": message.up_ms or None,
+        "gone_ms": message.gone_ms or None,
+        **hourly("price", message.price_micro_usd_per_hour),
+        "capacity": _resources(message.capacity),
+        "used": _resources(message.used),
+        "tasks": list(message.tasks),
+    }
+
+
+def bill(message: Bill) -> Shape:
+    """What everything cost."""
+    return {
+        "now_ms": message.now_ms,
+        **money("cost", message.cost_micro_usd),
+        **money("idle", message.idle_micro_usd),
+        **money("no_packing", message.no_packing_micro_usd),
+        **money("saved", message.no_packing_micro_usd - message.cost_micro_usd),
+        "migrations": message.migrations,
+        "jobs": [
+            {
+                "id": one.id,
+                "name": one.name,
+                **money("cost", one.cost_micro_usd),
+                **money("no_packing", one.no_packing_micro_usd),
+            }
+            for one in message.jobs
+        ],
+        "instances": [
+            {
+                "id": one.id,
+                "type": one.type,
+                **hourly("price", one.price_micro_usd_per_hour),
+                "billed_ms": one.billed_ms,
+                **money("cost", one.cost_micro_usd),
+                **money("idle", one.idle_micro_usd),
+                "closed": one.closed,
+            }
+            for one in message.instances
+        ],
+    }
+
+
+def plan(message: PlanResponse) -> Shape:
+    """What would happen to a job."""
+    return {
+        "placements": [_placement(one) for one in message.placements],
+        "moves": message.moves,
+        **hourly("price_before", message.price_before_micro_usd_per_hour),
+        **hourly("price_after", message.price_after_micro_usd_per_hour),
+        **hourly("alone", message.alone_micro_usd_per_hour),
+    }
+
+
+def _placement(message: Placement) -> Shape:
+    return {
+        "task": message.task,
+        "instance_type": message.instance_type or None,
+        "instance": message.instance or None,
+        "beside": list(message.beside),
+        "waiting_for": message.waiting_for or None,
+    }
+
+
+def _resources(message: Resources) -> Shape:
+    return {
+        "gpus": message.gpus,
+        "cpus": message.milli_cpus / 1000,
+        "memory_mib": message.memory_mib,
+    }

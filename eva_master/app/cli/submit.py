@@ -1,0 +1,129 @@
+"""``eva submit``: check, upload, hand in, and wait if asked to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from eva_master.app.cli.jobfiles import LocalJobFile, read_job_file
+from eva_master.app.cli.reports import note
+from eva_master.app.cli.session import (
+    Session,
+    address_option,
+    console,
+    json_option,
+    pass_session,
+    print_json,
+)
+
+if TYPE_CHECKING:
+    from eva_master.adapters.rpc.client import Client
+
+
+def _variables(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    pairs = [value.partition("=") for value in values]
+    for name, equals, _value in pairs:
+        if not (name and equals):
+            raise click.BadParameter(f"{name!r} is not NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+@click.command()
+@click.argument(
+    "files",
+    metavar="FILE...",
+    nargs=-1,
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+)
+@click.option("--wait", is_flag=True, help="Wait for the jobs and exit with their exit code.")
+@click.option("--name", metavar="NAME", help="Used instead of the name in the file.")
+@click.option(
+    "--env",
+    "envs",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=_variables,
+    help="Set a variable of the tasks; may be repeated.",
+)
+@json_option
+@address_option
+@click.pass_context
+@pass_session
+def submit(
+    session: Session,
+    ctx: click.Context,
+    /,
+    *,
+    files: tuple[str, ...],
+    wait: bool,
+    name: str | None,
+    envs: dict[str, str],
+    as_json: bool,
+) -> None:
+    """Submit the job in each FILE (- for stdin) and print its id."""
+    if name and len(files) > 1:
+        raise click.UsageError("--name names one job: submit the files one by one")
+    job_files = [read_job_file(Path(file)) for file in files]
+    for job_file in job_files:
+        # All of them before anything is sent: a typo in the second must not leave the first.
+        job_file.check(envs, name)
+    workdirs = [job_file.workdir() for job_file in job_files]
+    with session.client() as client:
+        ids = []
+        for job_file, workdir in zip(job_files, workdirs, strict=True):
+            ids.append(_submit(client, job_file, workdir, name, envs))
+            if not as_json:
+                click.echo(ids[-1])
+        if as_json:
+            print_json(
+                {
+                    "jobs": [
+                        {"id": job_id, "file": job_file.name}
+                        for job_id, job_file in zip(ids, job_files, strict=True)
+                    ]
+                }
+            )
+        if wait:
+            ctx.exit(_wait(client, ids))
+
+
+def _submit(
+    client: Client,
+    job_file: LocalJobFile,
+    workdir: Path | None,
+    name: str | None,
+    envs: dict[str, str],
+) -> str:
+    digest = _upload(client, workdir) if workdir else ""
+    answer = client.submit(
+        job_file.text, file_name=job_file.name, workdir=digest, envs=envs, name=name or ""
+    )
+    return answer.job_id
+
+
+def _upload(client: Client, directory: Path) -> str:
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    screen = console(stderr=True)
+    columns = (TextColumn("uploading"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(
+        *columns, console=screen, transient=True, disable=not screen.is_terminal
+    ) as progress:
+        bar = progress.add_task("upload", total=None)
+        return client.upload(
+            directory, lambda done, total: progress.update(bar, completed=done, total=total)
+        )
+
+
+def _wait(client: Client, ids: list[str]) -> int:
+    from eva_master.app.cli.waiting import wait_for
+
+    try:
+        return wait_for(client, ids)
+    except KeyboardInterrupt:
+        what = " ".join(ids)
+        note(f"\n{what}: still running; `eva logs -f` shows its output, `eva cancel` ends it")
+        return 130

@@ -1,0 +1,54 @@
+"""Money, times and text for people."""
+
+from __future__ import annotations
+
+from eva_master.model.ids import MILLION
+
+
+def money(micro_usd: int) -> str:
+    """Write an amount in dollars, with the digits that matter at its size."""
+    usd = micro_usd / MILLION
+    sign = "-" if usd < 0 else ""
+    size = abs(usd)
+    if size and size < 0.0001:
+        return f"{sign}<$0.0001"
+    return f"{sign}${size:,.4f}" if size < 1 else f"{sign}${size:,.2f}"
+
+
+def price(micro_usd_per_hour: int) -> str:
+    """Write a price per hour, exact to the hundredth of a cent."""
+    text = f"{micro_usd_per_hour / MILLION:,.4f}"
+    whole, _, cents = text.partition(".")
+    return f"${whole}.{cents.rstrip('0'):0<2}/h"
+
+
+def span(duration_ms: int) -> str:
+    """Write a duration with its two largest units."""
+    seconds = max(0, duration_ms) // 1000
+    if seconds < 60:
+        return f"{seconds}s"
+    if seconds < 3600:
+        return f"{seconds // 60}m {seconds % 60}s"
+    if seconds < 86_400:
+        return f"{seconds // 3600}h {seconds % 3600 // 60}m"
+    return f"{seconds // 86_400}d {seconds % 86_400 // 3600}h"
+
+
+def ago(then_ms: int, now: int) -> str:
+    """Say how long ago something was, ``-`` if it has not happened (0)."""
+    return f"{span(now - then_ms)} ago" if then_ms else "-"
+
+
+def share(part: float, whole: float) -> str:
+    """Write a part of a whole as a percentage, ``-`` of nothing."""
+    return f"{100 * part / whole:.0f}%" if whole else "-"
+
+
+def count(number: int, thing: str) -> str:
+    """Write a number of things."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def plain(text: str) -> str:
+    """Make text of others harmless to a terminal: no escapes, no line breaks."""
+    return "".join(char if char.isprintable() else " " for char in text)
