@@ -328,6 +328,16 @@ def test_a_crash_before_the_host_was_written_down(tmp_path: Path) -> None:
     assert not told.exists()
 
 
+def test_clear_is_done_only_when_it_finds_nothing(tmp_path: Path) -> None:
+    mark = f"i-1@{tmp_path}"
+    sleeper = [sys.executable, "-c", "import signal; signal.pause()"]
+    with subprocess.Popen(sleeper, env={**os.environ, processes.MARK: mark}) as process:
+        assert [left.pid for left in processes.marked(mark)] == [process.pid]
+        assert not processes.clear(mark)
+        assert process.wait(DEADLINE_S) == -signal.SIGKILL
+        assert processes.clear(mark)
+
+
 def test_a_failed_launch_may_be_tried_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     action = LaunchInstance(ONE, OFFERING, 1)
     with monkeypatch.context() as patch:
