@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import threading
 from collections.abc import Callable
-from multiprocessing import parent_process, util
+from multiprocessing import current_process, parent_process, util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ class Session:
     """State of the process towards its agent.
 
     Attributes:
-        active: Whether there is an agent to talk to; False outside Eva and in forked children.
+        active: Whether this process talks to an agent; False outside Eva and in workers.
         progress: What the process has done.
         stop: Whether it was asked to stop.
     """
@@ -110,6 +111,12 @@ def _at_exit(close: Callable[[], None]) -> None:
         util.Finalize(None, close, exitpriority=0)
 
 
+def _agent_socket() -> str | None:
+    # A daemonic process is a helper of another one, such as a data loader's worker, forked or
+    # spawned; processes that train are not daemonic, be they made by multiprocessing or not.
+    return None if current_process().daemon else os.environ.get(SOCKET_VARIABLE)
+
+
 _session: Session | None = None
 _creating = threading.Lock()
 _forking = threading.local()
@@ -121,17 +128,20 @@ def current() -> Session:
     if _session is None:
         with _creating:
             if _session is None:
-                _session = Session(os.environ.get(SOCKET_VARIABLE))
+                _session = Session(_agent_socket())
     return _session
 
 
 def _before_fork() -> None:
+    # A SIGTERM meant for the child must not reach it while the handler is still the parent's.
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     _forking.paused = _session is not None and _session.pause()
 
 
 def _after_fork_in_parent() -> None:
     if _session is not None and _forking.paused:
         _session.resume()
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
 
 
 def _after_fork_in_child() -> None:
@@ -139,6 +149,7 @@ def _after_fork_in_child() -> None:
     _creating = threading.Lock()
     if _session is not None and _session.active:
         _session.abandon()
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
 
 
 os.register_at_fork(

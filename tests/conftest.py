@@ -1,0 +1,65 @@
+"""What every test may rely on, and which tests this machine can run."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.iterator_agent import RecordingAgent
+
+
+def _has_torch() -> bool:
+    return importlib.util.find_spec("torch") is not None
+
+
+def _has_gpu() -> bool:
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        return bool(pynvml.nvmlDeviceGetCount() > 0)
+    except pynvml.NVMLError:
+        return False
+
+
+# Marker: whether this machine can run its tests, and the variable that insists on them.
+_REQUIREMENTS: dict[str, tuple[Callable[[], bool], str]] = {
+    "torch": (_has_torch, "EVA_REQUIRE_TORCH"),
+    "gpu": (_has_gpu, "EVA_REQUIRE_GPU"),
+}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out, with a notice, what this machine cannot run and nobody insists on.
+
+    Where somebody insists the tests run and fail.
+    """
+    for marker, (available, variable) in _REQUIREMENTS.items():
+        marked = [item for item in items if item.get_closest_marker(marker)]
+        if not marked or os.environ.get(variable) == "1" or available():
+            continue
+        config.hook.pytest_deselected(items=marked)
+        items[:] = [item for item in items if item not in marked]
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            reporter.write_line(
+                f"NOTICE: {len(marked)} tests marked '{marker}' left out: no {marker} here "
+                f"({variable}=1 insists)",
+                yellow=True,
+            )
+
+
+@pytest.fixture
+def iterator_agent() -> Iterator[RecordingAgent]:
+    """An agent that records what a task's program reports."""
+    # Not under tmp_path: the name of a Unix socket has at most 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="eva-") as directory:
+        agent = RecordingAgent(Path(directory) / "agent.sock")
+        agent.start()
+        yield agent
+        agent.stop()
