@@ -14,8 +14,8 @@ from eva_master.model.records import Instance, Job, TaskCopy
 
 
 # By repr, since a diverged loss is NaN and NaN equals nothing.
-@settings(deadline=None)
-@given(st.lists(st.from_type(Job), max_size=3))
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.from_type(Job), max_size=2))
 def test_jobs_come_back_exactly(jobs: list[Job]) -> None:
     documents = [
         codec.with_spec(codec.JOBS.encode(job), codec.SPECS.encode(job.spec)) for job in jobs
