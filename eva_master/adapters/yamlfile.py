@@ -164,6 +164,8 @@ class _Builder:
         self._nodes += 1
         if self._nodes > _MOST_NODES or len(path) > _MOST_DEPTH:
             raise _TooMuchError
+        if not node.tag.startswith("tag:yaml.org,2002:") or ":python/" in node.tag:
+            self._complain(node, path, f"unknown tag {node.tag}")
         if isinstance(node, yaml.MappingNode):
             return dict(self._entries(node, path))
         if isinstance(node, yaml.SequenceNode):
@@ -176,33 +178,29 @@ class _Builder:
         self._check_text(node, path)
         return _scalar(node, as_text=as_text)
 
+    def _complain(self, node: yaml.Node, path: Path, message: str) -> None:
+        mark = _mark(node)
+        self.problems.append(Problem(message, dotted(path), mark.line, mark.column))
+
     def _check_text(self, node: yaml.ScalarNode, path: Path) -> None:
         # "\\ud800" is YAML, but half a character: nothing that speaks UTF-8 can carry it.
         if any("\ud800" <= char <= "\udfff" for char in node.value):
             node.value = node.value.encode(errors="replace").decode()
-            mark = _mark(node)
-            self.problems.append(
-                Problem("this is not Unicode text", dotted(path), mark.line, mark.column)
-            )
+            self._complain(node, path, "this is not Unicode text")
 
     def _entries(self, node: yaml.MappingNode, path: Path) -> Iterator[tuple[str, Any]]:
         as_text = bool(path) and path[-1] in self._text_under
         seen: set[str] = set()
         for key_node, child in node.value:
-            mark = _mark(key_node)
             if not isinstance(key_node, yaml.ScalarNode):
-                self.problems.append(
-                    Problem("a key must be a word", dotted(path), mark.line, mark.column)
-                )
+                self._complain(key_node, path, "a key must be a word")
                 continue
             self._check_text(key_node, path)
             key = key_node.value
             if key in seen:
-                self.problems.append(
-                    Problem("the key stands twice", dotted((*path, key)), mark.line, mark.column)
-                )
+                self._complain(key_node, (*path, key), "the key stands twice")
             seen.add(key)
-            self.marks[(*path, key)] = mark
+            self.marks[(*path, key)] = _mark(key_node)
             yield key, self.build(child, (*path, key), as_text=as_text)
 
 

@@ -1,0 +1,345 @@
+"""A master as the command sees it: a real gRPC server of eva.api.v1 with canned answers."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+
+from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.adapters.rpc._proto import api_pb2_grpc
+from eva_master.adapters.rpc.channels import server_options
+from eva_master.adapters.rpc.errors import DETAIL_KEY, detail_of, status_of
+from eva_master.model.errors import DigestMismatch, EvaError, NotFound
+
+NOW_MS = 1_800_000_000_000
+
+
+@dataclass
+class Call:
+    """A request that arrived."""
+
+    method: str
+    request: Any
+    metadata: dict[str, str | bytes]
+
+
+@dataclass
+class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
+    """The answers, and what was asked.
+
+    Attributes:
+        jobs: By id; what `Get`, `List` and the first answer of `Watch` tell.
+        changes: What `Watch` tells afterwards.
+        logs: Chunks that `Logs` sends.
+        blobs: What was uploaded, by digest.
+        failures: Errors that the next calls of a method meet, first one first; a status code
+            stands for a failure of the network.
+        breaks: After so many chunks the next `Logs` call breaks off.
+    """
+
+    jobs: dict[str, pb.Job] = field(default_factory=dict)
+    changes: list[pb.Job] = field(default_factory=list)
+    logs: list[bytes] = field(default_factory=list)
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    state: pb.ClusterState = field(default_factory=pb.ClusterState)
+    bill: pb.Bill = field(default_factory=pb.Bill)
+    plan: pb.PlanResponse = field(default_factory=pb.PlanResponse)
+    settings: str = "{}"
+    page_size: int = 100
+    failures: dict[str, list[EvaError | grpc.StatusCode]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    breaks: list[int] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    address: str = ""
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._commands: dict[str, str] = {}
+        self._server = grpc.server(ThreadPoolExecutor(8), options=server_options())
+        api_pb2_grpc.add_JobsServicer_to_server(self, self._server)
+        api_pb2_grpc.add_ClusterServicer_to_server(self, self._server)
+
+    def __enter__(self) -> Self:
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self._server.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.stop(grace=None).wait()
+
+    def of(self, method: str) -> list[Call]:
+        """The calls of one method, in order."""
+        return [call for call in self.calls if call.method == method]
+
+    def Submit(self, request, context):
+        self._arrived("Submit", request, context)
+        with self._lock:
+            job = self._commands.setdefault(request.command_id, f"job-{len(self._commands) + 1}")
+        self._fail("Submit", context)
+        return pb.SubmitResponse(job_id=job)
+
+    def Get(self, request, context):
+        self._arrived("Get", request, context)
+        self._fail("Get", context)
+        return self._find(request.job, context)
+
+    def List(self, request, context):
+        self._arrived("List", request, context)
+        self._fail("List", context)
+        jobs = [
+            job
+            for job in self.jobs.values()
+            if request.all or job.state in ("pending", "running", "ending")
+        ]
+        start = int(request.page_token or 0)
+        end = start + self.page_size
+        token = str(end) if end < len(jobs) else ""
+        return pb.ListJobsResponse(jobs=jobs[start:end], next_page_token=token)
+
+    def Cancel(self, request, context):
+        self._arrived("Cancel", request, context)
+        self._fail("Cancel", context)
+        return pb.CancelResponse(job_id=self._find(request.job, context).id)
+
+    def Watch(self, request, context) -> Iterator[pb.Job]:
+        self._arrived("Watch", request, context)
+        self._fail("Watch", context)
+        for reference in request.jobs:
+            yield self._find(reference, context)
+        yield from self.changes
+
+    def Logs(self, request, context) -> Iterator[pb.LogChunk]:
+        self._arrived("Logs", request, context)
+        self._fail("Logs", context)
+        most = self.breaks.pop(0) if self.breaks else None
+        for number, data in enumerate(self.logs):
+            if number == most:
+                context.abort(grpc.StatusCode.UNAVAILABLE, "the master stops")
+            yield pb.LogChunk(data=data)
+
+    def Plan(self, request, context):
+        self._arrived("Plan", request, context)
+        self._fail("Plan", context)
+        return self.plan
+
+    def MissingBlobs(self, request, context):
+        self._arrived("MissingBlobs", request, context)
+        self._fail("MissingBlobs", context)
+        missing = [digest for digest in request.digests if digest not in self.blobs]
+        return pb.MissingBlobsResponse(digests=missing)
+
+    def PutBlob(self, request_iterator, context):
+        chunks = list(request_iterator)
+        digest = chunks[0].digest
+        self._arrived("PutBlob", digest, context)
+        self._fail("PutBlob", context)
+        data = b"".join(chunk.data for chunk in chunks)
+        if hashlib.sha256(data).hexdigest() != digest:
+            self._abort(DigestMismatch(digest), context)
+        self.blobs[digest] = data
+        return pb.PutBlobResponse()
+
+    def Describe(self, request, context):
+        self._arrived("Describe", request, context)
+        self._fail("Describe", context)
+        return self.state
+
+    def Cost(self, request, context):
+        self._arrived("Cost", request, context)
+        self._fail("Cost", context)
+        return self.bill
+
+    def Config(self, request, context):
+        self._arrived("Config", request, context)
+        self._fail("Config", context)
+        return pb.ConfigResponse(json=self.settings)
+
+    def _arrived(self, method, request, context) -> None:
+        with self._lock:
+            metadata = dict(context.invocation_metadata())
+            self.calls.append(Call(method, request, metadata))
+
+    def _fail(self, method, context) -> None:
+        with self._lock:
+            failure = self.failures[method].pop(0) if self.failures[method] else None
+        if isinstance(failure, grpc.StatusCode):
+            context.abort(failure, "scripted")
+        if failure is not None:
+            self._abort(failure, context)
+
+    def _find(self, reference, context):
+        for job in self.jobs.values():
+            if reference in (job.id, job.name):
+                return job
+        return self._abort(NotFound(f"no job {reference!r}", hint="`eva ls` lists them"), context)
+
+    def _abort(self, error: EvaError, context) -> None:
+        context.set_trailing_metadata(((DETAIL_KEY, detail_of(error).SerializeToString()),))
+        context.abort(status_of(error), error.message)
+
+
+def sample_jobs() -> dict[str, pb.Job]:
+    """A job that runs on two instances, one that waits, and one that failed."""
+    running = pb.Job(
+        id="resnet18-3",
+        name="resnet18",
+        owner="ana",
+        state="running",
+        submitted_ms=NOW_MS - 3_600_000,
+        started_ms=NOW_MS - 3_500_000,
+        cost_micro_usd=1_234_567,
+        no_packing_micro_usd=2_000_000,
+        priority=1,
+        tasks=[
+            pb.Task(
+                index=0,
+                state="running",
+                instance="i-1",
+                attempt=2,
+                moves=1,
+                generation=7,
+                steps=600,
+                total_steps=1000,
+                rate=2.04,
+                normalised=0.97,
+                metrics={"loss": 0.25},
+                workload="resnet18-imagenet",
+            ),
+            pb.Task(
+                index=1,
+                state="starting",
+                instance="i-1",
+                target="i-2",
+                attempt=1,
+                workload="resnet18-imagenet",
+            ),
+        ],
+    )
+    waiting = pb.Job(
+        id="bert-1",
+        name="bert",
+        owner="ben",
+        state="pending",
+        submitted_ms=NOW_MS - 60_000,
+        tasks=[
+            pb.Task(index=0, state="waiting", workload="bert", waiting_for="p3.2xlarge sold out")
+        ],
+    )
+    failed = pb.Job(
+        id="resnet18-2",
+        name="resnet18",
+        owner="ana",
+        state="failed",
+        reason="task 0 exited with 3",
+        submitted_ms=NOW_MS - 9_000_000,
+        started_ms=NOW_MS - 8_900_000,
+        finished_ms=NOW_MS - 8_000_000,
+        exit_code=3,
+        failures=4,
+        tasks=[pb.Task(index=0, state="failed", workload="resnet18-imagenet")],
+    )
+    return {job.id: job for job in (running, waiting, failed)}
+
+
+def sample_state() -> pb.ClusterState:
+    """A cluster of one packed instance and one that comes up."""
+    return pb.ClusterState(
+        cluster="lab",
+        policy="eva",
+        now_ms=NOW_MS,
+        rounds=12,
+        version="0.1.0",
+        workers_connected=1,
+        jobs_by_state={"running": 1, "pending": 1},
+        tasks_by_state={"running": 1, "starting": 1, "waiting": 1},
+        price_micro_usd_per_hour=3_570_000,
+        no_packing_micro_usd_per_hour=4_284_000,
+        instances=[
+            pb.Instance(
+                id="i-1",
+                type="c7i.8xlarge",
+                zone="local",
+                purchase="on-demand",
+                state="ready",
+                price_micro_usd_per_hour=1_428_000,
+                requested_ms=NOW_MS - 3_600_000,
+                up_ms=NOW_MS - 3_590_000,
+                capacity=pb.Resources(milli_cpus=32_000, memory_mib=65_536),
+                used=pb.Resources(milli_cpus=28_000, memory_mib=32_768),
+                tasks=["resnet18-3/0", "resnet18-3/1"],
+                connected=True,
+            ),
+            pb.Instance(
+                id="i-2",
+                type="r7i.8xlarge",
+                zone="local",
+                purchase="spot",
+                state="up",
+                price_micro_usd_per_hour=2_142_000,
+                requested_ms=NOW_MS - 30_000,
+                up_ms=NOW_MS - 20_000,
+                capacity=pb.Resources(milli_cpus=32_000, memory_mib=262_144),
+                reason="for resnet18-3/1",
+            ),
+        ],
+    )
+
+
+def sample_bill() -> pb.Bill:
+    """What the sample cluster cost."""
+    return pb.Bill(
+        cost_micro_usd=1_500_000,
+        idle_micro_usd=265_433,
+        no_packing_micro_usd=2_000_000,
+        migrations=1,
+        now_ms=NOW_MS,
+        jobs=[
+            pb.JobCost(
+                id="resnet18-3",
+                name="resnet18",
+                cost_micro_usd=1_234_567,
+                no_packing_micro_usd=2_000_000,
+            )
+        ],
+        instances=[
+            pb.InstanceCost(
+                id="i-1",
+                type="c7i.8xlarge",
+                price_micro_usd_per_hour=1_428_000,
+                billed_ms=3_590_000,
+                cost_micro_usd=1_424_033,
+                idle_micro_usd=200_000,
+            )
+        ],
+    )
+
+
+def sample_plan() -> pb.PlanResponse:
+    """One task beside another, one on a new instance, one that would wait."""
+    return pb.PlanResponse(
+        moves=1,
+        price_before_micro_usd_per_hour=1_428_000,
+        price_after_micro_usd_per_hour=1_785_000,
+        alone_micro_usd_per_hour=714_000,
+        placements=[
+            pb.Placement(
+                task=0, instance_type="c7i.8xlarge", instance="i-1", beside=["resnet18-3/0"]
+            ),
+            pb.Placement(task=1, instance_type="c7i.2xlarge"),
+            pb.Placement(task=2, waiting_for="the limit of p3.2xlarge"),
+        ],
+    )
