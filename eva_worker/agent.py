@@ -1,0 +1,198 @@
+"""The agent: ``python -m eva_worker.agent``, run by the supervisor with its settings."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+import grpc
+import structlog
+
+from eva_worker import wire
+from eva_worker._proto import worker_pb2 as pb
+from eva_worker.attempt import Services
+from eva_worker.book import Book
+from eva_worker.devices import CpuMap, Devices, discover_gpus, nominal_gpus
+from eva_worker.durable import read_json, write_json
+from eva_worker.log import configure
+from eva_worker.metrics import Metrics
+from eva_worker.orders import Welcome
+from eva_worker.runtime.process import ProcessRuntime
+from eva_worker.session import Link, Session
+from eva_worker.settings import ENVIRONMENT, Settings
+from eva_worker.storage import Storage
+from eva_worker.tasks import Tasks
+
+_PR_SET_PDEATHSIG = 1
+_GOODBYE_WAIT_S = 10.0
+_MILLI = 1000
+
+_log = structlog.get_logger()
+
+
+class Agent:
+    """Everything of one worker, put together; to be made in a running event loop.
+
+    Args:
+        settings: What it is.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._gpus = _gpus(settings)
+        home = settings.state_dir
+        self._cluster_file = home / "cluster.json"
+        self._storage = Storage(home / "cache")
+        self._metrics = Metrics()
+        cpus = -(-settings.milli_cpus // _MILLI)
+        services = Services(
+            runtime=ProcessRuntime(home / "runtime"),
+            book=Book(home / "tasks"),
+            devices=Devices(self._gpus, settings.milli_cpus),
+            cpus=CpuMap(settings.instance, cpus, emulated=settings.emulated),
+            storage=self._storage,
+            metrics=self._metrics,
+            task_env=settings.task_env,
+        )
+        self._link = Link(settings.master, self._metrics, self._open_session)
+        self._tasks = Tasks(services, self._link.report, self._crash)
+        self._leave: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> None:
+        """Serve until told to leave; then leave no task behind.
+
+        Raises:
+            Exception: Nobody foresaw it; tasks run on, the supervisor starts another agent.
+        """
+        if self._settings.metrics_port:
+            self._metrics.serve(self._settings.metrics_port)
+        if saved := await asyncio.to_thread(read_json, self._cluster_file):
+            self._storage.configure(Welcome(**saved))
+        await self._tasks.adopt()
+        link = asyncio.create_task(self._link.run())
+        link.add_done_callback(self._link_ended)
+        reason = await self._leave
+        _log.info("leaving", reason=reason)
+        await self._tasks.drain()
+        await self._link.say_goodbye(reason, _GOODBYE_WAIT_S)
+        link.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await link
+
+    def leave(self, reason: str) -> None:
+        """Begin to drain; asked a second time by a signal, the agent goes at once."""
+        if not self._leave.done():
+            self._leave.set_result(reason)
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it has begun to drain."""
+        return self._leave.done()
+
+    def _crash(self, error: BaseException) -> None:
+        if not self._leave.done():
+            self._leave.set_exception(error)
+        else:
+            _log.error("attempt failed while leaving", exc_info=error)
+
+    def _link_ended(self, link: asyncio.Task[None]) -> None:
+        if not link.cancelled() and (error := link.exception()):
+            self._crash(error)
+
+    def _open_session(self, channel: grpc.aio.Channel) -> Session:
+        return Session(
+            channel,
+            register=self._register,
+            tasks=self._tasks,
+            welcomed=self._welcomed,
+            drain=self.leave,
+        )
+
+    def _register(self) -> pb.Register:
+        settings = self._settings
+        return pb.Register(
+            instance_id=settings.instance,
+            token=settings.token,
+            capacity=pb.Resources(
+                gpus=len(self._gpus),
+                milli_cpus=settings.milli_cpus,
+                memory_mib=settings.memory_mib,
+            ),
+            tasks=[wire.task_report(report) for report in self._tasks.reports()],
+            agent_version=version("eva-scheduler"),
+            instance_type=settings.instance_type,
+        )
+
+    async def _welcomed(self, welcome: Welcome) -> None:
+        # On disk before any task is, so that uploads go on without a master after a restart.
+        await asyncio.to_thread(write_json, self._cluster_file, asdict(welcome))
+        self._storage.configure(welcome)
+
+
+def _gpus(settings: Settings) -> tuple[str, ...]:
+    """UUIDs of the GPUs that tasks may use: as many as stated, if there are as many."""
+    if settings.emulated:
+        return nominal_gpus(settings.instance, settings.gpus)
+    found = discover_gpus()
+    if len(found) < settings.gpus:
+        _log.error("fewer GPUs than stated", stated=settings.gpus, found=len(found))
+    return found[: settings.gpus]
+
+
+@contextlib.contextmanager
+def _alone(state_dir: Path) -> Iterator[None]:
+    """Hold the state directory: two agents must never work on one."""
+    state_dir.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+async def _serve(settings: Settings) -> None:
+    agent = Agent(settings)
+
+    def terminate() -> None:
+        if agent.leaving:
+            _log.warning("told twice to leave: tasks may be left behind")
+            os._exit(1)
+        agent.leave("terminated")
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, terminate)
+    # The supervisor blocked them until there is somebody to handle them.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT})
+    await agent.run()
+
+
+def main() -> int:
+    """Run an agent with the settings in the environment; returns the exit code."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    settings = Settings.from_json(os.environ.pop(ENVIRONMENT))
+    configure(instance=settings.instance)
+    try:
+        with _alone(settings.state_dir):
+            asyncio.run(_serve(settings))
+    except BlockingIOError:
+        _log.error("another agent works on this state directory", path=str(settings.state_dir))
+        return 1
+    except Exception:
+        _log.exception("agent failed")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

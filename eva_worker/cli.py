@@ -1,0 +1,83 @@
+"""The command ``eva worker``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from eva_worker.settings import Settings
+from eva_worker.supervisor import supervise
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def _option(name: str, **attributes: Any) -> Callable[[_F], _F]:
+    """An option that can be set by ``EVA_WORKER_NAME``, too."""
+    variable = "EVA_WORKER_" + name.removeprefix("--").replace("-", "_").upper()
+    return click.option(name, envvar=variable, show_envvar=True, **attributes)
+
+
+def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) -> dict[str, str]:
+    pairs = dict(value.partition("=")[::2] for value in values)
+    if "" in pairs or not all("=" in value for value in values):
+        raise click.BadParameter("must be of the form NAME=VALUE")
+    return pairs
+
+
+@click.command()
+@_option("--master", required=True, metavar="HOST:PORT", help="Where the master listens.")
+@_option("--instance-id", required=True, metavar="ID", help="This instance's id in the cluster.")
+@_option("--token", required=True, help="Proof that this worker may be that instance.")
+@_option("--instance-type", required=True, metavar="TYPE", help="Such as p3.2xlarge.")
+@_option("--gpus", type=click.IntRange(0), default=0, help="GPUs that tasks may use.")
+@_option(
+    "--cpus",
+    type=click.FloatRange(0, min_open=True),
+    required=True,
+    help="vCPUs that tasks may use; may be a fraction.",
+)
+@_option(
+    "--memory-mib", type=click.IntRange(1), required=True, help="MiB of memory that tasks may use."
+)
+@_option(
+    "--state-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="Where tasks and their records are kept; survives the worker.",
+)
+@_option(
+    "--emulated",
+    is_flag=True,
+    help="The hardware is make-believe: GPUs are mere names, CPUs are mapped to the machine's.",
+)
+@_option(
+    "--task-env",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_pairs,
+    help="A variable for every task; may be repeated (in the environment: separated by spaces).",
+)
+@_option(
+    "--metrics-port", type=click.IntRange(1, 65535), help="Serve Prometheus metrics on this port."
+)
+def worker(
+    instance_id: str, cpus: float, state_dir: Path, task_env: dict[str, str], **rest: Any
+) -> None:
+    """Run tasks on this instance for the master.
+
+    Keeps an agent running, which dials the master and starts and stops tasks. SIGTERM checkpoints
+    and stops the tasks, uploads what they leave behind, and says goodbye to the master; a second
+    one leaves at once. Tasks go on while master or agent are away.
+    """
+    settings = Settings(
+        instance=instance_id,
+        milli_cpus=round(cpus * 1000),
+        state_dir=state_dir.absolute(),
+        task_env=task_env,
+        **rest,
+    )
+    sys.exit(supervise(settings))

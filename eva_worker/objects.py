@@ -1,0 +1,136 @@
+"""The object store, as files and keys; obstore's errors stop here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import unquote, urlsplit
+
+import obstore
+import structlog
+from obstore.exceptions import BaseError
+from obstore.store import LocalStore, from_url
+
+from eva_worker.backoff import Backoff
+from eva_worker.errors import Missing, StoreUnavailable, UnstorableName
+
+# Refused by obstore, or by its directories, though legal in a file's name; % marks an escape.
+_SPECIAL = re.compile(r"[%#\x00-\x1f\x7f-\x9f]")
+_T = TypeVar("_T")
+
+_log = structlog.get_logger()
+
+
+class Objects:
+    """An object store.
+
+    Args:
+        url: Such as ``file:///var/lib/eva/objects``.
+
+    Every method raises `StoreUnavailable` when the store fails.
+    """
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._store = (
+            LocalStore(unquote(parts.path), mkdir=True) if parts.scheme == "file" else from_url(url)
+        )
+
+    async def put(self, key: str, data: bytes | Path) -> int:
+        """Store bytes, or a file as it is now; returns how many bytes.
+
+        Raises:
+            Missing: The file does not exist.
+            UnstorableName: The key cannot be one.
+        """
+        if isinstance(data, Path) and not await asyncio.to_thread(data.is_file):
+            raise Missing(f"no such file: {data}")
+        location = _location(key)
+        with _translated(key):
+            size = len(data) if isinstance(data, bytes) else data.stat().st_size
+            await obstore.put_async(self._store, location, data)
+        return size
+
+    async def get(self, key: str) -> bytes:
+        """Read a small object; raises `Missing`."""
+        with _translated(key):
+            result = await obstore.get_async(self._store, _location(key))
+            return bytes(await result.bytes_async())
+
+    async def fetch(self, key: str, target: Path) -> None:
+        """Copy an object to a file, which appears at once; raises `Missing`."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        aside = target.with_name(f".tmp-{secrets.token_hex(8)}")
+        try:
+            with _translated(key), aside.open("wb") as file:
+                result = await obstore.get_async(self._store, _location(key))
+                async for block in result.stream():
+                    await asyncio.to_thread(file.write, block)
+            aside.replace(target)
+        finally:
+            aside.unlink(missing_ok=True)
+
+    async def list(self, prefix: str) -> AsyncIterator[str]:
+        """Keys below a prefix, in no order."""
+        with _translated(prefix):
+            async for page in obstore.list(self._store, _location(prefix)):
+                for entry in page:
+                    yield unquote(entry["path"])
+
+    async def delete(self, key: str) -> None:
+        """Remove an object; no error if there is none."""
+        with contextlib.suppress(Missing), _translated(key):
+            await obstore.delete_async(self._store, _location(key))
+
+
+def _location(key: str) -> str:
+    """The key as obstore takes it: special characters escaped, so that any file name can be one."""
+    if any(segment in {"", ".", ".."} for segment in key.split("/")):
+        raise UnstorableName(f"no key for an object: {key!r}")
+    try:
+        key.encode()
+    except UnicodeEncodeError as error:
+        raise UnstorableName(f"not UTF-8: {os.fsencode(key)!r}") from error
+    return _SPECIAL.sub(lambda special: f"%{ord(special[0]):02X}", key)
+
+
+@contextlib.contextmanager
+def _translated(key: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise Missing(f"no such object: {key}") from error
+    except (BaseError, OSError) as error:
+        first = str(error).partition("\n")[0]
+        raise StoreUnavailable(f"object store failed at {key}: {first}") from error
+
+
+async def persistently(
+    what: Callable[[], Awaitable[_T]], *, tries: int | None = None, subject: str
+) -> _T:
+    """Do something again until the store (and the disk) lets it be done.
+
+    Args:
+        what: Safe to repeat.
+        tries: At most so many; `None` for no end.
+        subject: What it is, for the log.
+
+    Raises:
+        StoreUnavailable, OSError: The last try failed, too.
+    """
+    backoff = Backoff()
+    while True:
+        try:
+            return await what()
+        except (StoreUnavailable, OSError) as error:
+            if tries is not None and backoff.failures + 1 >= tries:
+                raise
+            pause = backoff.next_s()
+            _log.warning("store failed", subject=subject, error=str(error), again_in_s=pause)
+            await asyncio.sleep(pause)

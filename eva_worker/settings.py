@@ -1,0 +1,51 @@
+"""What a worker is told when it is started."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+ENVIRONMENT = "EVA_WORKER_SETTINGS"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of one worker.
+
+    Attributes:
+        master: ``HOST:PORT``.
+        instance: The instance's id in the cluster.
+        token: Proves to the master that this worker may be that instance.
+        instance_type: Such as ``p3.2xlarge``.
+        gpus: GPUs that tasks may use.
+        milli_cpus: Thousandths of a vCPU that tasks may use.
+        memory_mib: Mebibytes that tasks may use.
+        state_dir: Where everything is kept that must survive the agent.
+        emulated: Whether the instance's hardware is make-believe.
+        task_env: Variables for every task.
+        metrics_port: Port of the Prometheus endpoint, `None` for no endpoint.
+    """
+
+    master: str
+    instance: str
+    token: str = field(repr=False)
+    instance_type: str
+    gpus: int
+    milli_cpus: int
+    memory_mib: int
+    state_dir: Path
+    emulated: bool = False
+    task_env: Mapping[str, str] = field(default_factory=dict)
+    metrics_port: int | None = None
+
+    def to_json(self) -> str:
+        """For the agent's environment, where other users cannot see the token."""
+        return json.dumps(asdict(self) | {"state_dir": str(self.state_dir)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Settings:
+        """Undo `to_json`."""
+        document = json.loads(text)
+        return cls(**document | {"state_dir": Path(document["state_dir"])})

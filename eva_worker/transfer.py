@@ -1,0 +1,250 @@
+"""What a task needs is brought here before it starts."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from eva_worker.errors import BadOrder, Corrupt, Missing, UnsupportedInput
+from eva_worker.objects import Objects
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_PARALLEL = 8
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """A file of a working directory or a checkpoint.
+
+    Attributes:
+        path: Relative, with slashes.
+        mode: Permission bits.
+        sha256: Of its content, in hex.
+        size: In bytes.
+    """
+
+    path: str
+    mode: int
+    sha256: str
+    size: int
+
+
+def manifest_of(files: Iterable[FileEntry]) -> bytes:
+    """The canonical JSON of a file list, whose digest names it."""
+    entries = [
+        {"mode": file.mode, "path": file.path, "sha256": file.sha256, "size": file.size}
+        for file in sorted(files, key=lambda file: file.path)
+    ]
+    return json.dumps({"files": entries}, sort_keys=True, separators=(",", ":")).encode()
+
+
+def read_manifest(data: bytes) -> list[FileEntry]:
+    """Read a file list.
+
+    Raises:
+        BadOrder: It is none, or a path in it leaves the directory.
+    """
+    try:
+        entries = [
+            FileEntry(str(e["path"]), int(e["mode"]), str(e["sha256"]), int(e["size"]))
+            for e in json.loads(data)["files"]
+        ]
+    except (ValueError, TypeError, KeyError) as error:
+        raise BadOrder(f"not a list of files: {error!r}") from error
+    for entry in entries:
+        parts = PurePosixPath(entry.path).parts
+        if entry.path != "/".join(parts) or {"..", "/", ""} & {*parts} or "\0" in entry.path:
+            raise BadOrder(f"file outside its directory: {entry.path!r}")
+        if not parts or not _DIGEST.fullmatch(entry.sha256):
+            raise BadOrder(f"not a file: {entry.path!r} {entry.sha256!r}")
+    return entries
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file in hex; blocks."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class Fetcher:
+    """Brings files to the instance.
+
+    Args:
+        objects: Where they are.
+        cache: Directory for blobs, common to all tasks of the instance.
+    """
+
+    def __init__(self, objects: Objects, cache: Path) -> None:
+        self._objects = objects
+        self._cache = cache
+        self._parallel = asyncio.Semaphore(_PARALLEL)
+
+    async def prefetch(self, manifest: str) -> list[FileEntry]:
+        """Bring a working directory's files into the cache; returns what they are.
+
+        Raises:
+            Missing, Corrupt, StoreUnavailable, BadOrder: It cannot be had.
+        """
+        if not manifest:
+            return []
+        path = await self._blob(manifest)
+        entries = read_manifest(await asyncio.to_thread(path.read_bytes))
+        await together(self._blob(entry.sha256) for entry in entries)
+        return entries
+
+    async def workdir(self, manifest: str, target: Path) -> None:
+        """Lay out a working directory.
+
+        Files are copied, not linked: a task may write to its own without anybody's notice.
+
+        Args:
+            manifest: Digest of its manifest, empty for an empty directory.
+            target: Made if need be; files that are there are overwritten.
+
+        Raises:
+            Missing, Corrupt, StoreUnavailable, BadOrder: As for `prefetch`.
+        """
+        entries = await self.prefetch(manifest)
+        await asyncio.to_thread(self._lay_out, entries, target)
+
+    async def inputs(self, inputs: Mapping[str, str], target: Path) -> None:
+        """Copy a task's inputs, each to ``target/NAME``, read-only.
+
+        Raises:
+            UnsupportedInput: A URL is not a local one, or a name is not a file name.
+            Missing: There is nothing at a URL.
+        """
+        target.mkdir(parents=True, exist_ok=True)
+        for name, url in sorted(inputs.items()):
+            if name in {"", ".", ".."} or "/" in name:
+                raise UnsupportedInput(f"input {name!r}: not a file name")
+            await asyncio.to_thread(_copy_input, _local_path(url), target / name)
+
+    async def checkpoint(self, copy: str, wanted: int, target: Path) -> int:
+        """Restore a checkpoint generation.
+
+        Args:
+            copy: Whose.
+            wanted: Its number, 0 for the newest complete one, if any.
+            target: ``$EVA_CHECKPOINT_DIR``; the generation appears in it at once.
+
+        Returns:
+            The generation restored, 0 for none.
+
+        Raises:
+            Missing: The generation wanted is not there.
+            Corrupt, StoreUnavailable, BadOrder: It cannot be had.
+        """
+        target.mkdir(parents=True, exist_ok=True)
+        generation = wanted or await self._newest(copy)
+        if generation == 0 or (target / f"{generation:08d}").exists():
+            return generation
+        prefix = checkpoint_key(copy, generation)
+        entries = read_manifest(await self._objects.get(f"{prefix}/manifest.json"))
+        aside = target / f".tmp-restore-{generation:08d}"
+        await asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True)
+        aside.mkdir()
+        await together(self._restore(f"{prefix}/files/{e.path}", e, aside) for e in entries)
+        aside.rename(target / f"{generation:08d}")
+        return generation
+
+    async def _newest(self, copy: str) -> int:
+        prefix = f"jobs/{copy}/checkpoints"
+        generations = [0]
+        async for key in self._objects.list(prefix):
+            generation, _, rest = key.removeprefix(f"{prefix}/").partition("/")
+            if rest == "manifest.json" and generation.isdecimal():
+                generations.append(int(generation))
+        return max(generations)
+
+    async def _restore(self, key: str, entry: FileEntry, directory: Path) -> None:
+        target = directory / entry.path
+        async with self._parallel:
+            await self._objects.fetch(key, target)
+            await asyncio.to_thread(_verify, target, entry.sha256)
+        target.chmod(entry.mode)
+
+    async def _blob(self, digest: str) -> Path:
+        if not _DIGEST.fullmatch(digest):
+            raise BadOrder(f"not a digest: {digest!r}")
+        path = self._cached(digest)
+        async with self._parallel:
+            if not path.exists():
+                # Under another name until it is verified: two fetches at once do no harm.
+                aside = path.with_name(f".unverified-{digest}-{os.urandom(8).hex()}")
+                await self._objects.fetch(f"blobs/{digest[:2]}/{digest}", aside)
+                try:
+                    await asyncio.to_thread(_verify, aside, digest)
+                    aside.replace(path)
+                finally:
+                    aside.unlink(missing_ok=True)
+        return path
+
+    def _cached(self, digest: str) -> Path:
+        return self._cache / digest[:2] / digest
+
+    def _lay_out(self, entries: Iterable[FileEntry], target: Path) -> None:
+        target.mkdir(parents=True, exist_ok=True)
+        for entry in entries:
+            path = target / entry.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
+            shutil.copyfile(self._cached(entry.sha256), path)
+            path.chmod(entry.mode & 0o777)
+
+
+def checkpoint_key(copy: str, generation: int) -> str:
+    """Where a checkpoint generation is in the object store."""
+    return f"jobs/{copy}/checkpoints/{generation:08d}"
+
+
+async def together(work: Iterable[Coroutine[Any, Any, object]]) -> None:
+    """Do everything at once; the first failure ends the rest."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for each in work:
+                group.create_task(each)
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+
+
+def _verify(path: Path, digest: str) -> None:
+    found = digest_of(path)
+    if found != digest:
+        raise Corrupt(f"{path.name}: digest {found} instead of {digest}")
+
+
+def _local_path(url: str) -> Path:
+    parts = urlsplit(url)
+    if parts.scheme not in {"", "file"} or parts.netloc not in {"", "localhost"}:
+        raise UnsupportedInput(f"cannot fetch {url}: only file:// URLs and paths are supported")
+    path = Path(unquote(parts.path) if parts.scheme else url)
+    if not path.is_absolute():
+        raise UnsupportedInput(f"cannot fetch {url}: the path is not absolute")
+    return path
+
+
+def _copy_input(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target, dirs_exist_ok=True, copy_function=_copy_read_only)
+    elif source.exists():
+        _copy_read_only(str(source), str(target))
+    else:
+        raise Missing(f"no such input: {source}")
+
+
+def _copy_read_only(source: str, target: str) -> None:
+    path = Path(target)
+    path.unlink(missing_ok=True)  # Of a first try that was cut short.
+    shutil.copyfile(source, path)
+    path.chmod(0o444)

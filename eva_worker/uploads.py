@@ -1,0 +1,177 @@
+"""What a task leaves behind is brought to the object store while it runs and when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from eva_worker.durable import read_json, write_json
+from eva_worker.errors import Missing, UnstorableName
+from eva_worker.objects import Objects
+from eva_worker.orders import TaskKey
+from eva_worker.transfer import FileEntry, checkpoint_key, digest_of, manifest_of
+
+_LOG_CHUNK = 4 << 20
+
+
+class Uploader:
+    """Uploads the log, the outputs and the checkpoints of one attempt.
+
+    What went up already is kept in a document, so that an agent that comes back goes on there. A
+    log chunk that went up just before the agent died is replaced by one that begins alike.
+
+    Args:
+        objects: Where to.
+        key: Whose.
+        log: The task's log file.
+        outputs: ``$EVA_STORAGE/outputs``.
+        checkpoints: ``$EVA_CHECKPOINT_DIR``.
+        memory: The document.
+        count: Told the number of bytes of every upload.
+    """
+
+    def __init__(
+        self,
+        objects: Objects,
+        key: TaskKey,
+        *,
+        log: Path,
+        outputs: Path,
+        checkpoints: Path,
+        memory: Path,
+        count: Callable[[int], None],
+    ) -> None:
+        self._objects = objects
+        self._key = key
+        self._log_file = log
+        self._outputs = outputs
+        self._checkpoints = checkpoints
+        self._memory = memory
+        self._count = count
+        saved: dict[str, Any] = read_json(memory) or {}
+        self._log_offset = int(saved.get("log", 0))
+        self._sent: dict[str, list[int]] = saved.get("outputs", {})
+        self.generation = int(saved.get("generation", 0))
+        self._log = structlog.get_logger().bind(copy=key.copy, attempt=key.attempt)
+
+    async def began_from(self, generation: int) -> None:
+        """Note the checkpoint that was restored: only newer ones go up."""
+        self.generation = generation
+        await self._remember()
+
+    async def all(self) -> None:
+        """Upload whatever is new.
+
+        Raises:
+            StoreUnavailable: The store failed; what went up before stays.
+        """
+        await self.newest_checkpoint()
+        await self._new_log()
+        await self._changed_outputs()
+
+    async def newest_checkpoint(self) -> None:
+        """Upload the newest generation, if it is newer than what is stored.
+
+        Files first, their list last: a generation without list does not exist.
+        """
+        while (newest := await asyncio.to_thread(self._newest)) > self.generation:
+            try:
+                await self._checkpoint(newest)
+            except Missing:
+                # The program pruned it meanwhile, in favour of a newer one.
+                if await asyncio.to_thread(self._newest) <= newest:
+                    self._log.warning("checkpoint vanished", generation=newest)
+                    return
+            except UnstorableName as error:
+                self._log.error("checkpoint cannot be stored", error=str(error))
+                return
+            else:
+                self.generation = newest
+                await self._remember()
+
+    async def _checkpoint(self, generation: int) -> None:
+        directory = self._checkpoints / f"{generation:08d}"
+        prefix = checkpoint_key(self._key.copy, generation)
+        # An earlier attempt may have stored a generation of this number, from which this one,
+        # resumed from an older one, departs: it must not exist half old, half new.
+        await self._objects.delete(f"{prefix}/manifest.json")
+        entries = []
+        for path, status in await asyncio.to_thread(lambda: list(_files(directory))):
+            name = path.relative_to(directory).as_posix()
+            try:
+                digest = await asyncio.to_thread(digest_of, path)
+            except FileNotFoundError as error:
+                raise Missing(f"no such file: {path}") from error
+            self._count(await self._objects.put(f"{prefix}/files/{name}", path))
+            mode = stat.S_IMODE(status.st_mode)
+            entries.append(FileEntry(name, mode, digest, status.st_size))
+        if not directory.is_dir():
+            raise Missing(f"no such directory: {directory}")
+        await self._objects.put(f"{prefix}/manifest.json", manifest_of(entries))
+
+    def _newest(self) -> int:
+        try:
+            names = [entry.name for entry in self._checkpoints.iterdir() if entry.is_dir()]
+        except FileNotFoundError:
+            return 0
+        return max((int(name) for name in names if name.isdecimal()), default=0)
+
+    async def _new_log(self) -> None:
+        prefix = f"jobs/{self._key.copy}/logs/{self._key.attempt:04d}"
+        while chunk := await asyncio.to_thread(read_at, self._log_file, self._log_offset):
+            self._count(await self._objects.put(f"{prefix}/{self._log_offset:016d}", chunk))
+            self._log_offset += len(chunk)
+            await self._remember()
+
+    async def _changed_outputs(self) -> None:
+        for path, status in await asyncio.to_thread(lambda: list(_files(self._outputs))):
+            name = path.relative_to(self._outputs).as_posix()
+            seen = [status.st_size, status.st_mtime_ns, status.st_ino]
+            if self._sent.get(name) == seen:
+                continue
+            try:
+                self._count(await self._objects.put(f"jobs/{self._key.copy}/outputs/{name}", path))
+            except Missing:
+                continue  # Removed by the program meanwhile.
+            except UnstorableName as error:
+                self._log.error("output cannot be stored", error=str(error))
+            self._sent[name] = seen
+            await self._remember()
+
+    async def _remember(self) -> None:
+        document = {
+            "log": self._log_offset,
+            "outputs": self._sent,
+            "generation": self.generation,
+        }
+        await asyncio.to_thread(write_json, self._memory, document, sync=False)
+
+
+def read_at(path: Path, offset: int, length: int = _LOG_CHUNK) -> bytes:
+    """Part of a file, cut at its end; empty if there is no such file."""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read(length)
+    except FileNotFoundError:
+        return b""
+
+
+def _files(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """The regular files below a directory; links are not followed, not even to files."""
+    for root, directories, names in os.walk(directory):
+        directories.sort()
+        for name in sorted(names):
+            path = Path(root) / name
+            try:
+                status = path.lstat()
+            except FileNotFoundError:
+                continue
+            if stat.S_ISREG(status.st_mode):
+                yield path, status

@@ -1,0 +1,155 @@
+"""A master for agents to talk to: it says what the test tells it to, and notes what it hears."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from eva_worker._proto import worker_pb2 as pb
+from eva_worker._proto.worker_pb2_grpc import WorkersServicer, add_WorkersServicer_to_server
+
+DEADLINE_S = 30
+_OPTIONS = (
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+
+class FakeSession:
+    """One stream of an agent."""
+
+    def __init__(self, register: pb.Register) -> None:
+        self.register = register
+        self.heard: list[pb.WorkerMessage] = []
+        self.ended = False
+        self.outgoing: asyncio.Queue[pb.MasterMessage | None] = asyncio.Queue()
+
+
+class FakeMaster(WorkersServicer):
+    """The service ``Workers``, scripted.
+
+    Args:
+        store: Directory of the object store that agents are told of.
+        heartbeat_ms: What agents are told.
+        upload_ms: What agents are told.
+    """
+
+    def __init__(self, store: Path, heartbeat_ms: int = 50, upload_ms: int = 200) -> None:
+        self.store = store
+        self.heartbeat_ms = heartbeat_ms
+        self.upload_ms = upload_ms
+        self.sessions: list[FakeSession] = []
+        self.reports: dict[tuple[str, int], pb.TaskReport] = {}
+        self.samples: dict[tuple[str, int], pb.Sample] = {}
+        self.logs: dict[str, bytearray] = defaultdict(bytearray)
+        self.log_ends: set[str] = set()
+        self.fetched: list[pb.Fetched] = []
+        self.goodbyes: list[str] = []
+        self.port = 0
+        self._server: grpc.aio.Server | None = None
+        self._news = asyncio.Condition()
+        self._commands = 0
+
+    async def start(self) -> None:
+        """Listen, on the port of the last time if there was one."""
+        self._server = grpc.aio.server(options=_OPTIONS)
+        add_WorkersServicer_to_server(self, self._server)
+        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        await self._server.start()
+
+    async def vanish(self) -> None:
+        """Break all streams and listen no more."""
+        if self._server:
+            await self._server.stop(None)
+            self._server = None
+
+    @property
+    def session(self) -> FakeSession:
+        """The newest session."""
+        return self.sessions[-1]
+
+    def send(self, **body: Any) -> None:
+        """Send a command, such as ``send(stop=StopTask(...))``, on the newest session."""
+        self._commands += 1
+        message = pb.MasterMessage(command_id=f"c{self._commands}", **body)
+        self.session.outgoing.put_nowait(message)
+
+    def hang_up(self) -> None:
+        """End the newest session in good order."""
+        self.session.outgoing.put_nowait(None)
+
+    async def until(self, condition: Callable[[], Any]) -> Any:
+        """Wait until something that is heard makes a condition true; returns its value."""
+        async with asyncio.timeout(DEADLINE_S), self._news:
+            while not (value := condition()):
+                await self._news.wait()
+            return value
+
+    async def phase(self, copy: str, attempt: int, phase: int) -> pb.TaskReport:
+        """Wait until an attempt is reported to be in a phase."""
+
+        def there() -> pb.TaskReport | None:
+            report = self.reports.get((copy, attempt))
+            return report if report and report.phase == phase else None
+
+        return await self.until(there)
+
+    async def Session(
+        self, request_iterator: AsyncIterator[pb.WorkerMessage], context: Any
+    ) -> AsyncIterator[pb.MasterMessage]:
+        """See worker.proto."""
+        first = await anext(request_iterator)
+        session = FakeSession(first.register)
+        reader = asyncio.create_task(self._read(session, request_iterator))
+        yield pb.MasterMessage(
+            command_id="welcome",
+            welcome=pb.Welcome(
+                cluster="test",
+                heartbeat_ms=self.heartbeat_ms,
+                object_store=self.store.as_uri(),
+                upload_ms=self.upload_ms,
+            ),
+        )
+        async with self._news:
+            self.sessions.append(session)
+            for report in first.register.tasks:
+                self.reports[report.copy_id, report.attempt] = report
+            self._news.notify_all()
+        try:
+            while (message := await session.outgoing.get()) is not None:
+                yield message
+        finally:
+            reader.cancel()
+            session.ended = True
+
+    async def _read(self, session: FakeSession, messages: AsyncIterator[pb.WorkerMessage]) -> None:
+        async for message in messages:
+            async with self._news:
+                session.heard.append(message)
+                self._note(message)
+                self._news.notify_all()
+        session.outgoing.put_nowait(None)
+
+    def _note(self, message: pb.WorkerMessage) -> None:
+        match message.WhichOneof("body"):
+            case "reports":
+                for report in message.reports.tasks:
+                    self.reports[report.copy_id, report.attempt] = report
+            case "heartbeat":
+                for sample in message.heartbeat.samples:
+                    self.samples[sample.copy_id, sample.attempt] = sample
+            case "log":
+                chunk = message.log
+                assert chunk.offset == len(self.logs[chunk.stream_id])
+                self.logs[chunk.stream_id] += chunk.data
+                if chunk.end:
+                    self.log_ends.add(chunk.stream_id)
+            case "fetched":
+                self.fetched.append(message.fetched)
+            case "goodbye":
+                self.goodbyes.append(message.goodbye.reason)

@@ -1,0 +1,381 @@
+"""The worker as it is run: supervisor, agent and tasks as processes, against a scripted master."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from eva_worker._proto import worker_pb2 as pb
+from tests.fakes.master import DEADLINE_S, FakeMaster
+
+COPY = "job-1/0"
+SAVING = """
+n=$(ls $EVA_CHECKPOINT_DIR | sort | tail -1); n=${n:-0}; n=$((10#$n + 1))
+save() {
+  d=$EVA_CHECKPOINT_DIR; t=$d/.tmp-save; mkdir -p $t/deep
+  echo "state $n" > $t/deep/model; mv $t $d/$(printf %08d $n); exit 0
+}
+trap save TERM; echo ready; touch up; while :; do sleep 0.02; done
+""".replace("10#$n", "$(echo $n | sed 's/^0*//;s/^$/0/')")
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@dataclass
+class Worker:
+    """A supervisor with all that is below it."""
+
+    master: FakeMaster
+    home: Path
+    process: asyncio.subprocess.Process | None = field(default=None)
+
+    async def start(self, *extra: str) -> None:
+        sessions = len(self.master.sessions)
+        self.process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "eva_worker"),
+            *("--master", f"127.0.0.1:{self.master.port}"),
+            *("--instance-id", "i-1", "--token", "secret", "--instance-type", "p3.2xlarge"),
+            *("--gpus", "2", "--cpus", "4", "--memory-mib", "1024"),
+            *("--state-dir", str(self.home / "state"), "--emulated", "--task-env", "COLOUR=red"),
+            *extra,
+        )
+        await self.master.until(lambda: len(self.master.sessions) > sessions)
+
+    @property
+    def supervisor(self) -> psutil.Process:
+        assert self.process
+        return psutil.Process(self.process.pid)
+
+    def agent(self) -> psutil.Process | None:
+        for child in self.supervisor.children():
+            try:
+                if "eva_worker.agent" in child.cmdline():
+                    return child
+            except psutil.Error:
+                continue
+        return None
+
+    def path(self, copy: str = COPY, attempt: int = 1) -> Path:
+        return self.home / "state" / "tasks" / copy / f"{attempt:04d}"
+
+    async def stop(self) -> int:
+        assert self.process
+        self.process.terminate()
+        async with asyncio.timeout(DEADLINE_S):
+            return await self.process.wait()
+
+    def order(self, run: str, copy: str = COPY, attempt: int = 1, **more: object) -> None:
+        order = pb.TaskOrder(
+            copy_id=copy,
+            attempt=attempt,
+            job_id=copy.partition("/")[0],
+            run=run,
+            grace_ms=20_000,
+            demand=pb.Resources(gpus=1, milli_cpus=1000, memory_mib=64),
+            **more,  # type: ignore[arg-type]
+        )
+        self.master.send(start=pb.StartTask(order=order))
+
+    def halt(self, copy: str = COPY, attempt: int = 1, grace_ms: int = 20_000) -> None:
+        self.master.send(stop=pb.StopTask(copy_id=copy, attempt=attempt, grace_ms=grace_ms))
+
+
+def put_blob(store: Path, data: bytes) -> str:
+    digest = hashlib.sha256(data).hexdigest()
+    path = store / "blobs" / digest[:2] / digest
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return digest
+
+
+def put_workdir(store: Path, files: dict[str, tuple[bytes, int]]) -> str:
+    entries = [
+        {"path": path, "mode": mode, "sha256": put_blob(store, data), "size": len(data)}
+        for path, (data, mode) in sorted(files.items())
+    ]
+    text = json.dumps({"files": entries}, sort_keys=True, separators=(",", ":"))
+    return put_blob(store, text.encode())
+
+
+@pytest.fixture
+async def master(tmp_path: Path) -> AsyncIterator[FakeMaster]:
+    store = tmp_path / "objects"
+    store.mkdir()
+    master = FakeMaster(store)
+    await master.start()
+    yield master
+    await master.vanish()
+
+
+@pytest.fixture
+async def worker(master: FakeMaster, tmp_path: Path) -> AsyncIterator[Worker]:
+    worker = Worker(master, tmp_path)
+    await worker.start()
+    yield worker
+    assert worker.process
+    if worker.process.returncode is None:
+        tree = [*worker.supervisor.children(recursive=True), worker.supervisor]
+        for process in reversed(tree):
+            if process.is_running():
+                process.kill()
+        await worker.process.wait()
+
+
+async def test_task_runs_to_its_exit_code(worker: Worker, master: FakeMaster) -> None:
+    register = master.session.register
+    assert (register.instance_id, register.token, register.instance_type) == (
+        "i-1",
+        "secret",
+        "p3.2xlarge",
+    )
+    assert (register.capacity.gpus, register.capacity.milli_cpus) == (2, 4000)
+    worker.order("env > env; until [ -e go ]; do sleep 0.02; done; exit 7", env={"LR": "0.1"})
+    await master.phase(COPY, 1, pb.PHASE_RUNNING)
+    work = worker.path() / "work"
+    await until((work / "env").exists)
+    (work / "go").touch()
+    report = await master.phase(COPY, 1, pb.PHASE_EXITED)
+    assert (report.exit_code, report.stopped, report.never_started) == (7, False, False)
+    env = dict(line.split("=", 1) for line in (work / "env").read_text().splitlines())
+    assert env["EVA_JOB_ID"] == "job-1"
+    assert env["EVA_TASK_ID"] == COPY
+    assert env["EVA_ATTEMPT"] == "1"
+    assert env["EVA_GRACE_SECONDS"] == "20"
+    assert env["EVA_CPU_COUNT"] == "1"
+    assert env["LR"] == "0.1"
+    assert env["COLOUR"] == "red"
+    assert env["CUDA_VISIBLE_DEVICES"].startswith("GPU-")
+    assert "EVA_WORKER_SETTINGS" not in env
+    master.send(forget=pb.ForgetTask(copy_id=COPY, attempt=1))
+    await until(lambda: not worker.path().exists())
+
+
+async def test_stop_lets_the_task_checkpoint(worker: Worker, master: FakeMaster) -> None:
+    worker.order(SAVING)
+    await until((worker.path() / "work" / "up").exists)
+    worker.halt()
+    report = await master.phase(COPY, 1, pb.PHASE_EXITED)
+    assert (report.stopped, report.generation) == (True, 1)
+    stored = master.store / "jobs" / COPY / "checkpoints" / "00000001"
+    manifest = json.loads((stored / "manifest.json").read_text())
+    assert [entry["path"] for entry in manifest["files"]] == ["deep/model"]
+    # The next attempt begins from there, and the one after it from where it is told to.
+    worker.order(SAVING, attempt=2)
+    await until((worker.path(attempt=2) / "work" / "up").exists)
+    restored = worker.path(attempt=2) / "checkpoints" / "00000001" / "deep" / "model"
+    assert restored.read_text() == "state 1\n"
+    worker.halt(attempt=2)
+    assert (await master.phase(COPY, 2, pb.PHASE_EXITED)).generation == 2
+    worker.order("ls $EVA_CHECKPOINT_DIR > had", attempt=3, resume=1)
+    await master.phase(COPY, 3, pb.PHASE_EXITED)
+    assert (worker.path(attempt=3) / "work" / "had").read_text() == "00000001\n"
+
+
+async def test_stop_kills_after_the_grace(worker: Worker, master: FakeMaster) -> None:
+    worker.order("trap '' TERM; touch up; while :; do sleep 0.02; done")
+    await until((worker.path() / "work" / "up").exists)
+    worker.halt(grace_ms=100)
+    report = await master.phase(COPY, 1, pb.PHASE_EXITED)
+    assert (report.exit_code, report.stopped) == (-signal.SIGKILL, True)
+
+
+async def test_start_is_carried_out_once(worker: Worker, master: FakeMaster) -> None:
+    count = worker.home / "count"
+    for _ in range(2):
+        worker.order(f"echo x >> {count}")
+    await master.phase(COPY, 1, pb.PHASE_EXITED)
+    master.send(forget=pb.ForgetTask(copy_id=COPY, attempt=1))
+    await until(lambda: not worker.path().exists())
+    master.reports.clear()
+    worker.order(f"echo x >> {count}")
+    assert (await master.phase(COPY, 1, pb.PHASE_EXITED)).never_started
+    assert count.read_text() == "x\n"
+
+
+async def test_stop_may_overtake_its_start(worker: Worker, master: FakeMaster) -> None:
+    ran = worker.home / "ran"
+    worker.halt(attempt=4)
+    report = await master.phase(COPY, 4, pb.PHASE_EXITED)
+    assert (report.never_started, report.stopped) == (True, True)
+    for attempt in (4, 3):
+        master.reports.clear()
+        worker.order(f"touch {ran}", attempt=attempt)
+        assert (await master.phase(COPY, attempt, pb.PHASE_EXITED)).never_started
+    worker.order(f"touch {ran}", attempt=5)
+    assert not (await master.phase(COPY, 5, pb.PHASE_EXITED)).never_started
+    assert ran.exists()
+
+
+async def test_agent_dies_and_task_goes_on(worker: Worker, master: FakeMaster) -> None:
+    worker.order("echo $$ > pid; until [ -e go ]; do sleep 0.02; done; echo $$ > end; exit 9")
+    worker.order("sleep 3600", copy="job-1/1")
+    await master.phase(COPY, 1, pb.PHASE_RUNNING)
+    await master.phase("job-1/1", 1, pb.PHASE_RUNNING)
+    agent = worker.agent()
+    assert agent
+    agent.kill()
+    await master.until(lambda: len(master.sessions) > 1)
+    known = {task.copy_id: task.phase for task in master.session.register.tasks}
+    assert known == {COPY: pb.PHASE_RUNNING, "job-1/1": pb.PHASE_RUNNING}
+    work = worker.path() / "work"
+    (work / "go").touch()
+    report = await master.phase(COPY, 1, pb.PHASE_EXITED)
+    assert (report.exit_code, report.stopped) == (9, False)
+    assert (work / "pid").read_text() == (work / "end").read_text()
+    # What was assigned before is still held: one of two GPUs is free again.
+    worker.order("env > env", copy="job-2/0")
+    await master.phase("job-2/0", 1, pb.PHASE_EXITED)
+    held = json.loads((worker.path("job-1/1") / "record.json").read_text())["devices"]["gpus"]
+    assert f"CUDA_VISIBLE_DEVICES={held[0]}" not in (
+        worker.path("job-2/0") / "work" / "env"
+    ).read_text().split("\n")
+
+
+async def test_exit_while_the_agent_is_dead_is_reported(worker: Worker, master: FakeMaster) -> None:
+    worker.order("until [ -e go ]; do sleep 0.02; done; exit 5")
+    await master.phase(COPY, 1, pb.PHASE_RUNNING)
+    agent = worker.agent()
+    assert agent
+    agent.suspend()
+    (worker.path() / "work" / "go").touch()
+    record = worker.home / "state" / "runtime" / COPY / "0001" / "exit.json"
+    await until(record.exists)
+    agent.kill()
+    await master.until(lambda: len(master.sessions) > 1)
+    assert (await master.phase(COPY, 1, pb.PHASE_EXITED)).exit_code == 5
+
+
+async def test_master_vanishes_and_returns(worker: Worker, master: FakeMaster) -> None:
+    worker.order("echo $$ > pid; until [ -e go ]; do sleep 0.02; done; echo $$ > end; exit 3")
+    worker.order("until [ -e go ]; do sleep 0.02; done", copy="job-2/0")
+    await master.phase(COPY, 1, pb.PHASE_RUNNING)
+    await master.phase("job-2/0", 1, pb.PHASE_RUNNING)
+    await master.vanish()
+    (worker.path("job-2/0") / "work" / "go").touch()
+    record = worker.path("job-2/0") / "record.json"
+    await until(lambda: json.loads(record.read_text())["stage"] == "exited")
+    master.reports.clear()
+    await master.start()
+    await master.until(lambda: len(master.sessions) > 1)
+    known = {task.copy_id: task.phase for task in master.session.register.tasks}
+    assert known == {COPY: pb.PHASE_RUNNING, "job-2/0": pb.PHASE_EXITED}
+    work = worker.path() / "work"
+    (work / "go").touch()
+    assert (await master.phase(COPY, 1, pb.PHASE_EXITED)).exit_code == 3
+    assert (work / "pid").read_text() == (work / "end").read_text()
+
+
+async def test_log_is_followed_and_stored(worker: Worker, master: FakeMaster) -> None:
+    worker.order("echo one; until [ -e go ]; do sleep 0.02; done; echo two >&2")
+    await master.phase(COPY, 1, pb.PHASE_RUNNING)
+    master.send(follow=pb.FollowLog(stream_id="s", copy_id=COPY))
+    await master.until(lambda: master.logs["s"] == b"one\n")
+    chunks = master.store / "jobs" / COPY / "logs" / "0001"
+    await until((chunks / f"{0:016d}").exists)
+    (worker.path() / "work" / "go").touch()
+    await master.until(lambda: "s" in master.log_ends)
+    assert master.logs["s"] == b"one\ntwo\n"
+    await master.phase(COPY, 1, pb.PHASE_EXITED)
+    assert b"".join(p.read_bytes() for p in sorted(chunks.iterdir())) == b"one\ntwo\n"
+    master.send(follow=pb.FollowLog(stream_id="none", copy_id="job-9/0", once=True))
+    await master.until(lambda: "none" in master.log_ends)
+
+
+async def test_files_come_and_outputs_go(worker: Worker, master: FakeMaster) -> None:
+    source = worker.home / "data"
+    source.mkdir()
+    (source / "x").write_text("input")
+    files = {"run.sh": (b"#!/bin/sh\ncat lib/part $EVA_STORAGE/inputs/d/x", 0o755)}
+    files["lib/part"] = (b"part ", 0o644)
+    workdir = put_workdir(master.store, files)
+    run = "mkdir $EVA_STORAGE/outputs/a; ./run.sh > $EVA_STORAGE/outputs/a/'b #1'"
+    order = {"workdir": workdir, "inputs": {"d": source.as_uri()}}
+    master.send(fetch=pb.FetchFiles(order=pb.TaskOrder(copy_id=COPY, attempt=1, workdir=workdir)))
+    await master.until(lambda: master.fetched)
+    assert master.fetched[0].error == ""
+    worker.order(run, **order)
+    assert (await master.phase(COPY, 1, pb.PHASE_EXITED)).exit_code == 0
+    stored = list((master.store / "jobs" / COPY / "outputs" / "a").iterdir())
+    assert [path.read_text() for path in stored] == ["part input"]
+
+
+async def test_start_that_cannot_be_says_why(worker: Worker, master: FakeMaster) -> None:
+    worker.order("true", workdir="0" * 64)
+    report = await master.phase(COPY, 1, pb.PHASE_EXITED)
+    assert report.never_started
+    assert "no such object" in report.message
+    worker.order("true", copy="job-2/0", inputs={"d": "s3://bucket/x"})
+    report = await master.phase("job-2/0", 1, pb.PHASE_EXITED)
+    assert "s3://bucket/x" in report.message
+    master.send(fetch=pb.FetchFiles(order=pb.TaskOrder(copy_id=COPY, attempt=2, workdir="1" * 64)))
+    await master.until(lambda: master.fetched)
+    assert "no such object" in master.fetched[0].error
+
+
+async def test_sigterm_drains_and_says_goodbye(worker: Worker, master: FakeMaster) -> None:
+    worker.order(SAVING)
+    await until((worker.path() / "work" / "up").exists)
+    assert await worker.stop() == 0
+    report = master.reports[COPY, 1]
+    assert (report.phase, report.stopped, report.generation) == (pb.PHASE_EXITED, True, 1)
+    assert master.goodbyes == ["terminated"]
+
+
+async def test_drain_stops_tasks_and_takes_no_more(worker: Worker, master: FakeMaster) -> None:
+    slow = "trap 'touch asked; until [ -e go ]; do sleep 0.02; done; exit 0' TERM;"
+    worker.order(f"{slow} touch up; while :; do sleep 0.02; done")
+    work = worker.path() / "work"
+    await until((work / "up").exists)
+    master.send(drain=pb.Drain(reason="too dear"))
+    await until((work / "asked").exists)
+    worker.order("true", copy="job-2/0")
+    refused = await master.phase("job-2/0", 1, pb.PHASE_EXITED)
+    assert refused.never_started
+    (work / "go").touch()
+    assert worker.process
+    async with asyncio.timeout(DEADLINE_S):
+        assert await worker.process.wait() == 0
+    assert master.goodbyes == ["too dear"]
+    assert master.reports[COPY, 1].stopped
+
+
+async def test_progress_is_sampled(worker: Worker, master: FakeMaster) -> None:
+    workdir = put_workdir(master.store, {"report.py": (REPORT.encode(), 0o644)})
+    run = f"{sys.executable} report.py first; {sys.executable} report.py second; sleep 3600"
+    worker.order(run, workdir=workdir, env={"PYTHONPATH": str(Path.cwd())})
+    await master.until(lambda: getattr(master.samples.get((COPY, 1)), "steps", 0) == 14)
+    sample = master.samples[COPY, 1]
+    assert (sample.total_steps, dict(sample.metrics)) == (100, {"loss": 0.5})
+    counters = worker.path() / "progress.json"
+    await until(lambda: counters.exists() and "second" in counters.read_text())
+    agent = worker.agent()
+    assert agent
+    agent.kill()
+    await master.until(lambda: len(master.sessions) > 1)
+    assert [task.progress.steps for task in master.session.register.tasks] == [14]
+    await master.until(lambda: len(master.session.heard) > 4)
+    assert not any(message.heartbeat.samples for message in master.session.heard)
+
+
+REPORT = """
+import os, sys, grpc
+from eva_worker._proto import iterator_pb2 as pb, iterator_pb2_grpc
+with grpc.insecure_channel("unix:" + os.environ["EVA_SOCKET"]) as channel:
+    stub = iterator_pb2_grpc.IteratorStub(channel)
+    for steps in (3, 7, 7):
+        stub.Report(pb.ReportRequest(source=sys.argv[1], steps=steps, total_steps=100,
+                                     metrics={"loss": 0.5}))
+"""
