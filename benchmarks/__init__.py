@@ -1,0 +1,1 @@
+"""Measurements behind the figures in the documentation; each module runs by itself."""
