@@ -53,7 +53,8 @@ class Cloud(Protocol):
         `LaunchInstance` is answered by `InstanceUp` or `LaunchFailed`, `TerminateInstance` by
         `InstanceGone`, `SyncCloud` by `CloudListed`; `InstanceGone` also comes unasked when an
         instance dies. Repeating an action that is under way or done makes nothing happen twice,
-        but its answer is posted again. Times in the answers are the cloud's own records, the
+        but its answer is posted again; a launch of an instance that is gone is answered by
+        `InstanceGone`. Times in the answers are the cloud's own records, the
         same however often they are posted.
         """
         ...

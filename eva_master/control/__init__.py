@@ -1,0 +1,1 @@
+"""The control loop: events in, state changed and written down, actions out."""

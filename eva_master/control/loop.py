@@ -1,0 +1,81 @@
+"""The control loop, the same in production and in simulation."""
+
+from __future__ import annotations
+
+from eva_master.control.machine import Machine
+from eva_master.model.actions import (
+    Action,
+    FetchFiles,
+    ForgetTask,
+    LaunchInstance,
+    Reply,
+    RequestPlan,
+    StartTask,
+    StopTask,
+    SyncCloud,
+    SyncWorker,
+    TerminateInstance,
+)
+from eva_master.model.events import Read
+from eva_master.ports import Clock, Cloud, Inbox, Journal, Planner, Replies, WorkerLink
+
+
+class Loop:
+    """Drain the inbox, let the machine decide, write it down, then have it done.
+
+    Single-threaded and synchronous; its only blocking calls are `Inbox.wait` and
+    `Journal.commit`.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        *,
+        clock: Clock,
+        inbox: Inbox,
+        journal: Journal,
+        cloud: Cloud,
+        workers: WorkerLink,
+        planner: Planner,
+        replies: Replies,
+    ) -> None:
+        self._machine = machine
+        self._clock = clock
+        self._inbox = inbox
+        self._journal = journal
+        self._cloud = cloud
+        self._workers = workers
+        self._planner = planner
+        self._replies = replies
+
+    def start(self) -> None:
+        """Say everything again that the journal wants; call it once, before the first step."""
+        self._carry_out(self._machine.recover(self._clock.now()))
+
+    def step(self) -> None:
+        """Wait for something to happen, or for the next deadline, and deal with it."""
+        heard = self._inbox.wait(self._machine.deadline())
+        events = [item for item in heard if not isinstance(item, Read)]
+        self._carry_out(self._machine.handle(events, self._clock.now()))
+        for item in heard:
+            if isinstance(item, Read):
+                item.run(self._machine.state)
+
+    def _carry_out(self, actions: list[Action]) -> None:
+        changes = self._machine.take_changes()
+        if changes:
+            self._journal.commit(changes)
+            self._replies.publish(changes)
+        for action in actions:
+            self._execute(action)
+
+    def _execute(self, action: Action) -> None:
+        match action:
+            case LaunchInstance() | TerminateInstance() | SyncCloud():
+                self._cloud.execute(action)
+            case StartTask() | StopTask() | FetchFiles() | ForgetTask() | SyncWorker():
+                self._workers.execute(action)
+            case RequestPlan():
+                self._planner.request(action)
+            case Reply():
+                self._replies.reply(action)

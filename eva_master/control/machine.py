@@ -1,0 +1,268 @@
+"""Events to actions: the one place where the state of the cluster changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import assert_never
+
+from eva_master.control import observe, settle
+from eva_master.control.picture import snapshot
+from eva_master.control.progress import Meters
+from eva_master.control.reconcile import Decision, reconcile
+from eva_master.control.settings import Settings
+from eva_master.control.state import State
+from eva_master.control.turn import Alarms, Outbox, Turn
+from eva_master.model.actions import Action, Reply, RequestPlan, SyncCloud
+from eva_master.model.changes import Changes, Round
+from eva_master.model.errors import DuplicateName, NotFound
+from eva_master.model.events import (
+    CancelRequested,
+    CatalogChanged,
+    CloudListed,
+    Event,
+    InstanceGone,
+    InstanceUp,
+    JobSubmitted,
+    LaunchFailed,
+    OfferingUnavailable,
+    PlanFailed,
+    PlanReady,
+    ProgressSampled,
+    Tick,
+    WorkerFetched,
+    WorkerLost,
+    WorkerRegistered,
+    WorkerReported,
+)
+from eva_master.model.ids import InstanceId, JobId, Millis, copy_id
+from eva_master.model.plan import Plan
+from eva_master.model.records import Instance, Job, Outcome, TaskCopy
+from eva_master.model.states import CopyState, InstanceState, JobState
+
+_SWEEP = ("sweep", "")
+_ROUND = ("round", "")
+_PERIOD = ("period", "")
+
+
+class Machine:
+    """The scheduler's state machine: deterministic, without I/O, driven by `handle`.
+
+    Args:
+        state: Empty, or as restored from the journal.
+        settings: Delays and limits.
+    """
+
+    def __init__(self, state: State, settings: Settings) -> None:
+        self.state = state
+        self.settings = settings
+        self._alarms = Alarms()
+        meters = Meters(settings.window_ms)
+        self._turn = Turn(state, settings, Outbox(), self._alarms, meters)
+        self._requested: Millis | None = None
+        self._in_flight: int | None = None
+
+    def recover(self, now: Millis) -> list[Action]:
+        """Begin, or begin again after a crash: everything that still holds is said again."""
+        self._turn.plan_wanted = True
+        self._turn.touch(_SWEEP)
+        return self.handle([Tick()], now)
+
+    def deadline(self) -> Millis | None:
+        """When `handle` must be called at the latest, be it with no event."""
+        return self._alarms.next()
+
+    def handle(self, events: Sequence[Event], now: Millis) -> list[Action]:
+        """Take in what happened.
+
+        Args:
+            events: In order of arrival.
+            now: Milliseconds since the epoch; never less than in the call before.
+
+        Returns:
+            What is to be done, once `take_changes` is safely written.
+        """
+        turn = self._turn
+        turn.now = Millis(max(now, turn.now))
+        turn.actions = []
+        for event in events:
+            self._apply(event)
+        for entity in self._alarms.ring(turn.now):
+            turn.touch(entity)
+        if turn.take_sweep():
+            settle.sweep(turn)
+            turn.actions.append(SyncCloud())
+            self._alarms.at(Millis(turn.now + self.settings.sync_period_ms), _SWEEP)
+        self._settle()
+        self._plan()
+        return turn.actions
+
+    def take_changes(self) -> Changes:
+        """What is to be written before the actions are handed out."""
+        return self.state.take_changes()
+
+    def _settle(self) -> None:
+        turn = self._turn
+        while True:
+            if (job := turn.touched_job()) is not None:
+                settle.settle_job(turn, job)
+            elif (instance := turn.touched_instance()) is not None:
+                settle.settle_instance(turn, instance)
+            else:
+                return
+
+    def _apply(self, event: Event) -> None:  # noqa: C901, PLR0912 - one line per kind of event
+        turn = self._turn
+        match event:
+            case JobSubmitted():
+                self._submit(event)
+            case CancelRequested():
+                self._cancel(event)
+            case InstanceUp():
+                observe.instance_up(turn, event)
+            case InstanceGone():
+                observe.instance_gone(turn, event)
+            case LaunchFailed():
+                observe.launch_failed(turn, event)
+            case CloudListed():
+                observe.cloud_listed(turn, event)
+            case WorkerRegistered():
+                observe.worker_registered(turn, event)
+            case WorkerReported():
+                observe.worker_reported(turn, event)
+            case WorkerFetched():
+                observe.worker_fetched(turn, event)
+            case ProgressSampled():
+                observe.progress_sampled(turn, event)
+            case WorkerLost():
+                observe.worker_lost(turn, event)
+            case PlanReady():
+                self._planned(event)
+            case PlanFailed():
+                self._plan_failed(event)
+            case CatalogChanged():
+                self.state.set_catalog(event.catalog)
+                turn.plan_wanted = True
+            case OfferingUnavailable():
+                self.state.set_unavailable(event.offering, event.until)
+            case Tick():
+                pass
+            case _:
+                assert_never(event)
+
+    # -- users -----------------------------------------------------------------------------------
+
+    def _submit(self, event: JobSubmitted) -> None:
+        turn, spec = self._turn, event.spec
+        if (known := self.state.by_command(event.command)) is not None:
+            turn.actions.append(Reply(event.command, known))
+            return
+        if (active := self.state.by_name(spec.owner, spec.name)) is not None:
+            error = DuplicateName(
+                f"a job named {spec.name!r} of yours is active already: {active}",
+                hint=f"choose another name, or cancel it first: eva cancel {active}",
+            )
+            turn.actions.append(Reply(event.command, None, error))
+            return
+        number = self.state.count(jobs=1, arrivals=1).jobs
+        job = Job(
+            id=JobId(f"{spec.name}-{number}"),
+            spec=spec,
+            submitted_ms=turn.now,
+            history=((JobState.PENDING.value, turn.now),),
+            command=event.command,
+        )
+        turn.put_job(job)
+        for index in range(len(spec.tasks)):
+            waiting = ((CopyState.WAITING.value, int(turn.now)),)
+            turn.put_copy(TaskCopy(copy_id(job.id, index), job.id, index, waiting))
+        turn.plan_wanted = True
+        turn.actions.append(Reply(event.command, job.id))
+
+    def _cancel(self, event: CancelRequested) -> None:
+        turn = self._turn
+        job = self.state.jobs.get(event.job)
+        if job is None:
+            error = NotFound(f"there is no job {event.job}", hint="see: eva ls --all")
+            turn.actions.append(Reply(event.command, None, error))
+            return
+        if job.state in (JobState.PENDING, JobState.RUNNING):
+            ending = job.to(JobState.ENDING, turn.now)
+            reason = "cancelled by its owner"
+            turn.put_job(replace(ending, outcome=Outcome.CANCELLED, exit_code=130, reason=reason))
+        turn.actions.append(Reply(event.command, job.id))
+
+    # -- planning --------------------------------------------------------------------------------
+
+    def _plan(self) -> None:
+        """Request a plan if one is wanted, none is under way and the last one is not too recent."""
+        turn = self._turn
+        if self._in_flight is not None or not turn.plan_wanted:
+            return
+        if self._requested is not None:
+            earliest = Millis(self._requested + self.settings.round_gap_ms)
+            if turn.now < earliest:
+                self._alarms.at(earliest, _ROUND)
+                return
+        turn.plan_wanted = False
+        self._requested = turn.now
+        self._in_flight = self.state.count(rounds=1).rounds
+        self._alarms.at(Millis(turn.now + self.settings.round_period_ms), _PERIOD)
+        picture = snapshot(self.state, turn.now, self.settings)
+        turn.actions.append(RequestPlan(self._in_flight, picture, self.state.memory))
+
+    def _plan_failed(self, event: PlanFailed) -> None:
+        if event.round == self._in_flight:
+            self._in_flight = None
+            self._turn.plan_wanted = True
+
+    def _planned(self, event: PlanReady) -> None:
+        if event.round != self._in_flight:
+            return
+        turn = self._turn
+        self._in_flight = None
+        present = snapshot(self.state, turn.now, self.settings)
+        decision = reconcile(present, event.plan)
+        self._adopt(decision)
+        self.state.set_memory(event.memory)
+        self.state.write_learned()
+        self.state.put_round(self._round(event.round, event.plan, decision))
+        if decision.dropped:
+            turn.plan_wanted = True
+
+    def _round(self, number: int, plan: Plan, decision: Decision) -> Round:
+        moves = sum(self.state.copies[copy].instance is not None for copy, _ in decision.places)
+        assert self._requested is not None
+        return Round(
+            number=number,
+            at_ms=self._requested,
+            planned_ms=self._turn.now - self._requested,
+            launches=len(decision.launches),
+            moves=moves,
+            figures=plan.figures,
+        )
+
+    def _adopt(self, decision: Decision) -> None:
+        """Make a checked plan the desired state."""
+        turn = self._turn
+        names: dict[int, InstanceId] = {}
+        for launch in decision.launches:
+            names[launch.key] = InstanceId(f"i{self.state.count(instances=1).instances:05d}")
+            turn.put_instance(
+                Instance(
+                    id=names[launch.key],
+                    offering=launch.offering,
+                    history=((InstanceState.LAUNCHING.value, int(turn.now)),),
+                    requested_ms=turn.now,
+                )
+            )
+        for copy, where in decision.places:
+            target = names[where] if isinstance(where, int) else where
+            turn.retarget(self.state.copies[copy], target)
+        for copy, reason in decision.holds:
+            held = self.state.copies[copy]
+            if held.waiting_for != reason:
+                turn.put_copy(replace(held, waiting_for=reason))
+        for copy, reason in decision.suspends:
+            suspended = replace(self.state.copies[copy], waiting_for=reason)
+            turn.put_copy(replace(suspended, target=None, fetched=None))

@@ -1,0 +1,253 @@
+"""What the cloud and the workers say, taken into the state.
+
+Messages may come late, twice or never. Each is compared with the record it is about: what no longer
+concerns anything is dropped, what contradicts the record is resolved so that no attempt ever runs
+twice and none is given up before its end is certain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from eva_master.control import learn, ledger
+from eva_master.control.turn import Turn
+from eva_master.model.events import (
+    CloudListed,
+    CopyReport,
+    InstanceGone,
+    InstanceUp,
+    LaunchFailed,
+    Phase,
+    ProgressSampled,
+    WorkerFetched,
+    WorkerLost,
+    WorkerRegistered,
+    WorkerReported,
+)
+from eva_master.model.ids import InstanceId, Millis
+from eva_master.model.job import JobKind
+from eva_master.model.records import Instance, Job, Outcome, Progress, StopReason, TaskCopy
+from eva_master.model.states import HOLDING, CopyState, InstanceState, JobState
+
+# -- cloud ---------------------------------------------------------------------------------------
+
+
+def instance_up(turn: Turn, event: InstanceUp) -> None:
+    """The cloud bills an instance."""
+    instance = turn.state.instances.get(event.instance)
+    if instance is None:
+        turn.send_terminate(event.instance)  # a leak, or somebody else's test: nobody wants it
+        return
+    if instance.state is InstanceState.GONE or instance.up_ms is not None:
+        return
+    up = replace(instance, up_ms=event.up_ms)
+    if up.state is InstanceState.LAUNCHING:
+        up = up.to(InstanceState.UP, turn.now)
+    turn.put_instance(up)
+    ledger.open_account(turn.state, up)
+
+
+def instance_gone(turn: Turn, event: InstanceGone) -> None:
+    """The cloud has no such instance any more, so nothing runs on it."""
+    instance = turn.state.instances.get(event.instance)
+    if instance is None or instance.state is InstanceState.GONE:
+        return
+    gone = replace(instance, gone_ms=event.gone_ms, up_ms=instance.up_ms or event.up_ms)
+    if gone.up_ms is not None:
+        ledger.close_account(turn.state, gone)
+    _remove(turn, gone)
+
+
+def launch_failed(turn: Turn, event: LaunchFailed) -> None:
+    """The cloud will not launch an instance."""
+    instance = turn.state.instances.get(event.instance)
+    if instance is None or instance.state is InstanceState.GONE or instance.up_ms is not None:
+        return
+    turn.state.set_unavailable(instance.offering.id, event.retry_at)
+    _remove(turn, replace(instance, reason=event.reason))
+
+
+def _remove(turn: Turn, instance: Instance) -> None:
+    turn.put_instance(instance.to(InstanceState.GONE, turn.now))
+    turn.state.sessions.pop(instance.id, None)
+    turn.silent.pop(instance.id, None)
+    turn.outbox.forget(instance.id)
+    turn.abandon(instance.id)
+    for copy in turn.state.holders(instance.id):
+        target = copy.target if copy.target and turn.state.usable(copy.target) else None
+        turn.release(copy, target=target)
+    turn.plan_wanted = True
+
+
+def cloud_listed(turn: Turn, event: CloudListed) -> None:
+    """All that the cloud bills: what nobody wants there goes, what was not heard of is up.
+
+    What should be there and is not is asked about: a repeated launch is answered by what became of
+    the first one.
+    """
+    listed = {instance for instance, _ in event.instances}
+    for ours in map(turn.state.instances.__getitem__, turn.state.live):
+        if ours.up_ms is not None and ours.id not in listed:
+            turn.send_launch(ours)
+    for instance, up_ms in event.instances:
+        known = turn.state.instances.get(instance)
+        if known is None or known.state is InstanceState.GONE:
+            turn.send_terminate(instance)
+        else:
+            instance_up(turn, InstanceUp(instance, up_ms))
+
+
+# -- workers -------------------------------------------------------------------------------------
+
+
+def worker_registered(turn: Turn, event: WorkerRegistered) -> None:
+    """A worker opened a session and lists every attempt it knows of."""
+    instance = turn.state.instances.get(event.instance)
+    if instance is None or instance.state is InstanceState.GONE:
+        turn.send_terminate(event.instance)
+        return
+    if event.session <= turn.state.sessions.get(event.instance, 0):
+        return
+    turn.state.sessions[event.instance] = event.session
+    turn.silent.pop(event.instance, None)
+    turn.outbox.forget(event.instance)
+    turn.put_instance(instance)
+    listed = {(report.copy, report.attempt) for report in event.reports}
+    for copy in turn.state.holders(event.instance):
+        lost = (copy.id, copy.attempt) not in listed
+        if lost and copy.state is CopyState.RUNNING:
+            turn.stop(copy, StopReason.LOST)  # its answer makes certain that nothing runs
+    for report in event.reports:
+        _take(turn, event.instance, report)
+
+
+def worker_reported(turn: Turn, event: WorkerReported) -> None:
+    """Something changed on a worker."""
+    if event.session == turn.state.sessions.get(event.instance):
+        for report in event.reports:
+            _take(turn, event.instance, report)
+
+
+def worker_fetched(turn: Turn, event: WorkerFetched) -> None:
+    """A copy's files wait for it on its target."""
+    copy = turn.state.copies.get(event.copy)
+    if copy is not None and copy.target == event.instance and copy.fetched != event.instance:
+        turn.put_copy(replace(copy, fetched=event.instance))
+
+
+def worker_lost(turn: Turn, event: WorkerLost) -> None:
+    """A session ended; without a goodbye the worker may come back, its tasks run on."""
+    if event.session != turn.state.sessions.get(event.instance):
+        return
+    del turn.state.sessions[event.instance]
+    instance = turn.state.instances.get(event.instance)
+    if instance is None:
+        return
+    if event.goodbye:
+        turn.dismiss(instance, "its worker said goodbye")
+    turn.silent[event.instance] = turn.now
+    turn.touch(("instance", event.instance))
+
+
+def progress_sampled(turn: Turn, event: ProgressSampled) -> None:
+    """Throughput reports; only what was learned from them is ever written."""
+    if event.session != turn.state.sessions.get(event.instance):
+        return
+    for copy_id, attempt, heard in event.samples:
+        copy = turn.state.copies.get(copy_id)
+        if copy is None or copy.attempt != attempt or copy.instance != event.instance:
+            continue
+        progress, complete = turn.meters.sample(copy, heard, turn.now)
+        if complete:
+            ledger.book(turn.state, event.instance, turn.now)
+        turn.state.put_copy(replace(copy, progress=progress), journal=False)
+        if complete and learn.from_window(turn.state, turn.state.copies[copy_id]):
+            turn.plan_wanted = True
+
+
+def _take(turn: Turn, instance: InstanceId, report: CopyReport) -> None:
+    copy = turn.state.copies.get(report.copy)
+    ours = copy is not None and copy.attempt == report.attempt and copy.instance == instance
+    if report.phase is Phase.EXITED:
+        if copy is not None and ours and copy.state in HOLDING:
+            _exited(turn, _noted(copy, report), report)
+        turn.send_forget(instance, report.copy, report.attempt)
+        return
+    if copy is None or not ours or copy.state not in HOLDING:
+        turn.send_kill(instance, report.copy, report.attempt)
+        return
+    noted = _noted(copy, report)
+    if report.phase is Phase.RUNNING and copy.state is CopyState.STARTING:
+        if copy.attempt == 1 or copy.started_ms is None:
+            ledger.book_boot(turn.state, copy, turn.state.instances[instance])
+        noted = replace(noted.to(CopyState.RUNNING, turn.now), started_ms=turn.now)
+    if noted != copy:
+        turn.put_copy(noted)
+
+
+def _noted(copy: TaskCopy, report: CopyReport) -> TaskCopy:
+    heard: Progress = copy.progress
+    if report.progress is not None:
+        heard = replace(report.progress, rate=copy.progress.rate)
+    generation = max(copy.generation, report.generation)
+    return replace(copy, progress=heard, generation=generation)
+
+
+def _exited(turn: Turn, copy: TaskCopy, report: CopyReport) -> None:
+    job = turn.state.jobs[copy.job]
+    copy = replace(copy, exit_code=report.exit_code)
+    wanted = copy.state is CopyState.STOPPING
+    if report.exit_code == 0 and not report.stopped and not report.never_started:
+        turn.put_copy(
+            replace(
+                copy.to(CopyState.SUCCEEDED, turn.now),
+                instance=None,
+                target=None,
+                fetched=None,
+                stop=None,
+            )
+        )
+        turn.plan_wanted = True
+    elif report.stopped or copy.stop is StopReason.LOST:
+        # A stop that was not ours means that the instance is shutting down: no place to go back to.
+        turn.release(copy, target=_after_stop(turn, copy) if wanted else None)
+    else:
+        turn.release(copy, target=_after_stop(turn, copy))
+        if job.state is not JobState.ENDING:
+            _failed(turn, turn.state.jobs[copy.job], report)
+
+
+def _after_stop(turn: Turn, copy: TaskCopy) -> InstanceId | None:
+    return copy.target if copy.target and turn.state.usable(copy.target) else None
+
+
+def _failed(turn: Turn, job: Job, report: CopyReport) -> None:
+    failures = job.failures + 1
+    code = report.exit_code
+    if report.never_started:
+        what = f"could not be started: {report.message}"
+    elif code is not None and code < 0:
+        what = f"was ended by signal {-code}"
+    else:
+        what = f"exited with code {code}"
+    reason = f"task {report.copy} {what}"
+    if failures > job.spec.retries:
+        turn.put_job(
+            replace(
+                job.to(JobState.ENDING, turn.now),
+                failures=failures,
+                outcome=Outcome.FAILED,
+                exit_code=1 if code is None else code,
+                reason=f"{reason}; no retries left" if job.spec.retries else reason,
+            )
+        )
+        return
+    wait = min(turn.settings.backoff_ms << (failures - 1), turn.settings.backoff_limit_ms)
+    not_before = Millis(turn.now + wait)
+    turn.put_job(replace(job, failures=failures, not_before_ms=not_before, reason=reason))
+    turn.alarms.at(not_before, ("job", job.id))
+
+
+def is_gang(job: Job) -> bool:
+    """Whether all tasks of the job run or none does."""
+    return job.spec.kind is JobKind.GANG

@@ -1,0 +1,160 @@
+"""The state as a policy may see it."""
+
+from __future__ import annotations
+
+from eva_master.control.settings import Settings
+from eva_master.control.state import State
+from eva_master.model.ids import CopyId, InstanceId, JobId, Millis, copy_id
+from eva_master.model.job import JobKind, JobSpec
+from eva_master.model.records import Job, TaskCopy
+from eva_master.model.snapshot import CopyView, InstanceView, JobView, Snapshot
+from eva_master.model.states import LIVE, SETTLED, CopyState, JobState
+
+PREVIEW = JobId("preview")
+"""The job of `hypothetical`."""
+
+
+def snapshot(state: State, now: Millis, settings: Settings) -> Snapshot:
+    """Picture the cluster.
+
+    Args:
+        state: What to picture; ended jobs and instances that are going are left out.
+        now: The time of the picture.
+        settings: Assumed delays where a job gave no hint.
+    """
+    jobs: list[JobView] = []
+    copies: list[CopyView] = []
+    for job in sorted(state.active):
+        record = state.jobs[job]
+        if record.state is JobState.ENDING:
+            continue
+        views = _views(state, record)
+        copies.extend(views)
+        jobs.append(_job_view(state, record, tuple(view.id for view in views), settings))
+    return Snapshot(
+        now_ms=now,
+        catalog=state.catalog,
+        jobs=tuple(jobs),
+        copies=tuple(sorted(copies, key=lambda view: view.id)),
+        instances=_instances(state, copies),
+        arrivals=state.counters.arrivals,
+        completions=state.counters.completions,
+        throughput=state.throughput,
+    )
+
+
+def pinned(unit: list[TaskCopy]) -> bool:
+    """Whether copies that start and stop together are between places.
+
+    They are while one of them starts, stops or moves, and when all that wait know where to go. A
+    gang of which some have lost their place is open to planning again.
+    """
+    if any(_in_transit(copy) for copy in unit):
+        return True
+    waiting = [copy for copy in unit if copy.state is CopyState.WAITING]
+    return bool(waiting) and all(copy.target is not None for copy in waiting)
+
+
+def _in_transit(copy: TaskCopy) -> bool:
+    match copy.state:
+        case CopyState.STARTING | CopyState.STOPPING:
+            return True
+        case CopyState.RUNNING:
+            return copy.target != copy.instance
+        case _:
+            return False
+
+
+def _views(state: State, job: Job) -> list[CopyView]:
+    members = list(state.members(job.id))
+    gang = job.spec.kind is JobKind.GANG
+    together = pinned(members)
+    return [
+        CopyView(
+            id=copy.id,
+            job=job.id,
+            task=job.spec.tasks[copy.index],
+            instance=copy.target,
+            pinned=together if gang else pinned([copy]),
+            running=copy.state is CopyState.RUNNING,
+        )
+        for copy in members
+        if copy.state not in SETTLED
+    ]
+
+
+def _job_view(state: State, job: Job, copies: tuple[CopyId, ...], settings: Settings) -> JobView:
+    spec = job.spec
+    return JobView(
+        id=job.id,
+        kind=spec.kind,
+        copies=copies,
+        submitted_ms=job.submitted_ms,
+        priority=spec.priority,
+        remaining_ms=_remaining(state, job),
+        checkpoint_ms=settings.checkpoint_ms if spec.checkpoint_ms is None else spec.checkpoint_ms,
+        launch_ms=settings.launch_ms if spec.launch_ms is None else spec.launch_ms,
+    )
+
+
+def _remaining(state: State, job: Job) -> int | None:
+    """Stand-alone time left, for jobs that stated how long they take."""
+    if job.spec.duration_ms is None:
+        return None
+    account = state.job_accounts.get(job.id)
+    done = 0 if account is None else account.busy_ms // len(job.spec.tasks)
+    return max(0, job.spec.duration_ms - done)
+
+
+def _instances(state: State, copies: list[CopyView]) -> tuple[InstanceView, ...]:
+    residents: dict[InstanceId, list[CopyId]] = {}
+    for copy in copies:
+        if copy.instance is not None:
+            residents.setdefault(copy.instance, []).append(copy.id)
+    return tuple(
+        InstanceView(
+            id=instance,
+            offering=state.instances[instance].offering,
+            residents=tuple(residents.get(instance, ())),
+            ready=state.instances[instance].state == "ready",
+        )
+        for instance in sorted(state.live)
+        if state.instances[instance].state in LIVE
+    )
+
+
+def hypothetical(state: State, spec: JobSpec, now: Millis, settings: Settings) -> Snapshot:
+    """Picture the cluster as if a job had just been submitted; nothing changes.
+
+    Args:
+        state: The cluster.
+        spec: The job that might be submitted; its id in the picture is `PREVIEW`.
+        now: The time of the picture.
+        settings: Assumed delays where a job gave no hint.
+    """
+    real = snapshot(state, now, settings)
+    ids = tuple(copy_id(PREVIEW, index) for index in range(len(spec.tasks)))
+    views = tuple(
+        CopyView(id_, PREVIEW, task, instance=None, pinned=False, running=False)
+        for id_, task in zip(ids, spec.tasks, strict=True)
+    )
+    job = JobView(
+        id=PREVIEW,
+        kind=spec.kind,
+        copies=ids,
+        submitted_ms=now,
+        priority=spec.priority,
+        remaining_ms=spec.duration_ms,
+        checkpoint_ms=settings.checkpoint_ms if spec.checkpoint_ms is None else spec.checkpoint_ms,
+        launch_ms=settings.launch_ms if spec.launch_ms is None else spec.launch_ms,
+    )
+    return Snapshot(
+        now_ms=now,
+        catalog=real.catalog,
+        jobs=tuple(sorted((*real.jobs, job), key=lambda view: view.id)),
+        copies=tuple(sorted((*real.copies, *views), key=lambda view: view.id)),
+        instances=real.instances,
+        arrivals=real.arrivals + 1,
+        completions=real.completions,
+        throughput=real.throughput,
+    )

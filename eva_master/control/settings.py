@@ -1,0 +1,40 @@
+"""The control loop's own settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Delays and limits, all in milliseconds.
+
+    Attributes:
+        round_period_ms: A planning round at least this often while anything is learned.
+        round_gap_ms: From one plan request to the next at least; events within it share a round.
+        register_timeout_ms: An instance whose worker has not registered this long after it came
+            up is given back.
+        lost_worker_ms: An instance whose worker has been silent for so long is given back; its
+            tasks start elsewhere once the cloud says that it is gone.
+        worker_resend_ms: A command to a worker that shows no effect is repeated.
+        cloud_resend_ms: A command to the cloud that shows no effect is repeated.
+        sync_period_ms: Workers with tasks and the cloud are asked for the whole truth.
+        backoff_ms: Before the first retry of a failed task; doubles with each failure.
+        backoff_limit_ms: The longest such wait.
+        window_ms: Over how long throughput is measured.
+        checkpoint_ms: Assumed time to checkpoint and stop a task that gave no hint.
+        launch_ms: Assumed time to start a task that gave no hint.
+    """
+
+    round_period_ms: int = 300_000
+    round_gap_ms: int = 1_000
+    register_timeout_ms: int = 900_000
+    lost_worker_ms: int = 300_000
+    worker_resend_ms: int = 15_000
+    cloud_resend_ms: int = 60_000
+    sync_period_ms: int = 60_000
+    backoff_ms: int = 5_000
+    backoff_limit_ms: int = 600_000
+    window_ms: int = 60_000
+    checkpoint_ms: int = 8_000
+    launch_ms: int = 47_000

@@ -1,0 +1,293 @@
+"""One turn of the machine: what it works on, what it has touched, what it wants done."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from dataclasses import replace
+from typing import TypeVar
+
+from eva_master.control import ledger
+from eva_master.control.progress import Meters
+from eva_master.control.settings import Settings
+from eva_master.control.state import State
+from eva_master.model.actions import (
+    Action,
+    FetchFiles,
+    ForgetTask,
+    LaunchInstance,
+    StartTask,
+    StopTask,
+    TaskOrder,
+    TerminateInstance,
+)
+from eva_master.model.ids import CopyId, InstanceId, JobId, Millis
+from eva_master.model.records import Instance, Job, StopReason, TaskCopy
+from eva_master.model.states import LIVE, CopyState, InstanceState
+
+_Name = TypeVar("_Name", JobId, InstanceId)
+
+Entity = tuple[str, str]
+"""What an alarm wakes: ("job" | "instance", id), ("sweep" | "period" | "round", "")."""
+
+
+class Outbox:
+    """Which commands went out when, so that only what shows no effect is repeated.
+
+    Not journalled: after a restart everything that still holds is said again.
+    """
+
+    def __init__(self) -> None:
+        self._sent: defaultdict[InstanceId, dict[tuple[str, ...], Millis]] = defaultdict(dict)
+
+    def due(self, to: InstanceId, command: tuple[str, ...], now: Millis, interval: int) -> bool:
+        """Whether to send (again); if so the command counts as sent."""
+        last = self._sent[to].get(command)
+        if last is not None and now - last < interval:
+            return False
+        self._sent[to][command] = now
+        return True
+
+    def forget(self, to: InstanceId) -> None:
+        """Let everything about an instance be sent at once when it is next wanted."""
+        self._sent.pop(to, None)
+
+
+class Alarms:
+    """Entities to look at again at a certain time."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Millis, Entity]] = []
+        self._set: set[tuple[Millis, Entity]] = set()
+
+    def at(self, when: Millis, entity: Entity) -> None:
+        """Have an entity looked at."""
+        if (when, entity) not in self._set:
+            self._set.add((when, entity))
+            heapq.heappush(self._heap, (when, entity))
+
+    def next(self) -> Millis | None:
+        """When the next one rings."""
+        return self._heap[0][0] if self._heap else None
+
+    def ring(self, now: Millis) -> list[Entity]:
+        """Take those whose time has come."""
+        ringing = []
+        while self._heap and self._heap[0][0] <= now:
+            entry = heapq.heappop(self._heap)
+            self._set.discard(entry)
+            ringing.append(entry[1])
+        return ringing
+
+
+class Turn:
+    """The context in which events are applied and entities settled.
+
+    Every change of a record goes through here, so that accounts are booked before who is where
+    changes, and whatever may now have something to do is looked at.
+    """
+
+    def __init__(
+        self, state: State, settings: Settings, outbox: Outbox, alarms: Alarms, meters: Meters
+    ) -> None:
+        self.state = state
+        self.settings = settings
+        self.outbox = outbox
+        self.alarms = alarms
+        self.meters = meters
+        self.now = Millis(0)
+        self.actions: list[Action] = []
+        self.plan_wanted = False
+        self.silent: dict[InstanceId, Millis] = {}
+        """Since when a ready instance's worker has had no session."""
+        self._jobs: dict[JobId, None] = {}
+        self._instances: dict[InstanceId, None] = {}
+        self._sweep = False
+
+    # -- touching --------------------------------------------------------------------------------
+
+    def touch(self, entity: Entity) -> None:
+        """Have an entity settled in this turn."""
+        kind, name = entity
+        match kind:
+            case "job":
+                self._jobs[JobId(name)] = None
+            case "instance":
+                self._instances[InstanceId(name)] = None
+            case "sweep":
+                self._sweep = True
+            case "period":
+                self.plan_wanted = self.plan_wanted or bool(self.state.active)
+            case _:
+                pass  # woken merely to be asked for a plan that is wanted already
+
+    def take_sweep(self) -> bool:
+        """Whether everything is to be looked at in this turn."""
+        due, self._sweep = self._sweep, False
+        return due
+
+    def touched_job(self) -> JobId | None:
+        """Take a job to settle."""
+        return self._take(self._jobs)
+
+    def touched_instance(self) -> InstanceId | None:
+        """Take an instance to settle."""
+        return self._take(self._instances)
+
+    @staticmethod
+    def _take(waiting: dict[_Name, None]) -> _Name | None:
+        first = next(iter(waiting), None)
+        if first is not None:
+            del waiting[first]
+        return first
+
+    def _touch_place(self, instance: InstanceId | None) -> None:
+        if instance is not None:
+            self.touch(("instance", instance))
+            for copy in self.state.aimed(instance):
+                self.touch(("job", copy.job))
+
+    # -- changing --------------------------------------------------------------------------------
+
+    def put_job(self, job: Job) -> None:
+        """Replace a job."""
+        self.state.put_job(job)
+        self.touch(("job", job.id))
+
+    def put_copy(self, copy: TaskCopy) -> None:
+        """Replace a copy, booking what its instances cost so far."""
+        old = self.state.copies.get(copy.id)
+        before = None if old is None else (old.instance, old.state)
+        if before != (copy.instance, copy.state):
+            for place in {before[0] if before else None, copy.instance} - {None}:
+                assert place is not None
+                ledger.book(self.state, place, self.now)
+                self.meters.restart(self.state, place)
+        self.state.put_copy(copy)
+        self.touch(("job", copy.job))
+        for place in {copy.instance, copy.target, *((old.instance, old.target) if old else ())}:
+            self._touch_place(place)
+
+    def put_instance(self, instance: Instance) -> None:
+        """Replace an instance."""
+        self.state.put_instance(instance)
+        self._touch_place(instance.id)
+        for copy in self.state.holders(instance.id):
+            self.touch(("job", copy.job))
+
+    # -- copies ----------------------------------------------------------------------------------
+
+    def stop(self, copy: TaskCopy, reason: StopReason) -> None:
+        """Ask for a running attempt's stop, once."""
+        if copy.state in (CopyState.STARTING, CopyState.RUNNING):
+            self.put_copy(replace(copy.to(CopyState.STOPPING, self.now), stop=reason))
+
+    def release(self, copy: TaskCopy, *, target: InstanceId | None) -> None:
+        """The attempt is over and confirmed so: its room is free, the copy waits."""
+        moved = copy.stop is StopReason.MOVE
+        self.put_copy(
+            replace(
+                copy.to(CopyState.WAITING, self.now),
+                instance=None,
+                target=target,
+                fetched=None,
+                stop=None,
+                moves=copy.moves + moved,
+            )
+        )
+        if target is None:
+            self.plan_wanted = True
+
+    def retarget(self, copy: TaskCopy, target: InstanceId | None) -> None:
+        """Change where a copy should be."""
+        if copy.target != target:
+            self.put_copy(replace(copy, target=target, fetched=None))
+            self.plan_wanted = self.plan_wanted or target is None
+
+    def abandon(self, instance: InstanceId) -> None:
+        """Nobody shall be on this instance any more: who was on the way there stays or waits."""
+        for copy in self.state.aimed(instance):
+            stay = copy.instance if copy.instance != instance else None
+            keep = stay is not None and self.state.usable(stay)
+            self.retarget(copy, stay if keep else None)
+
+    # -- instances -------------------------------------------------------------------------------
+
+    def dismiss(self, instance: Instance, reason: str) -> None:
+        """Give an instance back."""
+        if instance.state in LIVE:
+            going = instance.to(InstanceState.TERMINATING, self.now)
+            self.put_instance(replace(going, reason=reason))
+            self.abandon(instance.id)
+
+    # -- commands --------------------------------------------------------------------------------
+
+    def order(self, copy: TaskCopy, attempt: int, on: InstanceId) -> TaskOrder:
+        """What a worker must know of an attempt."""
+        job = self.state.jobs[copy.job]
+        task = job.spec.tasks[copy.index]
+        demand = self.state.instances[on].demand_of(task)
+        assert demand is not None
+        return TaskOrder(
+            copy=copy.id,
+            attempt=attempt,
+            job=copy.job,
+            index=copy.index,
+            workload=task.workload,
+            program=task.program,
+            demand=demand,
+            grace_period_ms=job.spec.grace_period_ms,
+        )
+
+    def send_start(self, copy: TaskCopy) -> None:
+        """Tell the worker to start the attempt that was written down."""
+        assert copy.instance is not None
+        if self._due_to_worker("start", copy.instance, copy.id, str(copy.attempt)):
+            order = self.order(copy, copy.attempt, copy.instance)
+            self.actions.append(StartTask(copy.instance, order))
+
+    def send_stop(self, copy: TaskCopy, grace_ms: int) -> None:
+        """Tell the worker to stop the attempt."""
+        assert copy.instance is not None
+        if self._due_to_worker("stop", copy.instance, copy.id, str(copy.attempt)):
+            self.actions.append(StopTask(copy.instance, copy.id, copy.attempt, grace_ms))
+
+    def send_fetch(self, copy: TaskCopy) -> None:
+        """Tell the target's worker to fetch what the next attempt needs."""
+        assert copy.target is not None
+        if self._due_to_worker("fetch", copy.target, copy.id, str(copy.attempt)):
+            order = self.order(copy, copy.attempt + 1, copy.target)
+            self.actions.append(FetchFiles(copy.target, order))
+
+    def send_kill(self, instance: InstanceId, copy: CopyId, attempt: int) -> None:
+        """Tell a worker to stop something that nobody wants there."""
+        self.actions.append(StopTask(instance, copy, attempt, 0))
+
+    def send_forget(self, instance: InstanceId, copy: CopyId, attempt: int) -> None:
+        """Tell a worker that an exit is written down."""
+        self.actions.append(ForgetTask(instance, copy, attempt))
+
+    def send_launch(self, instance: Instance) -> None:
+        """Tell the cloud to launch."""
+        if self._due_to_cloud("launch", instance.id):
+            attempt = instance.launch_attempt
+            self.actions.append(LaunchInstance(instance.id, instance.offering, attempt))
+
+    def send_terminate(self, instance: InstanceId) -> None:
+        """Tell the cloud to terminate."""
+        if self._due_to_cloud("terminate", instance):
+            self.actions.append(TerminateInstance(instance))
+
+    def _due_to_worker(self, verb: str, instance: InstanceId, *what: str) -> bool:
+        interval = self.settings.worker_resend_ms
+        return self.state.connected(instance) and self._due(interval, verb, instance, *what)
+
+    def _due_to_cloud(self, verb: str, instance: InstanceId) -> bool:
+        return self._due(self.settings.cloud_resend_ms, verb, instance)
+
+    def _due(self, interval: int, verb: str, instance: InstanceId, *what: str) -> bool:
+        if not self.outbox.due(instance, (verb, *what), self.now, interval):
+            return False
+        again = Millis(self.now + interval)
+        self.alarms.at(again, ("instance", instance))
+        return True

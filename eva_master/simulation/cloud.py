@@ -1,0 +1,146 @@
+"""A cloud that only keeps books and lets time pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance
+from eva_master.model.catalog import Offering
+from eva_master.model.events import CloudListed, InstanceGone, InstanceUp, LaunchFailed
+from eva_master.model.ids import InstanceId, Millis, OfferingId
+from eva_master.ports import Inbox
+from eva_master.simulation.clock import Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The cloud's own record of an instance.
+
+    Attributes:
+        going_ms: When its termination was asked for.
+    """
+
+    instance: InstanceId
+    offering: Offering
+    up_ms: Millis | None = None
+    going_ms: Millis | None = None
+    gone_ms: Millis | None = None
+
+
+class Hosts:
+    """What runs on the machines: told when one has booted and when one is no more."""
+
+    def boot(self, machine: Machine) -> None:
+        """The machine's operating system is up."""
+
+    def vanish(self, instance: InstanceId) -> None:
+        """The machine is off, and everything on it."""
+
+
+class SimulatedCloud:
+    """Implements `eva_master.ports.Cloud` on virtual time.
+
+    Args:
+        timeline: The virtual time.
+        inbox: Where its answers go.
+        hosts: What runs on the machines.
+        terminate_ms: From the request to the end of a machine.
+        retry_ms: For how long an offering is out of stock after a refused launch.
+    """
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        inbox: Inbox,
+        hosts: Hosts,
+        *,
+        terminate_ms: int = 1_000,
+        retry_ms: int = 60_000,
+    ) -> None:
+        self._timeline = timeline
+        self._inbox = inbox
+        self._hosts = hosts
+        self._terminate_ms = terminate_ms
+        self._retry_ms = retry_ms
+        self._machines: dict[InstanceId, Machine] = {}
+        self.launches = 0
+        """Machines that were ever acquired."""
+        self.sold_out: Callable[[OfferingId], bool] = lambda _offering: False
+        """Asked at each launch whether the offering is out of stock."""
+
+    def execute(self, action: CloudAction) -> None:
+        """See `eva_master.ports.Cloud.execute`."""
+        match action:
+            case LaunchInstance():
+                self._launch(action)
+            case TerminateInstance():
+                self._terminate(action.instance)
+            case SyncCloud():
+                billed = tuple(
+                    (machine.instance, machine.up_ms)
+                    for machine in self._machines.values()
+                    if machine.up_ms is not None and machine.gone_ms is None
+                )
+                self._inbox.post(CloudListed(billed))
+
+    def bill(self) -> dict[InstanceId, Machine]:
+        """Every machine that was ever billed."""
+        return {key: m for key, m in self._machines.items() if m.up_ms is not None}
+
+    def existing(self) -> list[InstanceId]:
+        """Machines that are not gone."""
+        return [key for key, machine in self._machines.items() if machine.gone_ms is None]
+
+    def fail(self, instance: InstanceId) -> None:
+        """Take a machine away without being asked."""
+        if self._machines[instance].gone_ms is None:
+            self._end(instance)
+
+    def _launch(self, action: LaunchInstance) -> None:
+        known = self._machines.get(action.instance)
+        if known is None and self.sold_out(action.offering.id):
+            retry_at = Millis(self._timeline.now() + self._retry_ms)
+            reason = f"{action.offering.type.name} is out of stock in {action.offering.zone}"
+            self._inbox.post(LaunchFailed(action.instance, retry_at, reason))
+        elif known is None:
+            self._machines[action.instance] = Machine(action.instance, action.offering)
+            self.launches += 1
+            delay = action.offering.type.acquisition_ms
+            self._timeline.after(delay, lambda: self._up(action.instance))
+        elif known.gone_ms is not None:
+            self._inbox.post(InstanceGone(known.instance, known.up_ms, known.gone_ms))
+        elif known.up_ms is not None:
+            self._inbox.post(InstanceUp(known.instance, known.up_ms))
+
+    def _up(self, instance: InstanceId) -> None:
+        machine = self._machines[instance]
+        if machine.gone_ms is not None:
+            return
+        now = self._timeline.now()
+        self._machines[instance] = machine = replace(machine, up_ms=now)
+        self._inbox.post(InstanceUp(instance, now))
+        self._timeline.after(machine.offering.type.setup_ms, lambda: self._boot(instance))
+
+    def _boot(self, instance: InstanceId) -> None:
+        if self._machines[instance].gone_ms is None:
+            self._hosts.boot(self._machines[instance])
+
+    def _terminate(self, instance: InstanceId) -> None:
+        now = self._timeline.now()
+        machine = self._machines.get(instance)
+        if machine is None:
+            self._inbox.post(InstanceGone(instance, None, now))
+        elif machine.gone_ms is not None:
+            self._inbox.post(InstanceGone(instance, machine.up_ms, machine.gone_ms))
+        elif machine.going_ms is None:
+            self._machines[instance] = replace(machine, going_ms=now)
+            self._timeline.after(self._terminate_ms, lambda: self._end(instance))
+
+    def _end(self, instance: InstanceId) -> None:
+        machine = self._machines[instance]
+        if machine.gone_ms is None:
+            now = self._timeline.now()
+            self._machines[instance] = replace(machine, gone_ms=now)
+            self._hosts.vanish(instance)
+            self._inbox.post(InstanceGone(instance, machine.up_ms, now))

@@ -1,0 +1,208 @@
+"""A whole cluster on virtual time: the production loop between simulated adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from eva_master.control.loop import Loop
+from eva_master.control.machine import Machine
+from eva_master.control.settings import Settings
+from eva_master.control.state import State
+from eva_master.model.actions import Reply, RequestPlan
+from eva_master.model.catalog import Catalog
+from eva_master.model.changes import Changes
+from eva_master.model.events import JobSubmitted, PlanReady
+from eva_master.model.ids import CopyId, Millis
+from eva_master.model.job import JobSpec
+from eva_master.ports import Inbox, Policy
+from eva_master.simulation.clock import Timeline, VirtualInbox
+from eva_master.simulation.cloud import SimulatedCloud
+from eva_master.simulation.workers import Delays, SimulatedWorkers, Truth, Work
+
+UNDISTURBED: Truth = lambda _workload, _others: 1.0  # noqa: E731 - a constant that is a function
+
+
+class SimulatedPlanner:
+    """Runs the policy in place; its answer arrives after a fixed virtual time."""
+
+    def __init__(
+        self, timeline: Timeline, inbox: Inbox, policy: Policy, latency_ms: int = 100
+    ) -> None:
+        self._timeline = timeline
+        self._inbox = inbox
+        self._policy = policy
+        self._latency_ms = latency_ms
+
+    def request(self, request: RequestPlan) -> None:
+        """See `eva_master.ports.Planner.request`."""
+        plan, memory = self._policy.plan(request.snapshot, request.memory)
+        ready = PlanReady(request.round, plan, memory)
+        self._timeline.after(self._latency_ms, lambda: self._inbox.post(ready))
+
+
+class SimulatedJournal:
+    """Keeps the latest version of every record in memory."""
+
+    def __init__(self) -> None:
+        self._records: dict[tuple[str, str], object] = {}
+        self._values: dict[str, object] = {}
+        self.commits = 0
+
+    def load(self) -> Changes:
+        """See `eva_master.ports.Journal.load`."""
+
+        def kept(kind: str) -> tuple[object, ...]:
+            return tuple(value for (k, _), value in self._records.items() if k == kind)
+
+        return Changes(
+            **{kind: kept(kind) for kind in _KINDS},  # type: ignore[arg-type]
+            values=dict(self._values),  # type: ignore[arg-type]
+        )
+
+    def commit(self, changes: Changes) -> None:
+        """See `eva_master.ports.Journal.commit`."""
+        self.commits += 1
+        for kind, key in _KINDS.items():
+            for record in getattr(changes, kind):
+                self._records[kind, getattr(record, key)] = record
+        self._values.update(changes.values)
+
+
+_KINDS = {
+    "jobs": "id",
+    "copies": "id",
+    "instances": "id",
+    "job_accounts": "job",
+    "instance_accounts": "instance",
+}
+
+
+class Answers:
+    """Implements `eva_master.ports.Replies`: keeps what was answered."""
+
+    def __init__(self) -> None:
+        self.replies: dict[str, Reply] = {}
+
+    def reply(self, reply: Reply) -> None:
+        """Keep an answer by its command."""
+        self.replies[reply.command] = reply
+
+    def publish(self, changes: Changes) -> None:
+        """Nobody watches."""
+
+
+class World:
+    """A simulated cluster.
+
+    Args:
+        catalog: What the cloud sells.
+        policy: The scheduler under test.
+        settings: The control loop's settings.
+        delays: The workers' delays.
+        truth: Interference as it really is; the scheduler never sees it.
+        work_of: What each task has to do; by default its job's stated duration.
+        start: When the simulation begins, in milliseconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        policy: Policy,
+        *,
+        settings: Settings | None = None,
+        delays: Delays | None = None,
+        truth: Truth = UNDISTURBED,
+        work_of: Callable[[CopyId], Work] | None = None,
+        start: Millis = Millis(0),
+    ) -> None:
+        self.timeline = Timeline(start)
+        self.inbox = self._make_inbox()
+        self.workers = SimulatedWorkers(
+            self.timeline,
+            self.inbox,
+            delays=delays or Delays(),
+            truth=truth,
+            work_of=work_of or self._stated_work,
+        )
+        self.cloud = SimulatedCloud(self.timeline, self.inbox, self.workers)
+        self.journal = SimulatedJournal()
+        self.answers = Answers()
+        self._catalog = catalog
+        self._settings = settings or Settings()
+        self._planner = SimulatedPlanner(self.timeline, self.inbox, policy)
+        self._commands = 0
+        self.machine, self.loop = self._boot()
+        self.loop.start()
+
+    def _make_inbox(self) -> VirtualInbox:
+        return VirtualInbox(self.timeline)
+
+    def _boot(self) -> tuple[Machine, Loop]:
+        machine = Machine(State.restored(self._catalog, self.journal.load()), self._settings)
+        return machine, self._make_loop(machine)
+
+    def _make_loop(self, machine: Machine) -> Loop:
+        return Loop(
+            machine,
+            clock=self.timeline,
+            inbox=self.inbox,
+            journal=self.journal,
+            cloud=self.cloud,
+            workers=self.workers,
+            planner=self._planner,
+            replies=self.answers,
+        )
+
+    def restart(self) -> None:
+        """The master dies and starts again: what it knew is what the journal has.
+
+        Its sessions end with it; the agents dial again.
+        """
+        self.inbox.clear()
+        self.machine, self.loop = self._boot()
+        for instance in self.workers.agents():
+            self.workers.cut(instance, back_after_ms=1_000)
+        self.inbox.clear()
+        self.loop.start()
+
+    @property
+    def state(self) -> State:
+        """What the control loop knows."""
+        return self.machine.state
+
+    def submit(self, spec: JobSpec, at: Millis | None = None) -> str:
+        """Have a job arrive, now or later; returns the id of the command."""
+        self._commands += 1
+        command = f"submit-{self._commands}"
+        event = JobSubmitted(command, spec)
+        if at is None:
+            self.inbox.post(event)
+        else:
+            self.timeline.after(at - self.timeline.now(), lambda: self.inbox.post(event))
+        return command
+
+    def run(self, until: Callable[[], bool], *, limit_ms: int = 30 * 86_400_000) -> bool:
+        """Step until a condition holds.
+
+        Args:
+            until: The condition.
+            limit_ms: Virtual time after which to give up.
+
+        Returns:
+            Whether the condition came to hold.
+        """
+        end = self.timeline.now() + limit_ms
+        while not until():
+            if self.timeline.now() > end:
+                return False
+            self.loop.step()
+        return True
+
+    def quiet(self) -> bool:
+        """Whether every job has ended and nothing is left in the cloud."""
+        state = self.state
+        return not state.active and not state.live and not self.cloud.existing()
+
+    def _stated_work(self, copy: CopyId) -> Work:
+        spec = self.state.jobs[self.state.copies[copy].job].spec
+        return Work(total_ms=spec.duration_ms or 3_600_000)

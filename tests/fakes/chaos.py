@@ -1,0 +1,219 @@
+"""A simulated cluster in which messages get lost, doubled and late, and the master dies anywhere."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from eva_master.control.loop import Loop
+from eva_master.control.machine import Machine
+from eva_master.model.events import (
+    Event,
+    InstanceGone,
+    InstanceUp,
+    LaunchFailed,
+    Read,
+    WorkerFetched,
+    WorkerLost,
+    WorkerReported,
+)
+from eva_master.model.ids import CopyId
+from eva_master.model.plan import Hold, NewInstance, Place, Plan, PolicyMemory, Suspend
+from eva_master.model.resources import NOTHING
+from eva_master.model.snapshot import Snapshot
+from eva_master.simulation.clock import VirtualInbox
+from eva_master.simulation.world import World
+
+LOSABLE = (InstanceUp, InstanceGone, LaunchFailed, WorkerReported, WorkerFetched, WorkerLost)
+
+
+class Crash(Exception):
+    """The master dies here."""
+
+
+class ChaoticInbox(VirtualInbox):
+    """Loses, doubles and delays what is posted, until `calm` is set."""
+
+    calm = True
+    rng = random.Random(0)
+    trouble = 0.0
+
+    def post(self, event: Event | Read) -> None:
+        if self.calm or isinstance(event, Read) or self.rng.random() >= self.trouble:
+            super().post(event)
+            return
+        kind = self.rng.choice(["lose", "double", "delay"])
+        later = self.rng.randrange(1, 90_000)
+        if kind == "lose" and not isinstance(event, LOSABLE):
+            kind = "delay"
+        if kind == "double":
+            super().post(event)
+        if kind != "lose":
+            self._timeline.after(later, lambda: VirtualInbox.post(self, event))
+
+
+class Fused:
+    """A port whose every call may be the master's last, before or after it took effect."""
+
+    def __init__(self, port: Any, burn: Callable[[], None]) -> None:
+        self._port = port
+        self._burn = burn
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._port, name)
+
+        def call(*args: Any) -> Any:
+            self._burn()
+            result = method(*args)
+            self._burn()
+            return result
+
+        return call
+
+
+class ChaoticWorld(World):
+    """A world whose messages and master are unreliable while it is not `calm`.
+
+    Args:
+        seed: Of everything that goes wrong.
+        trouble: Share of messages that are lost, doubled or late.
+        fuses: After how many outward calls the master dies, one number per death.
+    """
+
+    def __init__(
+        self, *args: Any, seed: int, trouble: float, fuses: list[int], **kwargs: Any
+    ) -> None:
+        self._rng = random.Random(seed)
+        self._trouble = trouble
+        self._fuses = list(fuses)
+        self._left: int | None = None
+        self.crashes = 0
+        super().__init__(*args, **kwargs)
+        self.inbox.calm = False
+        self._light_fuse()
+
+    def _make_inbox(self) -> ChaoticInbox:
+        inbox = ChaoticInbox(self.timeline)
+        inbox.rng = self._rng
+        inbox.trouble = self._trouble
+        return inbox
+
+    def _make_loop(self, machine: Machine) -> Loop:
+        return Loop(
+            machine,
+            clock=self.timeline,
+            inbox=self.inbox,
+            journal=Fused(self.journal, self._burn),
+            cloud=Fused(self.cloud, self._burn),
+            workers=Fused(self.workers, self._burn),
+            planner=Fused(self._planner, self._burn),
+            replies=self.answers,
+        )
+
+    def _light_fuse(self) -> None:
+        self._left = self._fuses.pop(0) if self._fuses else None
+
+    def _burn(self) -> None:
+        if self._left is not None:
+            self._left -= 1
+            if self._left < 0:
+                self._left = None
+                raise Crash
+
+    def calm_down(self) -> None:
+        """From now on nothing goes wrong any more."""
+        self.inbox.calm = True
+        self._fuses.clear()
+        self._left = None
+
+    def step(self) -> None:
+        """One step of the loop; a master that dies in it is started again."""
+        try:
+            self.loop.step()
+        except Crash:
+            self.crashes += 1
+            self.restart()
+            self._light_fuse()
+
+
+class CapriciousPolicy:
+    """Makes valid but senseless plans: moves, suspends and holds whatever it likes.
+
+    A pure function of the snapshot and the seed; sensible once `until_ms` has passed.
+    """
+
+    name = "capricious"
+
+    def __init__(self, seed: int, until_ms: int) -> None:
+        self._seed = seed
+        self._until_ms = until_ms
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        rng = random.Random(f"{self._seed}/{snapshot.now_ms}")
+        calm = snapshot.now_ms >= self._until_ms
+        room = {}
+        for view in snapshot.instances:
+            used = [c for c in snapshot.copies if c.instance == view.id]
+            total = NOTHING
+            for copy in used:
+                total = total + copy.task.demand_on(view.offering.type.family)
+            room[view.id] = view.offering.type.capacity - total
+        plan = _Draft(snapshot, room)
+        for job in snapshot.jobs:
+            members = [c for c in snapshot.copies if c.job == job.id]
+            if any(copy.pinned for copy in members):
+                continue
+            for copy in members:
+                if copy.instance is None or (not calm and rng.random() < 0.2):
+                    if not calm and copy.running and rng.random() < 0.2:
+                        plan.entries[copy.id] = Suspend(copy.id, "a whim")
+                    else:
+                        plan.place(copy, rng, fresh=rng.random() < 0.5)
+            if not calm and rng.random() < 0.1 and all(c.instance is None for c in members):
+                for copy in members:
+                    plan.entries[copy.id] = Hold(copy.id, "a whim")
+        return plan.finish(), memory
+
+
+class _Draft:
+    def __init__(self, snapshot: Snapshot, room: dict[Any, Any]) -> None:
+        self._snapshot = snapshot
+        self._room = room
+        self._launches: dict[int, NewInstance] = {}
+        self.entries: dict[CopyId, Any] = {}
+
+    def place(self, copy: Any, rng: random.Random, *, fresh: bool) -> None:
+        offerings = {v.id: v.offering for v in self._snapshot.instances}
+        offerings.update({key: launch.offering for key, launch in self._launches.items()})
+        fitting = [
+            where
+            for where, room in sorted(self._room.items(), key=str)
+            if where != copy.instance
+            and (need := copy.task.demand_on(offerings[where].type.family)) is not None
+            and need.fits(room)
+        ]
+        if fitting and not fresh:
+            where = rng.choice(fitting)
+            offering = offerings[where]
+        else:
+            offering = rng.choice(
+                [
+                    o
+                    for o in self._snapshot.catalog
+                    if (need := copy.task.demand_on(o.type.family)) is not None
+                    and need.fits(o.type.capacity)
+                ]
+            )
+            where = len(self._launches)
+            self._launches[where] = NewInstance(where, offering)
+            self._room[where] = offering.type.capacity
+        self._room[where] = self._room[where] - copy.task.demand_on(offering.type.family)
+        self.entries[copy.id] = Place(copy.id, where)
+
+    def finish(self) -> Plan:
+        used = {e.on for e in self.entries.values() if isinstance(e, Place)}
+        launches = tuple(launch for key, launch in self._launches.items() if key in used)
+        return Plan(launches, tuple(self.entries.values()))

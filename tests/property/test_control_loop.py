@@ -1,0 +1,234 @@
+"""Whatever goes wrong on the way, no task is lost, none runs twice, and the books agree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from eva_master.control import ledger
+from eva_master.control.settings import Settings
+from eva_master.model.catalog import InstanceType, Offering
+from eva_master.model.events import CancelRequested, JobSubmitted
+from eva_master.model.ids import CopyId, Family, Millis, Price, Workload
+from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.resources import NOTHING, Resources
+from eva_master.simulation.workers import Work
+from tests.fakes.chaos import CapriciousPolicy, ChaoticWorld
+
+CHAOS_MS = 1_500_000
+QUICK = Settings(
+    round_gap_ms=1_000,
+    round_period_ms=60_000,
+    register_timeout_ms=120_000,
+    lost_worker_ms=60_000,
+    cloud_resend_ms=30_000,
+    sync_period_ms=30_000,
+    window_ms=20_000,
+    backoff_ms=2_000,
+)
+
+
+def _offering(name: str, cpus: int, price: int, limit: int | None = None) -> Offering:
+    capacity = Resources(0, cpus * 1000, cpus * 2048)
+    kind = InstanceType(name, Family("c"), capacity, acquisition_ms=7_000, setup_ms=20_000)
+    return Offering(kind, Price(price), limit=limit)
+
+
+CATALOG = (_offering("c.2", 2, 100_000), _offering("c.4", 4, 190_001), _offering("c.8", 8, 370_003))
+
+
+@dataclass(frozen=True)
+class Arrival:
+    at_ms: int
+    kind: JobKind
+    tasks: int
+    cpus: int
+    duration_s: int
+    failures: int
+    cancel_after_ms: int | None
+
+
+@dataclass(frozen=True)
+class Story:
+    """A cluster's life: what arrives, and all that goes wrong."""
+
+    seed: int
+    arrivals: list[Arrival]
+    trouble: float
+    fuses: list[int]
+    cuts: list[tuple[int, int, int]]
+    deaths: list[tuple[int, int]]
+    sold_out: float
+
+
+times = st.integers(0, CHAOS_MS // 1000).map(lambda s: s * 1000)
+arrivals = st.builds(
+    Arrival,
+    at_ms=times,
+    kind=st.sampled_from(JobKind),
+    tasks=st.integers(1, 3),
+    cpus=st.sampled_from([1, 2, 3, 4, 8]),
+    duration_s=st.integers(1, 900),
+    failures=st.integers(0, 2),
+    cancel_after_ms=st.none() | st.integers(0, 600_000),
+)
+stories = st.builds(
+    Story,
+    seed=st.integers(0, 2**32),
+    arrivals=st.lists(arrivals, min_size=1, max_size=6),
+    trouble=st.sampled_from([0.0, 0.1, 0.4]),
+    fuses=st.lists(st.integers(0, 60), max_size=4),
+    cuts=st.lists(st.tuples(times, st.integers(0, 9), st.integers(0, 100_000)), max_size=4),
+    deaths=st.lists(st.tuples(times, st.integers(0, 9)), max_size=3),
+    sold_out=st.sampled_from([0.0, 0.3]),
+)
+
+
+def _spec(number: int, arrival: Arrival) -> JobSpec:
+    demand = ((Family("c"), Resources(0, arrival.cpus * 1000, 1024)),)
+    task = TaskSpec(Workload(f"w{arrival.cpus}"), Program("true"), demand)
+    return JobSpec(
+        f"job{number}",
+        "me",
+        (task,) * arrival.tasks,
+        kind=arrival.kind,
+        duration_ms=arrival.duration_s * 1000,
+        retries=2,
+    )
+
+
+def _world(story: Story) -> ChaoticWorld:
+    work: dict[int, Arrival] = dict(enumerate(story.arrivals))
+
+    def work_of(copy: CopyId) -> Work:
+        job = world.state.jobs[world.state.copies[copy].job]
+        arrival = work[int(job.spec.name.removeprefix("job"))]
+        first = copy.endswith("/0")
+        return Work(arrival.duration_s * 1000, failures=[3] * (arrival.failures if first else 0))
+
+    world = ChaoticWorld(
+        CATALOG,
+        CapriciousPolicy(story.seed, CHAOS_MS),
+        seed=story.seed,
+        trouble=story.trouble,
+        fuses=story.fuses,
+        settings=QUICK,
+        work_of=work_of,
+        truth=lambda _workload, others: 0.9 ** len(others),
+    )
+    rng = world._rng
+    world.cloud.sold_out = lambda _: not world.inbox.calm and rng.random() < story.sold_out
+    for number, arrival in enumerate(story.arrivals):
+        _schedule(world, number, arrival)
+    for at, index, back in story.cuts:
+        world.timeline.after(at, lambda i=index, b=back: _pick(world, i, "cut", b))
+    for at, index in story.deaths:
+        world.timeline.after(at, lambda i=index: _pick(world, i, "die", 0))
+    return world
+
+
+def _schedule(world: ChaoticWorld, number: int, arrival: Arrival) -> None:
+    command = f"submit-{number}"
+
+    def arrive() -> None:
+        # A user whose master died submits again, with the same command id.
+        if command not in world.answers.replies:
+            world.inbox.post(replace(event))
+            world.timeline.after(20_000, arrive)
+
+    def cancel() -> None:
+        reply = world.answers.replies.get(command)
+        if reply is not None and reply.job is not None:
+            world.inbox.post(CancelRequested(f"cancel-{number}", reply.job))
+
+    event = JobSubmitted(command, _spec(number, arrival))
+    world.timeline.after(arrival.at_ms, arrive)
+    if arrival.cancel_after_ms is not None:
+        world.timeline.after(arrival.at_ms + arrival.cancel_after_ms, cancel)
+
+
+def _pick(world: ChaoticWorld, index: int, what: str, back: int) -> None:
+    agents = world.workers.agents()
+    if agents and what == "cut":
+        world.workers.cut(agents[index % len(agents)], back)
+    elif agents:
+        world.cloud.fail(agents[index % len(agents)])
+
+
+def _check_now(world: ChaoticWorld) -> None:
+    for copy, places in world.workers.running().items():
+        assert len(places) == 1, f"{copy} runs on {places}"
+    for instance in world.workers.agents():
+        agent = world.workers._agents[instance]
+        load = NOTHING
+        for attempt in agent.present():
+            load = load + attempt.order.demand
+        assert load.fits(agent._capacity), f"{instance} is overcommitted: {load}"
+
+
+def _live(world: ChaoticWorld) -> None:
+    end = 20 * CHAOS_MS
+    while True:
+        if world.timeline.now() >= CHAOS_MS:
+            world.calm_down()
+            jobs = world.state.jobs
+            if len(jobs) == world_jobs(world) and world.quiet():
+                return
+        assert world.timeline.now() < end, _stuck(world)
+        world.step()
+        _check_now(world)
+
+
+def world_jobs(world: ChaoticWorld) -> int:
+    return len({c for c in world.answers.replies if c.startswith("submit-")})
+
+
+def _stuck(world: ChaoticWorld) -> str:
+    state = world.state
+    lines = [f"{j.id} {j.history}" for j in state.jobs.values() if j.id in state.active]
+    lines += [f"{c.id} {c.target} {c.instance} {c.history}" for c in state.copies.values()]
+    lines += [f"{i} {state.instances[i].history}" for i in state.live]
+    return "never came to rest:\n" + "\n".join(lines)
+
+
+def _check_end(world: ChaoticWorld, story: Story) -> None:
+    state = world.state
+    for number, arrival in enumerate(story.arrivals):
+        job = state.jobs[world.answers.replies[f"submit-{number}"].job]
+        allowed = {"succeeded"} if arrival.cancel_after_ms is None else {"succeeded", "cancelled"}
+        assert job.state in allowed, (job.id, job.state, job.reason)
+    started = [(copy, attempt) for copy, attempt, _ in world.workers.starts]
+    assert len(started) == len(set(started)), "an attempt was started twice"
+    bill = ledger.bill(state, world.timeline.now())
+    machines = world.cloud.bill()
+    for instance, machine in machines.items():
+        expected = machine.offering.price * (machine.gone_ms - machine.up_ms)
+        assert bill.instances[instance].charged == expected
+    assert set(bill.instances) == set(machines)
+    assert bill.charged == bill.idle + sum(account.charged for account in bill.jobs.values())
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(stories)
+def test_nothing_is_lost_doubled_or_leaked(story: Story) -> None:
+    world = _world(story)
+    _live(world)
+    _check_end(world, story)
+
+
+@settings(max_examples=10, deadline=None)
+@given(stories)
+def test_same_seed_same_history(story: Story) -> None:
+    def history() -> list[object]:
+        world = _world(story)
+        _live(world)
+        return [
+            world.workers.starts,
+            [job.history for job in world.state.jobs.values()],
+            world.cloud.bill(),
+            ledger.bill(world.state, Millis(0)),
+        ]
+
+    assert history() == history()
