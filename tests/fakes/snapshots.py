@@ -1,0 +1,189 @@
+"""Small clusters for policies to look at, and what becomes of them when a plan is carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from eva_master.learning.colocation import key, observe
+from eva_master.model.catalog import Catalog, InstanceType, Offering
+from eva_master.model.ids import (
+    MILLION,
+    CopyId,
+    Family,
+    InstanceId,
+    JobId,
+    Millis,
+    Price,
+    Workload,
+    copy_id,
+)
+from eva_master.model.job import JobKind, Program, TaskSpec
+from eva_master.model.plan import Place, Plan, Suspend
+from eva_master.model.resources import Resources
+from eva_master.model.snapshot import CopyView, InstanceView, JobView, Snapshot, ThroughputTable
+
+Amounts = tuple[int, float, float]
+"""GPUs, vCPUs, GiB."""
+
+START = Millis(1_700_000_000_000)
+
+
+def amount(sizes: Amounts) -> Resources:
+    gpus, cpus, gib = sizes
+    return Resources(gpus, round(cpus * 1000), round(gib * 1024))
+
+
+def offer(
+    name: str,
+    sizes: Amounts,
+    usd: float,
+    *,
+    family: str = "any",
+    limit: int | None = None,
+    until: int | None = None,
+    setup_s: int = 0,
+    acquisition_s: int = 0,
+) -> Offering:
+    return Offering(
+        InstanceType(name, Family(family), amount(sizes), acquisition_s * 1000, setup_s * 1000),
+        Price(round(usd * MILLION)),
+        limit=limit,
+        unavailable_until=None if until is None else Millis(until),
+    )
+
+
+def task(workload: str = "w", **demand: Amounts) -> TaskSpec:
+    """A task by its demand per family; family ``any`` is that of `offer`."""
+    needs = sorted((Family(family), amount(sizes)) for family, sizes in demand.items())
+    return TaskSpec(Workload(workload), Program("true"), tuple(needs))
+
+
+def table(entries: Mapping[tuple[str, tuple[str, ...]], float]) -> ThroughputTable:
+    """A co-location table; values are fractions of the standalone throughput."""
+    learned = ThroughputTable()
+    for (workload, others), value in entries.items():
+        entry = key(Workload(workload), [Workload(other) for other in others])
+        learned = observe(learned, entry, round(value * MILLION))
+    return learned
+
+
+class Cluster:
+    """A snapshot in the making."""
+
+    def __init__(self, *catalog: Offering) -> None:
+        self.catalog: Catalog = catalog
+        self.jobs: list[JobView] = []
+        self.copies: list[CopyView] = []
+        self.bought: dict[InstanceId, tuple[Offering, bool]] = {}
+        self.throughput = ThroughputTable()
+        self.now_ms = START
+
+    def instance(self, name: str, kind: str, *, ready: bool = True) -> Cluster:
+        """A live instance of the type named `kind`."""
+        offering = next(o for o in self.catalog if o.type.name == kind)
+        self.bought[InstanceId(name)] = offering, ready
+        return self
+
+    def job(
+        self,
+        name: str,
+        *tasks: TaskSpec,
+        on: Sequence[str | None] = (),
+        running: bool = True,
+        pinned: bool = False,
+        kind: JobKind = JobKind.GANG,
+        priority: int = 0,
+        checkpoint_s: int = 10,
+        launch_s: int = 50,
+    ) -> Cluster:
+        """A job; `on` says where its tasks are, they wait if it is not given."""
+        id_ = JobId(name)
+        copies = tuple(copy_id(id_, index) for index in range(len(tasks)))
+        places = on or (None,) * len(tasks)
+        for copy, spec, place in zip(copies, tasks, places, strict=True):
+            instance = None if place is None else InstanceId(place)
+            alive = running and place is not None
+            self.copies.append(CopyView(copy, id_, spec, instance, pinned, alive))
+        self.jobs.append(
+            JobView(id_, kind, copies, START, priority, None, checkpoint_s * 1000, launch_s * 1000)
+        )
+        return self
+
+    def snapshot(self, *, arrivals: int | None = None, completions: int = 0) -> Snapshot:
+        return Snapshot(
+            self.now_ms,
+            self.catalog,
+            tuple(sorted(self.jobs, key=lambda job: job.id)),
+            tuple(sorted(self.copies, key=lambda copy: copy.id)),
+            _instances(self.bought, self.copies),
+            len(self.jobs) if arrivals is None else arrivals,
+            completions,
+            self.throughput,
+        )
+
+
+def _instances(
+    bought: Mapping[InstanceId, tuple[Offering, bool]], copies: Sequence[CopyView]
+) -> tuple[InstanceView, ...]:
+    residents: dict[InstanceId | None, list[CopyId]] = {}
+    for copy in sorted(copies, key=lambda copy: copy.id):
+        residents.setdefault(copy.instance, []).append(copy.id)
+    return tuple(
+        InstanceView(id_, offering, tuple(residents.get(id_, ())), ready)
+        for id_, (offering, ready) in sorted(bought.items())
+    )
+
+
+def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
+    """The cluster once the plan has been carried out and empty instances are gone."""
+    bought = {i.id: (i.offering, i.ready) for i in snapshot.instances}
+    fresh: dict[int, InstanceId] = {}
+    for launch in plan.launches:
+        fresh[launch.key] = InstanceId(f"new-{snapshot.now_ms}-{launch.key:04}")
+        bought[fresh[launch.key]] = launch.offering, True
+    target: dict[CopyId, InstanceId | None] = {}
+    for entry in plan.entries:
+        match entry:
+            case Place(copy=copy, on=int() as number):
+                target[copy] = fresh[number]
+            case Place(copy=copy, on=host):
+                target[copy] = InstanceId(str(host))
+            case Suspend(copy=copy):
+                target[copy] = None
+    copies = tuple(
+        replace(copy, instance=target[copy.id], running=target[copy.id] is not None)
+        if copy.id in target
+        else copy
+        for copy in snapshot.copies
+    )
+    used = {copy.instance for copy in copies}
+    kept = {id_: value for id_, value in bought.items() if id_ in used}
+    return replace(snapshot, copies=copies, instances=_instances(kept, copies))
+
+
+def ended(snapshot: Snapshot, *jobs: str) -> Snapshot:
+    """The cluster after jobs have ended."""
+    copies = tuple(copy for copy in snapshot.copies if copy.job not in jobs)
+    bought = {i.id: (i.offering, i.ready) for i in snapshot.instances}
+    return replace(
+        snapshot,
+        jobs=tuple(job for job in snapshot.jobs if job.id not in jobs),
+        copies=copies,
+        instances=_instances(bought, copies),
+        completions=snapshot.completions + len(jobs),
+    )
+
+
+TABLE_3 = (
+    offer("it1", (4, 16, 244), 12),
+    offer("it2", (1, 4, 61), 3),
+    offer("it3", (0, 8, 32), 0.8),
+    offer("it4", (0, 4, 16), 0.4),
+)
+"""The instance types of the Eva paper's Table 3."""
+T1 = task("t1", any=(2, 8, 24))
+T2 = task("t2", any=(1, 4, 10))
+T3 = task("t3", any=(0, 6, 20))
+T4 = task("t4", any=(0, 4, 12))
+"""Its four tasks."""

@@ -1,0 +1,217 @@
+"""Algorithm 1 on classes with repeated patterns is the plain one-by-one algorithm."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import MILLION, OfferingId, Workload
+from eva_master.model.snapshot import Snapshot
+from eva_master.packing.greedy import pack
+from eva_master.packing.problem import IMPOSSIBLE, Problem, Valuation, vector
+from tests.fakes.snapshots import Cluster, offer, table, task
+
+WORKLOADS = ("u", "v", "w")
+Sets = Counter[tuple[OfferingId, tuple[tuple[int, int], ...]]]
+
+sizes = st.tuples(st.integers(0, 2), st.integers(0, 4), st.integers(0, 4))
+offerings = st.lists(
+    st.tuples(
+        st.sampled_from(["p", "c"]),
+        st.tuples(st.integers(0, 4), st.integers(1, 10), st.integers(0, 10)),
+        st.integers(1, 20),
+        st.one_of(st.none(), st.none(), st.integers(0, 3)),
+    ),
+    min_size=1,
+    max_size=4,
+)
+jobs = st.lists(
+    st.tuples(
+        st.sampled_from(WORKLOADS),
+        st.dictionaries(st.sampled_from(["p", "c"]), sizes, min_size=1),
+        st.integers(1, 3),
+    ),
+    min_size=1,
+    max_size=8,
+)
+entries = st.dictionaries(
+    st.tuples(
+        st.sampled_from(WORKLOADS),
+        st.lists(st.sampled_from(WORKLOADS), min_size=1, max_size=3).map(sorted).map(tuple),
+    ),
+    st.integers(1, 20).map(lambda twentieths: twentieths / 20),
+    max_size=6,
+)
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> Snapshot:
+    catalog = [
+        offer(f"{family}.{number}", size, usd, family=family, limit=limit)
+        for number, (family, size, usd, limit) in enumerate(draw(offerings))
+    ]
+    cluster = Cluster(*catalog)
+    for number, (workload, demand, count) in enumerate(draw(jobs)):
+        spec = task(workload, **demand)
+        # Twice, so that classes have more than one member.
+        cluster.job(f"{number}", *[spec] * count).job(f"{number}+", *[spec] * count)
+    cluster.throughput = table(draw(entries))
+    return cluster.snapshot()
+
+
+class OneByOne:
+    """Algorithm 1 as the paper states it, task by task; ties, downsizing and limits as here."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.prices = [task_class.price for task_class in problem.classes]
+        self.charges = [task_class.charge for task_class in problem.classes]
+        self.supply = {offering.id: offering.limit for offering in problem.offerings}
+
+    def tnrp(self, members: list[int]) -> int:
+        total = 0
+        for position, number in enumerate(members):
+            others = members[:position] + members[position + 1 :]
+            crowd = Counter(int(self.problem.workloads[other]) for other in others)
+            throughput = self.problem.colocation.throughput(
+                int(self.problem.workloads[number]), tuple(sorted(crowd.items()))
+            )
+            total += MILLION * self.prices[number]
+            total -= (MILLION - throughput) * self.charges[number]
+        return total
+
+    def needs(self, members: list[int], offering: Offering) -> list[int]:
+        rows = [self.problem.need[offering.type.family][number] for number in members]
+        return [sum(int(row[column]) for row in rows) for column in range(3)]
+
+    def fits(self, members: list[int], offering: Offering) -> bool:
+        capacity = vector(offering.type.capacity)
+        return all(n <= c for n, c in zip(self.needs(members, offering), capacity, strict=True))
+
+    def alignment(self, number: int, members: list[int], offering: Offering) -> int:
+        capacity = vector(offering.type.capacity)
+        used, need = self.needs(members, offering), self.needs([number], offering)
+        return sum(
+            need[c] * MILLION // capacity[c] * ((capacity[c] - used[c]) * MILLION // capacity[c])
+            for c in range(3)
+            if capacity[c]
+        )
+
+    def run(self, counts: list[int]) -> tuple[Sets, list[int]]:
+        left, sets = list(counts), Sets()
+        while True:
+            for offering in sorted(self.problem.offerings, key=lambda o: (-o.price, o.id)):
+                while self.supply[offering.id] != 0:
+                    members = self.fill(offering, list(left))
+                    if not members or self.tnrp(members) < MILLION * offering.price:
+                        break
+                    self.place(members, offering, sets, left)
+            on_sale = [o for o in self.problem.offerings if self.supply[o.id] != 0]
+            if not self.revalue(on_sale, left):
+                return sets, left
+
+    def fill(self, offering: Offering, left: list[int]) -> list[int]:
+        members: list[int] = []
+        while True:
+            options = [
+                (self.tnrp([*members, n]), self.alignment(n, members, offering), -n)
+                for n, count in enumerate(left)
+                if count and self.fits([*members, n], offering)
+            ]
+            if not options or max(options)[0] < self.tnrp(members):
+                return members
+            members.append(-max(options)[2])
+            left[members[-1]] -= 1
+
+    def place(self, members: list[int], offering: Offering, sets: Sets, left: list[int]) -> None:
+        smaller = [
+            o
+            for o in self.problem.offerings
+            if o.price < offering.price and self.supply[o.id] != 0 and self.fits(members, o)
+        ]
+        chosen = smaller[0] if smaller else offering
+        limit = self.supply[chosen.id]
+        self.supply[chosen.id] = None if limit is None else limit - 1
+        sets[chosen.id, tuple(sorted(Counter(members).items()))] += 1
+        for number in members:
+            left[number] -= 1
+
+    def revalue(self, on_sale: list[Offering], left: list[int]) -> bool:
+        again = False
+        for number, task_class in enumerate(self.problem.classes):
+            own = next((o for o in on_sale if self.fits([number], o)), None)
+            self.prices[number] = task_class.price if own is None else own.price
+            self.charges[number] = task_class.charge + self.prices[number] - task_class.price
+            again |= own is not None and left[number] > 0
+        return again
+
+
+def run(problem: Problem) -> tuple[Sets, list[int]]:
+    supply = {offering.id: offering.limit for offering in problem.offerings}
+    packed, left = pack(problem, problem.counts(problem.class_of), supply)
+    sets = Sets()
+    for item in packed:
+        sets[item.offering.id, tuple(sorted(item.contents.items()))] += item.times
+    return sets, left.tolist()
+
+
+@settings(deadline=None, max_examples=150)
+@given(snapshots(), st.booleans(), st.booleans())
+def test_packing_classes_is_packing_one_by_one(snapshot, interference, multi_task_view):
+    valuation = Valuation(interference, multi_task_view=multi_task_view)
+    problem = Problem(snapshot, valuation)
+    counts = problem.counts(problem.class_of).tolist()
+    assert run(problem) == OneByOne(Problem(snapshot, valuation)).run(counts)
+
+
+@settings(deadline=None, max_examples=150)
+@given(snapshots(), st.booleans())
+def test_every_set_fits_and_every_task_is_accounted_for(snapshot, interference):
+    problem = Problem(snapshot, Valuation(interference))
+    sets, left = run(problem)
+    placed = Counter(dict(enumerate(left)))
+    used: Counter[OfferingId] = Counter()
+    for (offering, contents), times in sets.items():
+        capacity = vector(problem.by_id[offering].type.capacity)
+        need = problem.need[problem.by_id[offering].type.family]
+        for column, size in enumerate(capacity):
+            assert sum(int(need[number][column]) * count for number, count in contents) <= size
+        used[offering] += times
+        for number, count in contents:
+            placed[number] += count * times
+    assert [placed[n] for n in range(len(problem.classes))] == problem.counts(
+        problem.class_of
+    ).tolist()
+    for offering_id, number in used.items():
+        limit = problem.by_id[offering_id].limit
+        assert limit is None or number <= limit
+
+
+@settings(deadline=None, max_examples=100)
+@given(snapshots())
+def test_packing_never_costs_more_than_no_packing(snapshot):
+    unlimited = [offering for offering in snapshot.catalog if offering.limit is None]
+    problem = Problem(
+        Snapshot(
+            snapshot.now_ms, tuple(unlimited), snapshot.jobs, snapshot.copies, snapshot.instances
+        ),
+        Valuation(interference=False),
+    )
+    sets, left = run(problem)
+    alone = sum(problem.classes[number].price for number in problem.class_of.values())
+    assert sum(problem.by_id[offering].price * n for (offering, _), n in sets.items()) <= alone
+    for number, count in enumerate(left):
+        assert not count or problem.classes[number].price == 0
+
+
+def test_the_reference_agrees_that_absent_families_are_impossible():
+    problem = Problem(
+        Cluster(offer("p.1", (0, 1, 1), 1, family="p")).job("a", task("u", c=(0, 1, 1))).snapshot(),
+        Valuation(),
+    )
+    assert problem.need["p"].tolist() == [[IMPOSSIBLE] * 3]
+    assert problem.colocation.index == {Workload("u"): 0}
+    assert OneByOne(problem).run([1]) == (Sets(), [1])
