@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
@@ -182,6 +182,11 @@ NAMES = st.text(min_size=1, max_size=20).filter(lambda name: name not in {".", "
     max_examples=50,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
+@example(name="A|")
+@example(name="C:")
+@example(name="x#1")
+@example(name="%2e%2e")
+@example(name="\x80")
 @given(name=NAMES.map(lambda name: name.replace("/", "#1")))
 def test_any_file_name_makes_a_key(store: ObjectStore, name: str) -> None:
     async def check() -> None:

@@ -85,6 +85,8 @@ def test_an_empty_directory(tmp_path: Path) -> None:
         ("data/\n!src/", ["src/x.py"]),
         ("*\n!*/\n!*.txt", ["data/b.txt", "src/data/c.txt"]),
         ("src/*\n!src/data", ["data/a.bin", "data/b.txt", "src/data/c.txt"]),
+        ("x.py\n*.txt\n!src/", ["data/a.bin"]),
+        ("data/\n!/src/", ["src/x.py"]),
         ("**/data\n!src/data/", ["src/data/c.txt", "src/x.py"]),
     ],
 )

@@ -17,8 +17,8 @@ _PART_BYTES = 8 * 1024 * 1024
 _PARALLEL_PARTS = 4
 """Uploaded at a time: with `_PART_BYTES`, what bounds the memory of a streaming put."""
 
-_SPECIAL = re.compile(r"[%#\x00-\x1f\x7f-\x9f]")
-"""Legal in a file's name but refused by obstore, or by its directories; % marks an escape."""
+_SPECIAL = re.compile(r"[%#:|\x00-\x1f\x7f-\x9f]")
+"""Legal in a file's name but refused or misread by obstore, or its directories; % escapes."""
 _ESCAPED = re.compile(r"%([0-9A-F]{2})")
 
 
