@@ -132,8 +132,9 @@ def test_links_in_circles_are_refused(tmp_path: Path, target: str) -> None:
     make(tmp_path, {"a/b": ""})
     (tmp_path / "a" / "loop").symlink_to(target)
     (tmp_path / "link").symlink_to("a")
-    with pytest.raises(InvalidJob, match="circle"):
+    with pytest.raises(InvalidJob, match="circle") as caught:
         scan_directory(tmp_path)
+    assert caught.value.message.startswith(f"{tmp_path}/a/loop: ")
 
 
 def test_what_cannot_be_uploaded_is_refused(tmp_path: Path) -> None:
