@@ -1,0 +1,297 @@
+"""What every policy must keep to; runs over each package of `eva_master.policies`."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from importlib import import_module
+from pkgutil import iter_modules
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import eva_master.policies
+from eva_master.model.ids import CopyId, InstanceId, OfferingId
+from eva_master.model.job import JobKind, TaskSpec
+from eva_master.model.plan import Hold, Place, Plan, PolicyMemory, Suspend
+from eva_master.model.resources import NOTHING, Resources
+from eva_master.model.snapshot import Snapshot
+from eva_master.ports import Policy, PolicyKind
+from tests.fakes.snapshots import START, Amounts, Cluster, carried_out, ended, offer, table, task
+
+KINDS: dict[str, PolicyKind] = {
+    module.name: import_module(f"eva_master.policies.{module.name}").POLICY
+    for module in iter_modules(eva_master.policies.__path__)
+    if module.ispkg
+}
+
+CATALOG = (
+    ("p.small", (1, 8, 61), 3.06, "p"),
+    ("p.large", (4, 32, 244), 12.24, "p"),
+    ("c.small", (0, 4, 8), 0.18, "c"),
+    ("c.medium", (0, 8, 16), 0.36, "c"),
+    ("c.large", (0, 32, 64), 1.43, "c"),
+    ("r.medium", (0, 8, 64), 0.53, "r"),
+)
+TASKS = (
+    task("gpu", p=(1, 4, 24)),
+    task("gpu-cpu", p=(1, 8, 50)),
+    task("gpus", p=(4, 4, 10)),
+    task("small", p=(0, 4, 8), c=(0, 2, 4), r=(0, 2, 4)),
+    task("any", p=(0, 14, 16), c=(0, 8, 16), r=(0, 8, 16)),  # all of a c.medium
+    task("memory", r=(0, 1, 60)),
+    task("none", c=(0, 1, 0)),
+    task("huge", c=(0, 64, 64)),  # no offering hosts it
+    task("elsewhere", x=(0, 1, 1)),  # a family that is not on sale
+)
+
+
+@pytest.fixture(params=sorted(KINDS))
+def policy(request: pytest.FixtureRequest) -> Policy:
+    kind = KINDS[request.param]
+    return kind.build(kind.config())
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Snapshot:
+    """Small clusters in the middle of their lives."""
+    limits = st.one_of(st.none(), st.none(), st.integers(0, 3))
+    cluster = Cluster(
+        *(
+            offer(
+                name,
+                size,
+                usd,
+                family=family,
+                limit=draw(limits),
+                until=START + draw(st.sampled_from([0, 0, 0, 60_000])),
+            )
+            for name, size, usd, family in CATALOG
+        )
+    )
+    room: dict[str, tuple[str, Resources]] = {}
+    for offering in cluster.catalog:
+        for number in range(draw(st.integers(0, 2 if offering.limit is None else offering.limit))):
+            name = f"i-{offering.type.name}-{number}"
+            cluster.instance(name, offering.type.name, ready=draw(st.booleans()))
+            room[name] = offering.type.family, offering.type.capacity
+    for number in range(draw(st.integers(0, 8))):
+        spec = draw(st.sampled_from(TASKS))
+        tasks = [spec] * draw(st.sampled_from([1, 1, 1, 2, 3]))
+        places = [_resident(room, spec) if draw(st.booleans()) else None for _ in tasks]
+        cluster.job(
+            f"job-{number}",
+            *tasks,
+            on=places,
+            running=draw(st.booleans()),
+            pinned=draw(st.sampled_from([False, False, True])),
+            kind=draw(st.sampled_from(JobKind)),
+            priority=draw(st.integers(0, 1)),
+        )
+    cluster.throughput = table(
+        draw(
+            st.dictionaries(
+                st.tuples(
+                    st.sampled_from(["gpu", "small", "any"]),
+                    st.sampled_from([("gpu",), ("small",), ("any",), ("any", "small")]),
+                ),
+                st.sampled_from([0.3, 0.6, 0.9, 1.0]),
+                max_size=4,
+            )
+        )
+    )
+    return cluster.snapshot()
+
+
+def _resident(room: dict[str, tuple[str, Resources]], spec: TaskSpec) -> str | None:
+    """An instance with room for the task, from which the room is taken."""
+    for name, (family, left) in room.items():
+        need = next((need for other, need in spec.demand if other == family), None)
+        if need is not None and need.fits(left):
+            room[name] = family, left - need
+            return name
+    return None
+
+
+def check(snapshot: Snapshot, plan: Plan) -> None:
+    """Raise unless the plan is one that a correct policy may make."""
+    copies = {copy.id: copy for copy in snapshot.copies}
+    named = [entry.copy for entry in plan.entries]
+    assert len(named) == len(set(named)), "at most one entry per copy"
+    assert not [copy for copy in named if copies[copy].pinned], "pinned copies are left alone"
+    live = {instance.id for instance in snapshot.instances}
+    for entry in plan.entries:
+        match entry:
+            case Place(copy=copy, on=host):
+                assert host != copies[copy].instance, "only what changes something"
+            case Hold(copy=copy, reason=reason):
+                assert copies[copy].instance is None
+                assert reason
+            case Suspend(copy=copy, reason=reason):
+                assert copies[copy].instance in live
+                assert reason
+    waiting = {copy.id for copy in snapshot.copies if not copy.pinned and copy.instance is None}
+    assert waiting <= set(named), "every waiting copy is placed, or held for a reason"
+    _check_launches(snapshot, plan)
+    _check_room(carried_out(snapshot, plan), snapshot)
+    _check_gangs(snapshot, plan)
+
+
+def _check_launches(snapshot: Snapshot, plan: Plan) -> None:
+    used = {e.on for e in plan.entries if isinstance(e, Place) and isinstance(e.on, int)}
+    assert used == {launch.key for launch in plan.launches}, "each new instance is used"
+    assert len(plan.launches) == len(used)
+    counts: Counter[OfferingId] = Counter(i.offering.id for i in snapshot.instances)
+    for launch in plan.launches:
+        assert launch.offering in snapshot.catalog
+        assert launch.offering.available(snapshot.now_ms)
+        counts[launch.offering.id] += 1
+        # An instance is launched before another one is freed: both count.
+        limit = launch.offering.limit
+        assert limit is None or counts[launch.offering.id] <= limit, launch.offering.id
+
+
+def _check_room(after: Snapshot, before: Snapshot) -> None:
+    specs = {copy.id: copy.task for copy in after.copies}
+    for instance in after.instances:
+        used = NOTHING
+        for copy in instance.residents:
+            need = specs[copy].demand_on(instance.offering.type.family)
+            assert need is not None, f"{copy} cannot run on {instance.id}"
+            used += need
+        assert used.fits(instance.offering.type.capacity), instance.id
+    assert {copy.id for copy in after.copies} == {copy.id for copy in before.copies}
+
+
+def _check_gangs(snapshot: Snapshot, plan: Plan) -> None:
+    placed = {entry.copy for entry in plan.entries if isinstance(entry, Place)}
+    held = {entry.copy for entry in plan.entries if isinstance(entry, Hold)}
+    suspended = {entry.copy for entry in plan.entries if isinstance(entry, Suspend)}
+    for job in snapshot.jobs:
+        if job.kind is JobKind.GANG:
+            members = set(job.copies)
+            assert not (members & placed and members & (held | suspended)), f"{job.id} is split"
+            assert not members & suspended or members <= suspended
+
+
+def quiet(plan: Plan) -> bool:
+    """Whether nothing starts, moves or stops."""
+    return not plan.launches and all(isinstance(entry, Hold) for entry in plan.entries)
+
+
+@settings(deadline=None, max_examples=120)
+@given(snapshot=clusters())
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_plans_are_lawful_over_a_cluster_s_life(name, snapshot):
+    policy = KINDS[name].build(KINDS[name].config())
+    memory: PolicyMemory | None = None
+    for step in range(3):
+        plan, memory = policy.plan(snapshot, memory)
+        check(snapshot, plan)
+        snapshot = carried_out(snapshot, plan)
+        first = [job.id for job in snapshot.jobs][:1] if step else []
+        snapshot = ended(replace(snapshot, now_ms=snapshot.now_ms + 300_000), *first)
+
+
+@settings(deadline=None, max_examples=120)
+@given(snapshot=clusters())
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_a_plan_that_was_carried_out_is_followed_by_none(name, snapshot):
+    policy = KINDS[name].build(KINDS[name].config())
+    plan, memory = policy.plan(snapshot, None)
+    placed = carried_out(snapshot, plan)
+    again, _ = policy.plan(placed, memory)
+    assert quiet(again), again
+
+
+@settings(deadline=None, max_examples=60)
+@given(snapshot=clusters(), seed=st.integers(0, 1000))
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_the_same_cluster_gets_the_same_plan_in_whatever_order_it_was_built(name, snapshot, seed):
+    policy = KINDS[name].build(KINDS[name].config())
+    shuffled = random.Random(seed)
+    catalog, copies = list(snapshot.catalog), list(snapshot.copies)
+    shuffled.shuffle(catalog)
+    shuffled.shuffle(copies)
+    other = replace(
+        snapshot,
+        catalog=tuple(catalog),
+        copies=tuple(sorted(copies, key=lambda copy: copy.id)),
+    )
+    assert policy.plan(snapshot, None) == policy.plan(snapshot, None)
+    assert policy.plan(other, None) == policy.plan(snapshot, None)
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_a_policy_says_who_it_is_and_its_config_has_defaults(name):
+    kind = KINDS[name]
+    assert kind.name == name
+    assert kind.build(kind.config()).name == name
+    assert kind.config.__dataclass_params__.frozen
+
+
+def big(*sizes: Amounts) -> Cluster:
+    return Cluster(*(offer(f"t{n}", size, 1.0 + n) for n, size in enumerate(sizes)))
+
+
+def test_an_empty_cluster_needs_nothing(policy):
+    plan, _ = policy.plan(big((0, 4, 16)).snapshot(), None)
+    assert quiet(plan)
+    assert quiet(policy.plan(Cluster().snapshot(), None)[0])
+
+
+def test_a_cluster_that_nothing_is_on_sale_for_holds_its_tasks(policy):
+    plan, _ = policy.plan(Cluster().job("a", task(any=(0, 1, 1))).snapshot(), None)
+    assert [type(entry) for entry in plan.entries] == [Hold]
+
+
+def test_tasks_that_ask_for_no_memory_or_for_nothing_are_placed(policy):
+    cluster = big((0, 4, 16))
+    for number in range(10):
+        cluster.job(f"cpu-{number}", task(any=(0, 1, 0))).job(f"no-{number}", task(any=(0, 0, 0)))
+    snapshot = cluster.snapshot()
+    plan, _ = policy.plan(snapshot, None)
+    check(snapshot, plan)
+    assert all(isinstance(entry, Place) for entry in plan.entries)
+
+
+def test_a_task_as_large_as_a_type_gets_one(policy):
+    cluster = big((0, 4, 16), (2, 8, 32)).job("a", task(any=(2, 8, 32)))
+    plan, _ = policy.plan(cluster.snapshot(), None)
+    assert [launch.offering.type.name for launch in plan.launches] == ["t1"]
+
+
+def test_a_task_of_one_family_stays_within_it(policy):
+    cluster = Cluster(
+        offer("c", (0, 8, 16), 0.3, family="c"), offer("r", (0, 8, 64), 0.5, family="r")
+    ).job("a", task(r=(0, 8, 16)))
+    plan, _ = policy.plan(cluster.snapshot(), None)
+    assert [launch.offering.type.name for launch in plan.launches] == ["r"]
+
+
+def test_hundreds_of_equal_types_are_told_apart(policy):
+    cluster = Cluster(*(offer(f"t{n:03}", (0, 4, 16), 1.0, limit=1) for n in range(300)))
+    for number in range(20):
+        cluster.job(f"j{number:02}", task(any=(0, 4, 16)))
+    snapshot = cluster.snapshot()
+    plan, memory = policy.plan(snapshot, None)
+    check(snapshot, plan)
+    names = [launch.offering.type.name for launch in plan.launches]
+    assert sorted(names) == [f"t{n:03}" for n in range(20)]
+    assert quiet(policy.plan(carried_out(snapshot, plan), memory)[0])
+
+
+def test_pinned_copies_keep_their_room(policy):
+    cluster = Cluster(offer("t", (0, 4, 16), 1.0, limit=1)).instance("i", "t", ready=False)
+    cluster.job("a", task(any=(0, 4, 16)), on=["i"], running=False, pinned=True)
+    cluster.job("b", task(any=(0, 4, 16)))
+    plan, _ = policy.plan(cluster.snapshot(), None)
+    assert [(type(entry), entry.copy) for entry in plan.entries] == [(Hold, CopyId("b/0"))]
+
+
+def test_a_copy_whose_instance_is_gone_is_placed_again(policy):
+    cluster = big((0, 4, 16)).job("a", task(any=(0, 4, 16)), on=[InstanceId("gone")])
+    plan, _ = policy.plan(cluster.snapshot(), None)
+    assert [type(entry) for entry in plan.entries] == [Place]
