@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -106,11 +107,12 @@ def _within(root: Path, link: Path) -> Path:
 
 def _resolved(path: Path) -> Path:
     try:
-        return path.resolve(strict=True)
+        return Path(os.path.realpath(path, strict=True))
     except FileNotFoundError as error:
         raise _refused(path, "leads to nothing" if path.is_symlink() else "not found") from error
-    except (OSError, RuntimeError) as error:
-        raise _refused(path, "this link leads in a circle") from error
+    except OSError as error:
+        reason = "this link leads in a circle" if error.errno == errno.ELOOP else error.strerror
+        raise _refused(path, reason or str(error)) from error
 
 
 def _entry(relative: str, source: Path) -> FileEntry:
