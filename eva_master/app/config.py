@@ -149,6 +149,7 @@ class MasterConfig(_Settings):
         lost_worker_timeout: An instance whose worker was away so long is replaced.
         resend_interval: From one repetition of an unconfirmed command to the next.
         heartbeat: From one sign of life of a worker to the next.
+        throughput_window: Over how long a task's throughput is measured.
         upload_interval: From one upload of logs, outputs and checkpoints to the next.
     """
 
@@ -167,6 +168,7 @@ class MasterConfig(_Settings):
     lost_worker_timeout: Period = 60_000
     resend_interval: Period = 10_000
     heartbeat: Period = 2_000
+    throughput_window: Period = 60_000
     upload_interval: Period = 30_000
     catalog: CatalogSection = CatalogSection()
     local: LocalSection = LocalSection()

@@ -2,9 +2,9 @@
 
 Each instance is charged from up to gone. Time at which tasks held room on it is split over them in
 proportion to their reservation prices, the rest is booked as idle; the parts add up to the charge
-to the last integer. Beside it runs what the same work would have cost with one instance per task: each
-copy's reservation price for the time it ran, scaled by how fast it ran against running alone, plus
-one boot of an instance. Time lost to moves and to sharing is on our bill and not on that one.
+to the last integer. Beside it runs what the same work would have cost with one instance per task:
+each copy's reservation price for the time it ran, scaled by how fast it ran against running alone,
+plus one boot of an instance. Time lost to moves and to sharing is on our bill and not on that one.
 """
 
 from __future__ import annotations

@@ -64,6 +64,7 @@ class SimulatedCloud:
         self._terminate_ms = terminate_ms
         self._retry_ms = retry_ms
         self._machines: dict[InstanceId, Machine] = {}
+        self._refused: set[InstanceId] = set()
         self.launches = 0
         """Machines that were ever acquired."""
         self.sold_out: Callable[[OfferingId], bool] = lambda _offering: False
@@ -99,7 +100,10 @@ class SimulatedCloud:
 
     def _launch(self, action: LaunchInstance) -> None:
         known = self._machines.get(action.instance)
-        if known is None and self.sold_out(action.offering.id):
+        refused = action.instance in self._refused
+        if refused or (known is None and self.sold_out(action.offering.id)):
+            # A refusal is final for the instance: its delayed message must stay true.
+            self._refused.add(action.instance)
             retry_at = Millis(self._timeline.now() + self._retry_ms)
             reason = f"{action.offering.type.name} is out of stock in {action.offering.zone}"
             self._inbox.post(LaunchFailed(action.instance, retry_at, reason))
@@ -130,6 +134,7 @@ class SimulatedCloud:
         now = self._timeline.now()
         machine = self._machines.get(instance)
         if machine is None:
+            self._refused.add(instance)
             self._inbox.post(InstanceGone(instance, None, now))
         elif machine.gone_ms is not None:
             self._inbox.post(InstanceGone(instance, machine.up_ms, machine.gone_ms))

@@ -1,4 +1,4 @@
-"""A simulated cluster in which messages get lost, doubled and late, and the master dies anywhere."""
+"""A simulated cluster whose messages get lost, doubled and late, and whose master dies anywhere."""
 
 from __future__ import annotations
 

@@ -1,0 +1,33 @@
+"""`eva up`: a whole cluster on this machine, for as long as the command runs."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rich.console import Console
+
+from eva_master.app import logs
+from eva_master.app.config import MasterConfig
+from eva_master.app.master import serve
+
+
+def run_up(config: MasterConfig) -> None:
+    """Run a master and its emulated instances until interrupted.
+
+    Jobs that have not ended go on, from their newest stored checkpoints, when the cluster is
+    started with the same state directory again.
+
+    Raises:
+        SystemExit: The control loop broke down.
+    """
+    logs.configure(config.cluster)
+    console = Console(stderr=True)
+
+    def tell(port: int) -> None:
+        host = config.listen.rpartition(":")[0]
+        console.print(f"[bold green]Eva is up[/] at {host}:{port}; state in {config.state_dir}")
+        console.print("In another terminal:  eva submit examples/digits_mlp/job.yaml && eva top")
+        console.print("Ctrl-C ends the cluster and its emulated instances.")
+
+    if asyncio.run(serve(config, power_off=True, on_open=tell)) is not None:
+        raise SystemExit(1)

@@ -1,0 +1,231 @@
+"""Wiring of a live master: the control loop on a thread, everything with a socket around it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from typing import Any
+
+import structlog
+
+from eva_master.adapters.catalog import load_catalog
+from eva_master.adapters.clock import SystemClock
+from eva_master.adapters.front import Front
+from eva_master.adapters.http.metrics import MasterMetrics
+from eva_master.adapters.inbox import LiveInbox
+from eva_master.adapters.local.cloud import LocalCloud, LocalCloudConfig
+from eva_master.adapters.objects import open_store
+from eva_master.adapters.planner import ProcessPlanner
+from eva_master.adapters.rpc.cluster import About, ClusterService
+from eva_master.adapters.rpc.jobs import JobsService
+from eva_master.adapters.rpc.server import MasterServer
+from eva_master.adapters.rpc.workers import Welcome, WorkerSessions
+from eva_master.adapters.store import SqlJournal
+from eva_master.adapters.tokens import Tokens
+from eva_master.app import logs
+from eva_master.app.config import MasterConfig, PolicySection, policy_config
+from eva_master.app.registry import policies
+from eva_master.control.loop import Loop
+from eva_master.control.machine import Machine
+from eva_master.control.settings import Settings
+from eva_master.control.state import State
+from eva_master.model.events import Tick
+from eva_master.ports import Clock, Inbox, Policy
+
+_STOP_GRACE_S = 1.0
+_MIB = 1024 * 1024
+
+log = structlog.get_logger(__name__)
+
+
+def build_policy(name: str, options: Mapping[str, Any]) -> Policy:
+    """Make a policy from its section of the configuration; the planner's process calls this."""
+    kind = policies()[name]
+    return kind.build(policy_config(PolicySection(name=name, options=dict(options)), kind))
+
+
+def control_settings(config: MasterConfig) -> Settings:
+    """The control loop's share of the configuration."""
+    return Settings(
+        round_period_ms=config.round_period,
+        round_gap_ms=config.round_min_interval,
+        register_timeout_ms=config.register_timeout,
+        lost_worker_ms=config.lost_worker_timeout,
+        worker_resend_ms=config.resend_interval,
+        window_ms=config.throughput_window,
+    )
+
+
+class Master:
+    """A master from start to stop; to be made and used in the asyncio thread.
+
+    Args:
+        config: The settings.
+        on_failure: Called, in the loop's thread, when the control loop breaks down. What it
+            knew is in the journal; the process should end and be started again.
+    """
+
+    def __init__(self, config: MasterConfig, on_failure: Callable[[BaseException], None]) -> None:
+        self._config = config
+        self._on_failure = on_failure
+        self._stopping = threading.Event()
+        config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._journal = SqlJournal.open(config.journal_url)
+        self._clock = SystemClock()
+        self._inbox = LiveInbox(self._clock)
+        self._front = Front(self._inbox)
+        self._tokens = Tokens.of(config.state_dir)
+        self._planner = ProcessPlanner(
+            self._inbox, config.policy.name, config.policy.options, f"{__name__}:build_policy"
+        )
+        welcome = Welcome(
+            config.cluster, config.objects_url, config.heartbeat, config.upload_interval
+        )
+        self._sessions = WorkerSessions(self._inbox, self._clock, self._tokens.verify, welcome)
+        self._metrics = MasterMetrics(
+            front=self._front, inbox=self._inbox, sessions=self._sessions, clock=self._clock
+        )
+        self._server = self._make_server()
+        self._thread = threading.Thread(target=self._run_loop, name="control-loop", daemon=True)
+
+    def _make_server(self) -> MasterServer:
+        config = self._config
+        about = About(
+            config.cluster,
+            config.policy.name,
+            version("eva-scheduler"),
+            json.dumps(config.shown()),
+        )
+        return MasterServer(
+            jobs=JobsService(
+                front=self._front,
+                sessions=self._sessions,
+                store=open_store(config.objects_url),
+                clock=self._clock,
+                planner=self._planner,
+                settings=control_settings(config),
+            ),
+            cluster=ClusterService(front=self._front, clock=self._clock, about=about),
+            workers=self._sessions,
+        )
+
+    async def start(self) -> int:
+        """Open for business; returns the port."""
+        config = self._config
+        host = config.listen.rpartition(":")[0]
+        port = await self._server.start(config.listen)
+        if config.metrics_port is not None:
+            self._metrics.serve(host, config.metrics_port)
+        dialled = "127.0.0.1" if host in ("0.0.0.0", "[::]") else host  # noqa: S104 - a comparison
+        self._cloud = local_cloud(
+            config, self._inbox, self._clock, f"{dialled}:{port}", self._tokens
+        )
+        catalog = load_catalog(config.catalog.file, config.catalog.only)
+        machine = Machine(State.restored(catalog, self._journal.load()), control_settings(config))
+        self._loop = Loop(
+            machine,
+            clock=self._clock,
+            inbox=self._inbox,
+            journal=self._journal,
+            cloud=self._cloud,
+            workers=self._sessions,
+            planner=self._planner,
+            replies=self._front,
+        )
+        self._thread.start()
+        log.info("the master is open", port=port, policy=config.policy.name)
+        return port
+
+    def _run_loop(self) -> None:
+        try:
+            self._loop.start()
+            while not self._stopping.is_set():
+                self._loop.step()
+        except BaseException as error:
+            log.exception("the control loop broke down")
+            self._on_failure(error)
+
+    async def stop(self, *, power_off: bool) -> None:
+        """Close; what is wanted stays in the journal.
+
+        Args:
+            power_off: Terminate every instance of the local cloud; otherwise they run on, and
+                the next master finds them.
+        """
+        await self._server.stop(_STOP_GRACE_S)
+        if power_off:
+            # The loop is still there: it takes the instances' ends into the books.
+            await asyncio.to_thread(self._cloud.terminate_all)
+        self._stopping.set()
+        self._inbox.post(Tick())
+        await asyncio.to_thread(self._thread.join)
+        self._cloud.close()
+        self._planner.close()
+        self._journal.close()
+
+
+def local_cloud(
+    config: MasterConfig, inbox: Inbox, clock: Clock, master_address: str, tokens: Tokens
+) -> LocalCloud:
+    """The cloud of this machine's processes."""
+    rate = config.local.data_rate_mib
+    behaviour = LocalCloudConfig(launch_delay_ms=config.local.launch_delay)
+    if rate is not None:
+        behaviour = LocalCloudConfig(
+            launch_delay_ms=config.local.launch_delay, read_rate=rate * _MIB
+        )
+    return LocalCloud(
+        config.state_dir / "cloud",
+        inbox,
+        clock,
+        master_address=master_address,
+        token_for=tokens.token,
+        config=behaviour,
+    )
+
+
+async def serve(
+    config: MasterConfig, *, power_off: bool, on_open: Callable[[int], None]
+) -> BaseException | None:
+    """Run a master until SIGINT or SIGTERM.
+
+    Args:
+        config: The settings.
+        power_off: Terminate the instances at the end.
+        on_open: Called with the port once the master is open.
+
+    Returns:
+        Why the control loop broke down, `None` when it was asked to stop.
+    """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[BaseException | None] = loop.create_future()
+
+    def end(reason: BaseException | None) -> None:
+        if not ended.done():
+            ended.set_result(reason)
+
+    def fail(error: BaseException) -> None:
+        loop.call_soon_threadsafe(end, error)
+
+    master = Master(config, fail)
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(sign, end, None)
+    on_open(await master.start())
+    reason = await ended
+    await master.stop(power_off=power_off and reason is None)
+    return reason
+
+
+def run_master(config: MasterConfig) -> None:
+    """Run a master whose instances outlive it; returns when it was asked to stop.
+
+    Raises:
+        SystemExit: The control loop broke down; whoever supervises should start it again.
+    """
+    logs.configure(config.cluster)
+    if asyncio.run(serve(config, power_off=False, on_open=lambda _port: None)) is not None:
+        raise SystemExit(1)
