@@ -14,27 +14,27 @@ class Metrics:
     """The worker's metrics, in a registry of their own."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
+        self.registry = CollectorRegistry()
         self._tasks = Gauge(
             "eva_worker_tasks",
             "Attempts known to the worker, exited ones until the master has noted it.",
             ["phase"],
-            registry=self._registry,
+            registry=self.registry,
         )
         self.session_up = Gauge(
             "eva_worker_session_up",
             "1 while the worker is registered with the master.",
-            registry=self._registry,
+            registry=self.registry,
         )
         self.reconnects = Counter(
             "eva_worker_reconnects_total",
             "Sessions that ended without being asked to.",
-            registry=self._registry,
+            registry=self.registry,
         )
         self.uploaded_bytes = Counter(
             "eva_worker_uploaded_bytes_total",
             "Bytes of logs, outputs and checkpoints brought to the object store.",
-            registry=self._registry,
+            registry=self.registry,
         )
 
     def watch_tasks(self, count: Callable[[Phase], int]) -> None:
@@ -44,4 +44,4 @@ class Metrics:
 
     def serve(self, port: int) -> None:
         """Serve them over HTTP from a thread."""
-        start_http_server(port, registry=self._registry)
+        start_http_server(port, registry=self.registry)

@@ -62,7 +62,7 @@ def _run_agent(settings: Settings, *, leave: bool) -> tuple[int, bool]:
     """
     pid = os.posix_spawn(
         sys.executable,
-        [sys.executable, "-m", "eva_worker.agent"],
+        [sys.executable, "-P", "-m", "eva_worker.agent"],
         os.environ | {ENVIRONMENT: settings.to_json()},
         setsid=True,  # A Ctrl-C is the supervisor's to forward.
         setsigmask=_TERMINATION,  # Until it can handle them.

@@ -231,6 +231,9 @@ async def test_agent_dies_and_task_goes_on(worker: Worker, master: FakeMaster) -
     known = {task.copy_id: task.phase for task in master.session.register.tasks}
     assert known == {COPY: pb.PHASE_RUNNING, "job-1/1": pb.PHASE_RUNNING}
     work = worker.path() / "work"
+    await until((work / "pid").exists)
+    task = psutil.Process(int((work / "pid").read_text()))
+    assert worker.supervisor in task.parents()
     (work / "go").touch()
     report = await master.phase(COPY, 1, pb.PHASE_EXITED)
     assert (report.exit_code, report.stopped) == (9, False)
@@ -370,6 +373,97 @@ async def test_progress_is_sampled(worker: Worker, master: FakeMaster) -> None:
     assert not any(message.heartbeat.samples for message in master.session.heard)
 
 
+async def test_new_supervisor_takes_over_from_a_killed_one(
+    worker: Worker, master: FakeMaster
+) -> None:
+    worker.order("until [ -e go ]; do sleep 0.02; done; exit 6")
+    await master.phase(COPY, 1, pb.PHASE_RUNNING)
+    agent = worker.agent()
+    assert agent
+    worker.supervisor.kill()
+    await until(lambda: not agent.is_running() or agent.status() == psutil.STATUS_ZOMBIE)
+    await worker.start()
+    (worker.path() / "work" / "go").touch()
+    assert (await master.phase(COPY, 1, pb.PHASE_EXITED)).exit_code == 6
+
+
+async def test_exit_waits_for_the_store(worker: Worker, master: FakeMaster) -> None:
+    worker.order("until [ -e go ]; do sleep 0.02; done; echo out > $EVA_STORAGE/outputs/out")
+    await master.phase(COPY, 1, pb.PHASE_RUNNING)
+    # A file where the store's directory was: every write fails.
+    away = master.store.with_name("away")
+    master.store.rename(away)
+    master.store.touch()
+    (worker.path() / "work" / "go").touch()
+    record = worker.path() / "record.json"
+    await until(lambda: json.loads(record.read_text())["stage"] == "closing")
+    heard = len(master.session.heard)
+    await master.until(lambda: len(master.session.heard) > heard + 3)
+    assert master.reports[COPY, 1].phase == pb.PHASE_RUNNING
+    # By then the program was over, so this stop does not turn its success into a stop.
+    worker.halt()
+    master.store.unlink()
+    away.rename(master.store)
+    report = await master.phase(COPY, 1, pb.PHASE_EXITED)
+    assert (report.exit_code, report.stopped) == (0, False)
+    assert (master.store / "jobs" / COPY / "outputs" / "out").read_text() == "out\n"
+
+
+async def test_sigterm_while_the_agent_is_dead_still_drains(
+    worker: Worker, master: FakeMaster
+) -> None:
+    worker.order("trap 'exit 4' TERM; touch up; while :; do sleep 0.02; done")
+    await until((worker.path() / "work" / "up").exists)
+    agent = worker.agent()
+    assert agent
+    # Both signals are there before the supervisor looks.
+    worker.supervisor.suspend()
+    agent.kill()
+    worker.supervisor.terminate()
+    worker.supervisor.resume()
+    assert worker.process
+    async with asyncio.timeout(DEADLINE_S):
+        await worker.process.wait()
+    report = master.reports[COPY, 1]
+    assert (report.phase, report.exit_code, report.stopped) == (pb.PHASE_EXITED, 4, True)
+
+
+async def test_program_with_the_sdk(worker: Worker, master: FakeMaster) -> None:
+    workdir = put_workdir(master.store, {"train.py": (TRAIN.encode(), 0o644)})
+    worker.order(f"exec {sys.executable} train.py", workdir=workdir)
+    await master.until(lambda: getattr(master.samples.get((COPY, 1)), "steps", 0) > 0)
+    assert master.samples[COPY, 1].total_steps == 1_000_000
+    worker.halt()
+    report = await master.phase(COPY, 1, pb.PHASE_EXITED)
+    assert (report.stopped, report.generation) == (True, 1)
+    saved = master.store / "jobs" / COPY / "checkpoints" / "00000001" / "files" / "step"
+    # What was counted is what was saved: no step is lost or done twice.
+    assert int(saved.read_text()) == report.progress.steps
+
+
+async def test_second_agent_on_a_state_directory_is_refused(worker: Worker) -> None:
+    agent = worker.agent()
+    assert agent
+    second = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "eva_worker.agent"), env=agent.environ()
+    )
+    async with asyncio.timeout(DEADLINE_S):
+        assert await second.wait() == 1
+
+
+TRAIN = """
+import time
+from eva_iterator import EvaIterator
+step = 0
+def save(directory):
+    (directory / "step").write_text(str(step))
+def data():
+    while True:
+        yield None
+for _ in EvaIterator(data(), total=1_000_000, checkpoint=save):
+    step += 1
+    time.sleep(0.005)
+"""
 REPORT = """
 import os, sys, grpc
 from eva_worker._proto import iterator_pb2 as pb, iterator_pb2_grpc

@@ -1,0 +1,171 @@
+"""What the worker keeps on disk, its settings and its command line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from prometheus_client import generate_latest
+
+from eva_worker import cli
+from eva_worker.book import Book, Record, Stage
+from eva_worker.devices import Assignment
+from eva_worker.durable import read_json, write_json
+from eva_worker.errors import BadOrder, StartFailed
+from eva_worker.iterator import Counters, make_socket_directory, socket_path
+from eva_worker.metrics import Metrics
+from eva_worker.orders import Order, Phase, TaskKey
+from eva_worker.settings import Settings
+
+KEY = TaskKey("job-1/0+2", 7)
+ORDER = Order(
+    copy=KEY.copy, attempt=7, job="job-1", run="true", env={"A": "b"}, inputs={"d": "/x"}, gpus=2
+)
+ARGUMENTS = {
+    "--master": "h:1",
+    "--instance-id": "i-1",
+    "--token": "t",
+    "--instance-type": "p3.2xlarge",
+    "--cpus": "1.5",
+    "--memory-mib": "10",
+    "--state-dir": "state",
+}
+
+
+def test_records_survive(tmp_path: Path) -> None:
+    devices = Assignment(("GPU-1",), (0, 2), ((3, 500),))
+    record = Record(KEY, Stage.RUNNING, ORDER, devices, stop_grace_ms=5, generation=4)
+    Book(tmp_path).add(record)
+    book = Book(tmp_path)
+    assert book.load() == [record]
+    assert book.highest(KEY.copy) == 7
+    book.remove(KEY)
+    assert Book(tmp_path).load() == []
+    assert Book(tmp_path).highest(KEY.copy) == 7
+    assert Book(tmp_path).highest("job-1/0") == 0
+
+
+def test_half_written_document_is_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a" / "doc.json"
+    write_json(path, {"version": 1})
+
+    def power_cut(*_: object) -> None:
+        raise OSError("power cut")
+
+    monkeypatch.setattr(os, "fsync", power_cut)
+    with pytest.raises(OSError, match="power cut"):
+        write_json(path, {"version": 2})
+    assert read_json(path) == {"version": 1}
+    assert read_json(tmp_path / "none") is None
+
+
+@pytest.mark.parametrize(
+    "copy", ["../0", "job", "job/x", "job/0/1", "/0", ".job/0", "a b/0", "job/0+", "job/0\n"]
+)
+def test_copy_ids_that_could_leave_the_state_directory(copy: str) -> None:
+    with pytest.raises(BadOrder):
+        TaskKey(copy, 1)
+
+
+def test_key_and_path_are_inverse() -> None:
+    assert TaskKey.from_path(Path("/state") / KEY.path) == KEY
+
+
+def test_counts_add_up_over_sources_and_survive(tmp_path: Path) -> None:
+    path = tmp_path / "progress.json"
+    counters = Counters(path)
+    counters.note("a", 5, 0, 1, {"loss": 2.0})
+    counters.note("b", 3, 100, 0, {"loss": 1.0, "accuracy": 0.5})
+    counters.note("a", 4, 0, 0, {})  # Overtaken by a later one.
+    counters.save()
+    counters.note("a", 6, 0, 0, {})
+    again = Counters(path)
+    assert again.progress().steps == 8
+    again.note("a", 6, 0, 0, {})
+    assert again.progress() == counters.progress()
+    assert counters.progress().total_steps == 100
+    assert counters.progress().published == 1
+    assert counters.progress().metrics == {"loss": 1.0, "accuracy": 0.5}
+
+
+def test_socket_is_in_the_tasks_directory_if_its_name_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert socket_path(Path("/state/1")) == Path("/state/1/run/eva.sock")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    deep = Path("/") / ("x" * 100)
+    path = socket_path(deep)
+    assert len(os.fsencode(path)) < 108
+    assert path == socket_path(deep) != socket_path(deep / "other")
+    make_socket_directory(path)
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_socket_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StartFailed):
+        make_socket_directory(tmp_path / "run" / "eva.sock")
+
+
+def test_settings_survive_the_environment_and_hide_the_token() -> None:
+    settings = Settings(
+        master="h:1",
+        instance="i",
+        token="secret",
+        instance_type="t",
+        gpus=1,
+        milli_cpus=1500,
+        memory_mib=1,
+        state_dir=Path("/s"),
+        task_env={"A": "b"},
+    )
+    assert Settings.from_json(settings.to_json()) == settings
+    assert "secret" not in repr(settings)
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *extra: str, **env: str) -> Settings:
+    seen: list[Settings] = []
+    monkeypatch.setattr(cli, "supervise", lambda settings: seen.append(settings) or 0)
+    arguments = [word for pair in ARGUMENTS.items() for word in pair]
+    result = CliRunner().invoke(cli.worker, [*arguments, *extra], env=env)
+    assert result.exit_code == 0, result.output
+    return seen[0]
+
+
+def test_command_line_becomes_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = run(
+        monkeypatch, "--task-env", "A=b=c", "--task-env", "D=", "--emulated", EVA_WORKER_GPUS="3"
+    )
+    assert settings.task_env == {"A": "b=c", "D": ""}
+    assert (settings.milli_cpus, settings.gpus, settings.emulated) == (1500, 3, True)
+    assert settings.state_dir.is_absolute()
+
+
+def test_every_option_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for option in cli.worker.params:
+        assert option.envvar == f"EVA_WORKER_{option.name.upper()}"
+        assert option.help
+
+
+@pytest.mark.parametrize("pair", ["A", "=b"])
+def test_bad_task_env_is_refused(pair: str) -> None:
+    arguments = [word for item in ARGUMENTS.items() for word in item]
+    result = CliRunner().invoke(cli.worker, [*arguments, "--task-env", pair])
+    assert result.exit_code == 2
+    assert "NAME=VALUE" in result.output
+
+
+def test_metrics_count_tasks_at_every_scrape() -> None:
+    metrics = Metrics()
+    counts = {Phase.STARTING: 0, Phase.RUNNING: 2, Phase.EXITED: 1}
+    metrics.watch_tasks(counts.__getitem__)
+    counts[Phase.RUNNING] = 3
+    metrics.uploaded_bytes.inc(10)
+    text = generate_latest(metrics.registry).decode()
+    assert 'eva_worker_tasks{phase="running"} 3.0' in text
+    assert "eva_worker_uploaded_bytes_total 10.0" in text
+    assert "eva_worker_session_up 0.0" in text
+    assert "eva_worker_reconnects_total 0.0" in text
