@@ -27,6 +27,13 @@ _SERVICES = (
     worker_pb2.DESCRIPTOR.services_by_name["Workers"].full_name,
 )
 
+_KEEPALIVE = (
+    ("grpc.keepalive_permit_without_calls", 1),
+    # gRPC gives up on a keep-alive ping after this time, by default a minute, whatever
+    # grpc.keepalive_timeout_ms says (seen with 1.85).
+    ("grpc.http2.ping_timeout_ms", 5_000),
+)
+
 
 class MasterServer:
     """Serves users and workers on one port, with gRPC's health checking and reflection.
@@ -42,7 +49,7 @@ class MasterServer:
     def __init__(
         self, *, jobs: JobsServicer, cluster: ClusterServicer, workers: WorkersServicer
     ) -> None:
-        options = [*server_options(), ("grpc.keepalive_permit_without_calls", 1)]
+        options = [*server_options(), *_KEEPALIVE]
         self._server = grpc.aio.server(interceptors=[ErrorInterceptor()], options=options)
         self._health = health.aio.HealthServicer()
         add_JobsServicer_to_server(jobs, self._server)

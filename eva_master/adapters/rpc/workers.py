@@ -157,8 +157,7 @@ class WorkerSessions(WorkersServicer):
             log.warning("worker refused: bad token", instance=instance, peer=context.peer())
             raise NotAuthorised(f"this token is not the one of instance {instance!r}")
         reports = messages.reports(register.tasks)
-        self._last_number = max(self._last_number + 1, self._clock.now())
-        session = _Session(instance, self._last_number, context)
+        session = _Session(instance, self._number(), context)
         if (older := self._sessions.get(instance)) is not None:
             older.replace()
         self._sessions[instance] = session
@@ -167,6 +166,10 @@ class WorkerSessions(WorkersServicer):
         capacity = messages.resources(register.capacity)
         self._inbox.post(WorkerRegistered(instance, session.number, capacity, reports))
         return session
+
+    def _number(self) -> int:
+        self._last_number = max(self._last_number + 1, self._clock.now())
+        return self._last_number
 
     def _welcome_message(self) -> pb.Welcome:
         return pb.Welcome(

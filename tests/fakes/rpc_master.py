@@ -1,0 +1,275 @@
+"""A master's server over a control loop that does as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import grpc
+
+from eva_master.adapters.clock import SystemClock
+from eva_master.adapters.front import Front
+from eva_master.adapters.inbox import LiveInbox
+from eva_master.adapters.objects import open_store
+from eva_master.adapters.planner import InlinePlanner
+from eva_master.adapters.rpc._proto import worker_pb2 as wpb
+from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterStub, JobsStub
+from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersStub
+from eva_master.adapters.rpc.cluster import About, ClusterService
+from eva_master.adapters.rpc.jobs import JobsService
+from eva_master.adapters.rpc.server import MasterServer
+from eva_master.adapters.rpc.workers import Welcome, WorkerSessions
+from eva_master.control.settings import Settings
+from eva_master.control.state import State
+from eva_master.model.actions import Reply
+from eva_master.model.catalog import Catalog, InstanceType, Offering
+from eva_master.model.events import CancelRequested, Event, JobSubmitted, Read, Tick
+from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, Workload, copy_id
+from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.plan import NewInstance, Place, Plan, PolicyMemory
+from eva_master.model.records import Instance, Job, TaskCopy
+from eva_master.model.resources import Resources
+from eva_master.model.snapshot import Snapshot
+from eva_master.model.states import CopyState, InstanceState, JobState
+from eva_master.ports import ObjectStore
+
+T = TypeVar("T")
+
+DEADLINE_S = 30
+TOKEN = "secret"
+
+SMALL = Offering(InstanceType("c7i.large", Family("c7i"), Resources(0, 2000, 4096)), Price(89_250))
+LARGE = Offering(
+    InstanceType("c7i.xlarge", Family("c7i"), Resources(0, 4000, 8192)), Price(178_500)
+)
+CATALOG: Catalog = (SMALL, LARGE)
+
+JOB_YAML = """\
+name: {name}
+run: python train.py
+resources: {{cpus: 1, memory: 1GiB}}
+"""
+
+
+def spec(name: str, *, tasks: int = 1, kind: JobKind = JobKind.GANG, owner: str = "ada") -> JobSpec:
+    """A job whose tasks each need one CPU."""
+    demand = ((Family("c7i"), Resources(0, 1000, 1024)),)
+    task = TaskSpec(
+        Workload(name), Program("true"), demand, throughput=((Family("c7i"), 2_000_000),)
+    )
+    return JobSpec(name, owner, (task,) * tasks, kind=kind)
+
+
+def add_job(state: State, job: JobSpec, *, at: int = 1000) -> JobId:
+    """Put a pending job with waiting copies into a state."""
+    key = JobId(f"{job.name}-{state.count(jobs=1).jobs}")
+    history = ((JobState.PENDING.value, at),)
+    state.put_job(Job(key, job, Millis(at), history, command=f"command-{key}"))
+    for index in range(len(job.tasks)):
+        waiting = ((CopyState.WAITING.value, at),)
+        state.put_copy(TaskCopy(copy_id(key, index), key, index, waiting))
+    return key
+
+
+def add_instance(state: State, name: str = "i-1", offering: Offering = SMALL) -> InstanceId:
+    """Put a ready instance with a session into a state."""
+    key = InstanceId(name)
+    history = ((InstanceState.READY.value, 1000),)
+    state.put_instance(
+        Instance(key, offering, history, Millis(900), up_ms=Millis(950), ready_ms=Millis(1000))
+    )
+    state.sessions[key] = 1
+    return key
+
+
+class FirstFit:
+    """Puts every copy that waits on a new instance of the cheapest offering."""
+
+    name = "first-fit"
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        waiting = [view for view in snapshot.copies if view.instance is None]
+        if not waiting:
+            return Plan(), memory
+        cheapest = min(snapshot.catalog, key=lambda offering: offering.price)
+        return (
+            Plan(
+                launches=tuple(NewInstance(key, cheapest) for key in range(len(waiting))),
+                entries=tuple(Place(view.id, key) for key, view in enumerate(waiting)),
+            ),
+            memory,
+        )
+
+
+class ScriptedLoop:
+    """The loop's thread: runs reads, answers commands with `answer`, collects other events."""
+
+    def __init__(self, answer: Callable[[State, JobSubmitted | CancelRequested], Reply]) -> None:
+        self.inbox = LiveInbox(SystemClock())
+        self.front = Front(self.inbox)
+        self.state = State(CATALOG)
+        self.commands: list[JobSubmitted | CancelRequested] = []
+        self._answer = answer
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._asyncio = asyncio.get_running_loop()
+        self._stop = False
+        self._thread = threading.Thread(target=self._run, name="loop")
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop:
+            for item in self.inbox.wait(None):
+                match item:
+                    case Read():
+                        item.run(self.state)
+                    case JobSubmitted() | CancelRequested():
+                        self.commands.append(item)
+                        self.front.reply(self._answer(self.state, item))
+                    case Tick():
+                        pass
+                    case event:
+                        self._asyncio.call_soon_threadsafe(self._events.put_nowait, event)
+
+    async def change(self, fn: Callable[[State], T]) -> T:
+        """Change the state in the loop's thread, as a turn does, and publish it."""
+
+        def turn(state: State) -> T:
+            result = fn(state)
+            self.front.publish(state.take_changes())
+            return result
+
+        return await self.front.read(turn)
+
+    async def event(self) -> Event:
+        """The next event that is neither a read nor a command."""
+        async with asyncio.timeout(DEADLINE_S):
+            return await self._events.get()
+
+    @property
+    def quiet(self) -> bool:
+        """Whether every event that arrived was taken."""
+        return self._events.empty()
+
+    def stop(self) -> None:
+        self._stop = True
+        self.inbox.post(Tick())
+        self._thread.join(DEADLINE_S)
+
+
+def accept(state: State, command: JobSubmitted | CancelRequested) -> Reply:
+    """Accept everything; a repeated submission makes no second job."""
+    if isinstance(command, CancelRequested):
+        return Reply(command.command, command.job)
+    known = state.by_command(command.command)
+    if known is None:
+        known = add_job(state, command.spec)
+        state._commands[command.command] = known
+    return Reply(command.command, known)
+
+
+@dataclass
+class Agent:
+    """A worker's side of a session, by hand."""
+
+    call: grpc.aio.StreamStreamCall
+    heard: list[wpb.MasterMessage] = field(default_factory=list)
+
+    async def say(self, **body: object) -> None:
+        await self.call.write(wpb.WorkerMessage(**body))
+
+    async def hear(self) -> wpb.MasterMessage:
+        """The next message; it must come."""
+        async with asyncio.timeout(DEADLINE_S):
+            message = await self.call.read()
+        assert isinstance(message, wpb.MasterMessage), "the stream ended"
+        return message
+
+    async def ended(self) -> grpc.StatusCode:
+        """Wait for the end of the stream."""
+        async with asyncio.timeout(DEADLINE_S):
+            return await self.call.code()
+
+
+@dataclass
+class RpcMaster:
+    """A running server and clients of it."""
+
+    loop: ScriptedLoop
+    sessions: WorkerSessions
+    store: ObjectStore
+    port: int
+    channel: grpc.aio.Channel
+
+    @property
+    def jobs(self) -> JobsStub:
+        return JobsStub(self.channel)
+
+    @property
+    def cluster(self) -> ClusterStub:
+        return ClusterStub(self.channel)
+
+    async def agent(
+        self,
+        instance: str = "i-1",
+        *,
+        token: str = TOKEN,
+        channel: grpc.aio.Channel | None = None,
+        tasks: tuple[wpb.TaskReport, ...] = (),
+    ) -> Agent:
+        """Open a session and register; the answer is not read."""
+        agent = Agent(WorkersStub(channel or self.channel).Session())
+        await agent.say(
+            register=wpb.Register(
+                instance_id=instance,
+                token=token,
+                capacity=wpb.Resources(milli_cpus=2000, memory_mib=4096),
+                tasks=tasks,
+            )
+        )
+        return agent
+
+    async def welcomed(self, instance: str = "i-1", **options: object) -> Agent:
+        """A registered agent whose registration has reached the loop."""
+        agent = await self.agent(instance, **options)
+        assert (await agent.hear()).HasField("welcome")
+        await self.loop.event()
+        return agent
+
+
+@asynccontextmanager
+async def rpc_master(
+    directory: Path,
+    answer: Callable[[State, JobSubmitted | CancelRequested], Reply] = accept,
+) -> AsyncIterator[RpcMaster]:
+    """Run a server on a free port of this machine."""
+    loop = ScriptedLoop(answer)
+    store = open_store(f"file://{directory}/objects")
+    clock = SystemClock()
+    welcome = Welcome("test", f"file://{directory}/objects", heartbeat_ms=1000, upload_ms=5000)
+    sessions = WorkerSessions(loop.inbox, clock, lambda _, token: token == TOKEN, welcome)
+    jobs = JobsService(
+        front=loop.front,
+        sessions=sessions,
+        store=store,
+        clock=clock,
+        planner=InlinePlanner(loop.inbox, FirstFit()),
+        settings=Settings(),
+    )
+    about = About("test", "first-fit", "0.0", '{"policy": "first-fit"}')
+    cluster = ClusterService(front=loop.front, clock=clock, about=about)
+    server = MasterServer(jobs=jobs, cluster=cluster, workers=sessions)
+    port = await server.start("127.0.0.1:0")
+    channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+    try:
+        yield RpcMaster(loop, sessions, store, port, channel)
+    finally:
+        await channel.close()
+        await server.stop(0)
+        loop.stop()
