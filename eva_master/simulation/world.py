@@ -17,6 +17,7 @@ from eva_master.model.job import JobSpec
 from eva_master.ports import Inbox, Policy
 from eva_master.simulation.clock import Timeline, VirtualInbox
 from eva_master.simulation.cloud import SimulatedCloud
+from eva_master.simulation.journal import MemoryJournal
 from eva_master.simulation.workers import Delays, SimulatedWorkers, Truth, Work
 
 UNDISTURBED: Truth = lambda _workload, _others: 1.0  # noqa: E731 - a constant that is a function
@@ -38,43 +39,6 @@ class SimulatedPlanner:
         plan, memory = self._policy.plan(request.snapshot, request.memory)
         ready = PlanReady(request.round, plan, memory)
         self._timeline.after(self._latency_ms, lambda: self._inbox.post(ready))
-
-
-class SimulatedJournal:
-    """Keeps the latest version of every record in memory."""
-
-    def __init__(self) -> None:
-        self._records: dict[tuple[str, str], object] = {}
-        self._values: dict[str, object] = {}
-        self.commits = 0
-
-    def load(self) -> Changes:
-        """See `eva_master.ports.Journal.load`."""
-
-        def kept(kind: str) -> tuple[object, ...]:
-            return tuple(value for (k, _), value in self._records.items() if k == kind)
-
-        return Changes(
-            **{kind: kept(kind) for kind in _KINDS},  # type: ignore[arg-type]
-            values=dict(self._values),  # type: ignore[arg-type]
-        )
-
-    def commit(self, changes: Changes) -> None:
-        """See `eva_master.ports.Journal.commit`."""
-        self.commits += 1
-        for kind, key in _KINDS.items():
-            for record in getattr(changes, kind):
-                self._records[kind, getattr(record, key)] = record
-        self._values.update(changes.values)
-
-
-_KINDS = {
-    "jobs": "id",
-    "copies": "id",
-    "instances": "id",
-    "job_accounts": "job",
-    "instance_accounts": "instance",
-}
 
 
 class Answers:
@@ -125,7 +89,7 @@ class World:
             work_of=work_of or self._stated_work,
         )
         self.cloud = SimulatedCloud(self.timeline, self.inbox, self.workers)
-        self.journal = SimulatedJournal()
+        self.journal = MemoryJournal()
         self.answers = Answers()
         self._catalog = catalog
         self._settings = settings or Settings()

@@ -1,29 +1,24 @@
-"""A journal in memory, which can crash around a commit."""
+"""A journal in memory."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount, Round
 from eva_master.model.ids import CopyId, InstanceId, JobId
 from eva_master.model.plan import Json
 from eva_master.model.records import Instance, Job, TaskCopy
 
-Hook = Callable[[Changes], None]
-
 
 class MemoryJournal:
-    """Survives the master, not the process.
+    """Implements `eva_master.ports.Journal`; survives the master, not the process.
 
-    Args:
-        before: Called before each commit; what it raises crashes the master with nothing written.
-        after: Called after each commit; what it raises crashes it with everything written.
+    Attributes:
+        rounds: Every round by its number.
+        commits: How many transactions there were.
     """
 
-    def __init__(self, *, before: Hook | None = None, after: Hook | None = None) -> None:
-        self.before = before
-        self.after = after
+    def __init__(self) -> None:
         self.rounds: dict[int, Round] = {}
+        self.commits = 0
         self._jobs: dict[JobId, Job] = {}
         self._copies: dict[CopyId, TaskCopy] = {}
         self._instances: dict[InstanceId, Instance] = {}
@@ -32,6 +27,7 @@ class MemoryJournal:
         self._values: dict[str, Json] = {}
 
     def load(self) -> Changes:
+        """See `eva_master.ports.Journal.load`."""
         return Changes(
             jobs=tuple(self._jobs.values()),
             copies=tuple(self._copies.values()),
@@ -42,8 +38,8 @@ class MemoryJournal:
         )
 
     def commit(self, changes: Changes) -> None:
-        if self.before is not None:
-            self.before(changes)
+        """See `eva_master.ports.Journal.commit`."""
+        self.commits += 1
         self._jobs.update((job.id, job) for job in changes.jobs)
         self._copies.update((copy.id, copy) for copy in changes.copies)
         self._instances.update((instance.id, instance) for instance in changes.instances)
@@ -53,5 +49,3 @@ class MemoryJournal:
         )
         self.rounds.update((record.number, record) for record in changes.rounds)
         self._values.update(changes.values)
-        if self.after is not None:
-            self.after(changes)

@@ -1,0 +1,1 @@
+"""Wiring, settings and the command line: everything that knows all the rest."""
