@@ -38,6 +38,7 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
     Attributes:
         jobs: By id; what `Get`, `List` and the first answer of `Watch` tell.
         changes: What `Watch` tells afterwards.
+        hang_ups: So many `Watch` calls end before they tell of the changes.
         logs: Chunks that `Logs` sends.
         blobs: What was uploaded, by digest.
         failures: Errors that the next calls of a method meet, first one first; a status code
@@ -47,6 +48,7 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
 
     jobs: dict[str, pb.Job] = field(default_factory=dict)
     changes: list[pb.Job] = field(default_factory=list)
+    hang_ups: int = 0
     logs: list[bytes] = field(default_factory=list)
     blobs: dict[str, bytes] = field(default_factory=dict)
     state: pb.ClusterState = field(default_factory=pb.ClusterState)
@@ -120,6 +122,9 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
         self._fail("Watch", context)
         for reference in request.jobs:
             yield self._find(reference, context)
+        if self.hang_ups:
+            self.hang_ups -= 1
+            return
         yield from self.changes
 
     def Logs(self, request, context) -> Iterator[pb.LogChunk]:

@@ -75,7 +75,12 @@ def _loaded(plugin: EntryPoint) -> click.Command:
 def _broken(plugin: EntryPoint, failure: Exception) -> click.Command:
     reason = f"{plugin.value} cannot be loaded: {failure}"
 
-    @click.command(plugin.name, help=f"(broken: {reason})", add_help_option=False)
+    @click.command(
+        plugin.name,
+        help=f"(broken: {reason})",
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True},
+    )
     @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
     def broken(arguments: tuple[str, ...]) -> None:  # noqa: ARG001
         raise EvaError(reason, hint="install eva-scheduler again") from failure

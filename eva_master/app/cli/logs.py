@@ -36,7 +36,6 @@ def copy_logs(
     out: IO[bytes],
     *,
     follow: bool,
-    patience: Patience | None = None,
 ) -> None:
     """Copy a task's output to a stream.
 
@@ -46,7 +45,7 @@ def copy_logs(
     Raises:
         Unreachable: The master does not answer, or was away for too long.
     """
-    patience = patience or Patience()
+    patience = Patience()
     written = 0
     while True:
         skip = written

@@ -48,9 +48,8 @@ def _master_options(command: Decorated) -> Decorated:
 @_master_options
 def up(file: Path | None, **flags: Any) -> None:
     """Run a cluster on this machine: a master and instances that are emulated."""
-    from eva_master.app.local import run_up
-
     from eva_master.app.config import user_state_dir
+    from eva_master.app.local import run_up
 
     run_up(_config(file, flags, {"state_dir": str(user_state_dir())}))
 
@@ -59,9 +58,8 @@ def up(file: Path | None, **flags: Any) -> None:
 @_master_options
 def master(file: Path | None, **flags: Any) -> None:
     """Run the master."""
-    from eva_master.app.master import run_master
-
     from eva_master.app.config import MASTER_FILE
+    from eva_master.app.master import run_master
 
     if file is None and MASTER_FILE.is_file():
         file = MASTER_FILE

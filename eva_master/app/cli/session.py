@@ -7,8 +7,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import click
 
@@ -100,18 +100,15 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-@dataclass
 class Patience:
-    """Waits for a master that is away, longer each time, and not for ever.
+    """Waits for a master that is away, longer each time, and not for ever."""
 
-    Attributes:
-        limit_s: How long the master may be away.
-        sleep: For the pauses.
-    """
+    FIRST_PAUSE_S: ClassVar[float] = 0.5
+    LONGEST_PAUSE_S: ClassVar[float] = 5.0
+    LIMIT_S: ClassVar[float] = 600.0
 
-    limit_s: float = 600.0
-    sleep: Callable[[float], None] = time.sleep
-    _waited_s: float = field(default=0.0, init=False)
+    def __init__(self) -> None:
+        self._waited_s = 0.0
 
     def restore(self) -> None:
         """The master answered."""
@@ -119,10 +116,10 @@ class Patience:
 
     def pause(self, error: Unreachable) -> None:
         """Wait a little; raises `error` when it was enough."""
-        if self._waited_s >= self.limit_s:
+        if self._waited_s >= self.LIMIT_S:
             raise error
         if not self._waited_s:
             note(f"{error.message}; still trying")
-        pause_s = min(5.0, 0.5 + self._waited_s / 2)
+        pause_s = min(self.LONGEST_PAUSE_S, self.FIRST_PAUSE_S + self._waited_s / 2)
         self._waited_s += pause_s
-        self.sleep(pause_s)
+        time.sleep(pause_s)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _ENDED = ("succeeded", "failed", "cancelled")
 
 
-def wait_for(client: Client, ids: Sequence[str], patience: Patience | None = None) -> int:
+def wait_for(client: Client, ids: Sequence[str]) -> int:
     """Wait until all jobs have ended, showing how they do on stderr.
 
     The jobs do not depend on us, nor do we on the master's staying up.
@@ -35,7 +35,7 @@ def wait_for(client: Client, ids: Sequence[str], patience: Patience | None = Non
 
     screen = console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn())
-    patience = patience or Patience()
+    patience = Patience()
     ended: dict[str, Job] = {}
     with Progress(
         *columns, console=screen, transient=True, disable=not screen.is_terminal

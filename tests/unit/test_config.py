@@ -1,0 +1,196 @@
+"""Settings: which source wins, and how each mistake is told."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eva_master.app.config import (
+    MasterConfig,
+    load_client_config,
+    load_master_config,
+    policy_config,
+    user_state_dir,
+)
+from eva_master.app.registry import policies
+from eva_master.model.errors import InvalidConfig, Problem
+
+
+@dataclass(frozen=True)
+class Options:
+    columns: int = 10
+    greedy: bool = False
+
+
+class Kind:
+    name = "eva"
+    config = Options
+
+    def build(self, config: Any) -> Any:
+        raise NotImplementedError
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in list(os.environ):
+        if name.startswith("EVA_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "master.yaml"
+
+
+def load(file: Path | None = None, text: str = "", **options: Any) -> MasterConfig:
+    if file is not None:
+        file.write_text(text)
+    return load_master_config(policies={"eva": Kind()}, file=file, **options)
+
+
+def problems_of(file: Path | None = None, text: str = "", **options: Any) -> tuple[Problem, ...]:
+    with pytest.raises(InvalidConfig) as caught:
+        load(file, text, **options)
+    return caught.value.problems
+
+
+def test_flag_beats_variable_beats_file_beats_default(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVA_MASTER_HEARTBEAT", "2s")
+    monkeypatch.setenv("EVA_MASTER_ROUND_PERIOD", "2m")
+    config = load(
+        file,
+        "heartbeat: 1s\nround_period: 1m\nresend_interval: 1s\n",
+        flags={"round_period": "3m"},
+        defaults={"resend_interval": "9s", "cluster": "lab"},
+    )
+    assert config.resend_interval == 1_000
+    assert config.heartbeat == 2_000
+    assert config.round_period == 180_000
+    assert config.cluster == "lab"
+
+
+def test_sections_are_merged_key_by_key(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVA_MASTER_POLICY__OPTIONS", '{"greedy": true}')
+    monkeypatch.setenv("EVA_MASTER_CATALOG__ONLY", '["c7i"]')
+    config = load(
+        file,
+        "policy: {name: eva, options: {columns: 20}}\ncatalog: {file: more.yaml, only: [p3]}\n",
+    )
+    assert policy_config(config.policy, Kind()) == Options(columns=20, greedy=True)
+    assert config.catalog.file == Path("more.yaml")
+    assert config.catalog.only == ["c7i"]
+
+
+def test_state_directory_holds_what_no_setting_puts_elsewhere(tmp_path: Path) -> None:
+    config = load(flags={"state_dir": str(tmp_path)})
+    assert config.journal_url == f"sqlite:///{tmp_path}/journal.db"
+    assert config.objects_url == f"file://{tmp_path}/objects"
+    elsewhere = load(flags={"journal": "postgresql://host/eva", "objects": "s3://bucket/eva"})
+    assert elsewhere.journal_url == "postgresql://host/eva"
+    assert elsewhere.objects_url == "s3://bucket/eva"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key", "message", "hint"),
+    [
+        ("a: 1\n", 1, "a", "unknown key 'a'", "known keys: "),
+        ("\nhartbeat: 1s\n", 2, "hartbeat", "unknown key", "did you mean 'heartbeat'?"),
+        ("heartbeat: 1\n", 1, "heartbeat", "a duration needs a unit", "write 1s"),
+        ("heartbeat: 1ms\n", 1, "heartbeat", "must be between 10ms and 1d", ""),
+        ("listen: here\n", 1, "listen", "is not an address", "HOST:PORT"),
+        ("listen: a:99999\n", 1, "listen", "is not an address", "HOST:PORT"),
+        ("cluster: A b\n", 1, "cluster", "cannot name a cluster", ""),
+        ("journal: here\n", 1, "journal", "is not a URL", ""),
+        ("metrics_port: -1\n", 1, "metrics_port", "must be 0 or more", ""),
+        ("local:\n  launch_dely: 1s\n", 2, "local.launch_dely", "unknown key", "launch_delay"),
+        ("policy:\n  name: evo\n", 2, "policy.name", "no policy 'evo'", "did you mean 'eva'?"),
+        (
+            "policy:\n  options:\n    colums: 3\n",
+            3,
+            "policy.options.colums",
+            "has no option 'colums'",
+            "did you mean 'columns'?",
+        ),
+        ("policy: {options: {columns: x}}\n", 1, "policy.options.columns", "valid integer", ""),
+    ],
+)
+def test_mistakes_in_the_file(
+    file: Path, text: str, line: int, key: str, message: str, hint: str
+) -> None:
+    (problem,) = problems_of(file, text)
+    assert (problem.line, problem.key) == (line, key)
+    assert message in problem.message
+    assert hint in problem.hint
+
+
+def test_mistakes_elsewhere_name_variable_and_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVA_MASTER_LOCAL__LAUNCH_DELAY", "5")
+    problems = problems_of(flags={"listen": "here", "policy": {"name": "evo"}})
+    assert {one.key for one in problems} == {"EVA_MASTER_LOCAL__LAUNCH_DELAY", "--listen"}
+
+
+def test_policy_flag_is_named() -> None:
+    (problem,) = problems_of(flags={"policy": {"name": "evo"}})
+    assert problem.key == "--policy-name"
+
+
+def test_misspelt_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVA_MASTER_LISTN", "1.2.3.4:5")
+    (problem,) = problems_of()
+    assert problem.key == "EVA_MASTER_LISTN"
+    assert problem.hint == "did you mean 'EVA_MASTER_LISTEN'?"
+
+
+def test_variable_that_is_no_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVA_MASTER_POLICY__OPTIONS", "columns=3")
+    with pytest.raises(InvalidConfig, match="environment") as caught:
+        load()
+    assert "JSON" in caught.value.hint
+
+
+def test_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="cannot be read"):
+        load_master_config(policies={"eva": Kind()}, file=tmp_path / "none.yaml")
+
+
+def test_shown_settings_have_units_and_no_password() -> None:
+    shown = load(flags={"journal": "postgresql://me:secret@host/eva"}).shown()
+    assert shown["round_period"] == "5m"
+    assert shown["journal"] == "postgresql://me:***@host/eva"
+
+
+def test_client_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "ana")
+    assert load_client_config().owner == "ana"
+    file = tmp_path / "config" / "eva" / "config.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("address: one:1\nowner: ben\n")
+    assert load_client_config().address == "one:1"
+    monkeypatch.setenv("EVA_ADDRESS", "two:2")
+    assert load_client_config().address == "two:2"
+    config = load_client_config({"address": "three:3"})
+    assert (config.address, config.owner) == ("three:3", "ben")
+    file.write_text("adress: one:1\n")
+    with pytest.raises(InvalidConfig, match=r"config.yaml:1:1: adress: unknown key"):
+        load_client_config()
+
+
+def test_state_of_a_users_own_master(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert user_state_dir() == tmp_path / "eva"
+
+
+def test_every_policy_is_found_and_has_a_default_config() -> None:
+    found: Mapping[str, Any] = policies()
+    assert {"eva", "no_packing"} <= {name.replace("-", "_") for name in found}
+    for name, kind in found.items():
+        config = load_master_config(policies=found, flags={"policy": {"name": name}})
+        assert policy_config(config.policy, kind) == kind.config()
