@@ -1,0 +1,386 @@
+"""The example programs, run as an agent runs them: they learn, stop on SIGTERM and resume exactly.
+
+The agent is a fake that takes the reports of the SDK.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlparse
+
+import grpc
+import numpy as np
+import pytest
+import yaml
+from eva_iterator._proto.iterator_pb2 import ReportRequest, ReportResponse
+from eva_iterator._proto.iterator_pb2_grpc import (
+    IteratorServicer,
+    add_IteratorServicer_to_server,
+)
+
+from eva_master.adapters.catalog import load_catalog
+from eva_master.adapters.jobfile import parse_job
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+JOB_FILES = sorted(EXAMPLES.glob("*/job.yaml"))
+DEADLINE_S = 120
+INHERITED = ("HOME", "PYTHONPATH")
+
+# Large enough to be still busy when the first progress line has been read, small enough for a test.
+SMALL = {
+    "digits_mlp": {"STEPS": "500", "HIDDEN": "64"},
+    "digits_cnn": {"STEPS": "300"},
+    "digits_torch": {"STEPS": "600", "HIDDEN": "64"},
+    "graph_rank": {"STEPS": "400", "NODES": "20000"},
+    "heat2d": {"STEPS": "1000", "SIZE": "96"},
+    "shell_wordcount": {"STEPS": "40", "RESAMPLES": "200", "SAVE_EVERY": "10"},
+    "stream_stats": {"STEPS": "200", "CHUNK_KIB": "128"},
+}
+TORCH = pytest.param("digits_torch", marks=pytest.mark.torch)
+PROGRAMS = [TORCH if name == "digits_torch" else name for name in SMALL]
+NETWORKS = ["digits_mlp", "digits_cnn", TORCH]
+
+
+class Agent(IteratorServicer):
+    """Takes reports over a socket."""
+
+    def __init__(self) -> None:
+        self._directory = tempfile.TemporaryDirectory()
+        self.socket = f"{self._directory.name}/socket"
+        self.reports: list[ReportRequest] = []
+        self._server = grpc.server(ThreadPoolExecutor(4))
+        add_IteratorServicer_to_server(self, self._server)
+        self._server.add_insecure_port(f"unix:{self.socket}")
+        self._server.start()
+
+    def Report(self, request: ReportRequest, context: grpc.ServicerContext) -> ReportResponse:
+        self.reports.append(request)
+        return ReportResponse(interval_ms=1000)
+
+    def close(self) -> None:
+        self._server.stop(None).wait()
+        self._directory.cleanup()
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One run of a program, from its start to its exit.
+
+    Attributes:
+        printed: Its standard output and error.
+        code: Its exit code, negative for a signal.
+        report: The last it said to the agent.
+    """
+
+    printed: str
+    code: int
+    report: ReportRequest
+
+    @property
+    def last_line(self) -> str:
+        return self.printed.splitlines()[-1]
+
+    def column(self, index: int) -> list[float]:
+        """Figures in the progress lines; the step is the first."""
+        lines = [line for line in self.printed.splitlines() if line.startswith("step ")]
+        return [numbers(line)[index] for line in lines]
+
+
+@dataclass
+class Task:
+    """A task of an example: its command, its environment and the directories it is given.
+
+    Attributes:
+        name: The example's folder.
+        root: Holds the checkpoints, the storage and the working directory.
+        agent: Takes its reports.
+        env: Variables on top of the job file's and of `SMALL`.
+    """
+
+    name: str
+    root: Path
+    agent: Agent
+    env: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.checkpoints = self.root / "checkpoints"
+        self.outputs = self.root / "storage" / "outputs"
+        self.workdir = self.root / "workdir"
+        self.checkpoints.mkdir(parents=True)
+        self.outputs.mkdir(parents=True)
+        shutil.copytree(EXAMPLES / self.name, self.workdir)
+        self.steps = int(SMALL[self.name]["STEPS"])
+
+    def run(self, *, stop_midway: bool = False) -> Attempt:
+        """Runs an attempt to its exit.
+
+        Args:
+            stop_midway: Send SIGTERM to all its processes at the first sign of progress.
+        """
+        self.agent.reports.clear()
+        with self._process() as process:
+            assert process.stdout is not None
+            begun = ""
+            while stop_midway and not begun.startswith("step ") and "\nstep " not in begun:
+                line = process.stdout.readline()
+                assert line, begun
+                begun += line
+            if stop_midway:
+                os.killpg(process.pid, signal.SIGTERM)
+            rest, _ = process.communicate(timeout=DEADLINE_S)
+        last = self.agent.reports[-1] if self.agent.reports else ReportRequest()
+        return Attempt(begun + rest, process.returncode, last)
+
+    @contextmanager
+    def _process(self) -> Iterator[subprocess.Popen[str]]:
+        job = yaml.safe_load((self.workdir / "job.yaml").read_text())
+        env = {
+            **{name: os.environ[name] for name in INHERITED if name in os.environ},
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "EVA_CHECKPOINT_DIR": str(self.checkpoints),
+            "EVA_CPU_COUNT": "1",
+            "EVA_GRACE_SECONDS": "30",
+            "EVA_SOCKET": self.agent.socket,
+            "EVA_STORAGE": str(self.root / "storage"),
+            **job["envs"],
+            **SMALL[self.name],
+            **self.env,
+        }
+        process = subprocess.Popen(
+            shlex.split(job["run"]),
+            cwd=self.workdir,
+            env=env,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    def results(self) -> dict[str, bytes]:
+        """The files that the program left for collection."""
+        return {path.name: path.read_bytes() for path in self.outputs.iterdir()}
+
+
+def numbers(line: str) -> list[float]:
+    return [float(text) for text in re.findall(r"-?\d+\.?\d*(?:e-?\d+)?", line)]
+
+
+@pytest.fixture(scope="module")
+def agent() -> Iterator[Agent]:
+    agent = Agent()
+    yield agent
+    agent.close()
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(
+    request: pytest.FixtureRequest, agent: Agent, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Task, Attempt]:
+    """A task that ran from start to end without a stop."""
+    task = Task(request.param, tmp_path_factory.mktemp(request.param), agent)
+    attempt = task.run()
+    assert attempt.code == 0, attempt.printed
+    return task, attempt
+
+
+@pytest.mark.parametrize("uninterrupted", PROGRAMS, indirect=True)
+def test_resumes_exactly_after_sigterm(
+    uninterrupted: tuple[Task, Attempt], agent: Agent, tmp_path: Path
+) -> None:
+    whole, expected = uninterrupted
+    assert expected.report.steps == expected.report.total_steps == whole.steps
+    task = Task(whole.name, tmp_path / "task", agent)
+
+    stopped = task.run(stop_midway=True)
+    assert stopped.code == 0, stopped.printed
+    assert "done:" not in stopped.printed
+    assert not task.results()
+    assert 0 < stopped.report.steps < whole.steps
+    assert (task.checkpoints / f"{stopped.report.generation:08d}").is_dir()
+
+    resumed = task.run()
+    assert resumed.code == 0, resumed.printed
+    assert f"resumed at step {stopped.report.steps}\n" in resumed.printed
+    assert resumed.report.steps == resumed.report.total_steps
+    assert resumed.report.steps == whole.steps - stopped.report.steps
+    assert resumed.report.metrics == expected.report.metrics != {}
+    assert resumed.last_line == expected.last_line
+    assert task.results() == whole.results() != {}
+
+
+@pytest.mark.parametrize("uninterrupted", NETWORKS, indirect=True)
+def test_networks_learn_to_read_digits(uninterrupted: tuple[Task, Attempt]) -> None:
+    _, attempt = uninterrupted
+    loss, accuracy = numbers(attempt.last_line)
+    assert attempt.column(1)[0] > 3 * loss
+    assert loss < 0.3
+    assert accuracy > 0.92
+
+
+@pytest.mark.parametrize("uninterrupted", ["heat2d"], indirect=True)
+def test_heat_fades_as_the_exact_solution_says(uninterrupted: tuple[Task, Attempt]) -> None:
+    _, attempt = uninterrupted
+    energies = attempt.column(1)
+    assert energies == sorted(energies, reverse=True)
+    time, error = numbers(attempt.last_line)
+    assert time > 0.1
+    assert error < 1e-3
+
+
+@pytest.mark.parametrize("uninterrupted", ["shell_wordcount"], indirect=True)
+def test_bootstrap_brackets_the_share_in_the_text(uninterrupted: tuple[Task, Attempt]) -> None:
+    task, attempt = uninterrupted
+    text = (task.workdir / "declaration.txt").read_text().lower()
+    words = re.sub(r"[^a-z' -]", " ", text).split()
+    low, high = numbers(attempt.last_line)
+    assert low < words.count("the") / len(words) < high
+    assert high - low < 0.05
+    draws = np.loadtxt(task.outputs / "draws.txt")
+    assert len(draws) == 40 * 200
+    assert abs(draws[:, 0].mean() / len(words) - 1) < 0.05
+
+
+def test_rank_is_the_stationary_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NODES", "300")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    program = runpy.run_path(str(EXAMPLES / "graph_rank" / "rank.py"))
+    sources, targets = program["links"]()
+    ranking = program["Ranking"]()
+    residuals = [ranking.iterate(sources, targets) for _ in range(program["ITERATIONS_PER_TOPIC"])]
+
+    moves = np.zeros((300, 300))
+    np.add.at(moves, (targets, sources), 1 / program["LINKS_PER_NODE"])
+    damping = program["DAMPING"]
+    start = (1 - damping) * program["home"](0)
+    expected = np.linalg.solve(np.eye(300) - damping * moves, start)
+    assert residuals[0] > 0.1 > 1e-4 > residuals[-1]
+    assert np.abs(ranking.rank - expected).sum() < 1e-3
+    assert ranking.best.tolist() == [expected.argmax()]
+
+
+@dataclass
+class DataServer:
+    """Serves bytes as an emulated instance does, and counts them.
+
+    Attributes:
+        url: What a task finds in ``EVA_DATA_SERVER``.
+        sent: How often each byte value has been sent.
+        short_by: How many bytes of every answer are held back.
+    """
+
+    url: str
+    sent: np.ndarray
+    short_by: int = 0
+
+
+@pytest.fixture
+def data_server() -> Iterator[DataServer]:
+    lock = threading.Lock()
+    rng = np.random.default_rng(7)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            wanted = int(parse_qs(urlparse(self.path).query)["bytes"][0])
+            with lock:
+                near = rng.choice(np.array([40, 200]), size=(wanted // 16, 1))
+                body = (near + rng.integers(-2, 3, (wanted // 16, 16))).astype(np.uint8)
+                sent = body.ravel()[: wanted - served.short_by]
+                served.sent += np.bincount(sent, minlength=256)
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(sent)))
+            self.end_headers()
+            self.wfile.write(sent.tobytes())
+
+        def log_message(self, *args: object) -> None:
+            """Keeps the test's output clean."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    served = DataServer(f"http://127.0.0.1:{server.server_port}", np.zeros(256, np.int64))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield served
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_stream_counts_every_byte_of_the_data_server(
+    data_server: DataServer, agent: Agent, tmp_path: Path
+) -> None:
+    task = Task("stream_stats", tmp_path / "task", agent, {"EVA_DATA_SERVER": data_server.url})
+    assert "done:" not in task.run(stop_midway=True).printed
+    assert "done:" in task.run().printed
+    with np.load(task.outputs / "statistics.npz") as statistics:
+        histogram, centroids = statistics["histogram"], statistics["centroids"]
+    assert histogram.sum() == 200 * 128 * 1024
+    np.testing.assert_array_equal(histogram, data_server.sent)
+    low = centroids.mean(axis=1) < 120
+    assert low.any()
+    assert not low.all()
+    assert np.abs(centroids[low] - 40).max() < 3
+    assert np.abs(centroids[~low] - 200).max() < 3
+
+
+def test_stream_fails_when_the_data_server_sends_too_little(
+    data_server: DataServer, agent: Agent, tmp_path: Path
+) -> None:
+    data_server.short_by = 16
+    task = Task("stream_stats", tmp_path / "task", agent, {"EVA_DATA_SERVER": data_server.url})
+    attempt = task.run()
+    assert attempt.code == 1
+    assert "sent 131056 bytes of 131072" in attempt.printed
+
+
+@pytest.mark.parametrize("uninterrupted", ["stream_stats"], indirect=True)
+def test_stream_finds_the_clusters_that_were_generated(uninterrupted: tuple[Task, Attempt]) -> None:
+    task, attempt = uninterrupted
+    noise = 16 * np.arange(-16, 17).var()
+    assert abs(attempt.column(1)[-1] / noise - 1) < 0.05
+    with np.load(task.outputs / "statistics.npz") as statistics:
+        assert statistics["weights"].sum() == 200 * 128 * 1024 / 16
+
+
+def test_every_example_has_a_small_run_and_a_line_in_the_readme() -> None:
+    names = {path.parent.name for path in JOB_FILES}
+    assert names == set(SMALL)
+    readme = (EXAMPLES / "README.md").read_text()
+    assert [name for name in sorted(names) if f"`{name}/`" not in readme] == []
+
+
+@pytest.mark.parametrize("path", JOB_FILES, ids=lambda path: path.parent.name)
+def test_job_file_agrees_with_its_program(path: Path) -> None:
+    job = parse_job(
+        path.read_text(), file_name=str(path), owner="me", catalog=load_catalog(), workdir=None
+    )
+    (task,) = job.tasks
+    program = path.parent / shlex.split(task.program.run)[1]
+    env = dict(task.program.env)
+    assert job.total_steps == int(env["STEPS"])
+    # Started by hand, the program does what the job does.
+    source = program.read_text()
+    assert [name for name, value in env.items() if not says_default(source, name, value)] == []
+
+
+def says_default(source: str, name: str, value: str) -> bool:
+    return f'get("{name}", "{value}")' in source or f"{name}=${{{name}:-{value}}}" in source
