@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from eva_master.adapters.jobfile import check_job, job_schema, parse_job, workdir_of
@@ -332,3 +335,23 @@ def test_schema_knows_every_key_and_refuses_others() -> None:
 def test_durations(text: str, millis: int) -> None:
     assert parse_duration(text) == millis
     assert parse_duration(write_duration(millis)) == millis
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_reference_names_every_key() -> None:
+    text = (DOCS / "reference" / "job-file.md").read_text()
+    schema = job_schema()
+    keys = {*schema["properties"]} - {"storage", "delays"}
+    keys |= {*schema["$defs"]["ResourcesSection"]["properties"]}
+    keys |= {f"storage.{key}" for key in schema["$defs"]["StorageSection"]["properties"]}
+    keys |= {f"delays.{key}" for key in schema["$defs"]["DelaysSection"]["properties"]}
+    assert not {key for key in keys if f"| `{key}` |" not in text}
+
+
+def test_every_job_in_the_guide_is_accepted() -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", (DOCS / "howto" / "jobs.md").read_text(), re.DOTALL)
+    assert len(blocks) == 4
+    for block in blocks:
+        parse(block)

@@ -35,13 +35,17 @@ _SECTIONS = ("policy", "catalog")
 def _master_options(command: Decorated) -> Decorated:
     for flag, attributes in reversed(_FLAGS):
         short = ("--policy",) if flag == "--policy-name" else ()
-        command = click.option(*short, flag, **attributes)(command)
+        command = click.option(*short, flag, _parameter(flag), **attributes)(command)
     return click.option(
         "--config",
         "file",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="Settings file; variables EVA_MASTER_... override it, and flags those.",
     )(command)
+
+
+def _parameter(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")
 
 
 @click.command()
