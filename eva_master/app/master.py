@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
@@ -34,7 +34,7 @@ from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
 from eva_master.control.state import State
 from eva_master.model.events import Tick
-from eva_master.ports import Clock, Inbox, Policy
+from eva_master.ports import Clock, Cloud, Inbox, Policy
 
 _STOP_GRACE_S = 1.0
 _MIB = 1024 * 1024
@@ -60,6 +60,22 @@ def control_settings(config: MasterConfig) -> Settings:
     )
 
 
+class ManagedCloud(Cloud, Protocol):
+    """A cloud that a master can take down with it."""
+
+    def terminate_all(self) -> None:
+        """Terminate every instance, and wait until all are gone."""
+        ...
+
+    def close(self) -> None:
+        """Stop watching; instances stay as they are."""
+        ...
+
+
+OpenCloud = Callable[[MasterConfig, Inbox, Clock, str, Tokens], ManagedCloud]
+"""Makes the cloud of a master that workers dial at an address; see `local_cloud`."""
+
+
 class Master:
     """A master from start to stop; to be made and used in the asyncio thread.
 
@@ -67,11 +83,18 @@ class Master:
         config: The settings.
         on_failure: Called, in the loop's thread, when the control loop breaks down. What it
             knew is in the journal; the process should end and be started again.
+        open_cloud: Makes the cloud, `None` for this machine's processes.
     """
 
-    def __init__(self, config: MasterConfig, on_failure: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self,
+        config: MasterConfig,
+        on_failure: Callable[[BaseException], None],
+        open_cloud: OpenCloud | None = None,
+    ) -> None:
         self._config = config
         self._on_failure = on_failure
+        self._open_cloud = open_cloud or local_cloud
         self._stopping = threading.Event()
         config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._journal = SqlJournal.open(config.journal_url)
@@ -121,7 +144,7 @@ class Master:
         if config.metrics_port is not None:
             self._metrics.serve(host, config.metrics_port)
         dialled = "127.0.0.1" if host in ("0.0.0.0", "[::]") else host  # noqa: S104 - a comparison
-        self._cloud = local_cloud(
+        self._cloud = self._open_cloud(
             config, self._inbox, self._clock, f"{dialled}:{port}", self._tokens
         )
         catalog = load_catalog(config.catalog.file, config.catalog.only)
@@ -189,7 +212,11 @@ def local_cloud(
 
 
 async def serve(
-    config: MasterConfig, *, power_off: bool, on_open: Callable[[int], None]
+    config: MasterConfig,
+    *,
+    power_off: bool,
+    on_open: Callable[[int], None],
+    open_cloud: OpenCloud | None = None,
 ) -> BaseException | None:
     """Run a master until SIGINT or SIGTERM.
 
@@ -197,6 +224,7 @@ async def serve(
         config: The settings.
         power_off: Terminate the instances at the end.
         on_open: Called with the port once the master is open.
+        open_cloud: See `Master`.
 
     Returns:
         Why the control loop broke down, `None` when it was asked to stop.
@@ -211,7 +239,7 @@ async def serve(
     def fail(error: BaseException) -> None:
         loop.call_soon_threadsafe(end, error)
 
-    master = Master(config, fail)
+    master = Master(config, fail, open_cloud)
     for sign in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(sign, end, None)
     on_open(await master.start())
