@@ -263,7 +263,7 @@ def test_wait_outlasts_a_master_that_goes_away(eva: Run, api: FakeApi, job_file:
     result = eva("submit", str(job_file), "--wait")
     assert result.exit_code == 0
     assert "still trying" in result.stderr
-    assert "job-1: succeeded, cost $0.0050" in result.stderr
+    assert "job-1: succeeded, cost $0.005000" in result.stderr
 
 
 def test_cancel_asks(eva: Run, api: FakeApi) -> None:

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.app.cli import main
+from eva_master.app.cli.words import money, span
 from eva_master.model.errors import EvaError, NotAuthorised, NotFound
 from tests.fakes.api import FakeApi, sample_bill, sample_jobs, sample_plan, sample_state
 
@@ -264,3 +265,27 @@ def test_a_read_is_repeated_when_the_master_restarts(eva: Run, api: FakeApi) -> 
     api.failures["Get"] = [grpc.StatusCode.UNAVAILABLE]
     assert eva("status", "bert").exit_code == 0
     assert len(api.of("Get")) == 2
+
+
+@pytest.mark.parametrize(
+    ("micro_usd", "text"),
+    [
+        (0, "$0.00"),
+        (43, "$0.000043"),
+        (9_999, "$0.009999"),
+        (265_433, "$0.2654"),
+        (1_234_567, "$1.23"),
+        (-1_500_000, "-$1.50"),
+        (1_234_567_890_000, "$1,234,567.89"),
+    ],
+)
+def test_money_has_the_digits_that_matter(micro_usd: int, text: str) -> None:
+    assert money(micro_usd) == text
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "text"),
+    [(0, "0s"), (59_999, "59s"), (61_000, "1m 1s"), (7_260_000, "2h 1m"), (90_000_000, "1d 1h")],
+)
+def test_spans_have_two_units(duration_ms: int, text: str) -> None:
+    assert span(duration_ms) == text

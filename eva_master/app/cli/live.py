@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
-from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -36,8 +35,11 @@ def render(state: ClusterState, jobs: Sequence[Job], bill: Bill) -> RenderableTy
     )
     return Group(
         title,
-        Panel(_instances(state), title="instances", title_align="left", border_style="dim"),
-        Panel(_tasks(jobs), title="tasks", title_align="left", border_style="dim"),
+        Text(),
+        _instances(state),
+        Text(),
+        _tasks(jobs),
+        Text(),
         _footer(state, bill),
     )
 

@@ -7,12 +7,10 @@ from eva_master.model.ids import MILLION
 
 def money(micro_usd: int) -> str:
     """Write an amount in dollars, with the digits that matter at its size."""
-    usd = micro_usd / MILLION
-    sign = "-" if usd < 0 else ""
-    size = abs(usd)
-    if size and size < 0.0001:
-        return f"{sign}<$0.0001"
-    return f"{sign}${size:,.4f}" if size < 1 else f"{sign}${size:,.2f}"
+    sign = "-" if micro_usd < 0 else ""
+    usd = abs(micro_usd) / MILLION
+    digits = 2 if usd >= 1 or not usd else 4 if usd >= 0.01 else 6
+    return f"{sign}${usd:,.{digits}f}"
 
 
 def price(micro_usd_per_hour: int) -> str:
