@@ -57,7 +57,7 @@ class Reporter:
             progress: What to report.
             generation: Reads the newest published checkpoint generation.
         """
-        self._socket = socket
+        self._channel = connect(socket)
         self._progress = progress
         self._generation = generation
         self._source = uuid.uuid4().hex
@@ -96,7 +96,7 @@ class Reporter:
         self._calling.release()
 
     def _run(self) -> None:
-        with connect(self._socket) as channel:
+        with self._channel as channel:
             stub = IteratorStub(channel)
             report_at_s = time.monotonic()
             while not self._closing:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SOCKET_VARIABLE = "EVA_SOCKET"
 CHECKPOINT_VARIABLE = "EVA_CHECKPOINT_DIR"
+FORK_VARIABLE = "GRPC_ENABLE_FORK_SUPPORT"
 
 
 def checkpoint_directory() -> Path | None:
@@ -48,12 +49,7 @@ class Session:
         self.stop = Stop()
         self._reporter: Reporter | None = None
         if socket:
-            # Imported here, since nobody outside Eva should pay for grpc; and on the caller's
-            # thread, since a process that forks while another thread imports a module leaves
-            # its child unable to import it.
-            from eva_iterator._reporter import Reporter
-
-            self._reporter = Reporter(socket, self.progress, _newest_generation)
+            self._reporter = _make_reporter(socket, self.progress)
             self._reporter.start()
             _at_exit(self.close)
 
@@ -96,6 +92,22 @@ class Session:
         self.active = False
         self._reporter = None
         self.stop.abandon()
+
+
+def _make_reporter(socket: str, progress: Progress) -> Reporter:
+    # Imported here, since nobody outside Eva should pay for grpc; and on the caller's thread, since
+    # a process that forks while another thread imports a module leaves its child unable to import
+    # it. By default grpc's core hooks into every fork of the process, which slows it down and makes
+    # some versions abort; a program that wants that says so in its environment.
+    unset = FORK_VARIABLE not in os.environ
+    os.environ.setdefault(FORK_VARIABLE, "0")
+    try:
+        from eva_iterator._reporter import Reporter
+
+        return Reporter(socket, progress, _newest_generation)
+    finally:
+        if unset:
+            del os.environ[FORK_VARIABLE]
 
 
 def _newest_generation() -> int:

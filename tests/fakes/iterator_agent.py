@@ -148,4 +148,4 @@ class Program:
     def finish(self) -> None:
         """Waits for the end, which must be a success without a word on stderr."""
         code = self.wait()
-        assert (code, self.errors) == (0, "")
+        assert (code, self.errors) == (0, ""), f"exit code {code}\n{self.errors}"

@@ -130,7 +130,7 @@ def test_reports_again_after_the_agent_was_away(
         iterator_agent.start()
     for _ in range(97):
         program.write_line()
-    program.finish()
+    assert program.wait() == 0  # grpc's core may note on stderr that a connection broke
     assert iterator_agent.last.steps == 100
 
 
