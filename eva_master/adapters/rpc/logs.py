@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from eva_master.adapters.front import Front, Watch
 from eva_master.adapters.rpc.workers import WorkerSessions
@@ -112,10 +113,8 @@ class LogReader:
     async def _stored(self, before: int | None) -> AsyncIterator[bytes]:
         """What the store has beyond the position, of attempts below `before`."""
         chunks = [_place(key) for key in await self._store.list(f"jobs/{self._copy}/logs")]
-        following = [*chunks[1:], (0, 0, "")]
-        for (attempt, start, key), (next_attempt, next_start, _) in zip(
-            chunks, following, strict=True
-        ):
+        end = (0, 0, "")
+        for (attempt, start, key), (next_attempt, next_start, _) in pairwise([*chunks, end]):
             if attempt < self._attempt or (before is not None and attempt >= before):
                 continue
             if attempt > self._attempt:
