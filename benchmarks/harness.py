@@ -1,0 +1,157 @@
+"""What the benchmarks share: a master in a process of its own, percentiles, and how to print."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+START_S = 120.0
+"""A master that is not open by then has failed."""
+
+Figures = dict[str, Any]
+"""JSON-able; `missed` lists the goals that were not reached."""
+
+
+@dataclass(frozen=True)
+class RunningMaster:
+    """A master in a process of its own.
+
+    Attributes:
+        pid: Of the process.
+        address: Where it listens.
+        journal: URL of its journal, to be opened once it has stopped.
+    """
+
+    pid: int
+    address: str
+    journal: str
+
+
+@contextmanager
+def state_directory() -> Iterator[Path]:
+    """A directory for a master's state, removed in the end."""
+    with tempfile.TemporaryDirectory(prefix="eva-bench-") as directory:
+        yield Path(directory)
+
+
+@contextmanager
+def running_master(
+    state_dir: Path, settings: Mapping[str, Any], instances: Sequence[str] = ()
+) -> Iterator[RunningMaster]:
+    """Run `benchmarks.standing_master` until the block ends; its log goes into `state_dir`.
+
+    Args:
+        state_dir: Its state, with a journal or without.
+        settings: Of the master, as in its settings file; durations with units.
+        instances: What its cloud says is there.
+
+    Raises:
+        RuntimeError: It did not open.
+    """
+    journal = f"sqlite:///{state_dir / 'journal.db'}"
+    request = {
+        "settings": {"state_dir": str(state_dir), "listen": "127.0.0.1:0", **settings},
+        "instances": list(instances),
+    }
+    (state_dir / "request.json").write_text(json.dumps(request))
+    with (state_dir / "master.log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.standing_master", str(state_dir / "request.json")],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            port = process.stdout.readline().strip()
+            if not port:
+                raise RuntimeError((state_dir / "master.log").read_text()[-2000:])
+            yield RunningMaster(process.pid, f"127.0.0.1:{port}", journal)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(START_S)
+
+
+def wait_until(condition: Callable[[], bool], what: str, *, pause_s: float = 0.05) -> None:
+    """Poll until a condition holds, with a pause between one look and the next.
+
+    Raises:
+        TimeoutError: It does not come to hold in time.
+    """
+    end = time.monotonic() + START_S
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what} did not happen within {START_S:g} s")
+        time.sleep(pause_s)
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median, 90th and 99th percentile and maximum of at least two values."""
+    cuts = statistics.quantiles(values, n=100, method="inclusive")
+    return {
+        "median": round(cuts[49], 3),
+        "p90": round(cuts[89], 3),
+        "p99": round(cuts[98], 3),
+        "max": round(max(values), 3),
+    }
+
+
+def surroundings() -> Figures:
+    """What figures depend on: cores, how busy they were before, the interpreter."""
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "load_average": round(os.getloadavg()[0], 2),
+        "python": sys.version.split()[0],
+    }
+
+
+def options(text: str | None, arguments: Sequence[str] | None, **sizes: int) -> argparse.Namespace:
+    """Read a benchmark's command line.
+
+    Args:
+        text: The benchmark's documentation.
+        arguments: `None` for those of the process.
+        sizes: Defaults of whole-numbered options.
+    """
+    parser = argparse.ArgumentParser(
+        description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    for name, default in sizes.items():
+        parser.add_argument(
+            f"--{name.replace('_', '-')}", type=int, default=default, help=f"default: {default}"
+        )
+    return parser.parse_args(arguments)
+
+
+def publish(figures: Figures, *, as_json: bool) -> int:
+    """Print figures; returns the exit code, 1 if a goal was missed."""
+    if as_json:
+        print(json.dumps(figures))
+    else:
+        for name, value in figures.items():
+            print(f"{name:28} {_shown(value)}")
+    return int(bool(figures.get("missed")))
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return "  ".join(f"{key} {_shown(inner)}" for key, inner in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value)) or "none"
+    return str(value)

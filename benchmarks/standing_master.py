@@ -1,0 +1,71 @@
+"""The real master around a cloud whose instances stand as they are.
+
+Run as `python -m benchmarks.standing_master REQUEST`, a JSON file with the master's `settings` and
+the ids of the `instances` that its cloud lists. Everything but the cloud is what `eva master` runs:
+control loop, journal, planner process, gRPC server. The cloud takes launches and terminations and
+does nothing about them, so that thousands of instances need no host processes and a full cluster
+stays full. Prints its port on standard output; ends at SIGTERM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from eva_master.adapters.tokens import Tokens
+from eva_master.app import logs
+from eva_master.app.config import MasterConfig
+from eva_master.app.master import serve
+from eva_master.model.actions import CloudAction, SyncCloud
+from eva_master.model.events import CloudListed
+from eva_master.model.ids import InstanceId, Millis
+from eva_master.ports import Clock, Inbox
+
+
+class StandingCloud:
+    """Implements `eva_master.app.master.ManagedCloud`: lists what it was given, starts nothing.
+
+    Args:
+        inbox: Where lists go.
+        instances: Ids of what is there, up since `up_ms`.
+        up_ms: Milliseconds since the epoch.
+    """
+
+    def __init__(self, inbox: Inbox, instances: Sequence[str], up_ms: Millis) -> None:
+        self._inbox = inbox
+        self._listed = tuple((InstanceId(name), up_ms) for name in instances)
+
+    def execute(self, action: CloudAction) -> None:
+        """See `eva_master.ports.Cloud.execute`."""
+        if isinstance(action, SyncCloud):
+            self._inbox.post(CloudListed(self._listed))
+
+    def terminate_all(self) -> None:
+        """Nothing runs."""
+
+    def close(self) -> None:
+        """Nothing is watched."""
+
+
+def main(path: str) -> int:
+    """Run until SIGTERM; returns 1 if the control loop broke down."""
+    request = json.loads(Path(path).read_text())
+    config = MasterConfig(**request["settings"])
+    logs.configure(config.cluster)
+
+    def open_cloud(
+        _config: MasterConfig, inbox: Inbox, clock: Clock, _address: str, _tokens: Tokens
+    ) -> StandingCloud:
+        return StandingCloud(inbox, request["instances"], clock.now())
+
+    broken = asyncio.run(
+        serve(config, power_off=False, on_open=print, open_cloud=open_cloud)
+    )
+    return int(broken is not None)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

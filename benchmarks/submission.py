@@ -1,0 +1,160 @@
+"""How long a submission takes while a full cluster has a long queue and a plan is being made.
+
+Run as `python -m benchmarks.submission [--queued N] [--samples N] [--json]`. A real master gets
+jobs that all differ, for instance types of which one each may be had, so that nearly all of them
+stay queued and every round packs all of them anew. Rounds may follow each other at once (the
+default is at most one in five seconds), so that nearly always one is under way. Then one client
+submits one job after the other; each figure is the time of a whole call, seen by the client. Which
+rounds were under way when is read from the journal in the end.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from benchmarks.harness import (
+    Figures,
+    RunningMaster,
+    options,
+    publish,
+    running_master,
+    spread,
+    state_directory,
+    surroundings,
+    wait_until,
+)
+from eva_master.adapters.catalog import load_catalog
+from eva_master.adapters.rpc.client import Client
+from eva_master.adapters.store import SqlJournal
+from eva_master.model.changes import Round
+
+GOAL_MS = 20.0
+"""For the median."""
+PAUSE_S = 0.02
+"""Between two submissions, so that the samples meet many rounds."""
+_ROUND_MIN_INTERVAL = "10ms"
+_CLIENTS = 8
+_SPARE = 1.15
+"""Some jobs find a place."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One submission, in milliseconds; `began_ms` since the epoch, as the journal's times."""
+
+    began_ms: float
+    took_ms: float
+
+
+def measure(queued: int, samples: int) -> Figures:
+    """Fill a master's queue, submit, and read from its journal what else it did.
+
+    Args:
+        queued: Jobs without a place when the first sample is taken.
+        samples: Submissions to time, at least two.
+    """
+    figures: Figures = {"surroundings": surroundings()}
+    with state_directory() as state_dir:
+        catalog = state_dir / "catalog.yaml"
+        catalog.write_text(_catalog())
+        settings = {
+            "catalog": {"file": str(catalog)},
+            "policy": {"name": "eva"},
+            "round_min_interval": _ROUND_MIN_INTERVAL,
+        }
+        jobs = JobFiles(random.Random(20))
+        with running_master(state_dir, settings) as master:
+            figures["queued"] = _fill(master, [next(jobs) for _ in range(int(queued * _SPARE))])
+            taken = _submit(master, [next(jobs) for _ in range(samples)])
+        with SqlJournal.open(master.journal) as journal:
+            rounds = journal.rounds(limit=100_000)
+    return {**figures, **_report(taken, rounds)}
+
+
+def _report(taken: Sequence[Sample], rounds: Sequence[Round]) -> Figures:
+    begin, end = taken[0].began_ms, taken[-1].began_ms + taken[-1].took_ms
+    meanwhile = [r for r in rounds if begin <= r.at_ms + r.planned_ms and r.at_ms <= end]
+    busy = [sample for sample in taken if _under_way(meanwhile, sample)]
+    all_ms = spread([sample.took_ms for sample in taken])
+    return {
+        "samples": len(taken),
+        "submission_ms": all_ms,
+        "during_a_round": len(busy),
+        "during_a_round_ms": spread([s.took_ms for s in busy]) if len(busy) > 1 else {},
+        "rounds_meanwhile": len(meanwhile),
+        "round_ms": spread([r.planned_ms for r in meanwhile]) if len(meanwhile) > 1 else {},
+        "goal_ms": GOAL_MS,
+        "missed": ["submission_ms"] if all_ms["median"] > GOAL_MS else [],
+    }
+
+
+def _under_way(rounds: Sequence[Round], sample: Sample) -> bool:
+    return any(r.at_ms <= sample.began_ms <= r.at_ms + r.planned_ms for r in rounds)
+
+
+def _catalog() -> str:
+    names = [offering.type.name for offering in load_catalog()]
+    return json.dumps({"types": {name: {"limit": 1} for name in names}})
+
+
+class JobFiles:
+    """Job files that all differ, in demand and in name."""
+
+    def __init__(self, choose: random.Random) -> None:
+        self._choose = choose
+        self._count = 0
+
+    def __next__(self) -> str:
+        self._count += 1
+        cpus = self._choose.randrange(1, 64) / 4
+        mib = self._choose.randrange(2, 256) * 256
+        return json.dumps(
+            {
+                "name": f"job-{self._count}",
+                "workload": f"workload-{self._count % 50}",
+                "run": "true",
+                "resources": {"cpus": cpus, "memory": f"{mib}MiB"},
+            }
+        )
+
+
+def _fill(master: RunningMaster, jobs: Sequence[str]) -> int:
+    """Submit from several clients, wait for a plan about all, count the jobs without a place."""
+    with Client(master.address, owner="bench") as client:
+        with ThreadPoolExecutor(_CLIENTS) as pool:
+            for _ in pool.map(lambda job: client.submit(job, file_name="job.yaml"), jobs):
+                pass
+        wait_until(
+            lambda: all(job.tasks[0].target or job.tasks[0].waiting_for for job in client.jobs()),
+            "a plan of the whole queue",
+            pause_s=1.0,
+        )
+        return sum(not job.tasks[0].target for job in client.jobs())
+
+
+def _submit(master: RunningMaster, jobs: Sequence[str]) -> list[Sample]:
+    taken = []
+    with Client(master.address, owner="bench") as client:
+        client.describe()  # connects
+        for job in jobs:
+            time.sleep(PAUSE_S)
+            began_ms, start = time.time() * 1000, time.perf_counter()
+            client.submit(job, file_name="job.yaml")
+            taken.append(Sample(began_ms, (time.perf_counter() - start) * 1000))
+    return taken
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the figures; returns 1 if the median missed the goal."""
+    chosen = options(__doc__, arguments, queued=1000, samples=500)
+    return publish(measure(chosen.queued, chosen.samples), as_json=chosen.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
