@@ -1,0 +1,353 @@
+"""A whole cluster for a test: `eva up` as a real process, and everything that it starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+import psutil
+import yaml
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from eva_master.adapters.local.records import Record, Records
+from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.adapters.rpc.client import Client
+from eva_master.adapters.store import SqlJournal
+
+PROGRAMS = Path(__file__).with_name("programs")
+EVA = (sys.executable, "-m", "eva_master.app.cli")
+DEADLINE_S = 60.0
+"""For whatever is waited for; a machine that needs longer is taken for stuck."""
+_POLL_S = 0.05
+_LOG_BYTES = 20_000
+_ENDED = ("succeeded", "failed", "cancelled")
+
+SETTINGS: dict[str, Any] = {
+    "round_min_interval": "300ms",
+    "throughput_window": "2s",
+    "heartbeat": "300ms",
+    "upload_interval": "500ms",
+    "resend_interval": "5s",
+    "local": {"launch_delay": "100ms"},
+}
+"""So that little time is spent waiting."""
+
+T = TypeVar("T")
+
+
+def until(condition: Callable[[], T], what: str, *, within_s: float = DEADLINE_S) -> T:
+    """Wait for a condition.
+
+    Args:
+        condition: Asked again and again until its answer is true.
+        what: Is waited for; for the message.
+        within_s: How long.
+
+    Returns:
+        The first answer that is true.
+
+    Raises:
+        AssertionError: There was none in time.
+    """
+    deadline = time.monotonic() + within_s
+    while not (answer := condition()):
+        assert time.monotonic() < deadline, f"{what}: not within {within_s:g} s, but {answer!r}"
+        time.sleep(_POLL_S)
+    return answer
+
+
+@dataclass(frozen=True)
+class Line:
+    """What `programs/counter.py` did.
+
+    Attributes:
+        event: ``start``, ``overlap``, ``step``, ``checkpoint`` or ``end``.
+        at_ms: Milliseconds since the epoch.
+        step: Steps done so far, those of earlier attempts included.
+    """
+
+    event: str
+    attempt: int
+    pid: int
+    at_ms: int
+    step: int
+
+
+class Cluster:
+    """A cluster on this machine; its state outlives its processes.
+
+    Args:
+        home: A directory of its own. Its path marks the cluster's processes.
+        settings: The master's, beyond `SETTINGS`.
+        catalog: What is on sale, as in a catalog file; all EC2 types if `None`.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        catalog: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.home = home
+        self.state_dir = home / "state"
+        self.address = f"127.0.0.1:{_free_port()}"
+        self.metrics_port = _free_port()
+        self.client = Client(self.address, owner="tester")
+        self._record = home / "record"
+        self._record.mkdir()
+        self._log = home / "master.log"
+        self._config = home / "master.yaml"
+        document = {**SETTINGS, **(settings or {})}
+        if catalog is not None:
+            file = home / "catalog.yaml"
+            file.write_text(yaml.safe_dump(dict(catalog)))
+            document["catalog"] = {"file": str(file)}
+        self._config.write_text(yaml.safe_dump(document))
+        self._master: subprocess.Popen[bytes] | None = None
+        self._workdir = ""
+
+    # -- processes -------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start `eva up`, and wait until it serves."""
+        command = [
+            *(*EVA, "up"),
+            *("--config", str(self._config)),
+            *("--state-dir", str(self.state_dir)),
+            *("--listen", self.address),
+            *("--metrics-port", str(self.metrics_port)),
+        ]
+        with self._log.open("ab") as log:
+            self._master = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.environment(),
+                start_new_session=True,
+            )
+        until(self._serves, "the master serves")
+
+    def environment(self) -> dict[str, str]:
+        """For commands that are to talk to this cluster; nothing of the user's own settings."""
+        ours = {name: value for name, value in os.environ.items() if not name.startswith("EVA_")}
+        return {**ours, "EVA_ADDRESS": self.address, "XDG_CONFIG_HOME": str(self.home / "config")}
+
+    def _serves(self) -> bool:
+        assert self._master is not None
+        assert self._master.poll() is None, f"the master exited with {self._master.returncode}"
+        with grpc.insecure_channel(self.address) as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            request = health_pb2.HealthCheckRequest(service="eva.api.v1.Jobs")
+            try:
+                answer = stub.Check(request, timeout=5, wait_for_ready=True)
+            except grpc.RpcError:
+                return False
+            return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+    def kill(self) -> None:
+        """Let the master die on the spot; its instances run on."""
+        assert self._master is not None
+        self._master.kill()
+        self._master.wait()
+
+    def stop(self) -> None:
+        """End the cluster as Ctrl-C does, and see that nothing of it is left."""
+        assert self._master is not None
+        self._master.send_signal(signal.SIGTERM)
+        code = self._master.wait(DEADLINE_S)
+        assert code == 0, f"the master exited with {code}"
+        until(lambda: not self.processes(), "all processes of the cluster end")
+
+    def close(self) -> None:
+        """Leave nothing behind, whatever state the cluster is in.
+
+        Raises:
+            AssertionError: It did not end as it should.
+        """
+        try:
+            if self._master is not None and self._master.poll() is None:
+                self.stop()
+        finally:
+            self.client.close()
+            left = self._clear()
+            if self._master is not None:
+                self._master.wait()
+        assert not left, f"processes were left: {left}"
+
+    def _clear(self) -> list[str]:
+        """Kill what is left; tells what it was."""
+        found: dict[int, str] = {}
+        while left := self.processes():
+            for process in left:
+                found[process.pid] = str(process)
+                process.kill()
+            psutil.wait_procs(left, timeout=1)
+        return list(found.values())
+
+    def processes(self) -> list[psutil.Process]:
+        """Every process of the cluster: its paths are in their arguments or environments."""
+        mark = str(self.home)
+        return [process for process in psutil.process_iter() if _bears(process, mark)]
+
+    def processes_of(self, instance: str, module: str) -> list[psutil.Process]:
+        """The processes of an instance that run a Python module."""
+        found = []
+        for process in self.processes():
+            try:
+                mine = process.environ().get("EVA_HOST", "").startswith(f"{instance}@")
+                if mine and module in process.cmdline():
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    # -- jobs ------------------------------------------------------------------------------------
+
+    def submit(self, name: str, **keys: Any) -> str:
+        """Submit a job that runs `programs/counter.py`; returns its id.
+
+        Args:
+            name: The job's.
+            keys: Of the job file, in place of the usual ones.
+        """
+        if not self._workdir:
+            self._workdir = self.client.upload(PROGRAMS)
+        text = self.job_file(name, **keys)
+        return self.client.submit(text, file_name=f"{name}.yaml", workdir=self._workdir).job_id
+
+    def job_file(self, name: str, *, envs: Mapping[str, str] | None = None, **keys: Any) -> str:
+        """A job file; see `submit`."""
+        document = {
+            "name": name,
+            "run": f"exec {sys.executable} counter.py",
+            "resources": {"cpus": 2, "memory": "3GiB"},
+            # Less than it makes, so that a busy machine does not pass for interference.
+            "throughput": 2,
+            "envs": {"RECORD": str(self._record), **(envs or {})},
+            **keys,
+        }
+        return yaml.safe_dump({key: value for key, value in document.items() if value is not None})
+
+    def finish(self, *jobs: str) -> None:
+        """Have the programs of jobs come to their end."""
+        for job in jobs:
+            (self._record / f"{job}.finish").touch()
+
+    def job(self, job: str) -> pb.Job:
+        """A job as the master sees it."""
+        return self.client.job(job)
+
+    def task(self, job: str, index: int = 0) -> pb.Task:
+        """A task as the master sees it."""
+        return self.client.job(job).tasks[index]
+
+    def until_running(self, *jobs: str) -> None:
+        """Wait until the master says that all tasks run, and the programs have made steps."""
+        for job in jobs:
+            until(
+                lambda job=job: all(task.state == "running" for task in self.job(job).tasks),
+                f"{job} runs",
+            )
+            for task in self.job(job).tasks:
+                self.until_steps(job, task.index)
+
+    def until_steps(self, job: str, index: int = 0, *, more: int = 1) -> None:
+        """Wait until a task's newest attempt has made some steps more."""
+        known = len(self.lines(job, index))
+        attempt = self.task(job, index).attempt
+
+        def made() -> bool:
+            new = self.lines(job, index)[known:]
+            steps = [line for line in new if line.event == "step" and line.attempt >= attempt]
+            return len(steps) >= more
+
+        until(made, f"{job}/{index} makes {more} steps")
+
+    def until_ended(self, *jobs: str, state: str = "succeeded") -> None:
+        """Wait until jobs have ended, and see that they ended so."""
+        for job in jobs:
+            until(lambda job=job: self.job(job).state in _ENDED, f"{job} ends")
+            assert self.job(job).state == state, self.job(job)
+
+    # -- what happened ---------------------------------------------------------------------------
+
+    def lines(self, job: str, index: int = 0, *, event: str = "") -> list[Line]:
+        """What a task's program wrote down, all or one kind."""
+        try:
+            text = (self._record / f"{job}.{index}").read_text()
+        except FileNotFoundError:
+            return []
+        lines = [Line(**json.loads(line)) for line in text.splitlines()]
+        return [line for line in lines if event in ("", line.event)]
+
+    def records(self) -> dict[str, Record]:
+        """The cloud's own books."""
+        return {str(key): it for key, it in Records(self.state_dir / "cloud").read().items()}
+
+    def instances(self) -> dict[str, pb.Instance]:
+        """Every instance that the master has ever wanted."""
+        return {it.id: it for it in self.client.describe(gone=True).instances}
+
+    def until_empty(self) -> None:
+        """Wait until no instance is left, in the master's books and in the cloud's."""
+        until(lambda: not self.client.describe().instances, "all instances are gone")
+        assert all(record.gone_ms is not None for record in self.records().values())
+
+    def journal(self) -> SqlJournal:
+        """What the master has written; only while it does not run."""
+        return SqlJournal.open(f"sqlite:///{self.state_dir / 'journal.db'}")
+
+    def journal_rows(self) -> dict[str, list[tuple[Any, ...]]]:
+        """Every row of the journal, by table; at any time."""
+        path = self.state_dir / "journal.db"
+        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        try:
+            tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            return {
+                name: connection.execute(f'SELECT * FROM "{name}"').fetchall()
+                for (name,) in tables.fetchall()
+            }
+        finally:
+            connection.close()
+
+    def logs(self) -> list[tuple[str, str]]:
+        """Title and end of each log that tells why a test failed."""
+        logs = [self._log, *sorted((self.state_dir / "cloud").glob("*/*.log"))]
+        tasks = sorted((self.state_dir / "cloud").glob("*/disk/tasks/**/log"))
+        return [(str(path.relative_to(self.home)), _tail(path)) for path in [*logs, *tasks]]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _bears(process: psutil.Process, mark: str) -> bool:
+    try:
+        if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        texts = [*process.cmdline(), *process.environ().values()]
+    except psutil.Error:
+        return False
+    return any(mark in text for text in texts)
+
+
+def _tail(path: Path) -> str:
+    try:
+        return path.read_bytes()[-_LOG_BYTES:].decode(errors="replace")
+    except FileNotFoundError:
+        return ""

@@ -1,0 +1,65 @@
+"""Clusters of real processes, cleared away whatever happens."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.cluster import Cluster
+
+Clusters = Callable[..., Cluster]
+_CLUSTERS = pytest.StashKey[list[Cluster]]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything here is end to end."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("e2e")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds the logs of the test's clusters to the report of its failure."""
+    report = yield
+    if report.failed:
+        for cluster in item.stash.get(_CLUSTERS, []):
+            report.sections += cluster.logs()
+    return report
+
+
+@pytest.fixture
+def make_cluster(request: pytest.FixtureRequest) -> Iterator[Clusters]:
+    """Starts clusters; arguments as for `Cluster`."""
+    made: list[Cluster] = []
+    request.node.stash[_CLUSTERS] = made
+    # Not under tmp_path: the name of a Unix socket has at most 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="eva-e2e-", ignore_cleanup_errors=True) as home:
+
+        def make(**options: Any) -> Cluster:
+            directory = Path(home) / str(len(made))
+            directory.mkdir()
+            cluster = Cluster(directory, **options)
+            made.append(cluster)
+            cluster.start()
+            return cluster
+
+        try:
+            yield make
+        finally:
+            with ExitStack() as stack:
+                for cluster in made:
+                    stack.callback(cluster.close)
+
+
+@pytest.fixture
+def cluster(make_cluster: Clusters) -> Cluster:
+    """A cluster with the usual settings."""
+    return make_cluster()

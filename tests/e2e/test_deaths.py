@@ -1,0 +1,182 @@
+"""Whatever dies, nothing runs twice at a time, nothing is lost, nothing healthy restarts."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import psutil
+import pytest
+
+from tests.e2e.cluster import Cluster, Line, until
+from tests.e2e.conftest import Clusters
+
+ONE_TYPE = {"types": {"e2e.small": {"cpus": 2, "memory": "4GiB", "price": "$0.10/h", "limit": 2}}}
+
+
+def attempts(lines: list[Line]) -> list[int]:
+    """Attempts whose program came to run, in order."""
+    return [line.attempt for line in lines if line.event == "start"]
+
+
+def alone(lines: list[Line]) -> bool:
+    """Whether the task never ran twice at a time: attempts follow each other, in lock and line."""
+    order = [line.attempt for line in lines]
+    return order == sorted(order) and not any(line.event == "overlap" for line in lines)
+
+
+def resumed(lines: list[Line], attempt: int) -> bool:
+    """Whether an attempt began where the one before it had made its last checkpoints.
+
+    What was published in the last moments before a death may not have been uploaded any more; it
+    may also have been, a moment before the program could note it.
+    """
+    start = next(line for line in lines if line.event == "start" and line.attempt == attempt)
+    before = lines[: lines.index(start)]
+    noted = {line.step for line in before if line.event == "checkpoint"}
+    return start.step > 0 and start.step in noted
+
+
+def test_tasks_outlive_their_agent(cluster: Cluster) -> None:
+    job = cluster.submit("steady")
+    cluster.until_running(job)
+    pid = cluster.lines(job)[0].pid
+    (agent,) = cluster.processes_of(cluster.task(job).instance, "eva_worker.agent")
+
+    agent.kill()
+
+    def another() -> list[psutil.Process]:
+        found = cluster.processes_of(cluster.task(job).instance, "eva_worker.agent")
+        return [process for process in found if process.pid != agent.pid]
+
+    until(another, "the supervisor starts another agent")
+    steps = cluster.task(job).steps
+    until(lambda: cluster.task(job).steps > steps, "the new agent tells of the task's progress")
+    cluster.finish(job)
+    cluster.until_ended(job)
+    assert cluster.job(job).exit_code == 0
+    assert {line.pid for line in cluster.lines(job)} == {pid}
+    assert attempts(cluster.lines(job)) == [1]
+    assert cluster.job(job).failures == 0
+
+
+def test_a_dead_instance_is_replaced_once_the_cloud_says_it_is_gone(cluster: Cluster) -> None:
+    job = cluster.submit("unlucky")
+    cluster.until_running(job)
+    until(lambda: cluster.task(job).generation >= 2, "a checkpoint is stored")
+    first = cluster.task(job).instance
+    host = cluster.records()[first].pid
+    assert host is not None
+
+    os.kill(host, signal.SIGKILL)
+
+    until(lambda: cluster.task(job).attempt == 2, "a second attempt")
+    cluster.until_running(job)
+    second = cluster.task(job).instance
+    cluster.finish(job)
+    cluster.until_ended(job)
+    lines = cluster.lines(job)
+    assert second != first
+    assert attempts(lines) == [1, 2]
+    assert alone(lines)
+    assert resumed(lines, 2)
+    gone_ms = cluster.records()[first].gone_ms
+    assert gone_ms is not None
+    assert min(line.at_ms for line in lines if line.attempt == 2) >= gone_ms
+    assert cluster.job(job).failures == 0, "the task did nothing wrong"
+
+
+def test_tasks_outlive_the_master(make_cluster: Clusters) -> None:
+    cluster = make_cluster(catalog={**ONE_TYPE, "only": ["e2e"]})
+    running = [cluster.submit("first"), cluster.submit("second")]
+    cluster.until_running(*running)
+    queued = cluster.submit("third")
+    until(lambda: cluster.task(queued).waiting_for, "the third job is told why it waits")
+    pids = [cluster.lines(job)[0].pid for job in running]
+    machines = {name: record.pid for name, record in cluster.records().items()}
+
+    cluster.kill()
+    for job in running:
+        made = len(cluster.lines(job))
+        until(lambda job=job, made=made: len(cluster.lines(job)) > made + 5, f"{job} goes on")
+    cluster.start()
+
+    assert [job.id for job in cluster.client.jobs()] == [queued, *reversed(running)]
+    until(lambda: cluster.client.describe().workers_connected == 2, "the workers come back")
+    steps = [cluster.task(job).steps for job in running]
+    for job, known in zip(running, steps, strict=True):
+        until(lambda job=job, known=known: cluster.task(job).steps > known, f"{job} makes progress")
+    assert {name: record.pid for name, record in cluster.records().items()} == machines
+    assert cluster.job(queued).state == "pending"
+    cluster.finish(*running, queued)
+    cluster.until_ended(*running, queued)
+    for job, pid in zip(running, pids, strict=True):
+        assert {line.pid for line in cluster.lines(job)} == {pid}, "was restarted"
+        assert attempts(cluster.lines(job)) == [1]
+    assert attempts(cluster.lines(queued)) == [1]
+    cluster.until_empty()
+    assert cluster.records().keys() == cluster.instances().keys()
+    assert {record.attempt for record in cluster.records().values()} == {1}
+
+
+@pytest.mark.parametrize("moment", ["before the launch is heard of", "while it comes up"])
+def test_a_launch_is_neither_lost_nor_repeated(make_cluster: Clusters, moment: str) -> None:
+    cluster = make_cluster(settings={"local": {"launch_delay": "2s"}})
+    job = cluster.submit("early")
+    if moment == "while it comes up":
+        until(cluster.records, "the cloud has the launch on file")
+
+    cluster.kill()
+    cluster.start()
+
+    cluster.until_running(job)
+    cluster.finish(job)
+    cluster.until_ended(job)
+    cluster.until_empty()
+    assert attempts(cluster.lines(job)) == [1]
+    assert len(cluster.records()) == len(cluster.instances()) == 1
+
+
+def test_a_gang_restarts_whole(cluster: Cluster) -> None:
+    job = cluster.submit("gang", tasks=2, retries=1)
+    cluster.until_running(job)
+    assert [task.attempt for task in cluster.job(job).tasks] == [1, 1]
+    for index in (0, 1):
+        until(lambda index=index: cluster.task(job, index).generation, "a checkpoint is stored")
+
+    os.kill(cluster.lines(job, 0)[0].pid, signal.SIGKILL)
+
+    until(lambda: [task.attempt for task in cluster.job(job).tasks] == [2, 2], "a second attempt")
+    cluster.until_running(job)
+    cluster.finish(job)
+    cluster.until_ended(job)
+    assert cluster.job(job).failures == 1
+    for index in (0, 1):
+        lines = cluster.lines(job, index)
+        assert attempts(lines) == [1, 2]
+        assert alone(lines)
+        assert resumed(lines, 2)
+    last = [max(it.at_ms for it in cluster.lines(job, i) if it.attempt == 1) for i in (0, 1)]
+    first = [min(it.at_ms for it in cluster.lines(job, i) if it.attempt == 2) for i in (0, 1)]
+    assert max(last) <= min(first), "a member started before the other had ended"
+
+
+def test_ending_the_cluster_ends_everything_and_jobs_go_on_later(cluster: Cluster) -> None:
+    job = cluster.submit("patient")
+    cluster.until_running(job)
+    stored = until(lambda: cluster.task(job).generation, "a checkpoint is stored")
+
+    cluster.stop()
+
+    assert not cluster.processes()
+    assert all(record.gone_ms is not None for record in cluster.records().values())
+    cluster.start()
+    cluster.until_running(job)
+    assert cluster.task(job).generation >= stored
+    cluster.finish(job)
+    cluster.until_ended(job)
+    lines = cluster.lines(job)
+    assert attempts(lines) == [1, 2]
+    assert alone(lines)
+    assert resumed(lines, 2)
+    assert cluster.job(job).failures == 0
