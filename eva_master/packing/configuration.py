@@ -123,7 +123,8 @@ def _place(problem: Problem, copies: list[CopyView]) -> Configuration:
     places.update(_assign(problem, slots, copies))
     total: dict[Host, Contents] = {**slots}
     for instance, contents in staying.items():
-        total[instance] = Counter(contents) + Counter(joined.get(instance, {}))
+        extra = joined.get(instance)
+        total[instance] = Counter(contents) + Counter(extra) if extra else contents
     return Configuration(places, total, tuple(launches), {})
 
 

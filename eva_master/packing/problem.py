@@ -116,6 +116,8 @@ class Problem:
             [self.colocation.index[task_class.workload] for task_class in self.classes],
             dtype=np.int64,
         )
+        self._reserved: dict[int, Offering | None] = {}
+        self._values: dict[frozenset[tuple[int, int]], int] = {}
         self.worth = self._worth([c.price for c in self.classes], [c.charge for c in self.classes])
 
     def _classify(
@@ -200,7 +202,9 @@ class Problem:
 
     def reservation(self, number: int) -> Offering | None:
         """The offering that sets the reservation price of a class, if it is on sale now."""
-        return reservation(self.classes[number].demand, self._buyable)
+        if number not in self._reserved:
+            self._reserved[number] = reservation(self.classes[number].demand, self._buyable)
+        return self._reserved[number]
 
     def offering_of(self, instance: InstanceId) -> Offering:
         """What a live instance was bought as, at today's price."""
@@ -212,6 +216,12 @@ class Problem:
 
     def value(self, contents: Contents) -> int:
         """TNRP of a set of tasks, in millionths of micro-dollars per hour."""
+        signature = frozenset(contents.items())
+        if signature not in self._values:
+            self._values[signature] = self._value(contents)
+        return self._values[signature]
+
+    def _value(self, contents: Contents) -> int:
         crowd: dict[int, int] = {}
         charges: dict[int, int] = {}
         total = 0

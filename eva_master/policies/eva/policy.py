@@ -96,8 +96,9 @@ class Eva:
             candidates = _candidates(problem, present)
             if candidates:
                 movable["partial"] = fresh + candidates
-        if self._config.full and occasion.full:
-            movable["full"] = fresh + _settled(problem)
+        settled = _settled(problem)
+        if self._config.full and occasion.full and settled:
+            movable["full"] = fresh + settled
         return {
             kind: _option(kind, problem, present, configure(problem, copies))
             for kind, copies in movable.items()
