@@ -15,7 +15,14 @@ from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.errors import error_of
 from eva_master.control.state import State
 from eva_master.model.actions import Reply
-from eva_master.model.errors import DuplicateName, EvaError, InvalidJob, NotFound, Unplaceable
+from eva_master.model.errors import (
+    DuplicateName,
+    EvaError,
+    InvalidJob,
+    NotFound,
+    Problem,
+    Unplaceable,
+)
 from eva_master.model.events import CancelRequested, JobSubmitted
 from eva_master.model.ids import JobId, Millis
 from eva_master.model.states import JobState
@@ -105,6 +112,11 @@ async def test_so_many_problems_that_they_do_not_fit_still_arrive_as_an_error(
     [
         (DuplicateName("taken", hint="cancel it"), grpc.StatusCode.ALREADY_EXISTS),
         (Unplaceable("too big"), grpc.StatusCode.FAILED_PRECONDITION),
+        # As large as it gets, in three bytes a character.
+        (
+            InvalidJob("鉄" * 500, hint="道" * 500, problems=(Problem("x", "k" * 500),) * 2),
+            grpc.StatusCode.INVALID_ARGUMENT,
+        ),
     ],
 )
 async def test_what_the_machine_refuses_reaches_the_user(

@@ -188,7 +188,7 @@ def test_a_detail_of_an_unknown_kind_is_still_an_error() -> None:
 def test_a_detail_always_fits_into_the_metadata() -> None:
     long = tuple(Problem("é" * 5000, "k" * 5000, hint="h" * 5000) for _ in range(500))
     detail = detail_of(InvalidJob("m" * 100_000, hint="h" * 100_000, problems=long))
-    assert detail.ByteSize() < 7000
+    assert detail.ByteSize() < 5500
     assert "more problems" in detail.problems[-1].message
 
 

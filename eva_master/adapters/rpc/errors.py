@@ -17,9 +17,11 @@ from eva_master.model.errors import EvaError, Problem
 DETAIL_KEY = "eva-error-bin"
 """Trailing metadata that carries a serialised `ErrorDetail`."""
 
-# gRPC refuses trailing metadata above 8 KiB, and the whole call with it.
-_DETAIL_BYTES = 6000
-_TEXT_CHARACTERS = 1000
+# gRPC refuses trailing metadata above 8 KiB, and the whole answer with it. The status's own text
+# is percent-encoded, up to nine bytes a character.
+_DETAIL_BYTES = 5000
+_TEXT_CHARACTERS = 500
+_STATUS_CHARACTERS = 200
 
 
 class BadRequest(EvaError):
@@ -189,6 +191,6 @@ async def _abort(context: Context, error: Exception, method: str) -> None:
         )
     await context.abort(
         status_of(error),
-        error.message[:_TEXT_CHARACTERS],
+        error.message[:_STATUS_CHARACTERS],
         ((DETAIL_KEY, detail_of(error).SerializeToString()),),
     )
