@@ -25,12 +25,10 @@ def snapshot(state: State, now: Millis, settings: Settings) -> Snapshot:
     jobs: list[JobView] = []
     copies: list[CopyView] = []
     for job in sorted(state.active):
-        record = state.jobs[job]
-        if record.state is JobState.ENDING:
-            continue
-        views = _views(state, record)
-        copies.extend(views)
-        jobs.append(_job_view(state, record, tuple(view.id for view in views), settings))
+        if state.jobs[job].state is not JobState.ENDING:
+            view, its_copies = _pictured(state, state.jobs[job], settings)
+            jobs.append(view)
+            copies.extend(its_copies)
     return Snapshot(
         now_ms=now,
         catalog=state.catalog,
@@ -65,11 +63,21 @@ def _in_transit(copy: TaskCopy) -> bool:
             return False
 
 
-def _views(state: State, job: Job) -> list[CopyView]:
+def _pictured(state: State, job: Job, settings: Settings) -> tuple[JobView, tuple[CopyView, ...]]:
+    """A job and its copies; taken from the picture before when they have not changed since."""
+    pictured = state.pictures.get(job.id)
+    if pictured is None:
+        copies = _views(state, job)
+        view = _job_view(state, job, tuple(copy.id for copy in copies), settings)
+        pictured = state.pictures[job.id] = (view, copies)
+    return pictured
+
+
+def _views(state: State, job: Job) -> tuple[CopyView, ...]:
     members = list(state.members(job.id))
     gang = job.spec.kind is JobKind.GANG
     together = pinned(members)
-    return [
+    return tuple(
         CopyView(
             id=copy.id,
             job=job.id,
@@ -80,7 +88,7 @@ def _views(state: State, job: Job) -> list[CopyView]:
         )
         for copy in members
         if copy.state not in SETTLED
-    ]
+    )
 
 
 def _job_view(state: State, job: Job, copies: tuple[CopyId, ...], settings: Settings) -> JobView:

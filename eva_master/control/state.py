@@ -15,7 +15,7 @@ from eva_master.model.job import TaskSpec
 from eva_master.model.plan import Json, PolicyMemory
 from eva_master.model.records import Instance, Job, TaskCopy
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.model.snapshot import ThroughputTable
+from eva_master.model.snapshot import CopyView, JobView, ThroughputTable
 from eva_master.model.states import ENDED, LIVE, CopyState, InstanceState
 
 
@@ -73,6 +73,8 @@ class State:
         self._commands: dict[str, JobId] = {}
         self._names: dict[tuple[str, str], JobId] = {}
         self._members: dict[JobId, tuple[CopyId, ...]] = {}
+        self.pictures: dict[JobId, tuple[JobView, tuple[CopyView, ...]]] = {}
+        """What `control.picture` made of jobs; dropped as soon as it may no longer be true."""
         self._unwritten = _Unwritten()
 
     @classmethod
@@ -119,6 +121,7 @@ class State:
         """Add or replace a job."""
         known = job.id in self.jobs
         self.jobs[job.id] = job
+        self.pictures.pop(job.id, None)
         self._unwritten.jobs[job.id] = None
         if not known:
             self._commands[job.command] = job.id
@@ -137,6 +140,7 @@ class State:
         old = self.copies.get(copy.id)
         self.copies[copy.id] = copy
         if journal:
+            self.pictures.pop(copy.job, None)
             self._unwritten.copies[copy.id] = None
         if old is None or old.instance != copy.instance:
             self._reindex(self._holders, copy.id, old.instance if old else None, copy.instance)
@@ -174,6 +178,7 @@ class State:
     def put_job_account(self, account: JobAccount) -> None:
         """Replace what a job owes."""
         self.job_accounts[account.job] = account
+        self.pictures.pop(account.job, None)
         self._unwritten.job_accounts[account.job] = None
 
     def put_instance_account(self, account: InstanceAccount) -> None:
