@@ -65,6 +65,8 @@ class SimulatedCloud:
         self._retry_ms = retry_ms
         self._machines: dict[InstanceId, Machine] = {}
         self._refused: set[InstanceId] = set()
+        self._never: dict[InstanceId, Millis] = {}
+        """Terminated without ever having been launched, and when; they never will be."""
         self.launches = 0
         """Machines that were ever acquired."""
         self.sold_out: Callable[[OfferingId], bool] = lambda _offering: False
@@ -100,6 +102,9 @@ class SimulatedCloud:
 
     def _launch(self, action: LaunchInstance) -> None:
         known = self._machines.get(action.instance)
+        if action.instance in self._never:
+            self._inbox.post(InstanceGone(action.instance, None, self._never[action.instance]))
+            return
         refused = action.instance in self._refused
         if refused or (known is None and self.sold_out(action.offering.id)):
             # A refusal is final for the instance: its delayed message must stay true.
@@ -134,8 +139,8 @@ class SimulatedCloud:
         now = self._timeline.now()
         machine = self._machines.get(instance)
         if machine is None:
-            self._refused.add(instance)
-            self._inbox.post(InstanceGone(instance, None, now))
+            gone_ms = self._never.setdefault(instance, now)
+            self._inbox.post(InstanceGone(instance, None, gone_ms))
         elif machine.gone_ms is not None:
             self._inbox.post(InstanceGone(instance, machine.up_ms, machine.gone_ms))
         elif machine.going_ms is None:

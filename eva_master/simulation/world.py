@@ -163,9 +163,10 @@ class World:
         return True
 
     def quiet(self) -> bool:
-        """Whether every job has ended and nothing is left in the cloud."""
+        """Whether all submitted jobs have arrived and ended, and nothing is left in the cloud."""
         state = self.state
-        return not state.active and not state.live and not self.cloud.existing()
+        arrived = all(f"submit-{n}" in self.answers.replies for n in range(1, self._commands + 1))
+        return arrived and not (state.active or state.live or self.cloud.existing())
 
     def _stated_work(self, copy: CopyId) -> Work:
         spec = self.state.jobs[self.state.copies[copy].job].spec

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -23,6 +24,8 @@ from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.events import CloudListed, InstanceGone, InstanceUp
 from eva_master.model.ids import Family, InstanceId, Millis, Price
 from eva_master.model.resources import Resources
+from eva_master.simulation.clock import Timeline, VirtualInbox
+from eva_master.simulation.cloud import Hosts, SimulatedCloud
 from tests.fakes.mailbox import Mailbox, WallClock
 
 NEVER_MS = 3_600_000
@@ -103,7 +106,48 @@ class LocalBench:
         self._cloud.close()
 
 
-BENCHES: dict[str, Callable[[Path, int], Bench]] = {"local": LocalBench}
+class SimulatedBench:
+    """The simulated cloud; its time passes while somebody waits for an event."""
+
+    def __init__(self, _root: Path, launch_delay_ms: int) -> None:
+        self._timeline = Timeline(Millis(1_000_000))
+        self._inbox = VirtualInbox(self._timeline)
+        self._cloud = SimulatedCloud(self._timeline, self._inbox, Hosts())
+        self._delay = launch_delay_ms
+        self._events: list[Any] = []
+        self.now = self._timeline.now
+
+    def execute(self, action: CloudAction) -> None:
+        if isinstance(action, LaunchInstance):
+            kind = replace(action.offering.type, acquisition_ms=self._delay)
+            action = replace(action, offering=replace(action.offering, type=kind))
+        self._cloud.execute(action)
+
+    def event(self) -> Any:
+        if not self._events:
+            self._events.extend(self._inbox.wait(None))
+        return self._events.pop(0)
+
+    def pause(self) -> None:
+        self._timeline.sleep_until(Millis(self.now() + 1))
+
+    def machines(self) -> int:
+        return len(self._cloud.existing())
+
+    def strike(self, instance: InstanceId) -> None:
+        self._cloud.fail(instance)
+
+    def close(self) -> None:
+        for instance in self._cloud.existing():
+            self._cloud.execute(TerminateInstance(instance))
+        while self._timeline.next() is not None:
+            self._timeline.advance()
+
+
+BENCHES: dict[str, Callable[[Path, int], Bench]] = {
+    "local": LocalBench,
+    "simulated": SimulatedBench,
+}
 
 
 @pytest.fixture(params=sorted(BENCHES))

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+
+from eva_master.model.errors import IllegalTransition
+from eva_master.model.states import CopyState, InstanceState, JobState, moved
+
+
+def test_a_legal_move_extends_the_history() -> None:
+    history = moved("job a", (("pending", 1),), JobState.RUNNING, 5)
+    assert history == (("pending", 1), ("running", 5))
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("succeeded", JobState.RUNNING),
+        ("pending", JobState.SUCCEEDED),
+        ("waiting", CopyState.RUNNING),
+        ("failed", CopyState.STARTING),
+        ("stopping", CopyState.RUNNING),
+        ("gone", InstanceState.UP),
+        ("launching", InstanceState.READY),
+        ("terminating", InstanceState.READY),
+    ],
+)
+def test_an_illegal_move_raises_with_the_history(source: str, target: JobState) -> None:
+    history = (("before", 1), (source, 2))
+    with pytest.raises(IllegalTransition) as caught:
+        moved("thing x", history, target, 3)
+    assert caught.value.history == history
+    assert f"before@1 -> {source}@2" in str(caught.value)
+    assert "thing x" in str(caught.value)
+
+
+def test_histories_stay_short() -> None:
+    history = (("pending", 0),)
+    for at in range(1, 100):
+        history = moved("job", history, JobState.RUNNING if at % 2 else JobState.PENDING, at)
+    assert len(history) == 16
+    assert history[-1] == ("running", 99)
