@@ -1,0 +1,243 @@
+"""Jobs from their submission to the bill, on instances that are real processes."""
+
+from __future__ import annotations
+
+import subprocess
+import urllib.request
+from itertools import pairwise
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from eva_master.control.settings import Settings
+from eva_master.model.errors import DuplicateName, InvalidJob, Unplaceable
+from eva_master.model.ids import micro_usd
+from tests.e2e.cluster import EVA, Cluster, until
+from tests.e2e.conftest import Clusters
+
+BIG = {"e2e.big": {"cpus": 8, "memory": "16GiB", "price": "$0.40/h", "limit": 1}}
+ALL_OF_BIG = {"cpus": 8, "memory": "16GiB"}
+MIB = 1024 * 1024
+
+
+def eva(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as a user does."""
+    return subprocess.run(
+        [*EVA, *arguments],
+        env=cluster.environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def share_an_instance(cluster: Cluster) -> tuple[str, str]:
+    """Run a large and a small job on one instance that is worth its price for both."""
+    large = cluster.submit("large", resources={"cpus": 5, "memory": "8GiB"})
+    until(lambda: cluster.task(large).target, "the large job has its place")
+    small = cluster.submit("small", resources={"cpus": 2, "memory": "3GiB"})
+    cluster.until_running(large, small)
+    return large, small
+
+
+def test_from_shared_instance_to_cheaper_one_to_bill(make_cluster: Clusters) -> None:
+    cluster = make_cluster(settings={"round_period": "1h"}, catalog={"only": ["c7i"]})
+    large, small = share_an_instance(cluster)
+    (shared,) = cluster.instances().values()
+    assert shared.type == "c7i.2xlarge"
+    assert sorted(shared.tasks) == [f"{large}/0", f"{small}/0"]
+    for job in (large, small):
+        until(lambda job=job: cluster.task(job).rate > 0, f"the throughput of {job} arrives")
+
+    cluster.finish(large)
+    cluster.until_ended(large)
+    until(lambda: cluster.task(small).attempt == 2, "the small job moves")
+    cluster.until_running(small)
+    cluster.finish(small)
+    cluster.until_ended(small)
+    cluster.until_empty()
+
+    lines = cluster.lines(small)
+    assert not cluster.lines(small, event="overlap")
+    steps = [line.step for line in lines if line.event == "step"]
+    assert steps == list(range(1, len(steps) + 1)), "a move repeats and loses nothing"
+    assert cluster.task(small).moves == 1
+    assert [it.type for it in cluster.instances().values()] == ["c7i.2xlarge", "c7i.large"]
+    check_bill(cluster)
+    cluster.stop()
+    check_accounts(cluster)
+    check_left_at_once(cluster, f"{small}/0", shared.id)
+
+
+def check_bill(cluster: Cluster) -> None:
+    """What users are told is what the cloud charges, instance by instance and in all."""
+    bill = cluster.client.cost()
+    charged = {
+        name: record.price * (record.gone_ms - record.up_ms)
+        for name, record in cluster.records().items()
+        if record.gone_ms is not None and record.up_ms is not None
+    }
+    told = {it.id: it.price_micro_usd_per_hour * it.billed_ms for it in bill.instances}
+    assert told == charged
+    assert all(it.closed for it in bill.instances)
+    assert all(it.cost_micro_usd == micro_usd(charged[it.id]) for it in bill.instances)
+    assert bill.cost_micro_usd == micro_usd(sum(charged.values()))
+    assert bill.migrations == 1
+    parts = sum(job.cost_micro_usd for job in bill.jobs) + bill.idle_micro_usd
+    # Each part is rounded by itself.
+    assert abs(parts - bill.cost_micro_usd) <= len(bill.jobs)
+
+
+def check_accounts(cluster: Cluster) -> None:
+    """The parts of the bill add up to it, to the last integer."""
+    with cluster.journal() as journal:
+        books = journal.load()
+    charged = sum(
+        record.price * (record.gone_ms - record.up_ms)
+        for record in cluster.records().values()
+        if record.gone_ms is not None and record.up_ms is not None
+    )
+    jobs = [account.charged for account in books.job_accounts]
+    assert all(part > 0 for part in jobs)
+    assert sum(jobs) + sum(account.idle for account in books.instance_accounts) == charged
+
+
+def check_left_at_once(cluster: Cluster, copy: str, instance: str) -> None:
+    """The instance was given up in the very turn in which its last task was known to be off it."""
+    with cluster.journal() as journal:
+        books = journal.load()
+    (mover,) = (it for it in books.copies if it.id == copy)
+    (left,) = (it for it in books.instances if it.id == instance)
+    released = [after[1] for before, after in pairwise(mover.history) if before[0] == "stopping"]
+    given_up = [at for state, at in left.history if state == "terminating"]
+    assert given_up == released
+
+
+def test_readers_on_one_instance_slow_each_other_down(make_cluster: Clusters) -> None:
+    cluster = make_cluster(
+        settings={
+            # So that they stay together, for all that they do to each other.
+            "policy": {"options": {"interference": False}},
+            "local": {"launch_delay": "100ms", "data_rate_mib": 8},
+        },
+        catalog={"types": BIG, "only": ["e2e"]},
+    )
+    # A mebibyte a step, so eight steps a second is what the link alone allows.
+    reading = {"throughput": 8, "envs": {"READ_BYTES": str(MIB)}}
+
+    def speed(job: str) -> float:
+        return cluster.task(job).normalised
+
+    first = cluster.submit("first", **reading)
+    alone = until(lambda: speed(first), "the speed of a reader alone")
+    second = cluster.submit("second", **reading)
+    until(lambda: 0 < speed(second) < 0.75 * alone, "the newcomer is slow")
+    until(lambda: speed(first) < 0.75 * alone, "the first one has become slow")
+    shared = speed(second)
+    cluster.finish(first)
+    until(lambda: speed(second) > 1.3 * shared, "the one that is left becomes fast again")
+    assert cluster.task(first).instance == ""
+    assert len(cluster.instances()) == 1
+    cluster.finish(second)
+    cluster.until_ended(first, second)
+
+
+def test_a_failing_program(cluster: Cluster) -> None:
+    file = cluster.home / "failing.yaml"
+    file.write_text(
+        cluster.job_file(
+            "failing", run="echo this is try $EVA_ATTEMPT; exit 7", retries=1, throughput=None
+        )
+    )
+
+    submitted = eva(cluster, "submit", "--wait", str(file))
+
+    assert submitted.returncode == 7, submitted
+    job = submitted.stdout.strip()
+    cluster.until_empty()
+    logs = eva(cluster, "logs", job)
+    assert logs.stdout == "this is try 1\nthis is try 2\n", logs
+    ended = cluster.job(job)
+    assert (ended.state, ended.exit_code, ended.failures) == ("failed", 7, 2)
+    assert "exited with code 7" in ended.reason
+    cluster.stop()
+    with cluster.journal() as journal:
+        (copy,) = journal.load().copies
+    (waited,) = (
+        after[1] - before[1]
+        for before, after in pairwise(copy.history)
+        if (before[0], after[0]) == ("waiting", "starting") and before != copy.history[0]
+    )
+    assert waited >= Settings().backoff_ms
+
+
+def test_cancelled_jobs_and_the_metrics_meanwhile(make_cluster: Clusters) -> None:
+    cluster = make_cluster(catalog={"types": BIG, "only": ["e2e"]})
+    running = cluster.submit("running")
+    cluster.until_running(running)
+    pending = cluster.submit("pending", resources=ALL_OF_BIG)
+    until(lambda: cluster.task(pending).waiting_for, "the second job waits")
+
+    check_metrics(cluster)
+    for job in (running, pending):
+        cluster.client.cancel(job)
+
+    cluster.until_ended(running, pending, state="cancelled")
+    assert [cluster.job(job).exit_code for job in (running, pending)] == [130, 130]
+    assert cluster.lines(running)[-1].event == "end", "was asked before it was killed"
+    assert cluster.lines(pending) == []
+    cluster.until_empty()
+    assert len(cluster.records()) == 1
+
+
+def check_metrics(cluster: Cluster) -> None:
+    """Prometheus sees a job that runs on an instance and one that waits."""
+    url = f"http://127.0.0.1:{cluster.metrics_port}/metrics"
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    figures = {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in families
+        for sample in family.samples
+    }
+    assert figures["eva_queue_tasks",] == 1
+    assert figures["eva_jobs", "running"] == 1
+    assert figures["eva_jobs", "pending"] == 1
+    assert figures["eva_tasks", "running"] == 1
+    assert figures["eva_tasks", "waiting"] == 1
+    assert figures["eva_instances", "e2e.big", "ready"] == 1
+    assert figures["eva_workers_connected",] == 1
+    assert figures["eva_cost_usd_per_hour",] == pytest.approx(0.40)
+    assert figures["eva_no_packing_usd_per_hour",] == pytest.approx(0.40)
+    assert figures["eva_cost_usd_total",] > 0
+    assert figures["eva_rounds_total",] >= 2
+    assert figures["eva_round_seconds_count",] >= 1
+
+
+def test_what_is_refused_changes_nothing(make_cluster: Clusters) -> None:
+    cluster = make_cluster(settings={"local": {"launch_delay": "1h"}})
+    known = cluster.submit("known")
+    until(lambda: cluster.task(known).target, "the job has its place")
+    before = cluster.journal_rows()
+    assert before["jobs"]
+    wrong = cluster.home / "wrong.yaml"
+    wrong.write_text(cluster.job_file("wrong", gpu=1))
+
+    refused = eva(cluster, "submit", str(wrong))
+    assert refused.returncode not in (0, 1)
+    assert "gpu" in refused.stderr
+    with pytest.raises(InvalidJob, match="gpu"):
+        cluster.submit("wrong", gpu=1)
+    with pytest.raises(Unplaceable, match="lacks 4808 vCPUs"):
+        cluster.submit("unplaceable", resources={"cpus": 5000, "memory": "1GiB"})
+    with pytest.raises(DuplicateName):
+        cluster.submit("known")
+    with pytest.raises(InvalidJob, match="working directory"):
+        cluster.client.submit(
+            cluster.job_file("empty-handed"), file_name="job.yaml", workdir="0" * 64
+        )
+
+    assert [job.id for job in cluster.client.jobs(ended=True)] == [known]
+    assert cluster.journal_rows() == before
+    assert len(cluster.records()) == 1
