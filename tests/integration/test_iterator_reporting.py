@@ -222,6 +222,7 @@ def test_forked_children_neither_report_nor_hang(
                 for _ in EvaIterator(range(1000), checkpoint=lambda directory: None):
                     pass
                 {exit_}
+            assert os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "") == "{fork_support}"
             assert os.waitpid(pid, 0)[1] == 0
         """
     environ = {"GRPC_ENABLE_FORK_SUPPORT": fork_support} if fork_support else {}
