@@ -15,7 +15,7 @@ from eva_worker._proto.worker_pb2_grpc import WorkersServicer, add_WorkersServic
 
 DEADLINE_S = 30
 _OPTIONS = (
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 100),
     ("grpc.keepalive_permit_without_calls", 1),
 )
 
