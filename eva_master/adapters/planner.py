@@ -20,6 +20,7 @@ from typing import ParamSpec, TypeVar
 
 import structlog
 
+from eva_master.adapters.parcel import Parcel
 from eva_master.model.actions import RequestPlan
 from eva_master.model.errors import InvalidPlan
 from eva_master.model.events import PlanFailed, PlanReady
@@ -40,6 +41,12 @@ class _PolicySource:
     build: str
     name: str
     options: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    snapshot: Snapshot
+    memory: PolicyMemory | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +124,19 @@ class ProcessPlanner:
         """Start planning; the future's result tells of every failure, it raises nothing."""
         answer: Future[_Planned | _Failed] = Future()
 
-        def done(future: Future[_Planned | _Failed]) -> None:
+        question = Parcel(_Question(snapshot, memory))
+
+        def done(future: Future[Parcel[_Planned] | _Failed]) -> None:
             if answer.set_running_or_notify_cancel():
                 answer.set_result(_outcome(future))
 
         with self._lock:
             try:
-                planning = self._child.submit(_plan, self._source, snapshot, memory)
+                planning = self._child.submit(_plan, self._source, question)
             except BrokenProcessPool:
                 self._child.close()
                 self._child = _Child()
-                planning = self._child.submit(_plan, self._source, snapshot, memory)
+                planning = self._child.submit(_plan, self._source, question)
         planning.add_done_callback(done)
         return answer
 
@@ -192,15 +201,16 @@ class _Child:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _outcome(future: Future[_Planned | _Failed]) -> _Planned | _Failed:
+def _outcome(future: Future[Parcel[_Planned] | _Failed]) -> _Planned | _Failed:
     try:
-        return future.result()
+        result = future.result()
     except CancelledError:
         return _Failed("the planner was closed", "")
     except BrokenProcessPool:
         return _Failed("the planner's process died", "")
     except Exception as error:  # a snapshot or a plan that cannot be pickled
         return _Failed(_describe(error), traceback.format_exc())
+    return result.content if isinstance(result, Parcel) else result
 
 
 def _describe(error: Exception) -> str:
@@ -235,10 +245,9 @@ def _policy_ready(source: _PolicySource) -> None:
     _policy(source)
 
 
-def _plan(
-    source: _PolicySource, snapshot: Snapshot, memory: PolicyMemory | None
-) -> _Planned | _Failed:
+def _plan(source: _PolicySource, question: Parcel[_Question]) -> Parcel[_Planned] | _Failed:
+    asked = question.content
     try:
-        return _Planned(*_policy(source).plan(snapshot, memory))
+        return Parcel(_Planned(*_policy(source).plan(asked.snapshot, asked.memory)))
     except Exception as error:
         return _Failed(_describe(error), traceback.format_exc())
