@@ -206,7 +206,7 @@ def _check_end(world: ChaoticWorld, story: Story) -> None:
     assert bill.charged == bill.idle + sum(account.charged for account in bill.jobs.values())
 
 
-@settings(max_examples=3000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(stories)
 def test_nothing_is_lost_doubled_or_leaked(story: Story) -> None:
     world = _world(story)
