@@ -22,7 +22,10 @@ _log = structlog.get_logger()
 
 
 def supervise(settings: Settings) -> int:
-    """Run the agent, again whenever it dies, until it is told to leave or leaves by itself.
+    """Run the agent, again whenever it dies, until it has left in good order.
+
+    An agent that dies while it empties the instance is followed by one that goes on with it; only
+    a second request to leave is carried out whatever becomes of the tasks.
 
     Tasks of an agent that died become children of this process, so they stay in one tree with it
     and leave no zombies.
@@ -36,29 +39,31 @@ def supervise(settings: Settings) -> int:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *_TERMINATION})
     backoff = Backoff(jitter=False)
-    leave = False
+    asked = 0
     while True:
         began = time.monotonic()
-        code, leave = _run_agent(settings, leave=leave)
-        if code == 0 or leave:
+        code, asked = _run_agent(settings, asked)
+        if code == 0 or asked > 1:
             return abs(code)
         if time.monotonic() - began >= _SETTLED_S:
             backoff.reset()
         pause = backoff.next_s()
         _log.warning("agent died", code=code, again_in_s=pause)
-        # Told to leave now, there must be an agent once more: tasks may run, which it stops.
-        leave = _pause(pause)
+        # Asked to leave, there must be an agent once more: tasks may run, which it stops.
+        asked += _pause(pause)
+        if asked > 1:
+            return abs(code)
 
 
-def _run_agent(settings: Settings, *, leave: bool) -> tuple[int, bool]:
+def _run_agent(settings: Settings, asked: int) -> tuple[int, int]:
     """Run one agent to its end.
 
     Args:
         settings: For the agent.
-        leave: Tell it at once to leave.
+        asked: How often this worker was asked to leave; if at all, the agent is, at once.
 
     Returns:
-        Its exit code, and whether it was told to leave.
+        The agent's exit code, and how often this worker was asked by then.
     """
     pid = os.posix_spawn(
         sys.executable,
@@ -67,24 +72,24 @@ def _run_agent(settings: Settings, *, leave: bool) -> tuple[int, bool]:
         setsid=True,  # A Ctrl-C is the supervisor's to forward.
         setsigmask=_TERMINATION,  # Until it can handle them.
     )
-    if leave:
+    if asked:
         os.kill(pid, signal.SIGTERM)
     while (code := _reap().get(pid)) is None:
         if signal.sigwait({signal.SIGCHLD, *_TERMINATION}) in _TERMINATION:
-            leave = True
+            asked += 1
             os.kill(pid, signal.SIGTERM)
-    return code, leave
+    return code, asked
 
 
-def _pause(seconds: float) -> bool:
-    """Wait; tells whether a request to leave cut it short."""
+def _pause(seconds: float) -> int:
+    """Wait, or until asked to leave; returns how often that was."""
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
         info = signal.sigtimedwait({signal.SIGCHLD, *_TERMINATION}, left)
         if info and info.si_signo in _TERMINATION:
-            return True
+            return 1
         _reap()
-    return False
+    return 0
 
 
 def _reap() -> dict[int, int]:

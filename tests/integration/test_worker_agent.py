@@ -220,10 +220,10 @@ async def test_stop_may_overtake_its_start(worker: Worker, master: FakeMaster) -
 
 
 async def test_agent_dies_and_task_goes_on(worker: Worker, master: FakeMaster) -> None:
-    worker.order("echo $$ > pid; until [ -e go ]; do sleep 0.02; done; echo $$ > end; exit 9")
     worker.order("sleep 3600", copy="job-1/1")
-    await master.phase(COPY, 1, pb.PHASE_RUNNING)
     await master.phase("job-1/1", 1, pb.PHASE_RUNNING)
+    worker.order("echo $$ > pid; until [ -e go ]; do sleep 0.02; done; echo $$ > end; exit 9")
+    await master.phase(COPY, 1, pb.PHASE_RUNNING)
     agent = worker.agent()
     assert agent
     agent.kill()
@@ -426,6 +426,20 @@ async def test_sigterm_while_the_agent_is_dead_still_drains(
         await worker.process.wait()
     report = master.reports[COPY, 1]
     assert (report.phase, report.exit_code, report.stopped) == (pb.PHASE_EXITED, 4, True)
+
+
+async def test_second_sigterm_leaves_at_once(worker: Worker, master: FakeMaster) -> None:
+    worker.order("echo $$ > pid; trap 'touch asked' TERM; while :; do sleep 0.02; done")
+    work = worker.path() / "work"
+    await until((work / "pid").exists)
+    worker.supervisor.terminate()
+    await until((work / "asked").exists)
+    task = psutil.Process(int((work / "pid").read_text()))
+    try:
+        assert await worker.stop() == 1
+        assert task.is_running()
+    finally:
+        task.kill()
 
 
 async def test_program_with_the_sdk(worker: Worker, master: FakeMaster) -> None:
