@@ -338,6 +338,44 @@ def test_clear_is_done_only_when_it_finds_nothing(tmp_path: Path) -> None:
         assert processes.clear(mark)
 
 
+MOURN = """
+import os, pathlib, select, sys
+watched = os.pidfd_open(int(sys.argv[1]))
+pathlib.Path(sys.argv[2], "watching").touch()
+select.select([watched], [], [])
+pathlib.Path(sys.argv[2], "seen").touch()
+"""
+
+
+def test_no_process_of_an_instance_sees_another_one_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark, seen = f"i-1@{tmp_path}", tmp_path / "seen"
+    environment = {**os.environ, processes.MARK: mark}
+    send_signal = psutil.Process.send_signal
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(subprocess.Popen(["sleep", "60"], env=environment))
+        mourner = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-c", MOURN, str(first.pid), str(tmp_path)], env=environment
+            )
+        )
+        until((tmp_path / "watching").exists)
+        order = [psutil.Process(first.pid), psutil.Process(mourner.pid)]
+        monkeypatch.setattr(processes, "marked", lambda _value: order)
+
+        def send_slowly(process: psutil.Process, number: int) -> None:
+            send_signal(process, number)
+            if number == signal.SIGKILL and process.pid == first.pid:
+                first.wait(DEADLINE_S)
+                until(lambda: seen.exists() or order[1].status() == psutil.STATUS_STOPPED)
+
+        monkeypatch.setattr(psutil.Process, "send_signal", send_slowly)
+        processes.clear(mark)
+        assert mourner.wait(DEADLINE_S) == -signal.SIGKILL
+    assert not seen.exists()
+
+
 def test_a_failed_launch_may_be_tried_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     action = LaunchInstance(ONE, OFFERING, 1)
     with monkeypatch.context() as patch:
@@ -381,6 +419,17 @@ def test_terminate_all(bench: Bench) -> None:
     bench.cloud.terminate_all()
     assert bench.left(ONE) == bench.left(TWO) == []
     assert all(line.gone_ms is not None for line in bench.cloud.bill())
+
+
+def test_nothing_is_launched_in_place_of_what_was_terminated(bench: Bench) -> None:
+    bench.launch(ONE)
+    bench.cloud.terminate_all()
+    bench.mailbox.expect(InstanceGone)
+    bench.cloud.execute(LaunchInstance(TWO, OFFERING, 1))
+    assert bench.listed() == {}
+    assert TWO not in Records(bench.root).read()
+    bench.reopen()
+    assert bench.launch(TWO).instance == TWO
 
 
 def data_server(bench: Bench, instance: InstanceId) -> str:

@@ -123,6 +123,7 @@ class LocalCloud:
         self._loop = asyncio.new_event_loop()
         self._loop.call_soon(self._recover)
         self._sweeping = asyncio.Lock()
+        self._closing_down = False
         self._thread = threading.Thread(target=self._run, name="local-cloud", daemon=True)
         self._thread.start()
 
@@ -139,7 +140,7 @@ class LocalCloud:
         ]
 
     def terminate_all(self) -> None:
-        """Terminate every instance, and wait until all are gone."""
+        """Terminate every instance, and wait until all are gone; nothing is launched after that."""
         asyncio.run_coroutine_threadsafe(self._terminate_all(), self._loop).result()
 
     def close(self) -> None:
@@ -162,6 +163,9 @@ class LocalCloud:
     def _handle(self, action: CloudAction) -> None:
         try:
             match action:
+                case LaunchInstance() if self._closing_down:
+                    # A master that sees its instances end wants others in their place.
+                    _log.info("local cloud: closing down, not launched", instance=action.instance)
                 case LaunchInstance():
                     self._launch(action)
                 case TerminateInstance(instance):
@@ -209,6 +213,7 @@ class LocalCloud:
         )
 
     async def _terminate_all(self) -> None:
+        self._closing_down = True
         for record in list(self._records.values()):
             if not record.closed:
                 self._terminate(record.instance)

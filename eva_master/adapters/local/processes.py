@@ -165,7 +165,10 @@ def clear(value: str) -> bool:
         Whether nothing was left; otherwise call again to see that it is dead.
     """
     left = marked(value)
-    for process in left:
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            process.kill()
+    # All are stopped before the first is killed: on a machine that loses power nobody lives to see
+    # the others die, and to report a task as failed.
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                process.send_signal(number)
     return not left
