@@ -96,6 +96,7 @@ class Attempt:
             outputs=self._outputs,
             checkpoints=self._checkpoints,
             memory=directory / "uploads.json",
+            steps_kept=self._counters.steps_kept,
             count=services.metrics.uploaded_bytes.inc,
         )
         self._log = structlog.get_logger().bind(copy=record.key.copy, attempt=record.key.attempt)
@@ -225,9 +226,10 @@ class Attempt:
         return TaskSpec(self.key, order.run, env, work, self.log_file, cpus)
 
     async def _restore(self, order: Order) -> None:
-        generation = await self._services.storage.fetcher.checkpoint(
+        generation, steps = await self._services.storage.fetcher.checkpoint(
             order.copy, order.resume, self._checkpoints
         )
+        self._counters.begin_from(steps)
         await self._uploader.began_from(generation)
         await self._update(generation=generation)
 

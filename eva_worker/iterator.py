@@ -8,7 +8,9 @@ import hashlib
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import grpc
@@ -41,23 +43,57 @@ class Counters:
         self._total = int(saved.get("total", 0))
         self._metrics: dict[str, float] = saved.get("metrics", {})
         self._published = int(saved.get("published", 0))
+        self._base = int(saved.get("base", 0))
+        self._kept: tuple[int, int] = (0, 0)
         self._dirty = False
 
+    def begin_from(self, steps: int) -> None:
+        """Count on from what the restored checkpoint holds."""
+        self._base = steps
+        self._dirty = True
+
     def note(
-        self, source: str, steps: int, total: int, published: int, metrics: dict[str, float]
+        self,
+        source: str,
+        *,
+        steps: int,
+        total: int = 0,
+        published: int = 0,
+        metrics: Mapping[str, float] = MappingProxyType({}),
+        kept: int = 0,
     ) -> None:
-        """Take in a report; figures never go backwards, the newest metrics count."""
+        """Take in a report; figures never go backwards, the newest metrics count.
+
+        Args:
+            source: Which process says it.
+            steps: What it has done in this attempt.
+            total: What it will have done in this attempt at the end, 0 if unknown.
+            published: The newest checkpoint generation.
+            metrics: The program's own figures.
+            kept: How many of `steps` that generation holds, 0 if unknown.
+        """
         self._steps[source] = max(steps, self._steps.get(source, 0))
         self._total = total or self._total
         self._published = max(published, self._published)
         self._metrics.update(metrics)
+        if published and kept:
+            others = sum(n for name, n in self._steps.items() if name != source)
+            self._kept = (published, self._base + others + kept)
         self._dirty = True
 
     def progress(self) -> Progress:
-        """The sum over all sources."""
+        """The sum over all sources, on top of what the restored checkpoint holds."""
         return Progress(
-            sum(self._steps.values()), self._total, dict(self._metrics), self._published
+            self._base + sum(self._steps.values()),
+            self._total and self._base + self._total,
+            dict(self._metrics),
+            self._published,
         )
+
+    def steps_kept(self, generation: int) -> int:
+        """How many steps a checkpoint holds; all that were done, where the program did not say."""
+        published, steps = self._kept
+        return steps if published == generation else self.progress().steps
 
     def save(self) -> None:
         """Write what changed since the last time."""
@@ -68,6 +104,7 @@ class Counters:
                 "total": self._total,
                 "metrics": self._metrics,
                 "published": self._published,
+                "base": self._base,
             }
             # Not synced: counts need to survive the agent, a power cut ends the task anyway.
             write_json(self._path, document, sync=False)
@@ -122,10 +159,11 @@ class IteratorServer(iterator_pb2_grpc.IteratorServicer):
         del context
         self._counters.note(
             request.source,
-            request.steps,
-            request.total_steps,
-            request.generation,
-            dict(request.metrics),
+            steps=request.steps,
+            total=request.total_steps,
+            published=request.generation,
+            metrics=request.metrics,
+            kept=request.saved_steps,
         )
         return iterator_pb2.ReportResponse(interval_ms=_INTERVAL_MS)
 

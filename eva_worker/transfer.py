@@ -41,11 +41,23 @@ class FileEntry:
 
 def manifest_of(files: Iterable[FileEntry]) -> bytes:
     """The canonical JSON of a file list, whose digest names it."""
-    entries = [
+    return _canonical({"files": _listed(files)})
+
+
+def checkpoint_manifest(files: Iterable[FileEntry], steps: int) -> bytes:
+    """The file list of a checkpoint generation, which also says how many steps it holds."""
+    return _canonical({"files": _listed(files), "steps": steps})
+
+
+def _listed(files: Iterable[FileEntry]) -> list[dict[str, object]]:
+    return [
         {"mode": file.mode, "path": file.path, "sha256": file.sha256, "size": file.size}
         for file in sorted(files, key=lambda file: file.path)
     ]
-    return json.dumps({"files": entries}, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _canonical(document: dict[str, object]) -> bytes:
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
 
 
 def read_manifest(data: bytes) -> list[FileEntry]:
@@ -68,6 +80,10 @@ def read_manifest(data: bytes) -> list[FileEntry]:
         if not parts or not _DIGEST.fullmatch(entry.sha256):
             raise BadOrder(f"not a file: {entry.path!r} {entry.sha256!r}")
     return entries
+
+
+def _steps_held(manifest: bytes) -> int:
+    return int(json.loads(manifest).get("steps", 0))
 
 
 def digest_of(path: Path) -> str:
@@ -130,7 +146,7 @@ class Fetcher:
                 raise UnsupportedInput(f"input {name!r}: not a file name")
             await asyncio.to_thread(_copy_input, _local_path(url), target / name)
 
-    async def checkpoint(self, copy: str, wanted: int, target: Path) -> int:
+    async def checkpoint(self, copy: str, wanted: int, target: Path) -> tuple[int, int]:
         """Restore a checkpoint generation.
 
         Args:
@@ -139,7 +155,7 @@ class Fetcher:
             target: ``$EVA_CHECKPOINT_DIR``; the generation appears in it at once.
 
         Returns:
-            The generation restored, 0 for none.
+            The generation restored, 0 for none, and how many steps it holds.
 
         Raises:
             Missing: The generation wanted is not there.
@@ -147,16 +163,19 @@ class Fetcher:
         """
         target.mkdir(parents=True, exist_ok=True)
         generation = wanted or await self._newest(copy)
-        if generation == 0 or (target / f"{generation:08d}").exists():
-            return generation
+        if generation == 0:
+            return 0, 0
         prefix = checkpoint_key(copy, generation)
-        entries = read_manifest(await self._objects.get(f"{prefix}/manifest.json"))
+        manifest = await self._objects.get(f"{prefix}/manifest.json")
+        entries, steps = read_manifest(manifest), _steps_held(manifest)
+        if (target / f"{generation:08d}").exists():
+            return generation, steps
         aside = target / f".tmp-restore-{generation:08d}"
         await asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True)
         aside.mkdir()
         await together(self._restore(f"{prefix}/files/{e.path}", e, aside) for e in entries)
         aside.rename(target / f"{generation:08d}")
-        return generation
+        return generation, steps
 
     async def _newest(self, copy: str) -> int:
         prefix = f"jobs/{copy}/checkpoints"

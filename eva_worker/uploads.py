@@ -15,7 +15,7 @@ from eva_worker.durable import read_json, write_json
 from eva_worker.errors import Missing, UnstorableName
 from eva_worker.objects import Objects
 from eva_worker.orders import TaskKey
-from eva_worker.transfer import FileEntry, checkpoint_key, digest_of, manifest_of
+from eva_worker.transfer import FileEntry, checkpoint_key, checkpoint_manifest, digest_of
 
 _LOG_CHUNK = 4 << 20
 
@@ -33,6 +33,7 @@ class Uploader:
         outputs: ``$EVA_STORAGE/outputs``.
         checkpoints: ``$EVA_CHECKPOINT_DIR``.
         memory: The document.
+        steps_kept: Tells how many steps a generation holds.
         count: Told the number of bytes of every upload.
     """
 
@@ -45,6 +46,7 @@ class Uploader:
         outputs: Path,
         checkpoints: Path,
         memory: Path,
+        steps_kept: Callable[[int], int],
         count: Callable[[int], None],
     ) -> None:
         self._objects = objects
@@ -53,6 +55,7 @@ class Uploader:
         self._outputs = outputs
         self._checkpoints = checkpoints
         self._memory = memory
+        self._steps_kept = steps_kept
         self._count = count
         saved: dict[str, Any] = read_json(memory) or {}
         self._log_offset = int(saved.get("log", 0))
@@ -113,7 +116,8 @@ class Uploader:
             entries.append(FileEntry(name, mode, digest, status.st_size))
         if not directory.is_dir():
             raise Missing(f"no such directory: {directory}")
-        await self._objects.put(f"{prefix}/manifest.json", manifest_of(entries))
+        manifest = checkpoint_manifest(entries, self._steps_kept(generation))
+        await self._objects.put(f"{prefix}/manifest.json", manifest)
 
     def _newest(self) -> int:
         try:

@@ -38,8 +38,8 @@ class Progress:
     """What a task last said of itself.
 
     Attributes:
-        steps: Iterations done in this attempt.
-        total_steps: Iterations until done as the program knows it, 0 if unknown.
+        steps: Iterations done, over all attempts as far as checkpoints kept them.
+        total_steps: What `steps` will be at the end, as the program knows it; 0 if unknown.
         metrics: The program's own figures (loss, accuracy), by name.
         rate: Iterations per second over the last window, 0 before the first is complete.
     """

@@ -38,15 +38,18 @@ class ReportRequest(google.protobuf.message.Message):
     STEPS_FIELD_NUMBER: builtins.int
     TOTAL_STEPS_FIELD_NUMBER: builtins.int
     GENERATION_FIELD_NUMBER: builtins.int
+    SAVED_STEPS_FIELD_NUMBER: builtins.int
     METRICS_FIELD_NUMBER: builtins.int
     source: builtins.str
     """Random, one per process of the program: counts of different sources add up."""
     steps: builtins.int
     """Iterations that the source has finished since it started."""
     total_steps: builtins.int
-    """Iterations of the whole program until it is done, 0 if unknown."""
+    """Iterations that the program will have made in this attempt when it is done, 0 if unknown."""
     generation: builtins.int
     """Newest checkpoint generation published in $EVA_CHECKPOINT_DIR, 0 for none."""
+    saved_steps: builtins.int
+    """How many of `steps` that generation holds, 0 if unknown."""
     @property
     def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """The program's own figures, such as loss and accuracy."""
@@ -58,9 +61,10 @@ class ReportRequest(google.protobuf.message.Message):
         steps: builtins.int = ...,
         total_steps: builtins.int = ...,
         generation: builtins.int = ...,
+        saved_steps: builtins.int = ...,
         metrics: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["generation", b"generation", "metrics", b"metrics", "source", b"source", "steps", b"steps", "total_steps", b"total_steps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["generation", b"generation", "metrics", b"metrics", "saved_steps", b"saved_steps", "source", b"source", "steps", b"steps", "total_steps", b"total_steps"]) -> None: ...
 
 global___ReportRequest = ReportRequest
 

@@ -268,7 +268,9 @@ class Sample(google.protobuf.message.Message):
     copy_id: builtins.str
     attempt: builtins.int
     steps: builtins.int
+    """Iterations done, those of earlier attempts included as far as the restored checkpoint has them."""
     total_steps: builtins.int
+    """What `steps` will be when the program is done, 0 if unknown."""
     @property
     def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]: ...
     def __init__(

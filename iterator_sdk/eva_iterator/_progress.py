@@ -34,6 +34,7 @@ class Progress:
 
     Attributes:
         total_steps: Steps that the program will have made when it is done, 0 if unknown.
+        saved_steps: Steps that the newest checkpoint of this process holds.
         metrics: Latest value of each of the program's own figures.
     """
 
@@ -44,7 +45,7 @@ class Progress:
         self._lock = threading.RLock()
         self._loops: list[Loop] = []
         self._settled_steps = 0
-        self._saved_steps = 0
+        self.saved_steps = 0
         self._saved_at_s = time.monotonic()
 
     def open(self, every_s: float) -> Loop:
@@ -68,12 +69,12 @@ class Progress:
 
     def saved(self) -> None:
         """Notes that a checkpoint holds all steps made so far."""
-        self._saved_steps = self.steps()
+        self.saved_steps = self.steps()
         self._saved_at_s = time.monotonic()
 
     def unsaved(self) -> bool:
         """Whether steps were made since the last checkpoint."""
-        return self.steps() != self._saved_steps
+        return self.steps() != self.saved_steps
 
     def mark_due(self, now_s: float) -> float:
         """Tells every loop whose checkpoint is due.

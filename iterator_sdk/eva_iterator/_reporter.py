@@ -128,5 +128,6 @@ class Reporter:
             steps=self._progress.steps(),
             total_steps=self._progress.total_steps,
             generation=self._generation(),
+            saved_steps=self._progress.saved_steps,
             metrics=dict(self._progress.metrics),
         )

@@ -49,6 +49,7 @@ print("after", eva_iterator.stopping())
     assert program.generations() == ["00000001"]
     assert (program.checkpoints / "00000001/state.json").read_text() == "[0, 1, 2]"
     assert (iterator_agent.last.steps, iterator_agent.last.generation) == (3, 1)
+    assert iterator_agent.last.saved_steps == 3
 
 
 def test_code_without_a_loader_can_ask(start: Start, iterator_agent: RecordingAgent) -> None:

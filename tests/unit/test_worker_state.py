@@ -76,18 +76,33 @@ def test_key_and_path_are_inverse() -> None:
 def test_counts_add_up_over_sources_and_survive(tmp_path: Path) -> None:
     path = tmp_path / "progress.json"
     counters = Counters(path)
-    counters.note("a", 5, 0, 1, {"loss": 2.0})
-    counters.note("b", 3, 100, 0, {"loss": 1.0, "accuracy": 0.5})
-    counters.note("a", 4, 0, 0, {})  # Overtaken by a later one.
+    counters.note("a", steps=5, published=1, metrics={"loss": 2.0})
+    counters.note("b", steps=3, total=100, metrics={"loss": 1.0, "accuracy": 0.5})
+    counters.note("a", steps=4)  # Overtaken by a later one.
     counters.save()
-    counters.note("a", 6, 0, 0, {})
+    counters.note("a", steps=6)
     again = Counters(path)
     assert again.progress().steps == 8
-    again.note("a", 6, 0, 0, {})
+    again.note("a", steps=6)
     assert again.progress() == counters.progress()
     assert counters.progress().total_steps == 100
     assert counters.progress().published == 1
     assert counters.progress().metrics == {"loss": 1.0, "accuracy": 0.5}
+
+
+def test_counts_go_on_from_the_restored_checkpoint(tmp_path: Path) -> None:
+    counters = Counters(tmp_path / "progress.json")
+    counters.begin_from(400)
+    counters.note("a", steps=50, total=600)
+    assert counters.progress().steps == 450
+    assert counters.progress().total_steps == 1000
+    # Another process has made 7 steps by the time that the first one's checkpoint is heard of.
+    counters.note("b", steps=7)
+    counters.note("a", steps=90, published=3, kept=80)
+    assert counters.steps_kept(3) == 487
+    assert counters.steps_kept(4) == 497
+    counters.save()
+    assert Counters(tmp_path / "progress.json").progress().steps == 497
 
 
 def test_socket_is_in_the_tasks_directory_if_its_name_fits(
