@@ -86,11 +86,11 @@ class State:
             written: `Journal.load`'s answer.
         """
         state = cls(catalog)
-        for job in written.jobs:
+        for job in sorted(written.jobs, key=_submission):
             state.put_job(job)
         for copy in written.copies:
             state.put_copy(copy)
-        for instance in written.instances:
+        for instance in sorted(written.instances, key=_launch):
             state.put_instance(instance)
         state.job_accounts = {account.job: account for account in written.job_accounts}
         state.instance_accounts = {a.instance: a for a in written.instance_accounts}
@@ -334,6 +334,16 @@ class State:
             rounds=tuple(taken.rounds),
             values=taken.values,
         )
+
+
+def _submission(job: Job) -> int:
+    """When a job was submitted among all jobs: the number at the end of its id."""
+    return int(job.id.rpartition("-")[2])
+
+
+def _launch(instance: Instance) -> tuple[int, int, str]:
+    """When an instance was asked for; those of one plan are numbered."""
+    return instance.requested_ms, len(instance.id), instance.id
 
 
 @dataclass(slots=True)
