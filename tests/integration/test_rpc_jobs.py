@@ -83,6 +83,7 @@ async def test_submissions_without_an_id_are_different_commands(master: RpcMaste
     request = pb.SubmitRequest(job_yaml=JOB_YAML.format(name="resnet"))
     first, second = [await master.jobs.Submit(request) for _ in range(2)]
     assert first.job_id != second.job_id
+    assert len({command.command for command in master.loop.commands} - {""}) == 2
 
 
 async def test_a_bad_job_file_is_refused_with_every_problem(master: RpcMaster) -> None:
