@@ -61,9 +61,7 @@ def main(path: str) -> int:
     ) -> StandingCloud:
         return StandingCloud(inbox, request["instances"], clock.now())
 
-    broken = asyncio.run(
-        serve(config, power_off=False, on_open=print, open_cloud=open_cloud)
-    )
+    broken = asyncio.run(serve(config, power_off=False, on_open=print, open_cloud=open_cloud))
     return int(broken is not None)
 
 

@@ -1,0 +1,102 @@
+"""Many agents in one process, each with a connection of its own and one task that runs on.
+
+Run as `python -m benchmarks.quiet_agents REQUEST`, a JSON file with the master's `address` and the
+`agents`: instance, token, copy that runs there. They register, send an empty heartbeat as often as
+they are told to, and answer `Sync`; they do so until SIGTERM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from eva_master.adapters.rpc._proto import worker_pb2 as pb
+from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersStub
+
+Outgoing = asyncio.Queue[pb.WorkerMessage]
+
+_CONNECTING = 50
+"""So many dial at a time."""
+
+
+class QuietAgent:
+    """One agent.
+
+    Args:
+        address: ``HOST:PORT`` of the master.
+        instance: Whose agent it is.
+        token: Proves it.
+        copy: What runs here, in its first attempt.
+    """
+
+    def __init__(self, address: str, instance: str, token: str, copy: str) -> None:
+        self._address = address
+        self._running = pb.TaskReport(copy_id=copy, attempt=1, phase=pb.PHASE_RUNNING)
+        self._register = pb.Register(
+            instance_id=instance, token=token, tasks=[self._running], agent_version="bench"
+        )
+
+    async def run(self, dialling: asyncio.Semaphore) -> None:
+        """Register, then beat until the stream ends.
+
+        Raises:
+            grpc.aio.AioRpcError: The stream broke.
+        """
+        outgoing: Outgoing = asyncio.Queue()
+        outgoing.put_nowait(pb.WorkerMessage(register=self._register))
+        async with AsyncExitStack() as stack:
+            async with dialling:
+                # Channels to one address share a connection unless they are told not to.
+                options = [("grpc.use_local_subchannel_pool", 1)]
+                channel = grpc.aio.insecure_channel(self._address, options=options)
+                stub: Any = WorkersStub(await stack.enter_async_context(channel))
+                call = stub.Session(_each(outgoing))
+                welcome = (await call.read()).welcome
+            beating = asyncio.create_task(_beat(outgoing, welcome.heartbeat_ms / 1000))
+            stack.callback(beating.cancel)
+            everything = pb.WorkerMessage(reports=pb.Reports(tasks=[self._running], complete=True))
+            while isinstance(message := await call.read(), pb.MasterMessage):
+                if message.WhichOneof("body") == "sync":
+                    outgoing.put_nowait(everything)
+
+
+async def _each(outgoing: Outgoing) -> AsyncIterator[pb.WorkerMessage]:
+    while True:
+        yield await outgoing.get()
+
+
+async def _beat(outgoing: Outgoing, every_s: float) -> None:
+    await asyncio.sleep(every_s * random.random())  # agents do not start at the same moment
+    while True:
+        outgoing.put_nowait(pb.WorkerMessage(heartbeat=pb.Heartbeat()))
+        await asyncio.sleep(every_s)
+
+
+async def _run(path: str) -> None:
+    request = json.loads(Path(path).read_text())
+    dialling = asyncio.Semaphore(_CONNECTING)
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    agents = [
+        asyncio.create_task(QuietAgent(request["address"], *agent).run(dialling))
+        for agent in request["agents"]
+    ]
+    await stop.wait()
+    for agent in agents:
+        agent.cancel()
+    ends = await asyncio.gather(*agents, return_exceptions=True)
+    for end in {repr(end) for end in ends if isinstance(end, Exception)}:
+        print(end, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    asyncio.run(_run(sys.argv[1]))
