@@ -1,4 +1,4 @@
-"""A whole cluster for a test: `eva up` as a real process, and everything that it starts."""
+"""A whole cluster for a test: a master as a real process, and everything that it starts."""
 
 from __future__ import annotations
 
@@ -89,6 +89,7 @@ class Cluster:
 
     Args:
         home: A directory of its own. Its path marks the cluster's processes.
+        command: ``up``, or ``master`` for one whose instances outlive it.
         settings: The master's, beyond `SETTINGS`.
         catalog: What is on sale, as in a catalog file; all EC2 types if `None`.
     """
@@ -97,6 +98,7 @@ class Cluster:
         self,
         home: Path,
         *,
+        command: str = "up",
         settings: Mapping[str, Any] | None = None,
         catalog: Mapping[str, Any] | None = None,
     ) -> None:
@@ -105,6 +107,7 @@ class Cluster:
         self.address = f"127.0.0.1:{_free_port()}"
         self.metrics_port = _free_port()
         self.client = Client(self.address, owner="tester")
+        self._command = command
         self._record = home / "record"
         self._record.mkdir()
         self._log = home / "master.log"
@@ -121,9 +124,9 @@ class Cluster:
     # -- processes -------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start `eva up`, and wait until it serves."""
+        """Start the master, and wait until it serves."""
         command = [
-            *(*EVA, "up"),
+            *(*EVA, self._command),
             *("--config", str(self._config)),
             *("--state-dir", str(self.state_dir)),
             *("--listen", self.address),
@@ -163,13 +166,17 @@ class Cluster:
         self._master.kill()
         self._master.wait()
 
-    def stop(self) -> None:
-        """End the cluster as Ctrl-C does, and see that nothing of it is left."""
+    def stop_master(self) -> None:
+        """Have the master end as it should."""
         assert self._master is not None
         self._master.send_signal(signal.SIGTERM)
         code = self._master.wait(DEADLINE_S)
         assert code == 0, f"the master exited with {code}"
-        until(lambda: not self.processes(), "all processes of the cluster end")
+
+    def stop(self) -> None:
+        """End the cluster as Ctrl-C does, and see that nothing of it is left."""
+        self.stop_master()
+        until(lambda: not self.processes(), "all processes of the cluster end", within_s=20)
 
     def close(self) -> None:
         """Leave nothing behind, whatever state the cluster is in.

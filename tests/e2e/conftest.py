@@ -35,6 +35,16 @@ def pytest_runtest_makereport(
     return report
 
 
+def _close(cluster: Cluster) -> None:
+    try:
+        cluster.close()
+    except BaseException as error:
+        # Its files are gone by the time the failure is reported.
+        for title, text in cluster.logs():
+            error.add_note(f"--- {title}\n{text}")
+        raise
+
+
 @pytest.fixture
 def make_cluster(request: pytest.FixtureRequest) -> Iterator[Clusters]:
     """Starts clusters; arguments as for `Cluster`."""
@@ -56,7 +66,7 @@ def make_cluster(request: pytest.FixtureRequest) -> Iterator[Clusters]:
         finally:
             with ExitStack() as stack:
                 for cluster in made:
-                    stack.callback(cluster.close)
+                    stack.callback(_close, cluster)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import signal
 import psutil
 import pytest
 
+from tests.e2e.books import check_accounts, check_bill
 from tests.e2e.cluster import Cluster, Line, until
 from tests.e2e.conftest import Clusters
 
@@ -84,39 +85,51 @@ def test_a_dead_instance_is_replaced_once_the_cloud_says_it_is_gone(cluster: Clu
     assert gone_ms is not None
     assert min(line.at_ms for line in lines if line.attempt == 2) >= gone_ms
     assert cluster.job(job).failures == 0, "the task did nothing wrong"
+    cluster.until_empty()
+    check_bill(cluster)
+    cluster.stop()
+    check_accounts(cluster)
 
 
-def test_tasks_outlive_the_master(make_cluster: Clusters) -> None:
-    cluster = make_cluster(catalog={**ONE_TYPE, "only": ["e2e"]})
-    running = [cluster.submit("first"), cluster.submit("second")]
-    cluster.until_running(*running)
-    queued = cluster.submit("third")
+@pytest.mark.parametrize("end", ["killed", "stopped"])
+def test_tasks_outlive_the_master(make_cluster: Clusters, end: str) -> None:
+    command = "up" if end == "killed" else "master"
+    cluster = make_cluster(command=command, catalog={**ONE_TYPE, "only": ["e2e"]})
+    going_on, ending = cluster.submit("going-on"), cluster.submit("ending")
+    cluster.until_running(going_on, ending)
+    queued = cluster.submit("queued")
     until(lambda: cluster.task(queued).waiting_for, "the third job is told why it waits")
-    pids = [cluster.lines(job)[0].pid for job in running]
+    pids = {job: cluster.lines(job)[0].pid for job in (going_on, ending)}
     machines = {name: record.pid for name, record in cluster.records().items()}
 
-    cluster.kill()
-    for job in running:
-        made = len(cluster.lines(job))
-        until(lambda job=job, made=made: len(cluster.lines(job)) > made + 5, f"{job} goes on")
+    if end == "killed":
+        cluster.kill()
+    else:
+        cluster.stop_master()
+    cluster.finish(ending)
+    until(lambda: cluster.lines(ending, event="end"), "one task ends while there is no master")
+    made = len(cluster.lines(going_on))
+    until(lambda: len(cluster.lines(going_on)) > made + 5, "the other one goes on")
+    assert {name: record.pid for name, record in cluster.records().items()} == machines
     cluster.start()
 
-    assert [job.id for job in cluster.client.jobs()] == [queued, *reversed(running)]
-    until(lambda: cluster.client.describe().workers_connected == 2, "the workers come back")
-    steps = [cluster.task(job).steps for job in running]
-    for job, known in zip(running, steps, strict=True):
-        until(lambda job=job, known=known: cluster.task(job).steps > known, f"{job} makes progress")
-    assert {name: record.pid for name, record in cluster.records().items()} == machines
-    assert cluster.job(queued).state == "pending"
-    cluster.finish(*running, queued)
-    cluster.until_ended(*running, queued)
-    for job, pid in zip(running, pids, strict=True):
-        assert {line.pid for line in cluster.lines(job)} == {pid}, "was restarted"
+    assert [job.id for job in cluster.client.jobs(ended=True)] == [queued, ending, going_on]
+    cluster.until_ended(ending)
+    until(lambda: cluster.task(going_on).rate > 0, "the throughput of the other one arrives")
+    cluster.until_running(queued)
+    cluster.finish(going_on, queued)
+    cluster.until_ended(going_on, queued)
+    for job in (going_on, ending, queued):
         assert attempts(cluster.lines(job)) == [1]
-    assert attempts(cluster.lines(queued)) == [1]
+        assert cluster.job(job).failures == 0
+    for job, pid in pids.items():
+        assert {line.pid for line in cluster.lines(job)} == {pid}, "was restarted"
     cluster.until_empty()
     assert cluster.records().keys() == cluster.instances().keys()
     assert {record.attempt for record in cluster.records().values()} == {1}
+    check_bill(cluster)
+    cluster.stop_master()
+    check_accounts(cluster)
 
 
 @pytest.mark.parametrize("moment", ["before the launch is heard of", "while it comes up"])
@@ -180,3 +193,7 @@ def test_ending_the_cluster_ends_everything_and_jobs_go_on_later(cluster: Cluste
     assert alone(lines)
     assert resumed(lines, 2)
     assert cluster.job(job).failures == 0
+    cluster.until_empty()
+    check_bill(cluster)
+    cluster.stop()
+    check_accounts(cluster)

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from eva_master.control.settings import Settings
 from eva_master.model.errors import DuplicateName, InvalidJob, Unplaceable
-from eva_master.model.ids import micro_usd
+from tests.e2e.books import check_accounts, check_bill
 from tests.e2e.cluster import EVA, Cluster, until
 from tests.e2e.conftest import Clusters
 
@@ -64,43 +64,11 @@ def test_from_shared_instance_to_cheaper_one_to_bill(make_cluster: Clusters) -> 
     assert steps == list(range(1, len(steps) + 1)), "a move repeats and loses nothing"
     assert cluster.task(small).moves == 1
     assert [it.type for it in cluster.instances().values()] == ["c7i.2xlarge", "c7i.large"]
+    assert cluster.client.cost().migrations == 1
     check_bill(cluster)
     cluster.stop()
     check_accounts(cluster)
     check_left_at_once(cluster, f"{small}/0", shared.id)
-
-
-def check_bill(cluster: Cluster) -> None:
-    """What users are told is what the cloud charges, instance by instance and in all."""
-    bill = cluster.client.cost()
-    charged = {
-        name: record.price * (record.gone_ms - record.up_ms)
-        for name, record in cluster.records().items()
-        if record.gone_ms is not None and record.up_ms is not None
-    }
-    told = {it.id: it.price_micro_usd_per_hour * it.billed_ms for it in bill.instances}
-    assert told == charged
-    assert all(it.closed for it in bill.instances)
-    assert all(it.cost_micro_usd == micro_usd(charged[it.id]) for it in bill.instances)
-    assert bill.cost_micro_usd == micro_usd(sum(charged.values()))
-    assert bill.migrations == 1
-    parts = sum(job.cost_micro_usd for job in bill.jobs) + bill.idle_micro_usd
-    # Each part is rounded by itself.
-    assert abs(parts - bill.cost_micro_usd) <= len(bill.jobs)
-
-
-def check_accounts(cluster: Cluster) -> None:
-    """The parts of the bill add up to it, to the last integer."""
-    with cluster.journal() as journal:
-        books = journal.load()
-    charged = sum(
-        record.price * (record.gone_ms - record.up_ms)
-        for record in cluster.records().values()
-        if record.gone_ms is not None and record.up_ms is not None
-    )
-    jobs = [account.charged for account in books.job_accounts]
-    assert all(part > 0 for part in jobs)
-    assert sum(jobs) + sum(account.idle for account in books.instance_accounts) == charged
 
 
 def check_left_at_once(cluster: Cluster, copy: str, instance: str) -> None:
