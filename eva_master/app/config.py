@@ -165,9 +165,9 @@ class MasterConfig(_Settings):
     round_period: Period = 300_000
     round_min_interval: Period = 5_000
     register_timeout: Period = 600_000
-    lost_worker_timeout: Period = 60_000
+    lost_worker_timeout: Period = 180_000
     resend_interval: Period = 10_000
-    heartbeat: Period = 2_000
+    heartbeat: Period = 5_000
     throughput_window: Period = 60_000
     upload_interval: Period = 30_000
     catalog: CatalogSection = CatalogSection()
