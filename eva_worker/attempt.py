@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -32,7 +34,6 @@ from eva_worker.uploads import Uploader
 _FETCH_TRIES = 8
 _LOST = "the runtime has lost its record"
 _INHERITED = (
-    "PATH",
     "HOME",
     "LANG",
     "TZ",
@@ -237,6 +238,7 @@ class Attempt:
         gpus = ",".join(devices.gpus)
         return {
             **{name: os.environ[name] for name in _INHERITED if name in os.environ},
+            "PATH": _search_path(),
             **self._services.task_env,
             **order.env,
             "EVA_JOB_ID": order.job,
@@ -316,6 +318,16 @@ class Attempt:
         record = replace(self._record, **changes)
         await asyncio.to_thread(self._services.book.save, record)
         self._record = record
+
+
+def _search_path() -> str:
+    """Where a task's commands are looked for.
+
+    First where the agent's own are, `eva-progress` and the Python that has `eva_iterator` among
+    them.
+    """
+    ours = str(Path(sys.executable).parent)
+    return os.pathsep.join((ours, os.environ.get("PATH", os.defpath)))
 
 
 async def _happens(event: asyncio.Event, within_s: float) -> bool:

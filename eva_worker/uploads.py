@@ -18,6 +18,7 @@ from eva_worker.orders import TaskKey
 from eva_worker.transfer import FileEntry, checkpoint_key, checkpoint_manifest, digest_of
 
 _LOG_CHUNK = 4 << 20
+_KEPT_GENERATIONS = 2
 
 
 class Uploader:
@@ -118,6 +119,20 @@ class Uploader:
             raise Missing(f"no such directory: {directory}")
         manifest = checkpoint_manifest(entries, self._steps_kept(generation))
         await self._objects.put(f"{prefix}/manifest.json", manifest)
+        await self._prune(generation)
+
+    async def _prune(self, newest: int) -> None:
+        """Delete what no attempt will start from: all but this generation and the one before."""
+        stored: dict[int, list[str]] = {}
+        prefix = f"jobs/{self._key.copy}/checkpoints"
+        async for key in self._objects.list(prefix):
+            number = key.removeprefix(f"{prefix}/").partition("/")[0]
+            stored.setdefault(int(number), []).append(key)
+        for generation in sorted(stored)[:-_KEPT_GENERATIONS]:
+            if generation < newest:
+                # The list first: without it the generation does not exist.
+                for key in sorted(stored[generation], key=lambda key: "/files/" in key):
+                    await self._objects.delete(key)
 
     def _newest(self) -> int:
         try:

@@ -1,4 +1,4 @@
-"""Runs the policy: in a process of its own for a live master, in place for tests."""
+"""Runs the policy in a process of its own, so that a long solve blocks nobody."""
 
 from __future__ import annotations
 
@@ -139,40 +139,6 @@ class ProcessPlanner:
                 planning = self._child.submit(_plan, self._source, question)
         planning.add_done_callback(done)
         return answer
-
-
-class InlinePlanner:
-    """Plans in the caller's thread, as `eva_master.ports.Planner`.
-
-    Args:
-        inbox: Gets `PlanReady` or `PlanFailed`.
-        policy: Does the planning.
-    """
-
-    def __init__(self, inbox: Inbox, policy: Policy) -> None:
-        self._inbox = inbox
-        self._policy = policy
-
-    def request(self, request: RequestPlan) -> None:
-        """Make a plan and post `PlanReady` or `PlanFailed`."""
-        try:
-            plan, memory = self._policy.plan(request.snapshot, request.memory)
-        except Exception as error:
-            log.exception("plan failed", round=request.round)
-            self._inbox.post(PlanFailed(request.round, _describe(error)))
-        else:
-            self._inbox.post(PlanReady(request.round, plan, memory))
-
-    async def preview(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Plan:
-        """Make a plan that nobody carries out.
-
-        Raises:
-            InvalidPlan: The policy broke down.
-        """
-        try:
-            return self._policy.plan(snapshot, memory)[0]
-        except Exception as error:
-            raise InvalidPlan(_describe(error)) from error
 
 
 class _Child:

@@ -45,17 +45,17 @@ def stat(pid: int | str) -> list[bytes] | None:
         return None
 
 
-def descendants() -> set[int]:
-    """The pids of all processes below this one, zombies included."""
+def descendants() -> list[int]:
+    """The pids of all processes below this one, zombies included; parents before children."""
     parents = {}
     for name in os.listdir("/proc"):  # noqa: PTH208
         if name.isdigit() and (fields := stat(name)):
             parents[int(name)] = int(fields[1])
-    found: set[int] = set()
+    found: list[int] = []
     level = {os.getpid()}
     while level:
         level = {pid for pid, parent in parents.items() if parent in level}
-        found |= level
+        found.extend(sorted(level))
     return found
 
 

@@ -16,7 +16,6 @@ from eva_master.adapters.clock import SystemClock
 from eva_master.adapters.front import Front
 from eva_master.adapters.inbox import LiveInbox
 from eva_master.adapters.objects import open_store
-from eva_master.adapters.planner import InlinePlanner
 from eva_master.adapters.rpc._proto import worker_pb2 as wpb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterStub, JobsStub
 from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersStub
@@ -37,6 +36,7 @@ from eva_master.model.resources import Resources
 from eva_master.model.snapshot import Snapshot
 from eva_master.model.states import CopyState, InstanceState, JobState
 from eva_master.ports import ObjectStore
+from tests.fakes.planner import InlinePlanner
 
 T = TypeVar("T")
 

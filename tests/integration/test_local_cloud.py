@@ -40,7 +40,7 @@ WRITE_DOWN = """
 import json, os, pathlib, signal, sys
 out = pathlib.Path("worker.json")
 runs = json.loads(out.read_text())["runs"] + 1 if out.exists() else 1
-said = {"argv": sys.argv[1:], "runs": runs, "pid": os.getpid()}
+said = {"argv": sys.argv[1:], "token": os.environ["EVA_WORKER_TOKEN"], "runs": runs, "pid": os.getpid()}
 pathlib.Path("aside").write_text(json.dumps(said))
 os.rename("aside", out)
 """
@@ -140,7 +140,8 @@ def test_the_worker_is_told_what_it_needs(bench: Bench) -> None:
     assert "--emulated" in argv
     assert said["--master"] == ["10.0.0.1:7077"]
     assert said["--instance-id"] == [ONE]
-    assert said["--token"] == [f"secret-{ONE}"]
+    assert bench.worker()["token"] == f"secret-{ONE}"
+    assert not any("secret" in word for word in argv)
     assert said["--instance-type"] == ["p3.2xlarge"]
     assert said["--gpus"] == ["1"]
     assert [float(cpus) for cpus in said["--cpus"]] == [7.5]

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from eva_master.adapters.planner import InlinePlanner, ProcessPlanner
+from eva_master.adapters.planner import ProcessPlanner
 from eva_master.model.actions import RequestPlan
 from eva_master.model.errors import InvalidPlan
 from eva_master.model.events import PlanFailed, PlanReady
@@ -149,16 +149,6 @@ def test_an_interrupt_from_the_terminal_is_the_masters_alone(
 async def test_a_preview_returns_the_plan_or_raises(planner: ProcessPlanner) -> None:
     plans = await asyncio.gather(*(planner.preview(SNAPSHOT, None) for _ in range(3)))
     assert len({plan.figures["pid"] for plan in plans}) == 1
-    with pytest.raises(InvalidPlan, match="1 is not 2"):
-        await planner.preview(SNAPSHOT, memory(fail=1))
-
-
-async def test_inline_planning_answers_alike(mailbox: Mailbox) -> None:
-    planner = InlinePlanner(mailbox, Puppet({}))
-    planner.request(RequestPlan(1, SNAPSHOT, memory(seen=1)))
-    assert mailbox.expect(PlanReady).memory == memory(seen=1)
-    planner.request(RequestPlan(2, SNAPSHOT, memory(fail=1)))
-    assert mailbox.expect(PlanFailed) == PlanFailed(2, "UnpicklableError: 1 is not 2")
     with pytest.raises(InvalidPlan, match="1 is not 2"):
         await planner.preview(SNAPSHOT, memory(fail=1))
 

@@ -14,7 +14,6 @@ from eva_master.adapters.clock import SystemClock
 from eva_master.adapters.front import Front
 from eva_master.adapters.inbox import LiveInbox
 from eva_master.adapters.objects import open_store
-from eva_master.adapters.planner import InlinePlanner
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto import worker_pb2 as wpb
 from eva_master.adapters.rpc.cluster import About, ClusterService
@@ -30,6 +29,7 @@ from eva_master.model.events import CloudListed, InstanceGone, InstanceUp, Tick
 from eva_master.model.ids import InstanceId, Millis
 from eva_master.ports import Inbox
 from eva_master.simulation.journal import MemoryJournal
+from tests.fakes.planner import InlinePlanner
 from tests.fakes.rpc_master import CATALOG, DEADLINE_S, JOB_YAML, TOKEN, Agent, FirstFit, RpcMaster
 
 

@@ -236,11 +236,6 @@ def test_all_problems_come_at_once_in_the_order_of_the_file() -> None:
     ]
 
 
-def test_steps_and_duration_exclude_each_other() -> None:
-    problem = only_problem_of(with_line("duration: 1h\ntotal_steps: 5"))
-    assert (problem.key, problem.line) == ("duration", 4)
-
-
 @pytest.mark.parametrize("missing", ["name", "run", "resources"])
 def test_what_a_job_needs(missing: str) -> None:
     lines = with_line("").splitlines()

@@ -165,6 +165,18 @@ async def test_newest_complete_generation_goes_up_and_down(
     assert await fetcher.checkpoint("job-2/0", 0, tmp_path / "none") == (0, 0)
 
 
+async def test_old_generations_are_deleted_from_the_store(
+    objects: Objects, fetcher: Fetcher, tmp_path: Path
+) -> None:
+    up = uploader(objects, tmp_path)
+    for generation in (1, 2, 3, 4):
+        write(tmp_path / "checkpoints" / f"{generation:08d}" / "deep" / "m", str(generation))
+        await up.all()
+    stored = {key.split("/")[4] for key in await keys(objects, "jobs/job-1/0/checkpoints")}
+    assert stored == {"00000003", "00000004"}
+    assert await fetcher.checkpoint("job-1/0", 3, tmp_path / "restored") == (3, 300)
+
+
 async def test_restored_generation_is_not_uploaded_again(objects: Objects, tmp_path: Path) -> None:
     write(tmp_path / "checkpoints" / "00000005" / "m", "5")
     up = uploader(objects, tmp_path)

@@ -72,7 +72,6 @@ def parse_job(
         tasks=_copies(job, tasks),
         kind=JobKind(job.kind),
         total_steps=job.total_steps,
-        duration_ms=job.duration,
         grace_period_ms=job.grace_period,
         retries=job.retries,
         max_duration_ms=job.max_duration,
@@ -157,10 +156,6 @@ def _job_problems(document: Document, job: JobFile, name: str | None) -> list[Pr
     problems = []
     if not (name or job.name):
         problems.append(document.problem(("name",), "'name' is missing"))
-    if job.total_steps is not None and job.duration is not None:
-        problems.append(
-            document.problem(("duration",), "the job has total_steps as well", "keep one of them")
-        )
     names: set[str] = set()
     for path, task in _sections(job):
         if not (job.run or (task and task.run)):

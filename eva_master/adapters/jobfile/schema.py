@@ -192,9 +192,6 @@ class JobFile(_Section):
     total_steps: Annotated[Count, Field(gt=0, le=10**15)] | None = Field(
         default=None, description="Iterations until each task is done."
     )
-    duration: PositiveDuration | None = Field(
-        default=None, description="Running time alone on an instance, where steps are not counted."
-    )
     tasks: Annotated[
         Annotated[Count, Field(ge=1, le=10_000), Tag("number")]
         | Annotated[list[TaskSection], Field(min_length=1, max_length=10_000), Tag("list")],
@@ -214,7 +211,7 @@ class JobFile(_Section):
         default=60_000, description="From SIGTERM to SIGKILL.", json_schema_extra={"default": "60s"}
     )
     delays: DelaysSection = Field(
-        default=DelaysSection(), description="What a move costs; learned where absent."
+        default=DelaysSection(), description="What a move costs; assumed where absent."
     )
     retries: Annotated[Count, Field(ge=0, le=1_000)] = Field(
         default=3, description="How many failures are followed by another attempt."

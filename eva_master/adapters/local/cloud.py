@@ -301,7 +301,6 @@ class LocalCloud:
             *self._worker_command,
             *("--master", self._master_address),
             *("--instance-id", record.instance),
-            *("--token", self._token_for(record.instance)),
             *("--instance-type", record.type),
             *("--gpus", str(record.capacity.gpus)),
             *("--cpus", _thousandths(record.capacity.milli_cpus)),
@@ -311,7 +310,9 @@ class LocalCloud:
         ]
         for name, value in self._config.task_env.items():
             worker += ["--task-env", f"{name}={value}"]
-        environment = {**os.environ, processes.MARK: self._mark(record.instance)}
+        # Not on the command line, where every user of the machine could read it.
+        secret = {"EVA_WORKER_TOKEN": self._token_for(record.instance)}
+        environment = {**os.environ, **secret, processes.MARK: self._mark(record.instance)}
         return processes.spawn([*host, *worker], environment, directory / "host.log")
 
     def _mark(self, instance: InstanceId) -> str:

@@ -14,6 +14,7 @@ from typing import TypedDict
 from eva_master.adapters.objects.ignore import IgnoreRules
 from eva_master.model.errors import InvalidJob
 
+_NEVER_NEEDED = (".git/",)
 IGNORE_FILE = ".evaignore"
 """At the root of a working directory: what not to upload, in the syntax of ``.gitignore``."""
 
@@ -65,7 +66,7 @@ def _ignored(root: Path) -> IgnoreRules:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidJob(f"{root / IGNORE_FILE}: {error}") from error
     try:
-        return IgnoreRules(lines)
+        return IgnoreRules([*_NEVER_NEEDED, *lines])
     except ValueError as error:
         raise InvalidJob(f"{root / IGNORE_FILE}: {error}") from error
 

@@ -87,5 +87,7 @@ def _keepalive() -> list[tuple[str, int]]:
     return [
         ("grpc.keepalive_time_ms", _PING_EVERY_MS),
         ("grpc.keepalive_timeout_ms", _PING_TIMEOUT_MS),
+        # Without it, this version of gRPC waits a minute for the answer, whatever the line above.
+        ("grpc.http2.ping_timeout_ms", _PING_TIMEOUT_MS),
         ("grpc.http2.max_pings_without_data", 0),
     ]

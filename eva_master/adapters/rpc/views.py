@@ -56,7 +56,7 @@ def task(state: State, copy: TaskCopy) -> pb.Task:
         moves=copy.moves,
         generation=copy.generation,
         steps=copy.progress.steps,
-        total_steps=copy.progress.total_steps,
+        total_steps=copy.progress.total_steps or state.jobs[copy.job].spec.total_steps or 0,
         rate=copy.progress.rate,
         normalised=normalised(state, copy) or 0.0,
         metrics=dict(copy.progress.metrics),
