@@ -88,7 +88,8 @@ class Machine:
         for event in events:
             self._apply(event)
         for entity in self._alarms.ring(turn.now):
-            turn.touch(entity)
+            if entity != _PERIOD or self._period_is_over():
+                turn.touch(entity)
         if turn.take_sweep():
             settle.sweep(turn)
             turn.actions.append(SyncCloud())
@@ -210,6 +211,11 @@ class Machine:
         self._alarms.at(Millis(turn.now + self.settings.round_period_ms), _PERIOD)
         picture = snapshot(self.state, turn.now, self.settings)
         turn.actions.append(RequestPlan(self._in_flight, picture, self.state.memory))
+
+    def _period_is_over(self) -> bool:
+        """Whether the last round is so long ago that there has to be one; each sets an alarm."""
+        last = self._requested
+        return last is None or self._turn.now - last >= self.settings.round_period_ms
 
     def _plan_failed(self, event: PlanFailed) -> None:
         if event.round == self._in_flight:
