@@ -25,7 +25,6 @@ from eva_master.model.events import (
     InstanceUp,
     JobSubmitted,
     LaunchFailed,
-    OfferingUnavailable,
     PlanFailed,
     PlanReady,
     ProgressSampled,
@@ -144,8 +143,6 @@ class Machine:
             case CatalogChanged():
                 self.state.set_catalog(event.catalog)
                 turn.plan_wanted = True
-            case OfferingUnavailable():
-                self.state.set_unavailable(event.offering, event.until)
             case Tick():
                 pass
             case _:

@@ -64,6 +64,7 @@ def launch_failed(turn: Turn, event: LaunchFailed) -> None:
     if instance is None or instance.state is InstanceState.GONE or instance.up_ms is not None:
         return
     turn.state.set_unavailable(instance.offering.id, event.retry_at)
+    turn.alarms.at(event.retry_at, ("stock", ""))
     _remove(turn, replace(instance, reason=event.reason))
 
 

@@ -28,7 +28,7 @@ from eva_master.model.states import LIVE, CopyState, InstanceState
 _Name = TypeVar("_Name", JobId, InstanceId)
 
 Entity = tuple[str, str]
-"""What an alarm wakes: ("job" | "instance", id), ("sweep" | "period" | "round", "")."""
+"""What an alarm wakes: ("job" | "instance", id), ("sweep" | "period" | "stock" | "round", "")."""
 
 
 class Outbox:
@@ -116,7 +116,7 @@ class Turn:
                 self._instances[InstanceId(name)] = None
             case "sweep":
                 self._sweep = True
-            case "period":
+            case "period" | "stock":
                 self.plan_wanted = self.plan_wanted or bool(self.state.active)
             case _:
                 pass  # woken merely to be asked for a plan that is wanted already

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from eva_master.model.catalog import Catalog
-from eva_master.model.ids import CopyId, InstanceId, JobId, Millis, OfferingId
+from eva_master.model.ids import CopyId, InstanceId, JobId, Millis
 from eva_master.model.job import JobSpec
 from eva_master.model.plan import Plan, PolicyMemory
 from eva_master.model.records import Progress
@@ -192,14 +192,6 @@ class CatalogChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class OfferingUnavailable:
-    """The cloud says that an offering is out of stock until `until`."""
-
-    offering: OfferingId
-    until: Millis
-
-
-@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed; nothing else happened."""
 
@@ -233,6 +225,5 @@ Event = (
     | PlanReady
     | PlanFailed
     | CatalogChanged
-    | OfferingUnavailable
     | Tick
 )

@@ -9,6 +9,7 @@ from eva_master.control.settings import Settings
 from eva_master.model.events import CancelRequested
 from eva_master.model.ids import CopyId, InstanceId, JobId
 from eva_master.model.records import TaskCopy
+from eva_master.policies.no_packing import POLICY as NO_PACKING
 from eva_master.simulation.workers import Delays, Work
 from eva_master.simulation.world import World
 from tests.fakes.jobs import CATALOG, LARGE, MEDIUM, SMALL, Script, job
@@ -259,3 +260,16 @@ def test_the_ledger_equals_the_clouds_own_record() -> None:
     assert {i: account.charged for i, account in bill.instances.items()} == record
     assert bill.charged == bill.idle + sum(account.charged for account in bill.jobs.values())
     assert SMALL.price < MEDIUM.price
+
+
+def test_what_was_out_of_stock_is_tried_again_when_the_cloud_says() -> None:
+    policy = NO_PACKING.build(NO_PACKING.config())
+    world = World(CATALOG, policy, delays=DELAYS, settings=Settings(round_period_ms=86_400_000))
+    world.cloud.sold_out = lambda _offering: world.timeline.now() < 30_000
+    world.submit(job("a", 2, minutes=1))
+    assert world.run(world.quiet)
+    refused = [i for i in world.state.instances.values() if "out of stock" in i.reason]
+    assert {i.offering.type.name for i in refused} == {"c.2", "c.4", "c.8"}
+    (launched,) = (i for i in world.state.instances.values() if i.up_ms is not None)
+    # A minute is how long the simulated cloud says that it will have none.
+    assert 60_000 <= launched.requested_ms - refused[0].requested_ms < 62_000
