@@ -1,0 +1,48 @@
+"""When the machine asks for plans."""
+
+from __future__ import annotations
+
+from eva_master.control.machine import Machine
+from eva_master.control.settings import Settings
+from eva_master.control.state import State
+from eva_master.model.actions import Action, RequestPlan
+from eva_master.model.catalog import InstanceType, Offering
+from eva_master.model.events import JobSubmitted, PlanReady, Tick
+from eva_master.model.ids import Family, Millis, Price, Workload
+from eva_master.model.job import JobSpec, Program, TaskSpec
+from eva_master.model.plan import Plan
+from eva_master.model.resources import Resources
+
+PERIOD_MS = 300_000
+SETTINGS = Settings(round_gap_ms=1_000, round_period_ms=PERIOD_MS)
+OFFERING = Offering(InstanceType("c.1", Family("c"), Resources(0, 1000, 1024)), Price(1))
+
+
+def _submitted(number: int) -> JobSubmitted:
+    demand = ((Family("c"), Resources(0, 500, 512)),)
+    task = TaskSpec(Workload("w"), Program("true"), demand)
+    return JobSubmitted(f"command-{number}", JobSpec(f"job{number}", "me", (task,)))
+
+
+def _rounds(actions: list[Action]) -> list[int]:
+    return [action.round for action in actions if isinstance(action, RequestPlan)]
+
+
+def _answered(machine: Machine, actions: list[Action], now: Millis) -> list[int]:
+    """Answer every request by an empty plan; the rounds that were asked for."""
+    rounds = _rounds(actions)
+    for number in rounds:
+        assert not _rounds(machine.handle([PlanReady(number, Plan(), None)], now))
+    return rounds
+
+
+def test_a_quiet_cluster_has_one_round_per_period_however_many_it_had_before() -> None:
+    machine = Machine(State((OFFERING,)), SETTINGS)
+    for number in range(10):
+        now = Millis(number * 2_000)
+        assert _answered(machine, machine.handle([_submitted(number)], now), now)
+    last = Millis(18_000)
+    asked: list[Millis] = []
+    while (now := machine.deadline() or Millis(0)) <= last + 3 * PERIOD_MS:
+        asked += [now] * len(_answered(machine, machine.handle([Tick()], now), now))
+    assert asked == [last + PERIOD_MS * n for n in (1, 2, 3)]
