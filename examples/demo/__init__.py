@@ -1,0 +1,5 @@
+"""`make demo`: a cluster of its own on this machine packs jobs, moves them, and presents the bill.
+
+The instances are emulated; the scheduler, the workers and the jobs are real. Everything that is
+shown comes from the master's API and from what the jobs print.
+"""

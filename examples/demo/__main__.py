@@ -1,0 +1,167 @@
+"""Runs the demo: ``python -m examples.demo [--json] [--keep]``."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+import click
+from rich.console import Console
+
+from eva_master.adapters.rpc.messages import Job
+from eva_master.app.cli.session import console, print_json
+from eva_master.model.errors import EvaError
+from examples.demo.cluster import Cluster, DemoFailed
+from examples.demo.jobs import FIRST_WAVE, READERS, SECOND_WAVE, Submitter
+from examples.demo.report import Report
+from examples.demo.screen import Screen
+from examples.demo.story import ENDED, Picture, Story, resumptions
+
+BUDGET_S = 300.0
+"""The demo takes two minutes; a machine that needs longer than this is taken for stuck."""
+_PATIENCE_S = 45.0
+"""The second wave comes when the readers have been kept apart, and after this time anyway."""
+_POLL_S = 0.5
+_LOG_LINES = 20
+
+_INTRODUCTION = """\
+Seven jobs on a cluster of this machine's own: real programs, real workers, real scheduling.
+Its instances are emulated: they cost what EC2 asks for them, but come up in seconds."""
+
+
+class Demo:
+    """One run of the demo.
+
+    Args:
+        cluster: Has not been started.
+        screen: Where it is shown.
+    """
+
+    def __init__(self, cluster: Cluster, screen: Screen) -> None:
+        self._cluster = cluster
+        self._screen = screen
+        self._story = Story(READERS)
+        self._jobs = Submitter(cluster.client)
+
+    def run(self) -> Report:
+        """Play it from the first job to the bill.
+
+        Raises:
+            DemoFailed: A job failed, it took too long, or no job was moved.
+        """
+        self._screen.say("starting a cluster: eva up")
+        self._cluster.start()
+        self._jobs.upload()
+        self._jobs.submit(FIRST_WAVE)
+        self._screen.say(f"submitted {', '.join(job.name for job in FIRST_WAVE)}")
+        latest = self._screen.elapsed_s + _PATIENCE_S
+        self._watch(lambda now: _kept_apart(now) or self._screen.elapsed_s > latest)
+        self._jobs.submit(SECOND_WAVE)
+        self._screen.say(f"submitted {', '.join(job.name for job in SECOND_WAVE)}")
+        last = self._watch(lambda now: now.over)
+        return self._report(last)
+
+    def _watch(self, enough: Callable[[Picture], bool]) -> Picture:
+        """Show what happens until it is enough; returns the last picture."""
+        while True:
+            picture = Picture.take(self._cluster.client)
+            for line in self._story.lines(picture):
+                self._screen.say(line)
+            self._screen.show(picture)
+            for job in picture.jobs:
+                if job.state in ("failed", "cancelled"):
+                    raise DemoFailed(self._failure(job))
+            if enough(picture):
+                return picture
+            if self._screen.elapsed_s > BUDGET_S:
+                raise DemoFailed(f"not over after {BUDGET_S:g} s; {_awaited(picture)}")
+            time.sleep(_POLL_S)
+
+    def _log(self, job: Job) -> str:
+        return b"".join(self._cluster.client.logs(job.id)).decode(errors="replace")
+
+    def _failure(self, job: Job) -> str:
+        tail = self._log(job).splitlines()[-_LOG_LINES:]
+        return "\n".join([f"{job.name} {job.state}: {job.reason}", "the end of its log:", *tail])
+
+    def _report(self, last: Picture) -> Report:
+        found = [one for job in last.jobs for one in resumptions(job.name, self._log(job))]
+        if not any(one.continued for one in found):
+            raise DemoFailed("no job was moved and resumed from its checkpoint")
+        if broken := [one for one in found if not one.continued]:
+            raise DemoFailed(f"a job did not go on where it was: {broken}")
+        return Report(last, tuple(found), self._screen.elapsed_s)
+
+
+def _kept_apart(picture: Picture) -> bool:
+    """Whether the readers run on instances of their own."""
+    readers = [picture.task(name) for name in READERS]
+    running = all(one.state == "running" and one.target == one.instance for one in readers)
+    return running and len({one.instance for one in readers}) == len(readers)
+
+
+def _awaited(picture: Picture) -> str:
+    """What a demo that takes too long waits for."""
+    jobs = [
+        f"{job.name} ({job.tasks[0].state}, step {job.tasks[0].steps:,} of "
+        f"{job.tasks[0].total_steps:,}) {job.tasks[0].waiting_for}".rstrip()
+        for job in picture.jobs
+        if job.state not in ENDED
+    ]
+    instances = [f"{one.id} ({one.state})" for one in picture.state.instances if not one.gone_ms]
+    return f"waiting for {', '.join([*jobs, *instances])}"
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print how it ended as JSON.")
+@click.option("--keep", is_flag=True, help="Keep the cluster's state and logs.")
+def main(*, as_json: bool, keep: bool) -> None:
+    """Run seven jobs on a private cluster of emulated instances, and show what they cost."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    out = console(stderr=as_json)
+    out.print(_INTRODUCTION + "\n")
+    cluster = Cluster()
+    report, code = None, 1
+    try:
+        with Screen(out) as screen:
+            report = Demo(cluster, screen).run()
+        code = 0
+    except (DemoFailed, EvaError) as error:
+        out.print(f"\nThe demo failed: {error}", style="red")
+    except KeyboardInterrupt:
+        out.print("\nInterrupted; the cluster is being ended.")
+        code = 130
+    finally:
+        # Whoever is impatient now would leave processes behind.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        left = cluster.stop()
+    if left:
+        out.print("\nThe cluster left processes behind; they were killed:", *left, sep="\n")
+        code = code or 1
+    if report is not None:
+        _present(report, as_json=as_json, out=out)
+    if keep or code == 1:
+        out.print(f"\nState and logs are in {cluster.home}")
+    else:
+        cluster.remove()
+    sys.exit(code)
+
+
+def _present(report: Report, *, as_json: bool, out: Console) -> None:
+    if as_json:
+        print_json(report.shape())
+        return
+    out.print()
+    out.print(report.show())
+    out.print(f"\n{report.took_s:.0f} s; nothing is left running.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""A private cluster: `eva up` as a process of its own, with its state in a temporary directory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+from eva_master.adapters.rpc.client import Client
+from eva_master.model.errors import Unreachable
+
+_HERE = Path(__file__).parent
+_START_S = 60.0
+_STOP_S = 30.0
+_POLL_S = 0.1
+
+
+class DemoFailed(Exception):
+    """The demo did not do what it is to show; the message says what is wrong."""
+
+
+class Cluster:
+    """A cluster on this machine, from `start` to `stop`.
+
+    Attributes:
+        home: The temporary directory; its path marks the processes of the cluster.
+        client: A connection to the master.
+    """
+
+    def __init__(self) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="eva-demo-"))
+        self._address = f"127.0.0.1:{_free_port()}"
+        self.client = Client(self._address, owner="demo")
+        self._master: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> Path:
+        """What the master wrote."""
+        return self.home / "master.log"
+
+    def start(self) -> None:
+        """Start the master, and wait until it answers.
+
+        Raises:
+            DemoFailed: It ended instead, or took too long.
+        """
+        command = [
+            *(sys.executable, "-m", "eva_master.app.cli", "up"),
+            *("--config", str(_HERE / "master.yaml")),
+            *("--catalog-file", str(_HERE / "catalog.yaml")),
+            *("--state-dir", str(self.home / "state")),
+            *("--listen", self._address),
+        ]
+        with self.log.open("wb") as log:
+            # In a session of its own: Ctrl-C is for the demo, which then ends the master.
+            self._master = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=_environment(),
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + _START_S
+        while not self._answers():
+            if self._master.poll() is not None:
+                raise DemoFailed(f"the master ended at once:\n{self.log.read_text()}")
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"the master does not answer after {_START_S:g} s")
+            time.sleep(_POLL_S)
+
+    def _answers(self) -> bool:
+        try:
+            self.client.describe()
+        except Unreachable:
+            return False
+        return True
+
+    def stop(self) -> list[str]:
+        """End the cluster as Ctrl-C ends `eva up`, by force if need be.
+
+        Returns:
+            The processes that it left behind and that had to be killed; none unless there is a bug.
+        """
+        self.client.close()
+        if self._master is not None:
+            self._master.send_signal(signal.SIGTERM)
+            try:
+                self._master.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                self._master.kill()
+                self._master.wait()
+        left: list[str] = []
+        while processes := self._processes():
+            left += [f"{one.pid} {' '.join(one.info['cmdline'])}" for one in processes]
+            for process in processes:
+                process.kill()
+            psutil.wait_procs(processes, timeout=1)
+        return left
+
+    def remove(self) -> None:
+        """Remove the state."""
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def _processes(self) -> list[psutil.Process]:
+        """Those whose arguments or environment name the cluster's directory."""
+        mark = str(self.home)
+        found = []
+        for process in psutil.process_iter(["cmdline", "environ", "status"]):
+            told = [*(process.info["cmdline"] or ()), *(process.info["environ"] or {}).values()]
+            dead = process.info["status"] == psutil.STATUS_ZOMBIE
+            if any(mark in text for text in told) and not dead and process.pid != os.getpid():
+                found.append(process)
+        return found
+
+
+def _environment() -> dict[str, str]:
+    """Ours without the user's settings of Eva, and with this Python first in the path."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("EVA_")}
+    tools = str(Path(sys.executable).parent)
+    return {**kept, "PATH": os.pathsep.join([tools, kept.get("PATH", os.defpath)])}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,109 @@
+"""What the demo runs: seven jobs of five kinds, in an order that lets Eva show what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from eva_master.adapters.rpc.client import Client
+
+EXAMPLES = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class DemoJob:
+    """An example with another name and length.
+
+    Attributes:
+        name: The job's.
+        example: Its folder.
+        envs: Override those of its job file; STEPS is always among them.
+        throughput: Iterations per second alone, `None` to let Eva find out.
+    """
+
+    name: str
+    example: str
+    envs: Mapping[str, str]
+    throughput: float | None = None
+
+    def file(self) -> str:
+        """The example's job file, changed to this job's."""
+        document: dict[str, Any] = yaml.safe_load((self.folder / "job.yaml").read_text())
+        document |= {
+            "name": self.name,
+            "total_steps": int(self.envs["STEPS"]),
+            # What stopping and starting a process takes on this machine.
+            "delays": {"checkpoint": "1s", "launch": "2s"},
+        }
+        if self.throughput is not None:
+            document["throughput"] = self.throughput
+        return yaml.safe_dump(document)
+
+    @property
+    def folder(self) -> Path:
+        """Where its program is."""
+        return EXAMPLES / self.example
+
+
+def _mlp(name: str, steps: int) -> DemoJob:
+    # One thread: an emulated instance has more CPUs than this machine, and BLAS would use them.
+    return DemoJob(name, "digits_mlp", {"STEPS": str(steps), "OMP_NUM_THREADS": "1"})
+
+
+def _shell(name: str, steps: int) -> DemoJob:
+    envs = {"STEPS": str(steps), "SAVE_EVERY": "10"}
+    return DemoJob(name, "shell_wordcount", envs)
+
+
+def _stream(name: str, steps: int) -> DemoJob:
+    # 2 MiB/s of the instance's link in chunks of 256 KiB are 8 a second, for a reader alone.
+    envs = {"STEPS": str(steps), "CHUNK_KIB": "256", "OMP_NUM_THREADS": "1"}
+    return DemoJob(name, "stream_stats", envs, throughput=8)
+
+
+# A first job starts a planning round at once. Those that arrive within the shortest time between
+# two rounds share the next one, in which they can be packed together.
+FIRST_WAVE = (
+    DemoJob("graph", "graph_rank", {"STEPS": "1000", "NODES": "300000"}),
+    _mlp("mlp-a", 6_000),
+    _shell("shell-a", 500),
+    _stream("stream-a", 320),
+    _stream("stream-b", 400),
+)
+SECOND_WAVE = (_mlp("mlp-b", 7_000), _shell("shell-b", 500))
+READERS = ("stream-a", "stream-b")
+"""Compete for the link of an instance if they share one."""
+
+
+@dataclass
+class Submitter:
+    """Hands jobs in; the working directories are uploaded before, so that a wave is quick.
+
+    Attributes:
+        ids: Of the jobs that were accepted, by name.
+    """
+
+    client: Client
+    ids: dict[str, str] = field(default_factory=dict)
+    _workdirs: dict[Path, str] = field(default_factory=dict)
+
+    def upload(self) -> None:
+        """Bring every program to the cluster."""
+        for job in (*FIRST_WAVE, *SECOND_WAVE):
+            if job.folder not in self._workdirs:
+                self._workdirs[job.folder] = self.client.upload(job.folder)
+
+    def submit(self, wave: tuple[DemoJob, ...]) -> None:
+        """Submit some jobs, one right after the other."""
+        for job in wave:
+            accepted = self.client.submit(
+                job.file(),
+                file_name=str(job.folder / "job.yaml"),
+                workdir=self._workdirs[job.folder],
+                envs=job.envs,
+            )
+            self.ids[job.name] = accepted.job_id

@@ -1,0 +1,76 @@
+"""How it ended: what went on after its moves, and who owes what."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from eva_master.app.cli import shapes, tables
+from eva_master.app.cli.words import money, share
+from examples.demo.story import Picture, Resumption, figures
+
+
+@dataclass(frozen=True)
+class Report:
+    """The end of the demo.
+
+    Attributes:
+        last: The cluster when all was over.
+        resumptions: Of all jobs.
+        took_s: From the start of the cluster until then.
+    """
+
+    last: Picture
+    resumptions: tuple[Resumption, ...]
+    took_s: float
+
+    def shape(self) -> dict[str, Any]:
+        """For ``--json``."""
+        return {
+            "took_s": round(self.took_s, 1),
+            "bill": shapes.bill(self.last.bill),
+            "jobs": [shapes.job(job) for job in self.last.jobs],
+            "resumptions": [
+                {**asdict(one), "continued": one.continued} for one in self.resumptions
+            ],
+        }
+
+    def show(self) -> RenderableType:
+        """For people."""
+        return Group(
+            Text("Moved, and resumed from a checkpoint", style="bold"),
+            self._resumptions(),
+            Text(),
+            Text("The bill", style="bold"),
+            self._jobs(),
+            Text(),
+            tables.totals(self.last.bill),
+        )
+
+    def _resumptions(self) -> RenderableType:
+        table = tables.grid("JOB", "BEFORE THE STOP", "CHECKPOINT", "AFTER THE RESUME")
+        for one in self.resumptions:
+            before, after = one.before or "-", one.after or "-"
+            table.add_row(one.job, str(before), f"step {one.step:,}", str(after))
+        return table
+
+    def _jobs(self) -> RenderableType:
+        table = tables.grid(
+            *("JOB", "STATE", "MOVES", "COST", "NO PACKING", "SAVED", "FINAL METRICS"),
+            right=("MOVES", "COST", "NO PACKING", "SAVED"),
+        )
+        for job in self.last.jobs:
+            cost, alone = job.cost_micro_usd, job.no_packing_micro_usd
+            table.add_row(
+                job.name,
+                tables.state(job.state),
+                str(job.tasks[0].moves),
+                money(cost),
+                money(alone),
+                share(alone - cost, alone),
+                figures(job.tasks[0]),
+            )
+        return table

@@ -1,0 +1,62 @@
+"""What the demo looks like while it runs."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from eva_master.adapters.rpc.messages import ClusterState
+from eva_master.app.cli import live
+from examples.demo.story import Picture
+
+
+class Screen:
+    """Lines of what happens and, on a terminal, the cluster below them, redrawn in place.
+
+    Args:
+        console: Where to.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._began = time.monotonic()
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live.stop()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Since the demo began."""
+        return time.monotonic() - self._began
+
+    def say(self, line: str) -> None:
+        """Tell what happens."""
+        at = int(self.elapsed_s)
+        self._console.print(Text.assemble((f"{at // 60}:{at % 60:02}  ", "dim"), line))
+
+    def show(self, picture: Picture) -> None:
+        """Draw the cluster."""
+        if self._live.is_started:
+            here = [one for one in picture.state.instances if one.state != "gone"]
+            state = ClusterState()
+            state.CopyFrom(picture.state)
+            del state.instances[:]
+            state.instances.extend(here)
+            drawn = live.render(state, picture.jobs, picture.bill)
+            self._live.update(drawn, refresh=True)

@@ -1,0 +1,185 @@
+"""What happened, told from one picture of the cluster to the next, and from the jobs' own logs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from eva_master.adapters.rpc.client import Client
+from eva_master.adapters.rpc.messages import Bill, ClusterState, Job, Task
+from eva_master.app.cli.words import money, price
+
+ENDED = ("succeeded", "failed", "cancelled")
+_NOTABLE = 0.15
+"""A change of throughput that is worth a line, in parts of the throughput alone."""
+_STEP = re.compile(r"step (\d+) (\w+) (\S+)")
+_RESUMED = re.compile(r"resumed at step (\d+)")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The cluster at one moment, as the API shows it.
+
+    Attributes:
+        state: Its instances, those that are gone included.
+        jobs: All that were submitted, in that order.
+    """
+
+    state: ClusterState
+    jobs: Sequence[Job]
+    bill: Bill
+
+    @classmethod
+    def take(cls, client: Client) -> Picture:
+        """Ask the master."""
+        state = client.describe(gone=True)
+        return cls(state, list(client.jobs(ended=True))[::-1], client.cost())
+
+    @property
+    def over(self) -> bool:
+        """Whether all jobs have ended and no instance is left."""
+        idle = all(one.state == "gone" for one in self.state.instances)
+        return idle and all(job.state in ENDED for job in self.jobs)
+
+    def task(self, name: str) -> Task:
+        """The one task of a job."""
+        return next(job.tasks[0] for job in self.jobs if job.name == name)
+
+    def type_of(self, instance: str) -> str:
+        """The instance's type."""
+        return next(one.type for one in self.state.instances if one.id == instance)
+
+    def named(self, instance: str) -> str:
+        """The instance for people."""
+        return f"{instance} ({self.type_of(instance)})"
+
+    def beside(self, job: Job) -> str:
+        """Who shares the instance of a job."""
+        mine = job.tasks[0].instance
+        others = [
+            one.name for one in self.jobs if one.tasks[0].instance == mine and one.id != job.id
+        ]
+        return f"beside {', '.join(others)}" if mine and others else "alone"
+
+
+@dataclass
+class Story:
+    """Turns pictures into lines.
+
+    Attributes:
+        measured: Names of the jobs whose throughput is worth telling: of the others it depends
+            on how busy this machine is.
+    """
+
+    measured: Sequence[str]
+    _told: dict[str, object] = field(default_factory=dict)
+    _speeds: dict[str, float] = field(default_factory=dict)
+
+    def lines(self, picture: Picture) -> Iterator[str]:
+        """What is new: first what ended, then what follows from it."""
+        for job in picture.jobs:
+            if self._new(f"{job.id} state", job.state) and job.state in ENDED:
+                metrics = figures(job.tasks[0])
+                yield f"{job.name} {job.state} ({metrics}); cost {money(job.cost_micro_usd)}"
+        for job in picture.jobs:
+            if job.name in self.measured:
+                yield from self._speed(picture, job)
+        for one in picture.state.instances:
+            if self._new(one.id, one.state) and one.state in ("launching", "ready", "gone"):
+                cost = price(one.price_micro_usd_per_hour)
+                yield f"{one.id} ({one.type}, {cost}) is {one.state}"
+        for job in picture.jobs:
+            yield from self._place(picture, job)
+
+    def _place(self, picture: Picture, job: Job) -> Iterator[str]:
+        task = job.tasks[0]
+        if task.state == "running" and task.target not in ("", task.instance):
+            if self._new(f"{job.id} moves", task.attempt):
+                source, target = picture.named(task.instance), picture.named(task.target)
+                yield f"{job.name} is to move from {source} to {target}"
+        elif task.state == "running" and self._new(f"{job.id} attempt", task.attempt):
+            verb = "resumes" if task.generation else "runs"
+            yield f"{job.name} {verb} on {picture.named(task.instance)} {picture.beside(job)}"
+
+    def _speed(self, picture: Picture, job: Job) -> Iterator[str]:
+        task = job.tasks[0]
+        known = self._speeds.get(job.id)
+        if task.normalised and (known is None or abs(task.normalised - known) > _NOTABLE):
+            self._speeds[job.id] = task.normalised
+            yield (
+                f"{job.name} makes {task.rate:.3g} it/s, {task.normalised:.0%} of what it makes "
+                f"on its own, {picture.beside(job)}"
+            )
+
+    def _new(self, what: str, value: object) -> bool:
+        """Whether it was not told yet."""
+        news = self._told.get(what) != value
+        self._told[what] = value
+        return news
+
+
+@dataclass(frozen=True)
+class Point:
+    """A line of a job's log that says how far it has come.
+
+    Attributes:
+        metric: What it reports first, such as ``loss``.
+    """
+
+    step: int
+    metric: str
+    value: float
+
+    def __str__(self) -> str:
+        return f"step {self.step:,} {self.metric} {self.value:g}"
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """A restart from a checkpoint, as the job's log tells it.
+
+    Attributes:
+        job: Its name.
+        before: The last point before the stop, `None` if there was none.
+        step: The step of the checkpoint.
+        after: The first point after the restart, `None` if there was none.
+    """
+
+    job: str
+    before: Point | None
+    step: int
+    after: Point | None
+
+    @property
+    def continued(self) -> bool:
+        """Whether the count of steps went on where it was, and on from there."""
+        before = self.before.step if self.before else 1
+        return self.after is not None and before <= self.step <= self.after.step
+
+
+def resumptions(job: str, log: str) -> list[Resumption]:
+    """Every restart from a checkpoint in a job's log.
+
+    Args:
+        job: Its name.
+        log: What all of its attempts printed, one after the other.
+    """
+    parts = _RESUMED.split(log)
+    # Text and step of the checkpoint take turns.
+    texts, steps = parts[::2], [int(step) for step in parts[1::2]]
+    points = [[Point(int(at), what, float(x)) for at, what, x in _STEP.findall(t)] for t in texts]
+    return [
+        Resumption(
+            job,
+            before=next(reversed(points[index]), None),
+            step=step,
+            after=next(iter(points[index + 1]), None),
+        )
+        for index, step in enumerate(steps)
+    ]
+
+
+def figures(task: Task) -> str:
+    """The metrics that a task reported last."""
+    return ", ".join(f"{name} {value:.4g}" for name, value in task.metrics.items()) or "no metrics"
