@@ -3,8 +3,9 @@
 Each instance is charged from up to gone. Time at which tasks held room on it is split over them in
 proportion to their reservation prices, the rest is booked as idle; the parts add up to the charge
 to the last integer. Beside it runs what the same work would have cost with one instance per task:
-each copy's reservation price for the time it ran, scaled by how fast it ran against running alone,
-plus one boot of an instance. Time lost to moves and to sharing is on our bill and not on that one.
+each copy's reservation price for the time it ran, scaled, where it had company, by how fast it ran
+against running alone; plus one boot of an instance. Time lost to moves and to sharing is on our
+bill and not on that one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from eva_master.control.progress import normalised
 from eva_master.control.state import State
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.ids import MILLION, Exact, InstanceId, JobId, Millis
+from eva_master.model.job import JobKind
 from eva_master.model.records import Instance, TaskCopy
 from eva_master.model.states import CopyState
 
@@ -97,14 +99,26 @@ def _accrue(state: State, instance: Instance, account: InstanceAccount, until: M
 def _increment(state: State, copy: TaskCopy, share: int, price: int, elapsed: int) -> JobAccount:
     if copy.state is not CopyState.RUNNING:
         return JobAccount(copy.job, charged=Exact(share))
-    speed = normalised(state, copy)
-    ppm = MILLION if speed is None else min(MILLION, round(speed * MILLION))
+    ppm = _speed_ppm(state, copy)
     return JobAccount(
         copy.job,
         charged=Exact(share),
         alone=Exact(price * elapsed * ppm // MILLION),
         busy_ms=elapsed,
     )
+
+
+def _speed_ppm(state: State, copy: TaskCopy) -> int:
+    """How fast a copy runs against running alone, in millionths.
+
+    A job that shares no instance runs alone, however much its throughput varies by itself.
+    """
+    gang = state.jobs[copy.job].spec.kind is JobKind.GANG
+    members = state.members(copy.job) if gang else (copy,)
+    places = (member.instance for member in members if member.instance is not None)
+    shared = any(len(state.holders(place)) > 1 for place in places)
+    speed = normalised(state, copy) if shared else None
+    return MILLION if speed is None else min(MILLION, round(speed * MILLION))
 
 
 def _added(account: JobAccount, increment: JobAccount) -> JobAccount:

@@ -157,7 +157,7 @@ def test_no_nodes(eva: Run, api: FakeApi) -> None:
 
 def test_cost(eva: Run, api: FakeApi) -> None:
     text = eva("cost").stdout
-    for part in ("cost $1.50, of which $0.2654 idle", "saved $0.5000 (25%)", "1 migration"):
+    for part in ("cost $1.50 ($0.2654 idle)", "saved $0.5000 (25%)", "1 migration"):
         assert part in text
     api.bill.no_packing_micro_usd = 1_000_000
     assert "lost $0.5000 (50%)" in eva("cost").stdout

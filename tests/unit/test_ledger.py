@@ -56,11 +56,18 @@ def test_a_bill_books_nothing() -> None:
 
 
 def test_slow_work_would_have_cost_less_alone() -> None:
-    state = _state(2, rate_ppm=10 * MILLION)
+    state = _state(2, 4, rate_ppm=10 * MILLION)
     copy = state.copies[CopyId("j0/0")]
     state.put_copy(replace(copy, progress=Progress(steps=1, rate=7.5)))
     bill = ledger.bill(state, Millis(11_000))
-    assert bill.alone == 100_000 * 10_000 * 750_000 // MILLION
+    assert bill.jobs[JobId("j0")].alone == 100_000 * 10_000 * 750_000 // MILLION
+
+
+def test_work_that_is_slow_by_itself_costs_as_much_alone() -> None:
+    state = _state(2, rate_ppm=10 * MILLION)
+    copy = state.copies[CopyId("j0/0")]
+    state.put_copy(replace(copy, progress=Progress(steps=1, rate=7.5)))
+    assert ledger.bill(state, Millis(11_000)).alone == 100_000 * 10_000
 
 
 def test_the_first_run_books_the_boot_it_would_have_waited_for() -> None:

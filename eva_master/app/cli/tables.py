@@ -21,6 +21,8 @@ if TYPE_CHECKING:
         Task,
     )
 
+_WRAPPED = ("NOTE", "PACKED")
+"""Columns that give way where the terminal is too narrow."""
 _STYLES = {
     "running": "green",
     "ready": "green",
@@ -44,7 +46,7 @@ def grid(*columns: str, right: Iterable[str] = ()) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
         table.add_column(
-            column, justify="right" if column in right else "left", no_wrap=column != "NOTE"
+            column, justify="right" if column in right else "left", no_wrap=column not in _WRAPPED
         )
     return table
 
@@ -213,7 +215,7 @@ def totals(message: Bill) -> Text:
     verb = "saved" if alone >= cost else "lost"
     return Text.assemble(
         ("cost ", "bold"),
-        f"{money(cost)}, of which {money(message.idle_micro_usd)} idle; ",
+        f"{money(cost)} ({money(message.idle_micro_usd)} idle); ",
         f"without packing {money(alone)}; ",
         (f"{verb} {money(abs(alone - cost))} ({share(abs(alone - cost), alone)})", "bold green"),
         f"; {count(message.migrations, 'migration')}",
