@@ -8,7 +8,7 @@ from eva_master.model.ids import CopyId, InstanceId, JobId, Millis, copy_id
 from eva_master.model.job import JobKind, JobSpec
 from eva_master.model.records import Job, TaskCopy
 from eva_master.model.snapshot import CopyView, InstanceView, JobView, Snapshot
-from eva_master.model.states import LIVE, SETTLED, CopyState, JobState
+from eva_master.model.states import LIVE, SETTLED, CopyState, InstanceState, JobState
 
 PREVIEW = JobId("preview")
 """The job of `hypothetical`."""
@@ -121,13 +121,13 @@ def _instances(state: State, copies: list[CopyView]) -> tuple[InstanceView, ...]
             residents.setdefault(copy.instance, []).append(copy.id)
     return tuple(
         InstanceView(
-            id=instance,
-            offering=state.instances[instance].offering,
-            residents=tuple(residents.get(instance, ())),
-            ready=state.instances[instance].state == "ready",
+            id=instance.id,
+            offering=instance.offering,
+            residents=tuple(residents.get(instance.id, ())),
+            ready=stage is InstanceState.READY,
         )
-        for instance in sorted(state.live)
-        if state.instances[instance].state in LIVE
+        for instance in map(state.instances.__getitem__, sorted(state.live))
+        if (stage := instance.state) in LIVE
     )
 
 

@@ -9,7 +9,16 @@ from eva_master.model.catalog import Offering
 from eva_master.model.ids import CopyId, InstanceId, JobId, Millis
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.resources import Resources
-from eva_master.model.states import CopyState, History, InstanceState, JobState, moved
+from eva_master.model.states import (
+    COPY_STATES,
+    INSTANCE_STATES,
+    JOB_STATES,
+    CopyState,
+    History,
+    InstanceState,
+    JobState,
+    moved,
+)
 
 
 class Outcome(StrEnum):
@@ -74,7 +83,7 @@ class Job:
     @property
     def state(self) -> JobState:
         """The current state."""
-        return JobState(self.history[-1][0])
+        return JOB_STATES[self.history[-1][0]]
 
     def to(self, state: JobState, at: Millis) -> Job:
         """The job after a move to `state`; raises `IllegalTransition`."""
@@ -116,7 +125,7 @@ class TaskCopy:
     @property
     def state(self) -> CopyState:
         """The current state."""
-        return CopyState(self.history[-1][0])
+        return COPY_STATES[self.history[-1][0]]
 
     def to(self, state: CopyState, at: Millis) -> TaskCopy:
         """The copy after a move to `state`; raises `IllegalTransition`."""
@@ -148,7 +157,7 @@ class Instance:
     @property
     def state(self) -> InstanceState:
         """The current state."""
-        return InstanceState(self.history[-1][0])
+        return INSTANCE_STATES[self.history[-1][0]]
 
     def to(self, state: InstanceState, at: Millis) -> Instance:
         """The instance after a move to `state`; raises `IllegalTransition`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from eva_master.model.errors import IllegalTransition
@@ -50,6 +51,11 @@ class InstanceState(StrEnum):
     GONE = "gone"
     """The cloud says that it exists no longer."""
 
+
+# Told from their words tens of times per event: by look-up, since calling an enum is slow.
+JOB_STATES: Mapping[str, JobState] = {state.value: state for state in JobState}
+COPY_STATES: Mapping[str, CopyState] = {state.value: state for state in CopyState}
+INSTANCE_STATES: Mapping[str, InstanceState] = {state.value: state for state in InstanceState}
 
 _JOB = {
     JobState.PENDING: {JobState.RUNNING, JobState.ENDING},
