@@ -136,6 +136,14 @@ class SimulatedWorkers(Hosts):
             agent.session = 0
             self._timeline.after(back_after_ms, agent.register)
 
+    def wipe(self, instance: InstanceId) -> None:
+        """An instance loses its disk and its tasks, and its agent starts with an empty one."""
+        agent = self._agents.get(instance)
+        if agent is not None:
+            agent.power_off()
+            self._agents[instance] = agent.successor()
+            self._agents[instance].register()
+
     def agents(self) -> list[InstanceId]:
         """Machines with an agent."""
         return list(self._agents)
@@ -183,6 +191,7 @@ class Agent:
 
     def __init__(self, world: SimulatedWorkers, machine: Machine) -> None:
         self._world = world
+        self._machine = machine
         self._timeline = world._timeline
         self._inbox = world._inbox
         self._delays = world._delays
@@ -213,6 +222,10 @@ class Agent:
         self._attempts.clear()
         for job in sorted(jobs):
             self._world.gang_changed(job)
+
+    def successor(self) -> Agent:
+        """An agent on the same machine that knows nothing of this one."""
+        return Agent(self._world, self._machine)
 
     def hear(self, action: WorkerAction) -> None:
         """Carry out a command; every one may come again, late, or out of turn."""

@@ -65,6 +65,7 @@ class World:
         delays: The workers' delays.
         truth: Interference as it really is; the scheduler never sees it.
         work_of: What each task has to do; by default its job's stated duration.
+        terminate_ms: From the request to the end of a machine.
         start: When the simulation begins, in milliseconds since the epoch.
     """
 
@@ -77,6 +78,7 @@ class World:
         delays: Delays | None = None,
         truth: Truth = UNDISTURBED,
         work_of: Callable[[CopyId], Work] | None = None,
+        terminate_ms: int = 1_000,
         start: Millis = Millis(0),
     ) -> None:
         self.timeline = Timeline(start)
@@ -88,7 +90,9 @@ class World:
             truth=truth,
             work_of=work_of or self._stated_work,
         )
-        self.cloud = SimulatedCloud(self.timeline, self.inbox, self.workers)
+        self.cloud = SimulatedCloud(
+            self.timeline, self.inbox, self.workers, terminate_ms=terminate_ms
+        )
         self.journal = MemoryJournal()
         self.answers = Answers()
         self._catalog = catalog

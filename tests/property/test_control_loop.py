@@ -60,6 +60,8 @@ class Story:
     fuses: list[int]
     cuts: list[tuple[int, int, int]]
     deaths: list[tuple[int, int]]
+    wipes: list[tuple[int, int]]
+    terminate_ms: int
     sold_out: float
 
 
@@ -82,6 +84,8 @@ stories = st.builds(
     fuses=st.lists(st.integers(0, 60), max_size=4),
     cuts=st.lists(st.tuples(times, st.integers(0, 9), st.integers(0, 100_000)), max_size=4),
     deaths=st.lists(st.tuples(times, st.integers(0, 9)), max_size=3),
+    wipes=st.lists(st.tuples(times, st.integers(0, 9)), max_size=2),
+    terminate_ms=st.sampled_from([1_000, 45_000]),
     sold_out=st.sampled_from([0.0, 0.3]),
 )
 
@@ -115,6 +119,7 @@ def _world(story: Story) -> ChaoticWorld:
         trouble=story.trouble,
         fuses=story.fuses,
         settings=QUICK,
+        terminate_ms=story.terminate_ms,
         work_of=work_of,
         truth=lambda _workload, others: 0.9 ** len(others),
     )
@@ -126,6 +131,8 @@ def _world(story: Story) -> ChaoticWorld:
         world.timeline.after(at, lambda i=index, b=back: _pick(world, i, "cut", b))
     for at, index in story.deaths:
         world.timeline.after(at, lambda i=index: _pick(world, i, "die", 0))
+    for at, index in story.wipes:
+        world.timeline.after(at, lambda i=index: _pick(world, i, "wipe", 0))
     return world
 
 
@@ -151,10 +158,16 @@ def _schedule(world: ChaoticWorld, number: int, arrival: Arrival) -> None:
 
 def _pick(world: ChaoticWorld, index: int, what: str, back: int) -> None:
     agents = world.workers.agents()
-    if agents and what == "cut":
-        world.workers.cut(agents[index % len(agents)], back)
-    elif agents:
-        world.cloud.fail(agents[index % len(agents)])
+    if not agents:
+        return
+    victim = agents[index % len(agents)]
+    match what:
+        case "cut":
+            world.workers.cut(victim, back)
+        case "wipe":
+            world.workers.wipe(victim)
+        case _:
+            world.cloud.fail(victim)
 
 
 def _check_now(world: ChaoticWorld) -> None:

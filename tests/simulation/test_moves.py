@@ -6,6 +6,7 @@ import pytest
 
 from eva_master.control import ledger
 from eva_master.control.settings import Settings
+from eva_master.model.actions import LaunchInstance
 from eva_master.model.events import CancelRequested
 from eva_master.model.ids import CopyId, InstanceId, JobId
 from eva_master.model.records import TaskCopy
@@ -142,6 +143,10 @@ def test_a_gang_restarts_whole_when_a_member_fails() -> None:
     assert world.run(world.quiet)
     record = world.state.jobs[JobId("g-1")]
     assert (record.state, record.failures, record.attempt) == ("succeeded", 1, 2)
+    assert (
+        _entered(_copy(world, "g-1/0"), "stopping")
+        == _entered(_copy(world, "g-1/1"), "waiting")[1:]
+    )
     assert [copy for copy, attempt, _ in world.workers.starts if attempt == 2] == [
         "g-1/0",
         "g-1/1",
@@ -167,7 +172,7 @@ def test_a_job_that_keeps_failing_fails_with_its_exit_code() -> None:
 
 def test_a_silent_worker_loses_its_tasks_only_once_the_cloud_says_it_is_gone() -> None:
     settings = Settings(lost_worker_ms=120_000)
-    world = _world(Script({}, {}), settings=settings)
+    world = _world(Script({}, {}), settings=settings, terminate_ms=400_000)
     world.submit(job("a", 2, minutes=60))
     _run_until_running(world, "a-1/0")
     first = _copy(world, "a-1/0").instance
@@ -273,3 +278,54 @@ def test_what_was_out_of_stock_is_tried_again_when_the_cloud_says() -> None:
     (launched,) = (i for i in world.state.instances.values() if i.up_ms is not None)
     # A minute is how long the simulated cloud says that it will have none.
     assert 60_000 <= launched.requested_ms - refused[0].requested_ms < 62_000
+
+
+def test_a_worker_that_has_lost_its_task_starts_it_anew() -> None:
+    world = _world(Script({}, {}))
+    world.submit(job("a", 2, minutes=60))
+    _run_until_running(world, "a-1/0")
+    world.workers.wipe(_copy(world, "a-1/0").instance)
+    assert world.run(world.quiet)
+    copy, record = _copy(world, "a-1/0"), world.state.jobs[JobId("a-1")]
+    assert (record.state, copy.attempt, record.failures) == ("succeeded", 2, 0)
+
+
+def test_an_instance_that_nobody_wants_is_terminated() -> None:
+    world = _world(Script({}, {}))
+    stray = InstanceId("stray")
+    world.cloud.execute(LaunchInstance(stray, SMALL, 1))
+    world.submit(job("a", 2))
+    assert world.run(world.quiet)
+    assert world.cloud.bill()[stray].gone_ms is not None
+    assert stray not in world.state.instances
+
+
+def test_an_instance_whose_end_nobody_heard_of_is_asked_about() -> None:
+    world = _world(Script({}, {}))
+    world.submit(job("a", 2, minutes=60))
+    _run_until_running(world, "a-1/0")
+    first = _copy(world, "a-1/0").instance
+    world.cloud.fail(first)
+    world.inbox.clear()  # neither the cloud's word nor the end of the session arrives
+    assert world.run(lambda: world.state.instances[first].state == "gone", limit_ms=150_000)
+    assert world.run(world.quiet)
+
+
+def test_jobs_are_charged_for_the_time_they_share() -> None:
+    script = Script({"a-1/0": "box", "b-2/0": "box"}, {"box": LARGE})
+    world = _world(script)
+    world.submit(job("a", 2, minutes=10))
+    world.submit(job("b", 4, minutes=20))
+    assert world.run(world.quiet)
+    (box,) = world.state.instances.values()
+    a, b = _copy(world, "a-1/0"), _copy(world, "b-2/0")
+    assert _entered(a, "starting") == _entered(b, "starting")
+    together = _entered(a, "succeeded")[0] - _entered(a, "starting")[0]
+    after = _entered(b, "succeeded")[0] - _entered(a, "succeeded")[0]
+    bill = ledger.bill(world.state, world.timeline.now())
+    # Reservation prices are 100,000 and 190,000 micro-dollars per hour.
+    shared = box.offering.price * together
+    assert bill.jobs[JobId("a-1")].charged == pytest.approx(shared * 100 / 290, abs=9)
+    assert bill.jobs[JobId("b-2")].charged == pytest.approx(
+        shared * 190 / 290 + box.offering.price * after, abs=9
+    )
