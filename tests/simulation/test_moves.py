@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from eva_master.control import ledger
@@ -295,7 +297,8 @@ def test_an_instance_that_nobody_wants_is_terminated() -> None:
     world.submit(job("a", 2))
     _run_until_running(world, "a-1/0")
     stray = InstanceId("stray")
-    world.cloud.execute(LaunchInstance(stray, SMALL, 1))
+    never_ready = replace(SMALL, type=replace(SMALL.type, setup_ms=10**12))
+    world.cloud.execute(LaunchInstance(stray, never_ready, 1))
     while stray not in world.cloud.bill():
         world.timeline.advance()
     world.inbox.clear()  # only the list of what is billed tells of it
