@@ -121,13 +121,14 @@ def surroundings() -> Figures:
 
 
 def options(text: str | None, arguments: Sequence[str] | None, **sizes: int) -> argparse.Namespace:
-    """Read a benchmark's command line.
+    """Read a benchmark's command line, and have SIGTERM end its child processes too.
 
     Args:
         text: The benchmark's documentation.
         arguments: `None` for those of the process.
         sizes: Defaults of whole-numbered options.
     """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     parser = argparse.ArgumentParser(
         description=text, formatter_class=argparse.RawDescriptionHelpFormatter
     )

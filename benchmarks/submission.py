@@ -125,17 +125,22 @@ class JobFiles:
 
 
 def _fill(master: RunningMaster, jobs: Sequence[str]) -> int:
-    """Submit from several clients, wait for a plan about all, count the jobs without a place."""
+    """Submit from several clients, wait for a plan, count the jobs without a place."""
     with Client(master.address, owner="bench") as client:
         with ThreadPoolExecutor(_CLIENTS) as pool:
             for _ in pool.map(lambda job: client.submit(job, file_name="job.yaml"), jobs):
                 pass
-        wait_until(
-            lambda: all(job.tasks[0].target or job.tasks[0].waiting_for for job in client.jobs()),
-            "a plan of the whole queue",
-            pause_s=1.0,
-        )
+        _wait_for_plan(client)
         return sum(not job.tasks[0].target for job in client.jobs())
+
+
+def _wait_for_plan(client: Client) -> None:
+    """Until every job has a place or a reason why it has none."""
+    wait_until(
+        lambda: all(job.tasks[0].target or job.tasks[0].waiting_for for job in client.jobs()),
+        "a plan of the whole queue",
+        pause_s=1.0,
+    )
 
 
 def _submit(master: RunningMaster, jobs: Sequence[str]) -> list[Sample]:
@@ -147,6 +152,7 @@ def _submit(master: RunningMaster, jobs: Sequence[str]) -> list[Sample]:
             began_ms, start = time.time() * 1000, time.perf_counter()
             client.submit(job, file_name="job.yaml")
             taken.append(Sample(began_ms, (time.perf_counter() - start) * 1000))
+        _wait_for_plan(client)  # so that the last round is in the journal
     return taken
 
 

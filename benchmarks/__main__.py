@@ -1,0 +1,70 @@
+"""Runs the benchmarks one after the other, each in a process of its own.
+
+Run as `python -m benchmarks [NAME...] [--json] [--smoke]`. With `--json` standard output is one
+object, a member per benchmark. The exit code is 1 if any of them missed a goal, 2 if one broke
+down. `--smoke` takes the smallest sizes, to see that everything runs; its figures mean nothing and
+no goal is held against them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from benchmarks.harness import ROOT
+
+SMOKE: dict[str, list[str]] = {
+    "submission": ["--queued", "20", "--samples", "5"],
+    "idle_agents": ["--agents", "3", "--window", "1"],
+    "control_loop": ["--jobs", "2", "--many-jobs", "3"],
+    "iterator_overhead": [],
+}
+"""Every benchmark, with the arguments for its smallest size."""
+_MISSED = 1
+_BROKEN = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run them; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SMOKE)}")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--smoke", action="store_true", help="the smallest sizes")
+    chosen = parser.parse_args(arguments)
+    if unknown := [name for name in chosen.names if name not in SMOKE]:
+        parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(SMOKE)}")
+    codes, figures = [], {}
+    for name in chosen.names or SMOKE:
+        code, output = _run(name, SMOKE[name] if chosen.smoke else [], as_json=chosen.json)
+        codes.append(0 if code == _MISSED and chosen.smoke else code)
+        if chosen.json:
+            figures[name] = json.loads(output) if output else None
+        else:
+            print(f"== {name}\n{output}", flush=True)
+    if chosen.json:
+        print(json.dumps(figures))
+    return max(codes)
+
+
+def _run(name: str, arguments: Sequence[str], *, as_json: bool) -> tuple[int, str]:
+    command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
+    done = subprocess.run(
+        [*command, "--json"] if as_json else command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    # One that broke down ends with the code of one that missed a goal, but has nothing to say.
+    return (done.returncode if done.stdout else _BROKEN), done.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())

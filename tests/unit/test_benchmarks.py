@@ -1,0 +1,49 @@
+"""The benchmarks run and say what they measured; how fast they were is not judged here."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from benchmarks import harness
+from benchmarks.__main__ import main
+
+
+def test_smoke_run_prints_one_json_object_with_a_member_per_benchmark(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    names = ["submission", "idle_agents", "control_loop"]
+    assert main([*names, "--json", "--smoke"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert list(figures) == names
+    submission, idle, loop = figures.values()
+    assert submission["samples"] == 5
+    assert submission["rounds_meanwhile"] > 0
+    assert 0 < submission["submission_ms"]["median"] <= submission["submission_ms"]["max"]
+    assert (idle["agents"], idle["lost"]) == (3, 0)
+    assert idle["percent_of_a_core"] >= 0
+    for policy in ("eva", "no_packing"):
+        assert loop[f"{policy}/3"]["jobs"] == 3
+        assert loop[f"{policy}/3"]["events"] > 0
+
+
+def test_unknown_benchmark_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["submision"])
+    assert "no benchmark submision" in capsys.readouterr().err
+
+
+def test_spread_of_known_values() -> None:
+    spread = harness.spread([float(value) for value in range(101)])
+    assert spread == {"median": 50.0, "p90": 90.0, "p99": 99.0, "max": 100.0}
+    assert math.isclose(harness.spread([1.0, 3.0])["median"], 2.0)
+
+
+@pytest.mark.parametrize(("missed", "code"), [([], 0), (["speed"], 1)])
+def test_missed_goal_is_the_exit_code(
+    missed: list[str], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert harness.publish({"speed": 1, "missed": missed}, as_json=True) == code
+    assert json.loads(capsys.readouterr().out) == {"speed": 1, "missed": missed}
