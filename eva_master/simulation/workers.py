@@ -109,6 +109,8 @@ class SimulatedWorkers(Hosts):
         self._sessions = 0
         self.starts: list[tuple[CopyId, int, InstanceId]] = []
         """Every start that really happened."""
+        self.wiped: set[InstanceId] = set()
+        """Instances that have lost their disk: only there may an attempt be started again."""
 
     def execute(self, action: WorkerAction) -> None:
         """See `eva_master.ports.WorkerLink.execute`."""
@@ -140,6 +142,7 @@ class SimulatedWorkers(Hosts):
         """An instance loses its disk and its tasks, and its agent starts with an empty one."""
         agent = self._agents.get(instance)
         if agent is not None:
+            self.wiped.add(instance)
             agent.power_off()
             self._agents[instance] = agent.successor()
             self._agents[instance].register()

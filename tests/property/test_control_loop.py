@@ -208,7 +208,11 @@ def _check_end(world: ChaoticWorld, story: Story) -> None:
         job = state.jobs[world.answers.replies[f"submit-{number}"].job]
         allowed = {"succeeded"} if arrival.cancel_after_ms is None else {"succeeded", "cancelled"}
         assert job.state in allowed, (job.id, job.state, job.reason)
-    started = [(copy, attempt) for copy, attempt, _ in world.workers.starts]
+    started = [
+        (copy, attempt)
+        for copy, attempt, instance in world.workers.starts
+        if instance not in world.workers.wiped
+    ]
     assert len(started) == len(set(started)), "an attempt was started twice"
     bill = ledger.bill(state, world.timeline.now())
     machines = world.cloud.bill()
