@@ -31,6 +31,8 @@ from eva_master.ports import Inbox, Policy
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_NICENESS = 5
+
 log = structlog.get_logger(__name__)
 
 
@@ -187,8 +189,12 @@ def _describe(error: Exception) -> str:
 
 
 def _live_with_parent(lifeline: Connection) -> None:
-    """Leave interrupts to the master, and end when it ends."""
+    """Leave interrupts to the master, and end when it ends.
+
+    On a small machine a long solve must not slow the master down, so it yields to it.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(_NICENESS)
 
     def wait() -> None:
         lifeline.poll(None)
