@@ -40,7 +40,8 @@ WRITE_DOWN = """
 import json, os, pathlib, signal, sys
 out = pathlib.Path("worker.json")
 runs = json.loads(out.read_text())["runs"] + 1 if out.exists() else 1
-said = {"argv": sys.argv[1:], "token": os.environ["EVA_WORKER_TOKEN"], "runs": runs, "pid": os.getpid()}
+token = os.environ["EVA_WORKER_TOKEN"]
+said = {"argv": sys.argv[1:], "token": token, "runs": runs, "pid": os.getpid()}
 pathlib.Path("aside").write_text(json.dumps(said))
 os.rename("aside", out)
 """
