@@ -91,6 +91,8 @@ class Session:
                 await self._handle(message)
         finally:
             self.ended.set()
+            # gRPC forgets its task that waits for the next message of a stream that broke.
+            self._queue.put_nowait(None)
             call.cancel()
             work = [*self._background, *self._followers.values()]
             for each in work:
