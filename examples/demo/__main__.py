@@ -43,7 +43,7 @@ class Demo:
         self._cluster = cluster
         self._screen = screen
         self._story = Story(READERS)
-        self._jobs = Submitter(cluster.client)
+        self._jobs = Submitter(cluster.client, cluster.scratch)
 
     def run(self) -> Report:
         """Play it from the first job to the bill.
@@ -92,7 +92,7 @@ class Demo:
             raise DemoFailed("no job was moved and resumed from its checkpoint")
         if broken := [one for one in found if not one.continued]:
             raise DemoFailed(f"a job did not go on where it was: {broken}")
-        return Report(last, tuple(found), self._screen.elapsed_s)
+        return Report(last, tuple(found), self._story.places, self._screen.elapsed_s)
 
 
 def _kept_apart(picture: Picture) -> bool:

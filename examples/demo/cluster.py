@@ -37,9 +37,15 @@ class Cluster:
 
     def __init__(self) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="eva-demo-"))
+        self.scratch.mkdir()
         self._address = f"127.0.0.1:{_free_port()}"
         self.client = Client(self._address, owner="demo")
         self._master: subprocess.Popen[bytes] | None = None
+
+    @property
+    def scratch(self) -> Path:
+        """For temporary files of the cluster and its jobs: a killed process leaves them behind."""
+        return self.home / "tmp"
 
     @property
     def log(self) -> Path:
@@ -66,7 +72,7 @@ class Cluster:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=_environment(),
+                env=self._environment(),
                 start_new_session=True,
             )
         deadline = time.monotonic() + _START_S
@@ -76,6 +82,11 @@ class Cluster:
             if time.monotonic() > deadline:
                 raise DemoFailed(f"the master does not answer after {_START_S:g} s")
             time.sleep(_POLL_S)
+
+    def _environment(self) -> dict[str, str]:
+        """Ours without the user's settings of Eva."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("EVA_")}
+        return {**kept, "TMPDIR": str(self.scratch), "XDG_RUNTIME_DIR": str(self.scratch)}
 
     def _answers(self) -> bool:
         try:
@@ -120,13 +131,6 @@ class Cluster:
             if any(mark in text for text in told) and not dead and process.pid != os.getpid():
                 found.append(process)
         return found
-
-
-def _environment() -> dict[str, str]:
-    """Ours without the user's settings of Eva, and with this Python first in the path."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("EVA_")}
-    tools = str(Path(sys.executable).parent)
-    return {**kept, "PATH": os.pathsep.join([tools, kept.get("PATH", os.defpath)])}
 
 
 def _free_port() -> int:

@@ -84,11 +84,11 @@ class Submitter:
     """Hands jobs in; the working directories are uploaded before, so that a wave is quick.
 
     Attributes:
-        ids: Of the jobs that were accepted, by name.
+        scratch: For the jobs' temporary files.
     """
 
     client: Client
-    ids: dict[str, str] = field(default_factory=dict)
+    scratch: Path
     _workdirs: dict[Path, str] = field(default_factory=dict)
 
     def upload(self) -> None:
@@ -100,10 +100,9 @@ class Submitter:
     def submit(self, wave: tuple[DemoJob, ...]) -> None:
         """Submit some jobs, one right after the other."""
         for job in wave:
-            accepted = self.client.submit(
+            self.client.submit(
                 job.file(),
                 file_name=str(job.folder / "job.yaml"),
                 workdir=self._workdirs[job.folder],
-                envs=job.envs,
+                envs={**job.envs, "TMPDIR": str(self.scratch)},
             )
-            self.ids[job.name] = accepted.job_id

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby, pairwise
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -20,11 +22,13 @@ class Report:
     Attributes:
         last: The cluster when all was over.
         resumptions: Of all jobs.
+        places: See `Story`.
         took_s: From the start of the cluster until then.
     """
 
     last: Picture
     resumptions: tuple[Resumption, ...]
+    places: Mapping[str, Sequence[str]]
     took_s: float
 
     def shape(self) -> dict[str, Any]:
@@ -33,6 +37,7 @@ class Report:
             "took_s": round(self.took_s, 1),
             "bill": shapes.bill(self.last.bill),
             "jobs": [shapes.job(job) for job in self.last.jobs],
+            "places": dict(self.places),
             "resumptions": [
                 {**asdict(one), "continued": one.continued} for one in self.resumptions
             ],
@@ -51,10 +56,15 @@ class Report:
         )
 
     def _resumptions(self) -> RenderableType:
-        table = tables.grid("JOB", "BEFORE THE STOP", "CHECKPOINT", "AFTER THE RESUME")
-        for one in self.resumptions:
-            before, after = one.before or "-", one.after or "-"
-            table.add_row(one.job, str(before), f"step {one.step:,}", str(after))
+        table = tables.grid("JOB", "MOVE", "BEFORE THE STOP", "CHECKPOINT", "AFTER THE RESUME")
+        for job, group in groupby(self.resumptions, key=lambda one: one.job):
+            found = list(group)
+            ways = [" to ".join(move) for move in pairwise(self.places[job])]
+            # A job that was moved before its first step, or failed, started more often.
+            certain = len(ways) == len(found)
+            for one, way in zip(found, ways if certain else ["-"] * len(found), strict=True):
+                before, after = one.before or "-", one.after or "-"
+                table.add_row(job, way, str(before), f"step {one.step:,}", str(after))
         return table
 
     def _jobs(self) -> RenderableType:

@@ -70,9 +70,11 @@ class Story:
     Attributes:
         measured: Names of the jobs whose throughput is worth telling: of the others it depends
             on how busy this machine is.
+        places: The instance types on which each job has run, by its name, in that order.
     """
 
     measured: Sequence[str]
+    places: dict[str, list[str]] = field(default_factory=dict)
     _told: dict[str, object] = field(default_factory=dict)
     _speeds: dict[str, float] = field(default_factory=dict)
 
@@ -99,6 +101,7 @@ class Story:
                 source, target = picture.named(task.instance), picture.named(task.target)
                 yield f"{job.name} is to move from {source} to {target}"
         elif task.state == "running" and self._new(f"{job.id} attempt", task.attempt):
+            self.places.setdefault(job.name, []).append(picture.type_of(task.instance))
             verb = "resumes" if task.generation else "runs"
             yield f"{job.name} {verb} on {picture.named(task.instance)} {picture.beside(job)}"
 
@@ -143,7 +146,7 @@ class Resumption:
         job: Its name.
         before: The last point before the stop, `None` if there was none.
         step: The step of the checkpoint.
-        after: The first point after the restart, `None` if there was none.
+        after: The first point after the restart, `None` if it was stopped again before.
     """
 
     job: str
@@ -155,7 +158,8 @@ class Resumption:
     def continued(self) -> bool:
         """Whether the count of steps went on where it was, and on from there."""
         before = self.before.step if self.before else 1
-        return self.after is not None and before <= self.step <= self.after.step
+        after = self.after.step if self.after else self.step
+        return before <= self.step <= after
 
 
 def resumptions(job: str, log: str) -> list[Resumption]:

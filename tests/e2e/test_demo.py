@@ -1,0 +1,171 @@
+"""The demo as a newcomer runs it, and what it does when something goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from examples.demo.story import Point, resumptions
+
+ROOT = Path(__file__).parents[2]
+DEMO = (sys.executable, "-m", "examples.demo")
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """Where the demo makes its directory; short, for the names of sockets."""
+    with tempfile.TemporaryDirectory(prefix="demo-", ignore_cleanup_errors=True) as directory:
+        yield Path(directory)
+        for process in processes(Path(directory)):
+            process.kill()
+
+
+def start(temporary: Path, *command: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def processes(mark: Path) -> list[psutil.Process]:
+    """Those that have a path below the directory in their arguments or environment."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "environ", "status"]):
+        texts = [*(process.info["cmdline"] or ()), *(process.info["environ"] or {}).values()]
+        if process.info["status"] != psutil.STATUS_ZOMBIE and any(str(mark) in it for it in texts):
+            found.append(process)
+    return found
+
+
+def check_nothing_left(temporary: Path) -> None:
+    assert processes(temporary) == []
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.timeout(360)
+def test_jobs_are_packed_moved_resumed_and_billed(temporary: Path) -> None:
+    demo = start(temporary, *DEMO, "--json")
+    told, heard = demo.communicate()
+
+    assert demo.returncode == 0, heard
+    check_nothing_left(temporary)
+    report = json.loads(told)
+    jobs, bill = report["jobs"], report["bill"]
+    assert len(jobs) == 7
+    assert all(job["state"] == "succeeded" and job["failures"] == 0 for job in jobs)
+    assert all(job["tasks"][0]["metrics"] for job in jobs)
+    check_moves(report)
+    check_bill(jobs, bill)
+    assert "50% of what it makes on its own" in heard, "readers that share a link are slow"
+
+
+def check_moves(report: dict) -> None:
+    """Readers are kept apart, some job moves to a cheaper place, and all go on where they were."""
+    moves = {job["name"]: job["tasks"][0]["moves"] for job in report["jobs"]}
+    assert sum(moves.values()) == report["bill"]["migrations"]
+    assert moves["stream-a"] + moves["stream-b"] >= 1
+    assert moves["shell-a"] + moves["shell-b"] >= 1
+    resumed = report["resumptions"]
+    assert {one["job"] for one in resumed} <= {name for name, count in moves.items() if count}
+    assert all(one["continued"] for one in resumed)
+    assert any(one["before"] and one["after"] for one in resumed)
+    for one in resumed:
+        assert one["step"] > 0
+        assert one["before"] is None or one["before"]["step"] <= one["step"]
+        assert one["after"] is None or one["step"] <= one["after"]["step"]
+    for job in report["jobs"]:
+        assert job["tasks"][0]["steps"] == job["tasks"][0]["total_steps"]
+
+
+def check_bill(jobs: list[dict], bill: dict) -> None:
+    """The parts add up, and packing has paid."""
+    assert bill["saved_micro_usd"] == bill["no_packing_micro_usd"] - bill["cost_micro_usd"] > 0
+    assert all(one["closed"] for one in bill["instances"])
+    for whole, part in (("cost", "cost"), ("idle", "idle")):
+        parts = sum(one[f"{part}_micro_usd"] for one in bill["instances"])
+        # Each part is rounded by itself.
+        assert abs(parts - bill[f"{whole}_micro_usd"]) <= len(bill["instances"])
+    used = sum(one["cost_micro_usd"] for one in bill["jobs"])
+    assert abs(used + bill["idle_micro_usd"] - bill["cost_micro_usd"]) <= len(bill["jobs"])
+    alone = sum(one["no_packing_micro_usd"] for one in bill["jobs"])
+    assert abs(alone - bill["no_packing_micro_usd"]) <= len(bill["jobs"])
+    assert [one["id"] for one in bill["jobs"]] == [job["id"] for job in jobs]
+
+
+def test_a_job_that_fails_is_named_with_its_log(temporary: Path) -> None:
+    folder = temporary / "broken"
+    folder.mkdir()
+    (folder / "job.yaml").write_text(
+        "name: broken\nworkdir: .\nrun: echo no such data; exit 3\nretries: 0\n"
+        "resources: {cpus: 1, memory: 1GiB}\n"
+    )
+    program = f"""
+import examples.demo.__main__ as demo
+from examples.demo import jobs
+broken = jobs.DemoJob("broken", {str(folder)!r}, {{"STEPS": "1"}})
+jobs.FIRST_WAVE = demo.FIRST_WAVE = (broken, *jobs.FIRST_WAVE)
+demo.main()
+"""
+    demo = start(temporary, sys.executable, "-c", program)
+    told, heard = demo.communicate()
+
+    assert demo.returncode == 1, heard
+    assert "broken failed: task broken-1/0 exited with code 3" in told
+    assert "no such data" in told
+    (home,) = set(temporary.iterdir()) - {folder}
+    assert str(home) in told
+    assert (home / "state" / "journal.db").exists()
+    assert processes(temporary) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_leaves_nothing_behind(number: signal.Signals, temporary: Path) -> None:
+    demo = start(temporary, *DEMO)
+    assert demo.stdout is not None
+    assert any(" runs on " in line for line in demo.stdout)
+    assert processes(temporary)
+
+    demo.send_signal(number)
+    told, heard = demo.communicate()
+
+    assert demo.returncode == 130, heard
+    assert "Interrupted" in told
+    check_nothing_left(temporary)
+
+
+LOG = """\
+step 100 loss 0.5 accuracy 0.8
+step 200 loss 0.25 accuracy 0.9
+resumed at step 230
+resumed at step 231
+step 300 loss 0.125 accuracy 0.95
+done: loss 0.1 accuracy 0.96
+"""
+
+
+def test_resumptions_are_read_off_the_log() -> None:
+    first, second = resumptions("mlp", LOG)
+    assert (first.before, first.step, first.after) == (Point(200, "loss", 0.25), 230, None)
+    assert (second.before, second.step, second.after) == (None, 231, Point(300, "loss", 0.125))
+    assert first.continued
+    assert second.continued
+
+
+def test_a_job_that_starts_over_did_not_continue() -> None:
+    (only,) = resumptions("mlp", LOG.replace("230\nresumed at step 231", "0"))
+    assert only.before == Point(200, "loss", 0.25)
+    assert not only.continued
