@@ -134,21 +134,23 @@ def _let_go(descriptor: int) -> None:
 
 
 def marked(value: str) -> list[psutil.Process]:
-    """Processes that run and carry the mark of an instance, and all that run below them.
-
-    Not to be called by two threads at once: psutil keeps what it saw last.
-    """
+    """Processes that run and carry the mark of an instance, and all that run below them."""
     running: dict[int, psutil.Process] = {}
     below: dict[int, list[int]] = {}
     unseen: list[int] = []
-    for process in psutil.process_iter(["ppid", "environ", "status"]):
-        if process.info["status"] == psutil.STATUS_ZOMBIE:
+    for pid in psutil.pids():
+        try:
+            process = psutil.Process(pid)
+            seen = process.as_dict(["ppid", "environ", "status"])
+        except psutil.NoSuchProcess:
             continue
-        running[process.pid] = process
-        below.setdefault(process.info["ppid"], []).append(process.pid)
+        if seen["status"] == psutil.STATUS_ZOMBIE:
+            continue
+        running[pid] = process
+        below.setdefault(seen["ppid"], []).append(pid)
         # Somebody else's processes do not show their environment.
-        if (process.info["environ"] or {}).get(MARK) == value:
-            unseen.append(process.pid)
+        if (seen["environ"] or {}).get(MARK) == value:
+            unseen.append(pid)
     found: dict[int, psutil.Process] = {}
     while unseen:
         pid = unseen.pop()
