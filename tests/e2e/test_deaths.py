@@ -91,6 +91,42 @@ def test_a_dead_instance_is_replaced_once_the_cloud_says_it_is_gone(cluster: Clu
     check_accounts(cluster)
 
 
+def test_a_silent_instance_is_switched_off_before_its_tasks_start_elsewhere(
+    make_cluster: Clusters,
+) -> None:
+    # Nothing moves by itself: the large job's instance has room that only waiting tasks may take.
+    keep = {"policy": {"options": {"full": False, "partial": False}}}
+    cluster = make_cluster(
+        settings={"lost_worker_timeout": "1s", **keep}, catalog={"only": ["c7i"]}
+    )
+    job = cluster.submit("cut-off")
+    cluster.until_running(job)
+    roomy = cluster.submit("roomy", resources={"cpus": 5, "memory": "8GiB"})
+    cluster.until_running(roomy)
+    until(lambda: cluster.task(job).generation, "a checkpoint is stored")
+    first = cluster.task(job).instance
+    (agent,) = cluster.processes_of(first, "eva_worker.agent")
+    host = cluster.records()[first].pid
+    assert host is not None
+
+    os.kill(host, signal.SIGSTOP)  # it is slow to switch off
+    agent.suspend()  # connections stay open, the task runs on
+
+    until(lambda: cluster.task(job).attempt == 2, "a second attempt")
+    cluster.until_running(job)
+    assert cluster.task(job).instance == cluster.task(roomy).instance
+    cluster.finish(job, roomy)
+    cluster.until_ended(job, roomy)
+    lines = cluster.lines(job)
+    assert attempts(lines) == [1, 2]
+    assert alone(lines)
+    assert resumed(lines, 2)
+    gone_ms = cluster.records()[first].gone_ms
+    assert gone_ms is not None
+    assert min(line.at_ms for line in lines if line.attempt == 2) >= gone_ms
+    assert cluster.job(job).failures == 0, "the task did nothing wrong"
+
+
 @pytest.mark.parametrize("end", ["killed", "stopped"])
 def test_tasks_outlive_the_master(make_cluster: Clusters, end: str) -> None:
     command = "up" if end == "killed" else "master"
@@ -132,14 +168,11 @@ def test_tasks_outlive_the_master(make_cluster: Clusters, end: str) -> None:
     check_accounts(cluster)
 
 
-@pytest.mark.parametrize("moment", ["before the launch is heard of", "while it comes up"])
-def test_a_launch_is_neither_lost_nor_repeated(make_cluster: Clusters, moment: str) -> None:
+def test_a_launch_is_neither_lost_nor_repeated(make_cluster: Clusters) -> None:
     cluster = make_cluster(settings={"local": {"launch_delay": "2s"}})
     job = cluster.submit("early")
-    if moment == "while it comes up":
-        until(cluster.records, "the cloud has the launch on file")
 
-    cluster.kill()
+    cluster.kill()  # while the launch is decided, asked for or under way
     cluster.start()
 
     cluster.until_running(job)
