@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from eva_master.control.progress import standalone_rate
+from eva_master.control.progress import company, standalone_rate
 from eva_master.control.state import State
 from eva_master.learning.attribution import attribute
-from eva_master.learning.colocation import Key, key, observe, recorded
+from eva_master.learning.colocation import observe, recorded
 from eva_master.model.ids import MILLION
 from eva_master.model.records import TaskCopy
 from eva_master.model.states import CopyState
@@ -26,7 +26,7 @@ def from_window(state: State, copy: TaskCopy) -> bool:
         Whether it is news that a plan may depend on.
     """
     members = _running_members(state, copy)
-    entries = [_entry(state, member) for member in members]
+    entries = [company(state, member) for member in members]
     alone = standalone_rate(state, copy)
     if not any(others for _, others in entries):
         return _standalone(state, copy)
@@ -58,12 +58,3 @@ def _running_members(state: State, copy: TaskCopy) -> list[TaskCopy]:
     members = state.members(copy.job) if gang else (copy,)
     return [member for member in members if member.state is CopyState.RUNNING]
 
-
-def _entry(state: State, copy: TaskCopy) -> Key:
-    assert copy.instance is not None
-    others = (
-        state.task(other).workload
-        for other in state.holders(copy.instance)
-        if other.id != copy.id and other.state is CopyState.RUNNING
-    )
-    return key(state.task(copy).workload, others)

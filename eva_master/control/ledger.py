@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from eva_master.control.progress import normalised
+from eva_master.control.progress import company, normalised
 from eva_master.control.state import State
+from eva_master.learning.colocation import lookup
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.ids import MILLION, Exact, InstanceId, JobId, Millis
 from eva_master.model.job import JobKind
@@ -111,14 +112,16 @@ def _increment(state: State, copy: TaskCopy, share: int, price: int, elapsed: in
 def _speed_ppm(state: State, copy: TaskCopy) -> int:
     """How fast a copy runs against running alone, in millionths.
 
-    A job that shares no instance runs alone, however much its throughput varies by itself.
+    A job that shares no instance runs alone, however much its throughput varies by itself. In
+    company it is as fast as was measured, or as is expected until a window is complete.
     """
     gang = state.jobs[copy.job].spec.kind is JobKind.GANG
     members = state.members(copy.job) if gang else (copy,)
-    places = (member.instance for member in members if member.instance is not None)
-    shared = any(len(state.holders(place)) > 1 for place in places)
-    speed = normalised(state, copy) if shared else None
-    return MILLION if speed is None else min(MILLION, round(speed * MILLION))
+    entries = [company(state, member) for member in members if member.instance is not None]
+    speed = normalised(state, copy) if any(others for _, others in entries) else None
+    if speed is not None:
+        return min(MILLION, round(speed * MILLION))
+    return min(lookup(state.throughput, entry) for entry in entries)
 
 
 def _added(account: JobAccount, increment: JobAccount) -> JobAccount:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from eva_master.control.state import State
+from eva_master.learning.colocation import Key, key
 from eva_master.model.ids import CopyId, InstanceId, Millis
 from eva_master.model.records import Progress, TaskCopy
 from eva_master.model.states import CopyState
@@ -26,9 +27,12 @@ class Meters:
         self._open: dict[CopyId, Window] = {}
 
     def restart(self, state: State, instance: InstanceId) -> None:
-        """Company on an instance changed: what was being measured there says nothing now."""
+        """Company on an instance changed: what was measured there says nothing now."""
         for copy in state.holders(instance):
             self._open.pop(copy.id, None)
+            if copy.progress.rate:
+                unknown = replace(copy.progress, rate=0.0)
+                state.put_copy(replace(copy, progress=unknown), journal=False)
 
     def sample(self, copy: TaskCopy, heard: Progress, now: Millis) -> tuple[Progress, bool]:
         """Take in a report.
@@ -76,3 +80,14 @@ def normalised(state: State, copy: TaskCopy) -> float | None:
         return None
     alone = standalone_rate(state, copy)
     return None if not alone else copy.progress.rate / alone
+
+
+def company(state: State, copy: TaskCopy) -> Key:
+    """The workload of a copy that is on an instance, and those of the others that run there."""
+    assert copy.instance is not None
+    others = (
+        state.task(other).workload
+        for other in state.holders(copy.instance)
+        if other.id != copy.id and other.state is CopyState.RUNNING
+    )
+    return key(state.task(copy).workload, others)

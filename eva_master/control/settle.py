@@ -157,6 +157,7 @@ def _start(turn: Turn, job: Job, unit: list[TaskCopy]) -> None:
                 attempt=attempt,
                 instance=copy.target,
                 waiting_for="",
+                progress=replace(copy.progress, rate=0.0),
             )
         )
 

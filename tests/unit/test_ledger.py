@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from eva_master.control import ledger
 from eva_master.control.state import State
-from eva_master.model.ids import MILLION, CopyId, InstanceId, JobId, Millis
+from eva_master.model.ids import MILLION, CopyId, InstanceId, JobId, Millis, Workload
 from eva_master.model.records import Instance, Job, Progress, TaskCopy
+from eva_master.model.snapshot import ThroughputTable
 from tests.fakes.jobs import CATALOG, LARGE, job, task
 
 BOX = InstanceId("box")
@@ -39,7 +40,17 @@ def test_a_charge_is_split_by_reservation_price() -> None:
     assert bill.jobs[JobId("j0")].charged == 370_000 * 30_000 * 100 // 290 + 1
     assert bill.jobs[JobId("j1")].charged == 370_000 * 30_000 * 190 // 290
     assert bill.idle == 0
-    assert bill.alone == (100_000 + 190_000) * 30_000
+
+
+def test_until_it_is_measured_sharing_is_expected_to_cost_what_is_known_of_it() -> None:
+    state = _state(2, 4)
+    # Never seen together: 5 % each.
+    bill = ledger.bill(state, Millis(31_000))
+    assert bill.alone == (100_000 + 190_000) * 30_000 * 95 // 100
+    known = ThroughputTable((((Workload("j0"), (Workload("j1"),)), 600_000),))
+    state.set_learned(known, state.standalone)
+    bill = ledger.bill(state, Millis(31_000))
+    assert bill.jobs[JobId("j0")].alone == 100_000 * 30_000 * 60 // 100
 
 
 def test_time_without_tasks_is_idle() -> None:

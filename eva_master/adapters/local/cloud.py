@@ -36,6 +36,7 @@ MIB = 1024 * 1024
 
 _SWEEP_FIRST_S = 0.005
 _SWEEP_LONGEST_S = 1.0
+_LONGEST_RUN_DIR = 72
 
 _log = structlog.get_logger(__name__)
 
@@ -312,7 +313,12 @@ class LocalCloud:
             worker += ["--task-env", f"{name}={value}"]
         # Not on the command line, where every user of the machine could read it.
         secret = {"EVA_WORKER_TOKEN": self._token_for(record.instance)}
-        environment = {**os.environ, **secret, processes.MARK: self._mark(record.instance)}
+        environment = {
+            **os.environ,
+            **secret,
+            **_short_run_dir(directory / "disk"),
+            processes.MARK: self._mark(record.instance),
+        }
         return processes.spawn([*host, *worker], environment, directory / "host.log")
 
     def _mark(self, instance: InstanceId) -> str:
@@ -350,6 +356,18 @@ class LocalCloud:
     def _write(self, record: Record) -> None:
         self._files.write(record)
         self._records[record.instance] = record
+
+
+def _short_run_dir(disk: Path) -> dict[str, str]:
+    """Have the worker put its sockets on the instance's disk, to go with it, if names allow.
+
+    The name of a socket has 107 bytes at most, and the worker needs some for its own part.
+    """
+    run = disk / "run"
+    if len(os.fsencode(run)) > _LONGEST_RUN_DIR:
+        return {}
+    run.mkdir(mode=0o700, exist_ok=True)
+    return {"XDG_RUNTIME_DIR": str(run)}
 
 
 async def _either(*events: asyncio.Event) -> None:
