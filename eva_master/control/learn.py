@@ -57,4 +57,3 @@ def _running_members(state: State, copy: TaskCopy) -> list[TaskCopy]:
     gang = state.jobs[copy.job].spec.kind == "gang"
     members = state.members(copy.job) if gang else (copy,)
     return [member for member in members if member.state is CopyState.RUNNING]
-
