@@ -251,13 +251,22 @@ def test_a_restarted_cloud_tells_what_died_meanwhile(bench: Bench) -> None:
     assert bench.listed() == {}
 
 
+def later_process(born: str | None) -> subprocess.Popen[bytes]:
+    """A process that waits for a line, not born within the same tick of the clock as another."""
+    while True:
+        process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        if processes.birth(process.pid) != born:
+            return process
+        process.communicate(b"\n")
+
+
 def test_a_restarted_cloud_is_not_fooled_by_a_reused_pid(bench: Bench) -> None:
     bench.launch()
     bench.cloud.close()
     records = Records(bench.root)
     (record,) = records.read().values()
     os.kill(bench.host(), signal.SIGKILL)
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as bystander:
+    with later_process(record.birth) as bystander:
         changed = {name: getattr(record, name) for name in Record.__slots__}
         records.write(Record(**{**changed, "pid": bystander.pid}))
         bench.open()
