@@ -39,24 +39,13 @@ class FileEntry:
     size: int
 
 
-def manifest_of(files: Iterable[FileEntry]) -> bytes:
-    """The canonical JSON of a file list, whose digest names it."""
-    return _canonical({"files": _listed(files)})
-
-
 def checkpoint_manifest(files: Iterable[FileEntry], steps: int) -> bytes:
     """The file list of a checkpoint generation, which also says how many steps it holds."""
-    return _canonical({"files": _listed(files), "steps": steps})
-
-
-def _listed(files: Iterable[FileEntry]) -> list[dict[str, object]]:
-    return [
+    listed = [
         {"mode": file.mode, "path": file.path, "sha256": file.sha256, "size": file.size}
         for file in sorted(files, key=lambda file: file.path)
     ]
-
-
-def _canonical(document: dict[str, object]) -> bytes:
+    document = {"files": listed, "steps": steps}
     return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
 
 

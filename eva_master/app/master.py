@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from eva_master.adapters.catalog import load_catalog
+from eva_master.adapters.catalog import FilePriceBook
 from eva_master.adapters.clock import SystemClock
 from eva_master.adapters.front import Front
 from eva_master.adapters.http.metrics import MasterMetrics
@@ -96,6 +96,7 @@ class Master:
         self._on_failure = on_failure
         self._open_cloud = open_cloud or local_cloud
         self._stopping = threading.Event()
+        self._catalog = FilePriceBook(config.catalog.file, config.catalog.only).catalog()
         config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._journal = SqlJournal.open(config.journal_url)
         self._clock = SystemClock()
@@ -147,8 +148,8 @@ class Master:
         self._cloud = self._open_cloud(
             config, self._inbox, self._clock, f"{dialled}:{port}", self._tokens
         )
-        catalog = load_catalog(config.catalog.file, config.catalog.only)
-        machine = Machine(State.restored(catalog, self._journal.load()), control_settings(config))
+        state = State.restored(self._catalog, self._journal.load())
+        machine = Machine(state, control_settings(config))
         self._loop = Loop(
             machine,
             clock=self._clock,

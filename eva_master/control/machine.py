@@ -18,7 +18,6 @@ from eva_master.model.changes import Changes, Round
 from eva_master.model.errors import DuplicateName, NotFound
 from eva_master.model.events import (
     CancelRequested,
-    CatalogChanged,
     CloudListed,
     Event,
     InstanceGone,
@@ -140,9 +139,6 @@ class Machine:
                 self._planned(event)
             case PlanFailed():
                 self._plan_failed(event)
-            case CatalogChanged():
-                self.state.set_catalog(event.catalog)
-                turn.plan_wanted = True
             case Tick():
                 pass
             case _:

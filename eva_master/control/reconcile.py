@@ -10,11 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from eva_master.control.picture import snapshot
-from eva_master.control.settings import Settings
-from eva_master.control.state import State
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import CopyId, InstanceId, JobId, Millis
+from eva_master.model.ids import CopyId, InstanceId, JobId
 from eva_master.model.job import JobKind
 from eva_master.model.plan import Hold, NewInstance, Place, Plan, Suspend
 from eva_master.model.resources import NOTHING, Resources
@@ -164,8 +161,3 @@ class _Check:
                 if limit is not None and wanted[offering] > limit:
                     return max(keys)
         return None
-
-
-def decide(state: State, plan: Plan, now: Millis, settings: Settings) -> Decision:
-    """Check a plan against the state; see `reconcile`."""
-    return reconcile(snapshot(state, now, settings), plan)

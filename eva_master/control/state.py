@@ -217,14 +217,6 @@ class State:
             "standalone": self.standalone.to_json(),
         }
 
-    def set_catalog(self, catalog: Catalog) -> None:
-        """Replace the offerings, keeping what the cloud said about availability."""
-        self._reservation_prices.clear()
-        until = {offering.id: offering.unavailable_until for offering in self.catalog}
-        self.catalog = tuple(
-            replace(offering, unavailable_until=until.get(offering.id)) for offering in catalog
-        )
-
     def set_unavailable(self, offering: OfferingId, until: Millis) -> None:
         """Remember that an offering is out of stock."""
         self.catalog = tuple(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from eva_master.model.catalog import Catalog
 from eva_master.model.ids import CopyId, InstanceId, JobId, Millis
 from eva_master.model.job import JobSpec
 from eva_master.model.plan import Plan, PolicyMemory
@@ -185,13 +184,6 @@ class PlanFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogChanged:
-    """Offerings or prices are new."""
-
-    catalog: Catalog
-
-
-@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed; nothing else happened."""
 
@@ -224,6 +216,5 @@ Event = (
     | WorkerLost
     | PlanReady
     | PlanFailed
-    | CatalogChanged
     | Tick
 )

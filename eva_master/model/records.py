@@ -39,7 +39,6 @@ class StopReason(StrEnum):
     END = "end"
     LOST = "lost"
     """Its worker no longer lists it; the stop makes sure of it."""
-    TOO_LONG = "too-long"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from eva_worker.errors import (
 from eva_worker.logs import follow
 from eva_worker.objects import Objects, persistently
 from eva_worker.orders import TaskKey
-from eva_worker.transfer import Fetcher, FileEntry, manifest_of, read_manifest
+from eva_worker.transfer import Fetcher, FileEntry, checkpoint_manifest, read_manifest
 from eva_worker.uploads import Uploader
 
 KEY = TaskKey("job-1/0", 3)
@@ -45,7 +45,7 @@ async def put_workdir(objects: Objects, files: dict[str, bytes]) -> str:
         digest = hashlib.sha256(data).hexdigest()
         await objects.put(f"blobs/{digest[:2]}/{digest}", data)
         entries.append(FileEntry(path, 0o640, digest, len(data)))
-    manifest = manifest_of(entries)
+    manifest = checkpoint_manifest(entries, 0)
     digest = hashlib.sha256(manifest).hexdigest()
     await objects.put(f"blobs/{digest[:2]}/{digest}", manifest)
     return digest
@@ -101,7 +101,7 @@ async def test_prefetched_files_need_no_store(
 @pytest.mark.parametrize("path", ["../x", "/etc/x", "a/../../x", "a//b", "./a", "", ".", "a\0b"])
 def test_manifest_must_stay_inside(path: str) -> None:
     with pytest.raises(BadOrder):
-        read_manifest(manifest_of([FileEntry(path, 0o644, "0" * 64, 1)]))
+        read_manifest(checkpoint_manifest([FileEntry(path, 0o644, "0" * 64, 1)], 0))
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"files": [{}]}', '{"files": 1}'])
@@ -300,6 +300,6 @@ async def _rest(pieces: AsyncIterator[tuple[int, bytes]]) -> AsyncIterator[tuple
 
 def test_manifest_is_canonical() -> None:
     entries = [FileEntry("b", 1, "0" * 64, 2), FileEntry("a", 1, "0" * 64, 2)]
-    text = manifest_of(entries).decode()
+    text = checkpoint_manifest(entries, 0).decode()
     assert text == json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))
     assert read_manifest(text.encode()) == entries[::-1]
