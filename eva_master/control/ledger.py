@@ -192,7 +192,7 @@ def close_account(state: State, instance: Instance) -> None:
 
 
 def bill(state: State, now: Millis) -> Bill:
-    """All accounts as of `now`; nothing is booked."""
+    """All accounts as of `now`, in the order in which jobs and instances came; books nothing."""
     jobs = dict(state.job_accounts)
     instances = dict(state.instance_accounts)
     for instance in state.live:
@@ -203,7 +203,10 @@ def bill(state: State, now: Millis) -> Bill:
         for increment in accrual.jobs:
             account_of = jobs.get(increment.job, JobAccount(increment.job))
             jobs[increment.job] = _added(account_of, increment)
-    return Bill(jobs, instances)
+    return Bill(
+        {job: jobs[job] for job in state.jobs if job in jobs},
+        {instance: instances[instance] for instance in state.instances if instance in instances},
+    )
 
 
 def job_account(state: State, job: JobId, now: Millis) -> JobAccount:

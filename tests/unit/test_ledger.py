@@ -124,3 +124,9 @@ def test_parts_add_up_to_the_last_integer(amount: int, weights: list[int]) -> No
     if total:
         for part, weight in zip(parts, weights, strict=True):
             assert 0 <= part - amount * weight // total <= 1
+
+
+def test_the_bill_lists_jobs_as_they_came() -> None:
+    state = _state(2, 4)
+    ledger.book_boot(state, state.copies[CopyId("j1/0")], state.instances[BOX])
+    assert list(ledger.bill(state, Millis(31_000)).jobs) == ["j0", "j1"]
