@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 import psutil
 import pytest
 
+from eva_master.adapters.ec2 import Ec2Cloud, Ec2Settings
 from eva_master.adapters.local import processes
 from eva_master.adapters.local.cloud import LocalCloud, LocalCloudConfig
 from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance
@@ -26,6 +28,7 @@ from eva_master.model.ids import Family, InstanceId, Millis, Price
 from eva_master.model.resources import Resources
 from eva_master.simulation.clock import Timeline, VirtualInbox
 from eva_master.simulation.cloud import Hosts, SimulatedCloud
+from tests.fakes.aws import REGION, shared
 from tests.fakes.mailbox import Mailbox, WallClock
 
 NEVER_MS = 3_600_000
@@ -144,7 +147,69 @@ class SimulatedBench:
             self._timeline.advance()
 
 
+class WholeSeconds:
+    """A clock with the resolution of EC2's records."""
+
+    def now(self) -> Millis:
+        return Millis(int(time.time()) * 1000)
+
+
+class Ec2Bench:
+    """EC2 as moto has it; each bench is a cluster of its own."""
+
+    def __init__(self, root: Path, launch_delay_ms: int) -> None:
+        aws = shared()
+        self._cluster = uuid.uuid4().hex
+        self._direct = aws.client("ec2")
+        if launch_delay_ms:
+            aws.order(self._cluster, launch_ms=launch_delay_ms)
+        mailbox, clock = Mailbox(), WholeSeconds()
+        self._cloud = Ec2Cloud(
+            mailbox,
+            clock,
+            Ec2Settings(self._cluster, REGION, "ami-12345678", endpoint=aws.url, poll_s=0.02),
+            user_data=lambda action: "#!/bin/true",
+            client_factory=lambda settings: self._direct,
+        )
+        self.event = mailbox.next
+        self.now = clock.now
+
+    def execute(self, action: CloudAction) -> None:
+        if isinstance(action, LaunchInstance):
+            action = replace(action, offering=replace(action.offering, zone=f"{REGION}a"))
+        self._cloud.execute(action)
+
+    def pause(self) -> None:
+        time.sleep(0.002)
+
+    def machines(self) -> int:
+        return len(self._existing())
+
+    def strike(self, instance: InstanceId) -> None:
+        self._direct.terminate_instances(InstanceIds=self._existing(instance))
+
+    def close(self) -> None:
+        self._cloud.close()
+        if existing := self._existing():
+            self._direct.terminate_instances(InstanceIds=existing)
+
+    def _existing(self, instance: str = "*") -> list[str]:
+        wanted = {
+            "tag:eva:cluster": self._cluster,
+            "tag:eva:instance": instance,
+        }
+        filters = [{"Name": name, "Values": [value]} for name, value in wanted.items()]
+        answer = self._direct.describe_instances(Filters=filters)
+        return [
+            found["InstanceId"]
+            for reservation in answer["Reservations"]
+            for found in reservation["Instances"]
+            if found["State"]["Name"] != "terminated"
+        ]
+
+
 BENCHES: dict[str, Callable[[Path, int], Bench]] = {
+    "ec2": Ec2Bench,
     "local": LocalBench,
     "simulated": SimulatedBench,
 }

@@ -1,0 +1,117 @@
+"""EC2's errors in the scheduler's words, and what to do about each."""
+
+from __future__ import annotations
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    HTTPClientError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
+
+from eva_master.model.errors import (
+    CapacityUnavailable,
+    CloudDenied,
+    CloudError,
+    QuotaExceeded,
+    Throttled,
+)
+
+_CAPACITY = frozenset(
+    {
+        "InsufficientCapacity",
+        "InsufficientHostCapacity",
+        "InsufficientInstanceCapacity",
+        "InsufficientReservedInstanceCapacity",
+        "SpotMaxPriceTooLow",
+        "Unsupported",  # The type is not sold in this zone.
+    }
+)
+_QUOTA = frozenset(
+    {
+        "InstanceLimitExceeded",
+        "MaxSpotInstanceCountExceeded",
+        "VcpuLimitExceeded",
+        "VolumeLimitExceeded",
+    }
+)
+_THROTTLED = frozenset(
+    {"EC2ThrottledException", "RequestLimitExceeded", "Throttling", "ThrottlingException"}
+)
+_DENIED = frozenset(
+    {
+        "AccessDenied",
+        "AuthFailure",
+        "Blocked",
+        "ExpiredToken",
+        "InvalidClientTokenId",
+        "OptInRequired",
+        "PendingVerification",
+        "RequestExpired",
+        "SignatureDoesNotMatch",
+        "UnauthorizedOperation",
+        "UnrecognizedClientException",
+    }
+)
+
+_RETRY_MS: tuple[tuple[type[CloudError], int], ...] = (
+    (CapacityUnavailable, 180_000),
+    (QuotaExceeded, 600_000),
+    (CloudError, 300_000),
+)
+
+
+class CloudUnsettled(CloudError):
+    """No answer, or one that does not tell whether the thing was done."""
+
+
+def translate(error: BotoCoreError | ClientError) -> CloudError:
+    """The error in the scheduler's words.
+
+    A code is looked at before the status that it came with: lack of capacity, too, is an
+    internal server error to EC2.
+    """
+    if isinstance(error, ClientError):
+        return _answered(error)
+    if isinstance(error, NoCredentialsError | PartialCredentialsError | CredentialRetrievalError):
+        return CloudDenied(f"EC2: {error}", hint="give the master an IAM role or AWS credentials")
+    if isinstance(error, HTTPClientError):
+        return CloudUnsettled(f"EC2: {error}")
+    return CloudError(f"EC2: {error}")
+
+
+def _answered(error: ClientError) -> CloudError:
+    code = error.response["Error"]["Code"]
+    status = error.response["ResponseMetadata"]["HTTPStatusCode"]
+    words = f"{code}: {error.response['Error'].get('Message', '')}"
+    if code in _CAPACITY:
+        return CapacityUnavailable(words)
+    if code in _QUOTA:
+        return QuotaExceeded(words, hint="ask AWS for a higher quota (Service Quotas, EC2)")
+    if code in _THROTTLED:
+        return Throttled(words)
+    if code in _DENIED:
+        return CloudDenied(words, hint="check the IAM policy of the master")
+    return CloudUnsettled(words) if status >= 500 else CloudError(words)
+
+
+def worth_repeating(error: CloudError) -> bool:
+    """Whether the same call may fare better in a moment."""
+    return isinstance(error, Throttled | CloudUnsettled)
+
+
+def retry_after_ms(error: CloudError) -> int:
+    """How long not to try an offering again whose launch failed so."""
+    return next(pause for kind, pause in _RETRY_MS if isinstance(error, kind))
+
+
+def reason(error: CloudError) -> str:
+    """Why a launch failed, for the user: what it is about, what EC2 said, what to do."""
+    about = {
+        CapacityUnavailable: "no capacity",
+        QuotaExceeded: "quota of the AWS account exceeded",
+        CloudDenied: "EC2 denied the launch",
+    }.get(type(error), "EC2 refused the launch")
+    return f"{about}: {error.message}" + (f" ({error.hint})" if error.hint else "")

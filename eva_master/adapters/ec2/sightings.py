@@ -1,0 +1,101 @@
+"""An instance as a listing shows it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from eva_master.model.ids import InstanceId, Millis
+
+CLUSTER_TAG = "eva:cluster"
+INSTANCE_TAG = "eva:instance"
+ATTEMPT_TAG = "eva:attempt"
+UP_TAG = "eva:up"
+"""Since when the instance is billed: it was seen running. EC2 forgets whether a terminated
+instance ever ran, and changes LaunchTime when one is started again."""
+GONE_TAG = "eva:gone"
+"""When the instance was first seen terminated, if EC2 itself gives no time."""
+
+_ENDED_AT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """One EC2 instance.
+
+    Attributes:
+        instance: Eva's name of it.
+        ec2_id: EC2's.
+        state: In EC2's words, such as ``running``.
+        launched_ms: LaunchTime.
+        marked_up_ms: `UP_TAG`; `None` if it was never seen running.
+        ended_ms: `GONE_TAG`, or else the time in StateTransitionReason; `None` without either.
+    """
+
+    instance: InstanceId
+    ec2_id: str
+    state: str
+    launched_ms: Millis
+    marked_up_ms: Millis | None
+    ended_ms: Millis | None
+
+    @property
+    def running(self) -> bool:
+        """Whether it is billed and of use."""
+        return self.state == "running"
+
+    @property
+    def terminated(self) -> bool:
+        """Whether it is gone; EC2 shows it for about another hour."""
+        return self.state == "terminated"
+
+    @property
+    def up_ms(self) -> Millis | None:
+        """When billing began: at LaunchTime, some seconds too early, as EC2 has no later record."""
+        if self.marked_up_ms is None and self.running:
+            return self.launched_ms
+        return self.marked_up_ms
+
+
+def sighting(described: Mapping[str, Any]) -> Sighting | None:
+    """Read an instance of DescribeInstances; `None` if it bears no name of Eva's."""
+    tags = {tag["Key"]: tag["Value"] for tag in described.get("Tags", ())}
+    if INSTANCE_TAG not in tags:
+        return None
+    ended = _ENDED_AT.search(described.get("StateTransitionReason", ""))
+    recorded_end = _number(tags.get(GONE_TAG))
+    if recorded_end is None and ended is not None:
+        recorded_end = _millis(datetime.fromisoformat(ended[1]).replace(tzinfo=UTC))
+    return Sighting(
+        instance=InstanceId(tags[INSTANCE_TAG]),
+        ec2_id=described["InstanceId"],
+        state=described["State"]["Name"],
+        launched_ms=_millis(described["LaunchTime"]),
+        marked_up_ms=_number(tags.get(UP_TAG)),
+        ended_ms=recorded_end,
+    )
+
+
+def by_instance(sightings: Iterable[Sighting]) -> tuple[dict[InstanceId, Sighting], list[Sighting]]:
+    """One sighting for each instance, and those left over that still exist.
+
+    There are some left over only if EC2 forgot a client token: the oldest that exists counts.
+    """
+    ordered = sorted(sightings, key=lambda seen: (seen.terminated, seen.launched_ms, seen.ec2_id))
+    first: dict[InstanceId, Sighting] = {}
+    surplus = []
+    for seen in ordered:
+        if first.setdefault(seen.instance, seen) is not seen and not seen.terminated:
+            surplus.append(seen)
+    return first, surplus
+
+
+def _millis(time: datetime) -> Millis:
+    return Millis(int(time.timestamp()) * 1000 + time.microsecond // 1000)
+
+
+def _number(tag: str | None) -> Millis | None:
+    return Millis(int(tag)) if tag is not None and tag.isdecimal() else None

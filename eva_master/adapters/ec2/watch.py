@@ -1,0 +1,136 @@
+"""What to do about one instance, given what was asked of it and how a listing shows it.
+
+Nothing here calls EC2: a look at an instance gives the step to take.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from eva_master.adapters.ec2.faults import reason, retry_after_ms
+from eva_master.adapters.ec2.sightings import Sighting
+from eva_master.model.actions import LaunchInstance
+from eva_master.model.errors import CloudError
+from eva_master.model.events import InstanceGone, InstanceUp, LaunchFailed
+from eva_master.model.ids import InstanceId, Millis
+
+
+class Call(Enum):
+    """What EC2 is to be asked for."""
+
+    LAUNCH = auto()
+    TERMINATE = auto()
+
+
+Step = Call | InstanceUp | InstanceGone | LaunchFailed | None
+"""A call to make, an event to post, or nothing."""
+
+
+@dataclass(slots=True)
+class Life:
+    """One instance from the first action or sighting on; of one thread.
+
+    Attributes:
+        wanted: The launch that was asked for; `None` if it was found, or is only to be removed.
+        launching: A call of RunInstances is under way.
+        made: EC2 has made it: that it is not listed may only mean not yet.
+        unsettled: EC2 may have made it; repeating the launch with the same token tells.
+        doomed: It is to be terminated.
+        owed: Whoever asked last has no answer yet.
+        up_ms: When billing began, as far as seen.
+        missing_ms: Since when it should be listed but is not.
+        end: The last event of it.
+    """
+
+    instance: InstanceId
+    wanted: LaunchInstance | None = None
+    launching: bool = False
+    made: bool = False
+    unsettled: bool = False
+    doomed: bool = False
+    owed: bool = False
+    up_ms: Millis | None = None
+    missing_ms: Millis | None = None
+    end: InstanceGone | LaunchFailed | None = None
+
+    def launch(self, action: LaunchInstance) -> None:
+        """Take note that it is wanted; a new attempt begins after one that failed."""
+        attempt = self.wanted.attempt if self.wanted is not None else 0
+        if isinstance(self.end, LaunchFailed) and action.attempt > attempt:
+            self.end = None
+        if self.end is None:
+            self.wanted = action
+        self.owed = True
+
+    def terminate(self) -> None:
+        """Take note that it is to go."""
+        if isinstance(self.end, LaunchFailed):
+            self.end = None
+        self.doomed = self.owed = True
+
+    def launched(self, *, certain: bool) -> None:
+        """RunInstances is over: EC2 made an instance, or may have if that is not certain."""
+        self.launching = False
+        self.made, self.unsettled = certain, not certain
+
+    def refused(self, error: CloudError, now: Millis) -> LaunchFailed | None:
+        """RunInstances is over: EC2 has made no instance."""
+        self.launching = self.unsettled = False
+        if self.doomed:
+            return None  # The next look finds nothing, and says so.
+        self.end = LaunchFailed(self.instance, Millis(now + retry_after_ms(error)), reason(error))
+        self.owed = False
+        return self.end
+
+    def look(self, seen: Sighting | None, now: Millis, settle_ms: int) -> Step:
+        """Take the next step.
+
+        Args:
+            seen: How the latest listing shows it, `None` if not at all.
+            now: Milliseconds since the epoch.
+            settle_ms: For how long a listing may leave out what exists.
+        """
+        if self.launching:
+            return None
+        if seen is None:
+            return self._absent(now, settle_ms)
+        self.made, self.unsettled, self.missing_ms = True, False, None
+        if self.end is None and seen.up_ms is not None:
+            self.up_ms = seen.up_ms
+        if seen.terminated:
+            ended = now if seen.ended_ms is None else seen.ended_ms
+            return self._gone(Millis(max(ended, self.up_ms or 0)))
+        if self.doomed or self.end is not None or seen.state in {"stopping", "stopped"}:
+            # Nothing of Eva's is ever stopped to be started again.
+            return None if seen.state == "shutting-down" else Call.TERMINATE
+        if seen.running and self.owed:
+            self.owed = False
+            return InstanceUp(self.instance, seen.up_ms or seen.launched_ms)
+        return None
+
+    def _absent(self, now: Millis, settle_ms: int) -> Step:
+        if self.end is not None:
+            return self._answer(self.end)
+        if self.wanted is not None and not self.doomed and not self.made:
+            self.launching = True
+            return Call.LAUNCH
+        if not self.made and not self.unsettled:
+            return self._gone(now)
+        if self.missing_ms is None:
+            self.missing_ms = now
+        return self._gone(self.missing_ms) if now - self.missing_ms >= settle_ms else None
+
+    def _gone(self, at: Millis) -> Step:
+        """The end, told unasked the first time and then whenever asked."""
+        if isinstance(self.end, InstanceGone):
+            return self._answer(self.end)
+        self.end = InstanceGone(self.instance, self.up_ms, at)
+        self.owed = False
+        return self.end
+
+    def _answer(self, event: InstanceGone | LaunchFailed) -> Step:
+        if not self.owed:
+            return None
+        self.owed = False
+        return event
