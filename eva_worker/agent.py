@@ -26,7 +26,7 @@ from eva_worker.durable import read_json, write_json
 from eva_worker.log import configure
 from eva_worker.metrics import Metrics
 from eva_worker.orders import Welcome
-from eva_worker.runtime.process import ProcessRuntime
+from eva_worker.runtime import Runtime, process
 from eva_worker.session import Link, Session
 from eva_worker.settings import ENVIRONMENT, Settings
 from eva_worker.storage import Storage
@@ -55,12 +55,14 @@ class Agent:
         self._metrics = Metrics()
         cpus = -(-settings.milli_cpus // _MILLI)
         services = Services(
-            runtime=ProcessRuntime(home / "runtime"),
+            runtime=_runtime(settings),
             book=Book(home / "tasks"),
             devices=Devices(self._gpus, settings.milli_cpus),
             cpus=CpuMap(settings.instance, cpus, emulated=settings.emulated),
             storage=self._storage,
             metrics=self._metrics,
+            # A container has its image's environment, not the machine's.
+            base_env={} if settings.runtime == "docker" else process.environment(),
             task_env=settings.task_env,
         )
         self._link = Link(settings.master, self._metrics, self._open_session)
@@ -146,6 +148,26 @@ def _gpus(settings: Settings) -> tuple[str, ...]:
     if len(found) < settings.gpus:
         _log.error("fewer GPUs than stated", stated=settings.gpus, found=len(found))
     return found[: settings.gpus]
+
+
+def _runtime(settings: Settings) -> Runtime:
+    """What the settings choose to run tasks.
+
+    Raises:
+        RuntimeUnavailable: It is not there.
+    """
+    root = settings.state_dir / "runtime"
+    if settings.runtime == "process":
+        return process.ProcessRuntime(root)
+    from eva_worker.runtime import docker  # A slow import that plain processes do not need.
+
+    return docker.DockerRuntime(
+        root,
+        docker.connect(settings.docker_host),
+        instance=settings.instance,
+        default_image=settings.docker_image,
+        real_gpus=not settings.emulated,
+    )
 
 
 @contextlib.contextmanager

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -33,14 +30,6 @@ from eva_worker.uploads import Uploader
 
 _FETCH_TRIES = 8
 _LOST = "the runtime has lost its record"
-_INHERITED = (
-    "HOME",
-    "LANG",
-    "TZ",
-    "VIRTUAL_ENV",
-    "PYTHONPATH",
-    "LD_LIBRARY_PATH",
-)
 _PHASES = {
     Stage.PREPARING: Phase.STARTING,
     Stage.RUNNING: Phase.RUNNING,
@@ -51,7 +40,12 @@ _PHASES = {
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What all attempts of a worker have in common."""
+    """What all attempts of a worker have in common.
+
+    Attributes:
+        base_env: Variables that every task has from where it runs.
+        task_env: Variables that the worker was told to give every task.
+    """
 
     runtime: Runtime
     book: Book
@@ -59,6 +53,7 @@ class Services:
     cpus: CpuMap
     storage: Storage
     metrics: Metrics
+    base_env: Mapping[str, str]
     task_env: Mapping[str, str]
 
 
@@ -224,7 +219,16 @@ class Attempt:
         await self._iterator.start()
         cpus = services.cpus.real(devices.all_cpus)
         env = self._environment(order, devices)
-        return TaskSpec(self.key, order.run, env, work, self.log_file, cpus)
+        return TaskSpec(
+            self.key,
+            order.run,
+            env,
+            work,
+            self.log_file,
+            cpus,
+            gpus=devices.gpus,
+            memory_mib=order.memory_mib,
+        )
 
     async def _restore(self, order: Order) -> None:
         generation, steps = await self._services.storage.fetcher.checkpoint(
@@ -237,8 +241,7 @@ class Attempt:
     def _environment(self, order: Order, devices: Assignment) -> dict[str, str]:
         gpus = ",".join(devices.gpus)
         return {
-            **{name: os.environ[name] for name in _INHERITED if name in os.environ},
-            "PATH": _search_path(),
+            **self._services.base_env,
             **self._services.task_env,
             **order.env,
             "EVA_JOB_ID": order.job,
@@ -269,9 +272,12 @@ class Attempt:
         self._services.devices.release(self.key)
         if not self.over:
             await self._update(
-                stage=Stage.CLOSING, exit_code=ended.code, never_started=not ended.ran
+                stage=Stage.CLOSING,
+                exit_code=ended.code,
+                never_started=not ended.ran,
+                message=ended.message,
             )
-        self._log.info("task ended", code=ended.code)
+        self._log.info("task ended", code=ended.code, reason=ended.message)
         await uploads
         await self._iterator.close()
         await persistently(self._uploader.all, subject=f"remains of {self.key}")
@@ -318,16 +324,6 @@ class Attempt:
         record = replace(self._record, **changes)
         await asyncio.to_thread(self._services.book.save, record)
         self._record = record
-
-
-def _search_path() -> str:
-    """Where a task's commands are looked for.
-
-    First where the agent's own are, `eva-progress` and the Python that has `eva_iterator` among
-    them.
-    """
-    ours = str(Path(sys.executable).parent)
-    return os.pathsep.join((ours, os.environ.get("PATH", os.defpath)))
 
 
 async def _happens(event: asyncio.Event, within_s: float) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from eva_worker.errors import RuntimeUnavailable
 from eva_worker.settings import Settings
 from eva_worker.supervisor import supervise
 
@@ -64,6 +65,19 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) ->
 @_option(
     "--metrics-port", type=click.IntRange(1, 65535), help="Serve Prometheus metrics on this port."
 )
+@_option(
+    "--runtime",
+    type=click.Choice(["process", "docker"]),
+    default="process",
+    help="What runs tasks: plain processes, or a container for each.",
+)
+@_option("--docker-image", default="", metavar="IMAGE", help="Image for tasks that name none.")
+@_option(
+    "--docker-host",
+    default="",
+    metavar="URL",
+    help="The Docker engine, such as unix:///run/docker.sock; default as for docker itself.",
+)
 def worker(
     instance_id: str, cpus: float, state_dir: Path, task_env: dict[str, str], **rest: Any
 ) -> None:
@@ -80,4 +94,16 @@ def worker(
         task_env=task_env,
         **rest,
     )
+    if settings.runtime == "docker":
+        _require_docker(settings.docker_host)
     sys.exit(supervise(settings))
+
+
+def _require_docker(host: str) -> None:
+    """Fail before anything runs rather than have agent after agent fail."""
+    from eva_worker.runtime import docker  # A slow import that plain processes do not need.
+
+    try:
+        docker.connect(host).close()
+    except RuntimeUnavailable as error:
+        raise click.ClickException(str(error)) from error

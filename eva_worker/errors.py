@@ -5,6 +5,7 @@
     WorkerError
     ├── BadOrder            an order or a file list that no correct master sends
     ├── DevicesExhausted    more GPUs or CPUs asked for than the instance has left
+    ├── RuntimeUnavailable  what runs the tasks does not answer
     ├── StartFailed         the task's process could not be started
     └── TransferFailed      something could not be brought here or there
         ├── Missing             the object or file does not exist: trying again is no use
@@ -25,6 +26,10 @@ class BadOrder(WorkerError):
 
 class DevicesExhausted(WorkerError):
     """The instance does not have this many free devices."""
+
+
+class RuntimeUnavailable(WorkerError):
+    """There is nothing that could run tasks, or it does not answer."""
 
 
 class StartFailed(WorkerError):

@@ -130,7 +130,7 @@ class Report:
         never_started: Exited without having run.
         stopped: A stop was asked for before it exited.
         generation: Newest checkpoint generation that is stored, complete.
-        message: Why the start failed.
+        message: Why the start failed, or what the exit code does not say.
     """
 
     key: TaskKey

@@ -25,6 +25,10 @@ class Settings:
         state_dir: Where everything is kept that must survive the agent.
         emulated: Whether the instance's hardware is make-believe.
         task_env: Variables for every task.
+        runtime: ``process`` or ``docker``: what runs the tasks.
+        docker_image: Image for orders that name none; empty for none.
+        docker_host: URL of the Docker engine; empty for the one that ``DOCKER_HOST`` or the
+            system names.
         metrics_port: Port of the Prometheus endpoint, `None` for no endpoint.
     """
 
@@ -39,6 +43,9 @@ class Settings:
     emulated: bool = False
     task_env: Mapping[str, str] = field(default_factory=dict)
     metrics_port: int | None = None
+    runtime: str = "process"
+    docker_image: str = ""
+    docker_host: str = ""
 
     def to_json(self) -> str:
         """For the agent's environment, where other users cannot see the token."""

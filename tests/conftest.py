@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes import dockerd
 from tests.fakes.iterator_agent import RecordingAgent
 
 
@@ -31,6 +32,7 @@ def _has_gpu() -> bool:
 _REQUIREMENTS: dict[str, tuple[Callable[[], bool], str]] = {
     "torch": (_has_torch, "EVA_REQUIRE_TORCH"),
     "gpu": (_has_gpu, "EVA_REQUIRE_GPU"),
+    "docker": (dockerd.available, "EVA_REQUIRE_DOCKER"),
 }
 
 
@@ -63,3 +65,10 @@ def iterator_agent() -> Iterator[RecordingAgent]:
         agent.start()
         yield agent
         agent.stop()
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> Iterator[str]:
+    """URL of a Docker engine of this test run's own, which has `dockerd.IMAGE`."""
+    with dockerd.running() as url:
+        yield url

@@ -20,6 +20,9 @@ class TaskSpec:
         workdir: Where it runs; exists.
         log: File to append its standard output and error to.
         cpus: Real CPUs that it may use; empty for all.
+        gpus: UUIDs of its GPUs.
+        memory_mib: Mebibytes that it may use, where the runtime can limit it; 0 for no limit.
+        image: What it runs in, where the runtime has images; empty for the worker's default.
     """
 
     key: TaskKey
@@ -28,6 +31,9 @@ class TaskSpec:
     workdir: Path
     log: Path
     cpus: Sequence[int] = field(default=())
+    gpus: Sequence[str] = field(default=())
+    memory_mib: int = 0
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +44,13 @@ class Exit:
         code: Of its first process; minus the number of the signal that ended it.
         at_ms: When nothing was left of it, in milliseconds since the epoch.
         ran: Whether the command was ever begun.
+        message: What the code does not say, for the user; mostly empty.
     """
 
     code: int
     at_ms: int
     ran: bool = True
+    message: str = ""
 
 
 class Runtime(Protocol):

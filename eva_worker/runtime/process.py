@@ -24,6 +24,7 @@ from eva_worker.runtime import Exit, TaskSpec
 _SHIM = Path(__file__).with_name("shim.py")
 # Together they name an attempt among all processes of the machine.
 _MARKS = ("EVA_TASK_ID", "EVA_ATTEMPT", "EVA_SOCKET")
+_INHERITED = ("HOME", "LANG", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH")
 _POLL_S = 0.02
 _SHIM_START_S = 10.0
 
@@ -126,6 +127,19 @@ class ProcessRuntime:
             # Its lock is held but it has not said its pid yet: it starts this very moment.
             await asyncio.sleep(_POLL_S)
         return None
+
+
+def environment() -> dict[str, str]:
+    """What a task has of the agent's own environment.
+
+    Commands are looked for where the agent's own are first, `eva-progress` and the Python that
+    has `eva_iterator` among them.
+    """
+    ours = str(Path(sys.executable).parent)
+    return {
+        **{name: os.environ[name] for name in _INHERITED if name in os.environ},
+        "PATH": os.pathsep.join((ours, os.environ.get("PATH", os.defpath))),
+    }
 
 
 def _spawn(directory: Path, spec: TaskSpec) -> tuple[int, int]:

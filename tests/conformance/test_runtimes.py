@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -16,7 +17,9 @@ import pytest
 from eva_worker.errors import StartFailed
 from eva_worker.orders import TaskKey
 from eva_worker.runtime import Exit, Runtime, TaskSpec
+from eva_worker.runtime.docker import DockerRuntime, connect
 from eva_worker.runtime.process import ProcessRuntime
+from tests.fakes import dockerd
 
 DEADLINE_S = 20
 KEY = TaskKey("job-1/0", 1)
@@ -35,20 +38,41 @@ async def soon(what: Awaitable[Exit]) -> Exit:
 
 @dataclass
 class Bench:
-    """One state directory, and the agents' views of it, one after the other."""
+    """One state directory, and the agents' views of it, one after the other.
 
-    kind: type[ProcessRuntime]
+    Attributes:
+        engine: URL of the Docker engine; empty for plain processes.
+    """
+
     home: Path
-    runtime: Runtime = field(init=False)
+    engine: str = ""
+    runtime: ProcessRuntime | DockerRuntime = field(init=False)
 
     def __post_init__(self) -> None:
-        self.runtime = self.kind(self.home / "runtime")
+        self.runtime = self._new()
+
+    def _new(self) -> ProcessRuntime | DockerRuntime:
+        root = self.home / "runtime"
+        if not self.engine:
+            return ProcessRuntime(root)
+        client = connect(self.engine)
+        return DockerRuntime(root, client, instance="i-1", default_image=dockerd.IMAGE)
 
     def renew(self) -> Runtime:
         """What an agent has after its restart."""
         self.runtime.close()
-        self.runtime = self.kind(self.home / "runtime")
+        self.runtime = self._new()
         return self.runtime
+
+    @property
+    def inside(self) -> Path:
+        """The working directory as the task sees it."""
+        return Path("/eva/work") if self.engine else self.file(".")
+
+    @property
+    def added(self) -> set[str]:
+        """Names of the variables that a task has besides those of its spec."""
+        return {"HOME", "HOSTNAME", "OF_IMAGE"} if self.engine else set()
 
     def spec(self, command: str, key: TaskKey = KEY, cpus: tuple[int, ...] = ()) -> TaskSpec:
         work = self.home / "work" / key.path
@@ -65,10 +89,13 @@ class Bench:
     def file(self, name: str, key: TaskKey = KEY) -> Path:
         return self.home / "work" / key.path / name
 
-    def alive(self) -> list[psutil.Process]:
-        """Processes of this bench's tasks, by the working directory they began in."""
+    def alive(self) -> list[object]:
+        """What there is of this bench's tasks: containers, or processes by their sockets."""
         mine = str(self.home)
         found = []
+        if self.engine:
+            with contextlib.closing(connect(self.engine)) as client:
+                return list(client.containers.list(all=True))
         for process in psutil.process_iter():
             try:
                 if process.environ().get("EVA_SOCKET", "").startswith(mine):
@@ -78,21 +105,33 @@ class Bench:
         return [p for p in found if p.status() != psutil.STATUS_ZOMBIE]
 
 
-@pytest.fixture(params=[ProcessRuntime], ids=["process"])
+def with_argument(mark: str) -> list[psutil.Process]:
+    """Processes anywhere on the machine that have this last argument."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.cmdline()[-1:] == [mark]:
+                found.append(process)
+    return found
+
+
+@pytest.fixture(params=["process", pytest.param("docker", marks=pytest.mark.docker)])
 async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
-    bench = Bench(request.param, tmp_path)
+    engine = request.getfixturevalue("docker_engine") if request.param == "docker" else ""
+    bench = Bench(tmp_path, engine)
     yield bench
     for key in await bench.runtime.adopt():
         await bench.runtime.kill(key)
         await soon(bench.runtime.wait(key))
         await bench.runtime.cleanup(key)
+    bench.runtime.close()
     assert not bench.alive()
 
 
 async def test_runs_the_command_and_keeps_its_code_and_output(bench: Bench) -> None:
     await bench.runtime.start(bench.spec("pwd; echo $EVA_TASK_ID >&2; exit 7"))
     assert (await soon(bench.runtime.wait(KEY))).code == 7
-    assert bench.file("log").read_text() == f"{bench.file('.')}\njob-1/0\n"
+    assert bench.file("log").read_text() == f"{bench.inside}\njob-1/0\n"
 
 
 async def test_environment_is_the_one_given(bench: Bench) -> None:
@@ -103,7 +142,8 @@ async def test_environment_is_the_one_given(bench: Bench) -> None:
     finally:
         del os.environ["EVA_TEST_LEAK"]
     names = {line.partition("=")[0] for line in bench.file("env").read_text().splitlines()}
-    assert names - {"PWD", "OLDPWD", "SHLVL", "_"} == set(bench.spec("").env)
+    own = {"PWD", "OLDPWD", "SHLVL", "_"}
+    assert names - own == set(bench.spec("").env) | bench.added
 
 
 async def test_exit_by_signal_is_negative(bench: Bench) -> None:
@@ -134,9 +174,14 @@ async def test_what_cannot_be_started_says_why(bench: Bench) -> None:
     spec = bench.spec("true")
     spec.workdir.rmdir()
     spec = TaskSpec(spec.key, "true", spec.env, spec.workdir, bench.home / "log")
-    await bench.runtime.start(spec)
-    assert (await soon(bench.runtime.wait(KEY))).code == 126
-    assert "No such file" in (bench.home / "log").read_text()
+    if bench.engine:
+        with pytest.raises(StartFailed, match=str(spec.workdir)):
+            await bench.runtime.start(spec)
+        assert not bench.alive()
+    else:
+        await bench.runtime.start(spec)
+        assert (await soon(bench.runtime.wait(KEY))).code == 126
+        assert "No such file" in (bench.home / "log").read_text()
 
 
 async def test_stop_lets_the_task_end_by_itself(bench: Bench) -> None:
@@ -170,10 +215,13 @@ async def test_kill_ends_what_ignores_the_stop(bench: Bench) -> None:
 
 
 async def test_nothing_remains_of_a_task_that_ends(bench: Bench) -> None:
-    escape = "setsid sh -c 'echo $$ > pid.new; mv pid.new pid; exec env -i sleep 3600' &"
-    await bench.runtime.start(bench.spec(f"{escape} until [ -e pid ]; do sleep 0.01; done"))
+    mark = f"3600{os.getpid()}"  # A process id would not mean the same inside a container.
+    escape = f"setsid sh -c 'exec env -i sleep {mark}' &"
+    await bench.runtime.start(bench.spec(f"{escape} until [ -e go ]; do sleep 0.01; done"))
+    await until(lambda: with_argument(mark))
+    bench.file("go").touch()
     await soon(bench.runtime.wait(KEY))
-    assert not psutil.pid_exists(int(bench.file("pid").read_text()))
+    assert not with_argument(mark)
 
 
 async def test_running_task_is_adopted(bench: Bench) -> None:
