@@ -9,19 +9,25 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import obstore
 import structlog
 from obstore.exceptions import BaseError
-from obstore.store import LocalStore, from_url
+from obstore.store import LocalStore, S3Store
+from obstore.store import ObjectStore as Backend
 
 from eva_worker.backoff import Backoff
 from eva_worker.errors import Missing, StoreUnavailable, UnstorableName
 
+if TYPE_CHECKING:
+    from obstore.store import S3Config
+
 # Refused by obstore, or by its directories, though legal in a file's name; % marks an escape.
-_SPECIAL = re.compile(r"[%#\x00-\x1f\x7f-\x9f]")
+# The master's object store reads and writes the same escapes.
+_SPECIAL = re.compile(r"[%#:|\x00-\x1f\x7f-\x9f]")
+_ESCAPED = re.compile(r"%([0-9A-F]{2})")
 _T = TypeVar("_T")
 
 _log = structlog.get_logger()
@@ -31,16 +37,15 @@ class Objects:
     """An object store.
 
     Args:
-        url: Such as ``file:///var/lib/eva/objects``.
+        url: Such as ``file:///var/lib/eva/objects``, or ``s3://bucket/prefix`` with
+            ``?region=NAME&endpoint=URL`` where the environment does not say. Credentials are the
+            environment's or the instance's.
 
-    Every method raises `StoreUnavailable` when the store fails.
+    Every method raises `StoreUnavailable` when the store fails, and so does the constructor.
     """
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._store = (
-            LocalStore(unquote(parts.path), mkdir=True) if parts.scheme == "file" else from_url(url)
-        )
+        self._store = _backend(url)
 
     async def put(self, key: str, data: bytes | Path) -> int:
         """Store bytes, or a file as it is now; returns how many bytes.
@@ -81,12 +86,35 @@ class Objects:
         with _translated(prefix):
             async for page in obstore.list(self._store, _location(prefix)):
                 for entry in page:
-                    yield unquote(entry["path"])
+                    yield _key(entry["path"])
 
     async def delete(self, key: str) -> None:
         """Remove an object; no error if there is none."""
         with contextlib.suppress(Missing), _translated(key):
             await obstore.delete_async(self._store, _location(key))
+
+
+def _backend(url: str) -> Backend:
+    parts = urlsplit(url)
+    try:
+        if parts.scheme == "file":
+            return LocalStore(unquote(parts.path), mkdir=True)
+        if parts.scheme != "s3":
+            raise StoreUnavailable(f"object store {url}: neither file:// nor s3://")
+        options = dict(parse_qsl(parts.query))
+        config: S3Config = {}
+        if "region" in options:
+            config["region"] = options["region"]
+        if "endpoint" in options:
+            config["endpoint"] = options["endpoint"]
+        return S3Store(
+            parts.netloc,
+            prefix=unquote(parts.path).strip("/") or None,
+            config=config,
+            client_options={"allow_http": options.get("endpoint", "").startswith("http://")},
+        )
+    except (BaseError, OSError) as error:
+        raise StoreUnavailable(f"object store {url}: {error}") from error
 
 
 def _location(key: str) -> str:
@@ -98,6 +126,11 @@ def _location(key: str) -> str:
     except UnicodeEncodeError as error:
         raise UnstorableName(f"not UTF-8: {os.fsencode(key)!r}") from error
     return _SPECIAL.sub(lambda special: f"%{ord(special[0]):02X}", key)
+
+
+def _key(location: str) -> str:
+    """The inverse of `_location`."""
+    return _ESCAPED.sub(lambda escaped: chr(int(escaped[1], 16)), location)
 
 
 @contextlib.contextmanager

@@ -17,15 +17,22 @@ from eva_master.adapters.objects import Objects, open_store
 from eva_master.adapters.objects.blobs import blob_key, missing, put_blob, read_logs
 from eva_master.model.errors import DigestMismatch, InvalidKey, NotFound, StorageError
 from eva_master.ports import ObjectStore
+from tests.fakes.aws import bucket_url
 
 MIB = 1024 * 1024
 
 
-@pytest.fixture(params=["directory", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
-    if request.param == "directory":
-        return open_store(f"file://{tmp_path}/store")
-    return Objects(MemoryStore())
+@pytest.fixture(params=["directory", "memory", "s3"])
+def store(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> ObjectStore:
+    match request.param:
+        case "directory":
+            return open_store(f"file://{tmp_path}/store")
+        case "s3":
+            return open_store(bucket_url(monkeypatch))
+        case _:
+            return Objects(MemoryStore())
 
 
 async def pieces(*chunks: bytes, error: Exception | None = None) -> AsyncIterator[bytes]:
@@ -263,10 +270,17 @@ async def test_a_log_of_nothing(store: ObjectStore) -> None:
     assert await log(store) == b""
 
 
-@pytest.mark.parametrize("url", ["s3x://bucket", "/no/scheme", "file://host/path", "file:relative"])
+@pytest.mark.parametrize(
+    "url", ["s3x://bucket", "s3:///prefix", "/no/scheme", "file://host/path", "file:relative"]
+)
 def test_an_unknown_store_is_told(url: str) -> None:
     with pytest.raises(StorageError, match="no object store"):
         open_store(url)
+
+
+def test_an_unknown_option_of_a_bucket_is_told() -> None:
+    with pytest.raises(StorageError, match="'regoin'"):
+        open_store("s3://bucket/prefix?regoin=us-east-1")
 
 
 def test_a_place_that_cannot_hold_a_store_is_told(tmp_path: Path) -> None:

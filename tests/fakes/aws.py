@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import urllib.request
+import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
@@ -23,6 +24,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import boto3
+import pytest
 
 REGION = "us-east-1"
 CREDENTIALS = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
@@ -53,11 +55,12 @@ class Aws:
             stderr=subprocess.DEVNULL,
         )
         assert self._process.stdout is not None
+        self.client = functools.cache(self._client)
         self.url = self._process.stdout.readline().decode().strip()
         assert self.url, "the server did not start"
 
-    def client(self, service: str) -> Any:
-        """A client of boto3."""
+    def _client(self, service: str) -> Any:
+        """A client of boto3, for any number of threads."""
         return boto3.session.Session().client(
             service, region_name=REGION, endpoint_url=self.url, **CREDENTIALS
         )
@@ -80,6 +83,15 @@ def shared() -> Aws:
     server = Aws()
     atexit.register(server.stop)
     return server
+
+
+def bucket_url(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A new bucket, with the credentials for it in the environment; a prefix goes with it."""
+    bucket = f"eva-{uuid.uuid4().hex}"
+    shared().client("s3").create_bucket(Bucket=bucket)
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name.upper(), value)
+    return f"s3://{bucket}/some/prefix?region={REGION}&endpoint={shared().url}"
 
 
 # -- inside the server's process -----------------------------------------------------------------

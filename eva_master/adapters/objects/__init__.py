@@ -3,34 +3,66 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from obstore.exceptions import BaseError
-from obstore.store import LocalStore
+from obstore.store import LocalStore, S3Store
+from obstore.store import ObjectStore as Backend
 
 from eva_master.adapters.objects.store import Objects
 from eva_master.model.errors import StorageError
 from eva_master.ports import ObjectStore
 
+if TYPE_CHECKING:
+    from obstore.store import S3Config
+
 __all__ = ["Objects", "open_store"]
+
+_S3_OPTIONS = frozenset({"endpoint", "region"})
 
 
 def open_store(url: str) -> ObjectStore:
     """Open the object store at a URL.
 
     Args:
-        url: ``file:///absolute/directory``, created if need be.
+        url: ``file:///absolute/directory``, created if need be, or ``s3://bucket/prefix`` with
+            ``?region=NAME&endpoint=URL`` where the environment (``AWS_REGION``,
+            ``AWS_ENDPOINT_URL``) does not say. Credentials are the environment's or the instance's,
+            never in the URL.
 
     Raises:
         StorageError: No store can be had there.
     """
     parts = urlsplit(url)
-    path = Path(unquote(parts.path))
-    if parts.scheme != "file" or parts.netloc or not path.is_absolute():
-        raise StorageError(
-            f"{url!r} is no object store that Eva knows", hint="write file:///absolute/directory"
-        )
     try:
-        return Objects(LocalStore(path, mkdir=True))
-    except (BaseError, OSError) as error:
+        if parts.scheme == "s3" and parts.hostname:
+            return Objects(_bucket(parts))
+        path = Path(unquote(parts.path))
+        if parts.scheme == "file" and not parts.netloc and path.is_absolute():
+            return Objects(LocalStore(path, mkdir=True))
+    except (BaseError, OSError, ValueError) as error:
         raise StorageError(f"object store {url}: {error}") from error
+    raise StorageError(
+        f"{url!r} is no object store that Eva knows",
+        hint="write file:///absolute/directory or s3://bucket/prefix",
+    )
+
+
+def _bucket(parts: SplitResult) -> Backend:
+    """Raises `ValueError` for a URL with options that are unknown."""
+    options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+    if unknown := options.keys() - _S3_OPTIONS:
+        raise ValueError(f"unknown option {min(unknown)!r}; there are {sorted(_S3_OPTIONS)}")
+    config: S3Config = {}
+    if "region" in options:
+        config["region"] = options["region"]
+    if "endpoint" in options:
+        config["endpoint"] = options["endpoint"]
+    return S3Store(
+        parts.netloc,
+        prefix=unquote(parts.path).strip("/") or None,
+        config=config,
+        # Only an endpoint that is written out may be plain http: a test's, or one's own network's.
+        client_options={"allow_http": options.get("endpoint", "").startswith("http://")},
+    )
