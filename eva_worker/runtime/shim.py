@@ -66,6 +66,20 @@ def send(pids: Iterable[int], number: int) -> None:
             os.kill(pid, number)
 
 
+def terminate() -> None:
+    """Send SIGTERM once to every process below this one.
+
+    They are halted first: a shell that forks a program after one look at the processes, and dies
+    of its signal before the next, would leave a program behind that was never asked to end.
+    """
+    held: list[int] = []
+    while found := [pid for pid in descendants() if pid not in held]:
+        send(found, signal.SIGSTOP)
+        held += found
+    send(held, signal.SIGTERM)
+    send(held, signal.SIGCONT)
+
+
 def execute(spec: dict[str, Any], parent: int) -> NoReturn:
     """Become the task, in the child; never returns."""
     libc = ctypes.CDLL(None)
@@ -117,7 +131,7 @@ class Task:
             grace_s = json.load(file)["grace_s"]
         deadline = time.monotonic() + grace_s
         if self.deadline is None and grace_s > 0:
-            send(descendants(), signal.SIGTERM)
+            terminate()
         self.deadline = deadline if self.deadline is None else min(self.deadline, deadline)
 
     def doomed(self) -> bool:
