@@ -6,6 +6,8 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -17,7 +19,7 @@ from eva_master.adapters.objects import Objects, open_store
 from eva_master.adapters.objects.blobs import blob_key, missing, put_blob, read_logs
 from eva_master.model.errors import DigestMismatch, InvalidKey, NotFound, StorageError
 from eva_master.ports import ObjectStore
-from tests.fakes.aws import bucket_url
+from tests.fakes.aws import bucket_url, shared
 
 MIB = 1024 * 1024
 
@@ -92,6 +94,27 @@ async def test_a_stream_that_fails_stores_nothing(
             await store.put(key, pieces(*chunks, error=error))
     assert await store.get("old") == b"old"
     assert await store.list("") == ["old"]
+
+
+async def test_a_failed_put_leaves_no_parts_in_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = bucket_url(monkeypatch)
+    bucket = urlsplit(url).netloc
+    begun: list[Any] = []
+
+    def uploads() -> list[Any]:
+        answer = shared().client("s3").list_multipart_uploads(Bucket=bucket)
+        return list(answer.get("Uploads", ()))
+
+    async def broken() -> AsyncIterator[bytes]:
+        for _ in range(20):
+            yield b"x" * MIB
+        begun.extend(uploads())
+        raise ValueError("gone")
+
+    with pytest.raises(ValueError, match="gone"):
+        await open_store(url).put("a", broken())
+    assert len(begun) == 1
+    assert uploads() == []
 
 
 async def test_readers_see_the_old_object_or_the_new_one(store: ObjectStore) -> None:
