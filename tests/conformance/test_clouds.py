@@ -167,7 +167,7 @@ class Ec2Bench:
         self._cloud = Ec2Cloud(
             mailbox,
             clock,
-            Ec2Settings(self._cluster, REGION, "ami-12345678", endpoint=aws.url, poll_s=0.02),
+            Ec2Settings(self._cluster, REGION, "ami-12345678", endpoint=aws.url, poll_s=0.05),
             user_data=lambda action: "#!/bin/true",
             client_factory=lambda settings: self._direct,
         )
