@@ -85,6 +85,10 @@ class Account:
 
     def existing(self) -> list[Any]:
         """Instances of the cluster, those gone left out."""
+        return [made for made in self.made() if made["State"]["Name"] != "terminated"]
+
+    def made(self) -> list[Any]:
+        """Instances of the cluster, those gone included."""
         tag = {"Name": "tag:eva:cluster", "Values": [self.settings.cluster]}
         pages = self.direct.get_paginator("describe_instances").paginate(Filters=[tag])
         return [
@@ -92,7 +96,6 @@ class Account:
             for page in pages
             for reservation in page["Reservations"]
             for instance in reservation["Instances"]
-            if instance["State"]["Name"] != "terminated"
         ]
 
     def close(self) -> None:
@@ -224,7 +227,7 @@ def test_throttled_and_broken_calls_are_repeated(account: Account) -> None:
     cloud, inbox = account.master()
     cloud.execute(LAUNCH)
     inbox.expect(InstanceUp)
-    assert len(account.existing()) == 1
+    assert len(account.made()) == 1
 
 
 def test_a_launch_goes_on_when_its_tries_are_used_up(account: Account) -> None:
@@ -232,7 +235,7 @@ def test_a_launch_goes_on_when_its_tries_are_used_up(account: Account) -> None:
     cloud, inbox = account.master()
     cloud.execute(LAUNCH)
     inbox.expect(InstanceUp)
-    assert len(account.existing()) == 1
+    assert len(account.made()) == 1
 
 
 def test_a_lost_answer_makes_no_second_instance(account: Account) -> None:
@@ -240,7 +243,7 @@ def test_a_lost_answer_makes_no_second_instance(account: Account) -> None:
     cloud, inbox = account.master(read_timeout_s=0.5)
     cloud.execute(LAUNCH)
     inbox.expect(InstanceUp)
-    assert len(account.existing()) == 1
+    assert len(account.made()) == 1
 
 
 def test_a_crash_between_launch_and_record_leaks_nothing(account: Account) -> None:
@@ -249,16 +252,27 @@ def test_a_crash_between_launch_and_record_leaks_nothing(account: Account) -> No
     cloud, inbox = account.master()
     cloud.execute(LAUNCH)
     up = inbox.expect(InstanceUp)
-    assert len(account.existing()) == 1
+    assert len(account.made()) == 1
     assert listed(cloud, inbox) == {ONE: up.up_ms}
 
 
-def test_the_same_token_finds_the_instance_before_any_listing_does(account: Account) -> None:
-    request = launch_request(account.settings, LAUNCH, "")
-    first, again = (account.direct.run_instances(**request) for _ in range(2))
-    assert first["Instances"][0]["InstanceId"] == again["Instances"][0]["InstanceId"]
-    with pytest.raises(account.direct.exceptions.ClientError, match="IdempotentParameterMismatch"):
-        account.direct.run_instances(**{**request, "InstanceType": "p3.2xlarge"})
+def test_the_token_finds_the_instance_that_no_listing_shows_yet(account: Account) -> None:
+    user_data = f"#!/bin/sh\necho {ONE}\n"
+    account.direct.run_instances(**launch_request(account.settings, LAUNCH, user_data))
+    cloud, inbox = account.master(lambda client: Blind(client, 4), settle_s=60)
+    cloud.execute(LAUNCH)
+    inbox.expect(InstanceUp)
+    assert len(account.made()) == 1
+
+
+def test_a_token_with_other_parameters_is_refused(account: Account) -> None:
+    account.direct.run_instances(**launch_request(account.settings, LAUNCH, "other user data"))
+    cloud, inbox = account.master(lambda client: Blind(client, 1))
+    cloud.execute(LAUNCH)
+    assert "IdempotentParameterMismatch" in inbox.expect(LaunchFailed).reason
+    # It neither exists nor will: as soon as it is seen, it is terminated.
+    assert inbox.expect(InstanceGone).instance == ONE
+    assert account.existing() == []
 
 
 def test_tokens_differ_by_cluster_instance_and_attempt() -> None:
@@ -338,7 +352,7 @@ def test_a_listing_may_lag_behind_a_launch(account: Account) -> None:
     cloud, inbox = account.master(lambda client: Blind(client, 4), settle_s=60)
     cloud.execute(LAUNCH)
     inbox.expect(InstanceUp)
-    assert len(account.existing()) == 1
+    assert len(account.made()) == 1
 
 
 def test_an_instance_that_is_never_listed_is_gone(account: Account) -> None:
@@ -347,7 +361,7 @@ def test_an_instance_that_is_never_listed_is_gone(account: Account) -> None:
     gone = inbox.expect(InstanceGone)
     cloud.execute(LAUNCH)
     assert inbox.expect(InstanceGone) == gone
-    assert len(account.existing()) == 1
+    assert len(account.made()) == 1
 
 
 def test_an_instance_that_was_launched_twice_is_kept_once(account: Account) -> None:
