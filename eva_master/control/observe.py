@@ -226,12 +226,13 @@ def _failed(turn: Turn, job: Job, report: CopyReport) -> None:
     failures = job.failures + 1
     code = report.exit_code
     if report.never_started:
-        what = f"could not be started: {report.message}"
+        what = "could not be started"
     elif code is not None and code < 0:
         what = f"was ended by signal {-code}"
     else:
         what = f"exited with code {code}"
-    reason = f"task {report.copy} {what}"
+    why = f": {report.message}" if report.message else ""
+    reason = f"task {report.copy} {what}{why}"
     if failures > job.spec.retries:
         turn.put_job(
             replace(

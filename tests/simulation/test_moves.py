@@ -9,7 +9,7 @@ import pytest
 from eva_master.control import ledger
 from eva_master.control.settings import Settings
 from eva_master.model.actions import LaunchInstance
-from eva_master.model.events import CancelRequested
+from eva_master.model.events import CancelRequested, CopyReport, Phase, WorkerReported
 from eva_master.model.ids import CopyId, InstanceId, JobId
 from eva_master.model.records import TaskCopy
 from eva_master.policies.no_packing import POLICY as NO_PACKING
@@ -335,3 +335,15 @@ def test_jobs_are_charged_for_the_time_they_share() -> None:
     assert bill.jobs[JobId("b-2")].charged == pytest.approx(
         shared * 190 / 290 + box.offering.price * after, abs=9
     )
+
+
+def test_the_user_is_told_why_a_task_ended() -> None:
+    world = _world(Script({}, {}))
+    world.submit(job("a", 2, retries=0))
+    _run_until_running(world, "a-1/0")
+    place = _copy(world, "a-1/0").instance
+    why = "out of memory: its limit is 2 GiB"
+    report = CopyReport(CopyId("a-1/0"), 1, Phase.EXITED, exit_code=-9, message=why)
+    world.inbox.post(WorkerReported(place, world.state.sessions[place], (report,)))
+    assert world.run(world.quiet)
+    assert world.state.jobs[JobId("a-1")].reason == f"task a-1/0 was ended by signal 9: {why}"
