@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,6 +35,12 @@ _REQUIREMENTS: dict[str, tuple[Callable[[], bool], str]] = {
     "gpu": (_has_gpu, "EVA_REQUIRE_GPU"),
     "docker": (dockerd.available, "EVA_REQUIRE_DOCKER"),
 }
+
+
+def pytest_configure() -> None:
+    """Undoes what a shell does to its background jobs: they and their children ignore Ctrl-C."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
