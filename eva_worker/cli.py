@@ -63,7 +63,9 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) ->
     help="A variable for every task; may be repeated (in the environment: separated by spaces).",
 )
 @_option(
-    "--metrics-port", type=click.IntRange(1, 65535), help="Serve Prometheus metrics on this port."
+    "--metrics-port",
+    type=click.IntRange(1, 65535),
+    help="Serve Prometheus metrics on this port of the loopback interface.",
 )
 @_option(
     "--runtime",

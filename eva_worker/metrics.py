@@ -43,5 +43,5 @@ class Metrics:
             self._tasks.labels(phase.value).set_function(partial(count, phase))
 
     def serve(self, port: int) -> None:
-        """Serve them over HTTP from a thread."""
-        start_http_server(port, registry=self.registry)
+        """Serve them over HTTP from a thread, on the loopback interface alone."""
+        start_http_server(port, addr="127.0.0.1", registry=self.registry)

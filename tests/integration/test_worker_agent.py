@@ -6,7 +6,9 @@ import asyncio
 import hashlib
 import json
 import signal
+import socket
 import sys
+import urllib.request
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -371,6 +373,32 @@ async def test_progress_is_sampled(worker: Worker, master: FakeMaster) -> None:
     assert [task.progress.steps for task in master.session.register.tasks] == [14]
     await master.until(lambda: len(master.session.heard) > 4)
     assert not any(message.heartbeat.samples for message in master.session.heard)
+
+
+async def test_metrics_are_served_on_loopback(master: FakeMaster, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    worker = Worker(master, tmp_path)
+    try:
+        await worker.start("--metrics-port", str(port))
+        worker.order("sleep 60")
+        await master.phase(COPY, 1, pb.PHASE_RUNNING)
+        text = await asyncio.to_thread(_get, f"http://127.0.0.1:{port}/metrics")
+        assert "eva_worker_session_up 1.0" in text
+        assert 'eva_worker_tasks{phase="running"} 1.0' in text
+        agent = worker.agent()
+        assert agent is not None
+        listening = [c.laddr for c in agent.net_connections("tcp") if c.status == "LISTEN"]
+        assert (("127.0.0.1", port),) == tuple((at.ip, at.port) for at in listening)
+        worker.halt(grace_ms=0)
+        await master.phase(COPY, 1, pb.PHASE_EXITED)
+    finally:
+        await worker.stop()
+
+
+def _get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
+        return str(answer.read().decode())
 
 
 async def test_new_supervisor_takes_over_from_a_killed_one(
