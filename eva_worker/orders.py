@@ -49,6 +49,36 @@ class TaskKey:
 
 
 @dataclass(frozen=True, slots=True)
+class Build:
+    """An image to be made.
+
+    Attributes:
+        context: Digest of the build context's manifest.
+        dockerfile: Path of the Dockerfile in the context.
+    """
+
+    context: str
+    dockerfile: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """How the members of a gang find each other.
+
+    Attributes:
+        rank: The member's number, from 0.
+        size: How many members there are.
+        address: Of the member of rank 0, for the others.
+        port: On which that member may listen.
+    """
+
+    rank: int
+    size: int
+    address: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
 class Order:
     """Everything a worker must know of an attempt.
 
@@ -64,6 +94,10 @@ class Order:
         inputs: Name to URL.
         grace_ms: From SIGTERM to SIGKILL.
         resume: Checkpoint generation to start from; 0 for the newest one that is stored.
+        checkpoint_of: The copy whose checkpoint that is, empty for this one.
+        image: Reference of the container image, empty for the worker's own.
+        build: What the image is made of instead, if it is made.
+        gang: For a member of a gang of several.
     """
 
     copy: str
@@ -79,6 +113,10 @@ class Order:
     inputs: Mapping[str, str] = field(default_factory=dict)
     grace_ms: int = 0
     resume: int = 0
+    checkpoint_of: str = ""
+    image: str = ""
+    build: Build | None = None
+    gang: Gang | None = None
 
     @property
     def key(self) -> TaskKey:
@@ -92,7 +130,14 @@ class Order:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Order:
         """Undo `to_json`."""
-        return cls(**document)
+        build, gang = document.get("build"), document.get("gang")
+        return cls(
+            **{
+                **document,
+                "build": Build(**build) if build else None,
+                "gang": Gang(**gang) if gang else None,
+            }
+        )
 
 
 class Phase(StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eva_worker._proto import worker_pb2 as pb
-from eva_worker.orders import Order, Phase, Progress, Report, TaskKey, Welcome
+from eva_worker.orders import Build, Gang, Order, Phase, Progress, Report, TaskKey, Welcome
 
 _PHASES = {
     Phase.STARTING: pb.PHASE_STARTING,
@@ -30,6 +30,14 @@ def order(message: pb.TaskOrder) -> Order:
         inputs=dict(message.inputs),
         grace_ms=message.grace_ms,
         resume=message.resume,
+        checkpoint_of=message.checkpoint_of,
+        image=message.image,
+        build=Build(message.build.context, message.build.dockerfile)
+        if message.HasField("build")
+        else None,
+        gang=Gang(message.gang.rank, message.gang.size, message.gang.address, message.gang.port)
+        if message.HasField("gang")
+        else None,
     )
 
 

@@ -35,6 +35,23 @@ class SyncCloud:
 
 
 @dataclass(frozen=True, slots=True)
+class Gang:
+    """How the members of a gang of several find each other.
+
+    Attributes:
+        rank: The member's number, from 0.
+        size: How many members there are.
+        address: Under which the others reach the instance of the member of rank 0.
+        port: On which that member may listen; no other gang's on any instance.
+    """
+
+    rank: int
+    size: int
+    address: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
 class TaskOrder:
     """All that a worker must know of one attempt of one copy.
 
@@ -43,6 +60,8 @@ class TaskOrder:
         workload: For the agent's metrics.
         demand: What the attempt takes of the instance.
         resume: Checkpoint generation to start from, 0 for the newest one in the object store.
+        checkpoint_of: Whose checkpoint that is, `None` for the copy's own.
+        gang: `None` for a task on its own.
     """
 
     copy: CopyId
@@ -54,6 +73,8 @@ class TaskOrder:
     demand: Resources
     grace_period_ms: int
     resume: int = 0
+    checkpoint_of: CopyId | None = None
+    gang: Gang | None = None
 
 
 @dataclass(frozen=True, slots=True)

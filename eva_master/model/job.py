@@ -19,6 +19,19 @@ class JobKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Build:
+    """An image that workers make.
+
+    Attributes:
+        context: Digest of the uploaded build context's manifest.
+        dockerfile: Path of the Dockerfile in the context.
+    """
+
+    context: str
+    dockerfile: str = "Dockerfile"
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """What a worker executes; the scheduler never looks inside.
 
@@ -27,12 +40,16 @@ class Program:
         env: The user's own environment variables.
         workdir: Digest of the uploaded directory's manifest, `None` for an empty directory.
         inputs: Name and URL of each input, placed in ``$EVA_STORAGE/inputs/NAME``.
+        image: Reference of the container image, empty for the worker's own.
+        build: What the image is made of instead, `None` if it is not made.
     """
 
     run: str
     env: tuple[tuple[str, str], ...] = ()
     workdir: str | None = None
     inputs: tuple[tuple[str, str], ...] = ()
+    image: str = ""
+    build: Build | None = None
 
 
 @dataclass(frozen=True, slots=True)

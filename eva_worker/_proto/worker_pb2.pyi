@@ -39,6 +39,64 @@ PHASE_EXITED: Phase.ValueType  # 3
 global___Phase = Phase
 
 @typing.final
+class JoinRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    INSTANCE_ID_FIELD_NUMBER: builtins.int
+    TOKEN_FIELD_NUMBER: builtins.int
+    SIGNING_REQUEST_FIELD_NUMBER: builtins.int
+    instance_id: builtins.str
+    token: builtins.str
+    """Good once, for this instance, for a short time."""
+    signing_request: builtins.bytes
+    """PEM certificate signing request; only its public key counts."""
+    def __init__(
+        self,
+        *,
+        instance_id: builtins.str = ...,
+        token: builtins.str = ...,
+        signing_request: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["instance_id", b"instance_id", "signing_request", b"signing_request", "token", b"token"]) -> None: ...
+
+global___JoinRequest = JoinRequest
+
+@typing.final
+class RenewRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SIGNING_REQUEST_FIELD_NUMBER: builtins.int
+    signing_request: builtins.bytes
+    def __init__(
+        self,
+        *,
+        signing_request: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["signing_request", b"signing_request"]) -> None: ...
+
+global___RenewRequest = RenewRequest
+
+@typing.final
+class Identity(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CERTIFICATE_FIELD_NUMBER: builtins.int
+    AUTHORITIES_FIELD_NUMBER: builtins.int
+    certificate: builtins.bytes
+    """PEM certificate of the instance."""
+    authorities: builtins.bytes
+    """PEM certificates of the authorities that a master's certificate may come from."""
+    def __init__(
+        self,
+        *,
+        certificate: builtins.bytes = ...,
+        authorities: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["authorities", b"authorities", "certificate", b"certificate"]) -> None: ...
+
+global___Identity = Identity
+
+@typing.final
 class WorkerMessage(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -169,10 +227,13 @@ class Register(google.protobuf.message.Message):
     TASKS_FIELD_NUMBER: builtins.int
     AGENT_VERSION_FIELD_NUMBER: builtins.int
     INSTANCE_TYPE_FIELD_NUMBER: builtins.int
+    ADDRESS_FIELD_NUMBER: builtins.int
     instance_id: builtins.str
     token: builtins.str
     agent_version: builtins.str
     instance_type: builtins.str
+    address: builtins.str
+    """Under which other instances reach this one."""
     @property
     def capacity(self) -> global___Resources:
         """What tasks may use of this instance."""
@@ -190,9 +251,10 @@ class Register(google.protobuf.message.Message):
         tasks: collections.abc.Iterable[global___TaskReport] | None = ...,
         agent_version: builtins.str = ...,
         instance_type: builtins.str = ...,
+        address: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["capacity", b"capacity"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent_version", b"agent_version", "capacity", b"capacity", "instance_id", b"instance_id", "instance_type", b"instance_type", "tasks", b"tasks", "token", b"token"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "agent_version", b"agent_version", "capacity", b"capacity", "instance_id", b"instance_id", "instance_type", b"instance_type", "tasks", b"tasks", "token", b"token"]) -> None: ...
 
 global___Register = Register
 
@@ -439,6 +501,10 @@ class TaskOrder(google.protobuf.message.Message):
     INPUTS_FIELD_NUMBER: builtins.int
     GRACE_MS_FIELD_NUMBER: builtins.int
     RESUME_FIELD_NUMBER: builtins.int
+    CHECKPOINT_OF_FIELD_NUMBER: builtins.int
+    IMAGE_FIELD_NUMBER: builtins.int
+    BUILD_FIELD_NUMBER: builtins.int
+    GANG_FIELD_NUMBER: builtins.int
     copy_id: builtins.str
     attempt: builtins.int
     job_id: builtins.str
@@ -450,12 +516,22 @@ class TaskOrder(google.protobuf.message.Message):
     grace_ms: builtins.int
     resume: builtins.int
     """Checkpoint generation to start from; 0 for the newest complete one in the object store."""
+    checkpoint_of: builtins.str
+    """Whose checkpoint that is; empty for the copy's own."""
+    image: builtins.str
+    """What it runs in: an image's reference, or what one is built from; neither for the worker's own."""
     @property
     def demand(self) -> global___Resources: ...
     @property
     def env(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
     @property
     def inputs(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
+    @property
+    def build(self) -> global___Build: ...
+    @property
+    def gang(self) -> global___Gang:
+        """Only for a member of a gang of several."""
+
     def __init__(
         self,
         *,
@@ -471,11 +547,64 @@ class TaskOrder(google.protobuf.message.Message):
         inputs: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         grace_ms: builtins.int = ...,
         resume: builtins.int = ...,
+        checkpoint_of: builtins.str = ...,
+        image: builtins.str = ...,
+        build: global___Build | None = ...,
+        gang: global___Gang | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["demand", b"demand"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "copy_id", b"copy_id", "demand", b"demand", "env", b"env", "grace_ms", b"grace_ms", "index", b"index", "inputs", b"inputs", "job_id", b"job_id", "resume", b"resume", "run", b"run", "workdir", b"workdir", "workload", b"workload"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["build", b"build", "demand", b"demand", "gang", b"gang"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "build", b"build", "checkpoint_of", b"checkpoint_of", "copy_id", b"copy_id", "demand", b"demand", "env", b"env", "gang", b"gang", "grace_ms", b"grace_ms", "image", b"image", "index", b"index", "inputs", b"inputs", "job_id", b"job_id", "resume", b"resume", "run", b"run", "workdir", b"workdir", "workload", b"workload"]) -> None: ...
 
 global___TaskOrder = TaskOrder
+
+@typing.final
+class Build(google.protobuf.message.Message):
+    """An image made from a Dockerfile."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CONTEXT_FIELD_NUMBER: builtins.int
+    DOCKERFILE_FIELD_NUMBER: builtins.int
+    context: builtins.str
+    """Digest of the build context's manifest in the object store."""
+    dockerfile: builtins.str
+    """Path of the Dockerfile in the context."""
+    def __init__(
+        self,
+        *,
+        context: builtins.str = ...,
+        dockerfile: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["context", b"context", "dockerfile", b"dockerfile"]) -> None: ...
+
+global___Build = Build
+
+@typing.final
+class Gang(google.protobuf.message.Message):
+    """How the members of a gang find each other."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RANK_FIELD_NUMBER: builtins.int
+    SIZE_FIELD_NUMBER: builtins.int
+    ADDRESS_FIELD_NUMBER: builtins.int
+    PORT_FIELD_NUMBER: builtins.int
+    rank: builtins.int
+    size: builtins.int
+    address: builtins.str
+    """Of the member of rank 0."""
+    port: builtins.int
+    def __init__(
+        self,
+        *,
+        rank: builtins.int = ...,
+        size: builtins.int = ...,
+        address: builtins.str = ...,
+        port: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "port", b"port", "rank", b"rank", "size", b"size"]) -> None: ...
+
+global___Gang = Gang
 
 @typing.final
 class StartTask(google.protobuf.message.Message):

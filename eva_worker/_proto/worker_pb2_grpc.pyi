@@ -18,19 +18,37 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
     ...
 
 class WorkersStub:
+    """Agents alone, each known by its client certificate."""
+
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
     Session: grpc.StreamStreamMultiCallable[
         eva_worker._proto.worker_pb2.WorkerMessage,
         eva_worker._proto.worker_pb2.MasterMessage,
     ]
 
+    Renew: grpc.UnaryUnaryMultiCallable[
+        eva_worker._proto.worker_pb2.RenewRequest,
+        eva_worker._proto.worker_pb2.Identity,
+    ]
+    """A new certificate before the present one expires."""
+
 class WorkersAsyncStub:
+    """Agents alone, each known by its client certificate."""
+
     Session: grpc.aio.StreamStreamMultiCallable[
         eva_worker._proto.worker_pb2.WorkerMessage,
         eva_worker._proto.worker_pb2.MasterMessage,
     ]
 
+    Renew: grpc.aio.UnaryUnaryMultiCallable[
+        eva_worker._proto.worker_pb2.RenewRequest,
+        eva_worker._proto.worker_pb2.Identity,
+    ]
+    """A new certificate before the present one expires."""
+
 class WorkersServicer(metaclass=abc.ABCMeta):
+    """Agents alone, each known by its client certificate."""
+
     @abc.abstractmethod
     def Session(
         self,
@@ -38,4 +56,44 @@ class WorkersServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[eva_worker._proto.worker_pb2.MasterMessage], collections.abc.AsyncIterator[eva_worker._proto.worker_pb2.MasterMessage]]: ...
 
+    @abc.abstractmethod
+    def Renew(
+        self,
+        request: eva_worker._proto.worker_pb2.RenewRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_worker._proto.worker_pb2.Identity, collections.abc.Awaitable[eva_worker._proto.worker_pb2.Identity]]:
+        """A new certificate before the present one expires."""
+
 def add_WorkersServicer_to_server(servicer: WorkersServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
+
+class EnrolmentStub:
+    """On the users' port, for instances that have no certificate yet."""
+
+    def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
+    Join: grpc.UnaryUnaryMultiCallable[
+        eva_worker._proto.worker_pb2.JoinRequest,
+        eva_worker._proto.worker_pb2.Identity,
+    ]
+    """A repeated call with the same token and key is answered alike."""
+
+class EnrolmentAsyncStub:
+    """On the users' port, for instances that have no certificate yet."""
+
+    Join: grpc.aio.UnaryUnaryMultiCallable[
+        eva_worker._proto.worker_pb2.JoinRequest,
+        eva_worker._proto.worker_pb2.Identity,
+    ]
+    """A repeated call with the same token and key is answered alike."""
+
+class EnrolmentServicer(metaclass=abc.ABCMeta):
+    """On the users' port, for instances that have no certificate yet."""
+
+    @abc.abstractmethod
+    def Join(
+        self,
+        request: eva_worker._proto.worker_pb2.JoinRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_worker._proto.worker_pb2.Identity, collections.abc.Awaitable[eva_worker._proto.worker_pb2.Identity]]:
+        """A repeated call with the same token and key is answered alike."""
+
+def add_EnrolmentServicer_to_server(servicer: EnrolmentServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -60,6 +60,7 @@ def command(action: WorkerAction) -> pb.MasterMessage:
 
 def order(task: TaskOrder) -> pb.TaskOrder:
     """All that a worker must know of an attempt."""
+    program, gang = task.program, task.gang
     return pb.TaskOrder(
         copy_id=task.copy,
         attempt=task.attempt,
@@ -71,12 +72,20 @@ def order(task: TaskOrder) -> pb.TaskOrder:
             milli_cpus=task.demand.milli_cpus,
             memory_mib=task.demand.memory_mib,
         ),
-        run=task.program.run,
-        env=dict(task.program.env),
-        workdir=task.program.workdir or "",
-        inputs=dict(task.program.inputs),
+        run=program.run,
+        env=dict(program.env),
+        workdir=program.workdir or "",
+        inputs=dict(program.inputs),
         grace_ms=task.grace_period_ms,
         resume=task.resume,
+        checkpoint_of=task.checkpoint_of or "",
+        image=program.image,
+        build=pb.Build(context=program.build.context, dockerfile=program.build.dockerfile)
+        if program.build
+        else None,
+        gang=pb.Gang(rank=gang.rank, size=gang.size, address=gang.address, port=gang.port)
+        if gang
+        else None,
     )
 
 

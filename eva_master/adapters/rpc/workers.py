@@ -148,6 +148,14 @@ class WorkerSessions(WorkersServicer):
         finally:
             self._close(session)
 
+    async def Renew(  # noqa: N802
+        self,
+        request: pb.RenewRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> pb.Identity:
+        """Refuse: there are no certificates yet."""
+        raise NotAuthorised("this master issues no certificates")
+
     def _open(self, first: object, context: Context) -> _Session:
         if not isinstance(first, pb.WorkerMessage) or not first.HasField("register"):
             raise BadRequest("the first message of a session must be Register")

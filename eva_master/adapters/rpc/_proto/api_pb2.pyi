@@ -18,6 +18,144 @@ import typing
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
+class Token(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    OWNER_FIELD_NUMBER: builtins.int
+    ROLE_FIELD_NUMBER: builtins.int
+    CREATED_MS_FIELD_NUMBER: builtins.int
+    EXPIRES_MS_FIELD_NUMBER: builtins.int
+    REVOKED_MS_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    owner: builtins.str
+    """Whose jobs it may submit and end."""
+    role: builtins.str
+    """viewer, user, operator"""
+    created_ms: builtins.int
+    expires_ms: builtins.int
+    """0 for never."""
+    revoked_ms: builtins.int
+    """0 if it is in force."""
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+        owner: builtins.str = ...,
+        role: builtins.str = ...,
+        created_ms: builtins.int = ...,
+        expires_ms: builtins.int = ...,
+        revoked_ms: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["created_ms", b"created_ms", "expires_ms", b"expires_ms", "id", b"id", "owner", b"owner", "revoked_ms", b"revoked_ms", "role", b"role"]) -> None: ...
+
+global___Token = Token
+
+@typing.final
+class CreateTokenRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    OWNER_FIELD_NUMBER: builtins.int
+    ROLE_FIELD_NUMBER: builtins.int
+    LIFETIME_MS_FIELD_NUMBER: builtins.int
+    owner: builtins.str
+    role: builtins.str
+    lifetime_ms: builtins.int
+    """0 for no end."""
+    def __init__(
+        self,
+        *,
+        owner: builtins.str = ...,
+        role: builtins.str = ...,
+        lifetime_ms: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["lifetime_ms", b"lifetime_ms", "owner", b"owner", "role", b"role"]) -> None: ...
+
+global___CreateTokenRequest = CreateTokenRequest
+
+@typing.final
+class CreateTokenResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: builtins.int
+    SECRET_FIELD_NUMBER: builtins.int
+    secret: builtins.str
+    """Shown once: the master keeps a digest alone."""
+    @property
+    def token(self) -> global___Token: ...
+    def __init__(
+        self,
+        *,
+        token: global___Token | None = ...,
+        secret: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["token", b"token"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["secret", b"secret", "token", b"token"]) -> None: ...
+
+global___CreateTokenResponse = CreateTokenResponse
+
+@typing.final
+class ListTokensRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___ListTokensRequest = ListTokensRequest
+
+@typing.final
+class ListTokensResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOKENS_FIELD_NUMBER: builtins.int
+    @property
+    def tokens(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Token]: ...
+    def __init__(
+        self,
+        *,
+        tokens: collections.abc.Iterable[global___Token] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["tokens", b"tokens"]) -> None: ...
+
+global___ListTokensResponse = ListTokensResponse
+
+@typing.final
+class RevokeTokenRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["id", b"id"]) -> None: ...
+
+global___RevokeTokenRequest = RevokeTokenRequest
+
+@typing.final
+class RevokeTokenResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___RevokeTokenResponse = RevokeTokenResponse
+
+@typing.final
+class WhoAmIRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___WhoAmIRequest = WhoAmIRequest
+
+@typing.final
 class ErrorDetail(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -117,6 +255,7 @@ class SubmitRequest(google.protobuf.message.Message):
     WORKDIR_FIELD_NUMBER: builtins.int
     ENVS_FIELD_NUMBER: builtins.int
     NAME_FIELD_NUMBER: builtins.int
+    BUILD_FIELD_NUMBER: builtins.int
     command_id: builtins.str
     job_yaml: builtins.str
     """The job file as the user wrote it; the master checks it."""
@@ -126,6 +265,8 @@ class SubmitRequest(google.protobuf.message.Message):
     """Digest of the working directory's manifest, whose blobs are already there; empty for none."""
     name: builtins.str
     """Used instead of the file's name when not empty."""
+    build: builtins.str
+    """Digest of the build context's manifest, whose blobs are already there; empty for none."""
     @property
     def envs(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """NAME=VALUE overrides of the file's envs."""
@@ -139,8 +280,9 @@ class SubmitRequest(google.protobuf.message.Message):
         workdir: builtins.str = ...,
         envs: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         name: builtins.str = ...,
+        build: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["command_id", b"command_id", "envs", b"envs", "file_name", b"file_name", "job_yaml", b"job_yaml", "name", b"name", "workdir", b"workdir"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["build", b"build", "command_id", b"command_id", "envs", b"envs", "file_name", b"file_name", "job_yaml", b"job_yaml", "name", b"name", "workdir", b"workdir"]) -> None: ...
 
 global___SubmitRequest = SubmitRequest
 

@@ -458,3 +458,166 @@ class Cluster(object):
             eva_dot_api_dot_v1_dot_api__pb2.ConfigResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+
+class TokensStub(object):
+    """Operators alone, but for WhoAmI.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Create = channel.unary_unary(
+                '/eva.api.v1.Tokens/Create',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.CreateTokenRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.CreateTokenResponse.FromString,
+                )
+        self.List = channel.unary_unary(
+                '/eva.api.v1.Tokens/List',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.ListTokensRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.ListTokensResponse.FromString,
+                )
+        self.Revoke = channel.unary_unary(
+                '/eva.api.v1.Tokens/Revoke',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.RevokeTokenRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.RevokeTokenResponse.FromString,
+                )
+        self.WhoAmI = channel.unary_unary(
+                '/eva.api.v1.Tokens/WhoAmI',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.WhoAmIRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.Token.FromString,
+                )
+
+
+class TokensServicer(object):
+    """Operators alone, but for WhoAmI.
+    """
+
+    def Create(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def List(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Revoke(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WhoAmI(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_TokensServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Create': grpc.unary_unary_rpc_method_handler(
+                    servicer.Create,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.CreateTokenRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.CreateTokenResponse.SerializeToString,
+            ),
+            'List': grpc.unary_unary_rpc_method_handler(
+                    servicer.List,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.ListTokensRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.ListTokensResponse.SerializeToString,
+            ),
+            'Revoke': grpc.unary_unary_rpc_method_handler(
+                    servicer.Revoke,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.RevokeTokenRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.RevokeTokenResponse.SerializeToString,
+            ),
+            'WhoAmI': grpc.unary_unary_rpc_method_handler(
+                    servicer.WhoAmI,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.WhoAmIRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.Token.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'eva.api.v1.Tokens', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Tokens(object):
+    """Operators alone, but for WhoAmI.
+    """
+
+    @staticmethod
+    def Create(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Tokens/Create',
+            eva_dot_api_dot_v1_dot_api__pb2.CreateTokenRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.CreateTokenResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def List(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Tokens/List',
+            eva_dot_api_dot_v1_dot_api__pb2.ListTokensRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.ListTokensResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Revoke(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Tokens/Revoke',
+            eva_dot_api_dot_v1_dot_api__pb2.RevokeTokenRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.RevokeTokenResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def WhoAmI(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Tokens/WhoAmI',
+            eva_dot_api_dot_v1_dot_api__pb2.WhoAmIRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.Token.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

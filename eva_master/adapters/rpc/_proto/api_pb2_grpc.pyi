@@ -246,3 +246,83 @@ class ClusterServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.ConfigResponse, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.ConfigResponse]]: ...
 
 def add_ClusterServicer_to_server(servicer: ClusterServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
+
+class TokensStub:
+    """Operators alone, but for WhoAmI."""
+
+    def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
+    Create: grpc.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.CreateTokenRequest,
+        eva_master.adapters.rpc._proto.api_pb2.CreateTokenResponse,
+    ]
+
+    List: grpc.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.ListTokensRequest,
+        eva_master.adapters.rpc._proto.api_pb2.ListTokensResponse,
+    ]
+
+    Revoke: grpc.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.RevokeTokenRequest,
+        eva_master.adapters.rpc._proto.api_pb2.RevokeTokenResponse,
+    ]
+
+    WhoAmI: grpc.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.WhoAmIRequest,
+        eva_master.adapters.rpc._proto.api_pb2.Token,
+    ]
+
+class TokensAsyncStub:
+    """Operators alone, but for WhoAmI."""
+
+    Create: grpc.aio.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.CreateTokenRequest,
+        eva_master.adapters.rpc._proto.api_pb2.CreateTokenResponse,
+    ]
+
+    List: grpc.aio.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.ListTokensRequest,
+        eva_master.adapters.rpc._proto.api_pb2.ListTokensResponse,
+    ]
+
+    Revoke: grpc.aio.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.RevokeTokenRequest,
+        eva_master.adapters.rpc._proto.api_pb2.RevokeTokenResponse,
+    ]
+
+    WhoAmI: grpc.aio.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.WhoAmIRequest,
+        eva_master.adapters.rpc._proto.api_pb2.Token,
+    ]
+
+class TokensServicer(metaclass=abc.ABCMeta):
+    """Operators alone, but for WhoAmI."""
+
+    @abc.abstractmethod
+    def Create(
+        self,
+        request: eva_master.adapters.rpc._proto.api_pb2.CreateTokenRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.CreateTokenResponse, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.CreateTokenResponse]]: ...
+
+    @abc.abstractmethod
+    def List(
+        self,
+        request: eva_master.adapters.rpc._proto.api_pb2.ListTokensRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.ListTokensResponse, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.ListTokensResponse]]: ...
+
+    @abc.abstractmethod
+    def Revoke(
+        self,
+        request: eva_master.adapters.rpc._proto.api_pb2.RevokeTokenRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.RevokeTokenResponse, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.RevokeTokenResponse]]: ...
+
+    @abc.abstractmethod
+    def WhoAmI(
+        self,
+        request: eva_master.adapters.rpc._proto.api_pb2.WhoAmIRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.Token, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.Token]]: ...
+
+def add_TokensServicer_to_server(servicer: TokensServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -6,7 +6,8 @@ from eva_master.adapters.rpc._proto import worker_pb2 as eva_dot_worker_dot_v1_d
 
 
 class WorkersStub(object):
-    """Missing associated documentation comment in .proto file."""
+    """Agents alone, each known by its client certificate.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -19,13 +20,26 @@ class WorkersStub(object):
                 request_serializer=eva_dot_worker_dot_v1_dot_worker__pb2.WorkerMessage.SerializeToString,
                 response_deserializer=eva_dot_worker_dot_v1_dot_worker__pb2.MasterMessage.FromString,
                 )
+        self.Renew = channel.unary_unary(
+                '/eva.worker.v1.Workers/Renew',
+                request_serializer=eva_dot_worker_dot_v1_dot_worker__pb2.RenewRequest.SerializeToString,
+                response_deserializer=eva_dot_worker_dot_v1_dot_worker__pb2.Identity.FromString,
+                )
 
 
 class WorkersServicer(object):
-    """Missing associated documentation comment in .proto file."""
+    """Agents alone, each known by its client certificate.
+    """
 
     def Session(self, request_iterator, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Renew(self, request, context):
+        """A new certificate before the present one expires.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -38,6 +52,11 @@ def add_WorkersServicer_to_server(servicer, server):
                     request_deserializer=eva_dot_worker_dot_v1_dot_worker__pb2.WorkerMessage.FromString,
                     response_serializer=eva_dot_worker_dot_v1_dot_worker__pb2.MasterMessage.SerializeToString,
             ),
+            'Renew': grpc.unary_unary_rpc_method_handler(
+                    servicer.Renew,
+                    request_deserializer=eva_dot_worker_dot_v1_dot_worker__pb2.RenewRequest.FromString,
+                    response_serializer=eva_dot_worker_dot_v1_dot_worker__pb2.Identity.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'eva.worker.v1.Workers', rpc_method_handlers)
@@ -46,7 +65,8 @@ def add_WorkersServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Workers(object):
-    """Missing associated documentation comment in .proto file."""
+    """Agents alone, each known by its client certificate.
+    """
 
     @staticmethod
     def Session(request_iterator,
@@ -62,5 +82,87 @@ class Workers(object):
         return grpc.experimental.stream_stream(request_iterator, target, '/eva.worker.v1.Workers/Session',
             eva_dot_worker_dot_v1_dot_worker__pb2.WorkerMessage.SerializeToString,
             eva_dot_worker_dot_v1_dot_worker__pb2.MasterMessage.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Renew(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.worker.v1.Workers/Renew',
+            eva_dot_worker_dot_v1_dot_worker__pb2.RenewRequest.SerializeToString,
+            eva_dot_worker_dot_v1_dot_worker__pb2.Identity.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+
+class EnrolmentStub(object):
+    """On the users' port, for instances that have no certificate yet.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Join = channel.unary_unary(
+                '/eva.worker.v1.Enrolment/Join',
+                request_serializer=eva_dot_worker_dot_v1_dot_worker__pb2.JoinRequest.SerializeToString,
+                response_deserializer=eva_dot_worker_dot_v1_dot_worker__pb2.Identity.FromString,
+                )
+
+
+class EnrolmentServicer(object):
+    """On the users' port, for instances that have no certificate yet.
+    """
+
+    def Join(self, request, context):
+        """A repeated call with the same token and key is answered alike.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_EnrolmentServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Join': grpc.unary_unary_rpc_method_handler(
+                    servicer.Join,
+                    request_deserializer=eva_dot_worker_dot_v1_dot_worker__pb2.JoinRequest.FromString,
+                    response_serializer=eva_dot_worker_dot_v1_dot_worker__pb2.Identity.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'eva.worker.v1.Enrolment', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Enrolment(object):
+    """On the users' port, for instances that have no certificate yet.
+    """
+
+    @staticmethod
+    def Join(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.worker.v1.Enrolment/Join',
+            eva_dot_worker_dot_v1_dot_worker__pb2.JoinRequest.SerializeToString,
+            eva_dot_worker_dot_v1_dot_worker__pb2.Identity.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
