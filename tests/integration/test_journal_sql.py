@@ -88,10 +88,10 @@ def test_a_newer_record_is_refused(path: Path, table: str) -> None:
 
 def test_a_refused_open_keeps_no_lock(path: Path) -> None:
     SqlJournal.open(f"sqlite:///{path}").close()
-    execute(path, "UPDATE alembic_version SET version_num = '9999'")
+    execute(path, "UPDATE alembic_version SET version_num = '9' || version_num")
     with pytest.raises(JournalTooNew):
         SqlJournal.open(f"sqlite:///{path}")
-    execute(path, "UPDATE alembic_version SET version_num = '0001'")
+    execute(path, "UPDATE alembic_version SET version_num = substr(version_num, 2)")
     SqlJournal.open(f"sqlite:///{path}").close()
 
 

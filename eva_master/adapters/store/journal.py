@@ -83,6 +83,11 @@ class SqlJournal:
                 lock.release()
             raise
 
+    @property
+    def engine(self) -> Engine:
+        """The database, for what else is kept in it; any thread may use it."""
+        return self._engine
+
     def load(self) -> Changes:
         """See `eva_master.ports.Journal.load`; records are sorted by id.
 

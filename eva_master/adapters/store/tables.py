@@ -93,5 +93,17 @@ DOCUMENTS = Table(
     Column("value", Text, nullable=False),
 )
 
+# The tokens themselves are nowhere: the master derives them from its secret.
+JOIN_TOKENS = Table(
+    "join_tokens",
+    METADATA,
+    Column("instance_id", String, primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("expires_ms", BigInteger, nullable=False),
+    # SHA-256 of the key that the token was used for, nothing before.
+    Column("public_key", String),
+    Column("used_ms", BigInteger),
+)
+
 VERSIONED = (JOBS, JOB_SPECS, COPIES, INSTANCES)
 """Tables of records, each with the version of its form."""
