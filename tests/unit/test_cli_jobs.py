@@ -207,6 +207,26 @@ def test_working_directory_goes_up_before_the_job(eva: Run, api: FakeApi, projec
     assert [call.method for call in api.calls][-2:] == ["PutBlob", "Submit"]
 
 
+def test_build_context_goes_up_before_the_job(eva: Run, api: FakeApi, project: Path) -> None:
+    (project / "src" / "Dockerfile").write_text("FROM busybox")
+    (project / "src" / ".dockerignore").write_text("*.bin")
+    (project / "job.yaml").write_text(JOB + "build: {context: src}\n")
+    assert eva("submit", str(project / "job.yaml")).exit_code == 0
+    request = api.of("Submit")[0].request
+    manifest = json.loads(api.blobs[request.build])
+    assert [one["path"] for one in manifest["files"]] == [".dockerignore", "Dockerfile"]
+    assert api.blobs[manifest["files"][1]["sha256"]] == b"FROM busybox"
+    assert request.workdir == ""
+
+
+def test_dockerfile_that_is_not_there_sends_nothing(eva: Run, api: FakeApi, project: Path) -> None:
+    (project / "job.yaml").write_text(JOB + "build: {context: src}\n")
+    result = eva("submit", str(project / "job.yaml"))
+    assert result.exit_code == 2
+    assert "there is no 'Dockerfile' in the build context 'src'" in result.stderr
+    assert api.calls == []
+
+
 def test_what_is_there_is_not_sent_again(eva: Run, api: FakeApi, project: Path) -> None:
     eva("submit", str(project / "job.yaml"))
     sent = len(api.of("PutBlob"))

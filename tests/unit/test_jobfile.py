@@ -155,7 +155,6 @@ def test_one_throughput_holds_for_all_families() -> None:
     ("line", "key", "message", "hint"),
     [
         ("rnu: x", "rnu", "unknown key 'rnu'", "did you mean 'run'?"),
-        ("image: a/b", "image", "unknown key 'image'", "known keys: "),
         ("secrets: [A]", "secrets", "unknown key 'secrets'", "known keys: "),
         ("total_steps: 0", "total_steps", "must be greater than 0", ""),
         ("total_steps: 1.5", "total_steps", "must be a whole number", ""),

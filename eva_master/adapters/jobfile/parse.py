@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from eva_master.adapters import yamlfile
+from eva_master.adapters.jobfile.images import (
+    BuildContext,
+    build_context,
+    build_of,
+    image_of,
+    image_problems,
+)
 from eva_master.adapters.jobfile.placement import unplaceable
 from eva_master.adapters.jobfile.schema import (
     ByFamily,
@@ -33,8 +40,10 @@ def parse_job(
     owner: str,
     catalog: Catalog,
     workdir: str | None,
+    build: str = "",
     envs: Mapping[str, str] | None = None,
     name: str | None = None,
+    containers: bool = True,
 ) -> JobSpec:
     """Turn a job file into a job.
 
@@ -44,9 +53,11 @@ def parse_job(
         owner: Who submits it.
         catalog: What can be bought: demands are resolved over its families.
         workdir: Digest of the uploaded working directory, `None` for none.
+        build: Digest of the uploaded build context.
         envs: Variables that override the file's.
         name: Used instead of the file's name. The default workload keeps the file's, so that
             what was learned of the same program under other names holds.
+        containers: Whether the cluster runs tasks in containers: only then can they have images.
 
     Raises:
         InvalidJob: The file cannot be accepted; carries every problem that was found.
@@ -59,10 +70,12 @@ def parse_job(
     ]
     families = sorted({offering.type.family for offering in catalog})
     problems += _family_problems(document, job, families)
+    problems += image_problems(document, job, _sections(job), containers=containers)
+    uploads = _Uploads(workdir, build)
     tasks = []
     for path, task in _sections(job):
         resolver = _TaskResolver(document, job, task, path)
-        tasks.append(resolver.spec(job.name or name or "", families, workdir, envs or {}))
+        tasks.append(resolver.spec(job.name or name or "", families, uploads, envs or {}))
         problems += resolver.problems
     if problems:
         raise yamlfile.invalid(InvalidJob, file_name, problems)
@@ -104,7 +117,11 @@ def check_job(
         InvalidJob: With every problem that was found.
     """
     document, job = _read(text, file_name)
-    problems = [*_overrides_problems(envs or {}, name), *_job_problems(document, job, name)]
+    problems = [
+        *_overrides_problems(envs or {}, name),
+        *_job_problems(document, job, name),
+        *image_problems(document, job, _sections(job)),
+    ]
     if problems:
         raise yamlfile.invalid(InvalidJob, file_name, problems)
 
@@ -117,6 +134,16 @@ def workdir_of(text: str) -> str | None:
     """
     _, job = _read(text, "job file")
     return job.workdir
+
+
+def build_context_of(text: str, *, file_name: str = "job file") -> BuildContext | None:
+    """The directory that a job file wants uploaded for its images, `None` if it has none made.
+
+    Raises:
+        InvalidJob: The file cannot be accepted.
+    """
+    document, job = _read(text, file_name)
+    return build_context(document, job, _sections(job))
 
 
 def job_schema() -> dict[str, Any]:
@@ -206,6 +233,13 @@ def _demand_path(document: Document, path: Path) -> Path:
     return next(((key,) for key in keys if (*path, key) in document.marks), ())
 
 
+class _Uploads(NamedTuple):
+    """Digests of what came beside the file."""
+
+    workdir: str | None
+    build: str
+
+
 class _TaskResolver:
     """Makes one `TaskSpec` out of what the job and the task say."""
 
@@ -219,7 +253,7 @@ class _TaskResolver:
         self._path = path
 
     def spec(
-        self, name: str, families: list[Family], workdir: str | None, envs: Mapping[str, str]
+        self, name: str, families: list[Family], uploads: _Uploads, envs: Mapping[str, str]
     ) -> TaskSpec:
         job, task = self._job, self._task
         label = f"{name}/{task.name}" if task else name
@@ -230,8 +264,10 @@ class _TaskResolver:
             program=Program(
                 run=(task and task.run) or job.run or "",
                 env=tuple(sorted(variables.items())),
-                workdir=workdir,
+                workdir=uploads.workdir,
                 inputs=tuple(sorted(job.storage.inputs.items())),
+                image=image_of(job, task),
+                build=build_of(job, task, uploads.build),
             ),
             demand=demand,
             throughput=self._throughput([family for family, _ in demand]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -21,6 +22,13 @@ from eva_master.adapters.quantities import Duration, MilliCpus, Size
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://\S+")
+# The grammar of references: [REGISTRY/]PATH[:TAG][@DIGEST].
+_PART = r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(
+    r"(?:[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*(?::[0-9]+)?/)?"
+    rf"{_PART}(?:/{_PART})*(?::\w[\w.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?",
+    re.ASCII,
+)
 _DAY_MS = 86_400_000
 
 
@@ -79,6 +87,19 @@ def _check_url(text: str) -> str:
     return text
 
 
+def _check_image(text: str) -> str:
+    if not _IMAGE.fullmatch(text):
+        raise _refusal(f"{text!r} is not an image", "write repo/name:tag; the name in lower case")
+    return text
+
+
+def _check_dockerfile(text: str) -> str:
+    path = PurePosixPath(text)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise _refusal("must be a path inside the build context", "write Dockerfile")
+    return str(path)
+
+
 def _check_long(duration_ms: int) -> int:
     if not 0 < duration_ms <= 3_660 * _DAY_MS:
         raise _refusal("must be more than nothing and at most ten years")
@@ -103,6 +124,9 @@ Value = Annotated[
 Command = Annotated[str, Field(min_length=1, max_length=65_536), AfterValidator(check_text)]
 Label = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_check_label)]
 Url = Annotated[str, AfterValidator(_check_url)]
+Image = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_check_image)]
+Directory = Annotated[str, Field(min_length=1), AfterValidator(check_text)]
+Dockerfile = Annotated[str, AfterValidator(check_text), AfterValidator(_check_dockerfile)]
 Rate = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False, strict=True)]
 Count = Annotated[int, Field(strict=True)]
 PositiveDuration = Annotated[Duration, AfterValidator(_check_long)]
@@ -124,6 +148,18 @@ class ResourcesSection(_Section):
     )
     memory: Annotated[Size, Field(gt=0, le=2**40)] | None = Field(
         default=None, description="Memory, with its unit."
+    )
+
+
+class BuildSection(_Section):
+    """An image that is made of a Dockerfile, on the instance that needs it."""
+
+    context: Directory | None = Field(
+        default=None,
+        description="Directory that is uploaded, relative to the job file; `.` if absent.",
+    )
+    dockerfile: Dockerfile = Field(
+        default="Dockerfile", description="Path of the Dockerfile in the context."
     )
 
 
@@ -152,6 +188,10 @@ class TaskSection(_Section):
 
     name: Name
     run: Command | None = Field(default=None, description="Shell command of this task.")
+    image: Image | None = Field(default=None, description="Container image of this task.")
+    build: BuildSection | None = Field(
+        default=None, description="What the image of this task is made of instead."
+    )
     workload: Label | None = Field(default=None, description="Tasks of one workload behave alike.")
     resources: ResourcesSection | None = Field(default=None, description="What this task takes.")
     resources_by_family: ByFamily | None = Field(
@@ -167,6 +207,12 @@ class JobFile(_Section):
     workload: Label | None = Field(
         default=None,
         description="Tasks of one workload behave alike: what is learned of one holds for all.",
+    )
+    image: Image | None = Field(
+        default=None, description="Container image that tasks run in; the cluster's if absent."
+    )
+    build: BuildSection | None = Field(
+        default=None, description="What the image is made of, if it does not exist yet."
     )
     workdir: Text | None = Field(
         default=None, description="Directory that is uploaded and becomes the working directory."

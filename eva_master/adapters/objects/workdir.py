@@ -9,12 +9,12 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypedDict
+from typing import Protocol, TypedDict
 
 from eva_master.adapters.objects.ignore import IgnoreRules
 from eva_master.model.errors import InvalidJob
 
-_NEVER_NEEDED = (".git/",)
+NEVER_NEEDED = (".git/",)
 IGNORE_FILE = ".evaignore"
 """At the root of a working directory: what not to upload, in the syntax of ``.gitignore``."""
 
@@ -28,13 +28,24 @@ class FileEntry(TypedDict):
     size: int
 
 
-def scan_directory(path: Path) -> tuple[bytes, str, dict[str, Path]]:
+class Ignored(Protocol):
+    """What is not to be uploaded."""
+
+    def match(self, path: str) -> bool:
+        """Whether to leave out a file, or a directory (which ends with a slash) and all in it."""
+        ...
+
+
+def scan_directory(
+    path: Path, ignored: Ignored | None = None
+) -> tuple[bytes, str, dict[str, Path]]:
     """Describe a directory tree; the same tree gives the same bytes on every machine.
 
     Symbolic links are followed, as long as they stay in the tree. Empty directories are left out.
 
     Args:
         path: The root of the tree.
+        ignored: What to leave out; as `IGNORE_FILE` says if not given.
 
     Returns:
         The manifest (canonical JSON), its digest, and a file for each digest in it.
@@ -47,7 +58,8 @@ def scan_directory(path: Path) -> tuple[bytes, str, dict[str, Path]]:
         raise InvalidJob(f"{path} is not a directory")
     entries: list[FileEntry] = []
     sources: dict[str, Path] = {}
-    for relative, source in _files(root, root, "", _ignored(root), (root,)):
+    ignored = ignored or ignore_rules(root)
+    for relative, source in _files(root, root, "", ignored, (root,)):
         entry = _entry(relative, source)
         entries.append(entry)
         sources.setdefault(entry["sha256"], source)
@@ -58,7 +70,8 @@ def scan_directory(path: Path) -> tuple[bytes, str, dict[str, Path]]:
     return manifest, hashlib.sha256(manifest).hexdigest(), sources
 
 
-def _ignored(root: Path) -> IgnoreRules:
+def ignore_rules(root: Path) -> IgnoreRules:
+    """What the tree itself says is not to be uploaded; raises `InvalidJob`."""
     try:
         lines = (root / IGNORE_FILE).read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -66,13 +79,13 @@ def _ignored(root: Path) -> IgnoreRules:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidJob(f"{root / IGNORE_FILE}: {error}") from error
     try:
-        return IgnoreRules([*_NEVER_NEEDED, *lines])
+        return IgnoreRules([*NEVER_NEEDED, *lines])
     except ValueError as error:
         raise InvalidJob(f"{root / IGNORE_FILE}: {error}") from error
 
 
 def _files(
-    root: Path, directory: Path, prefix: str, ignored: IgnoreRules, above: tuple[Path, ...]
+    root: Path, directory: Path, prefix: str, ignored: Ignored, above: tuple[Path, ...]
 ) -> Iterator[tuple[str, Path]]:
     """The files below `directory` with their paths in the tree, which start with `prefix`.
 

@@ -23,6 +23,8 @@ Request = TypeVar("Request")
 Response = TypeVar("Response")
 Progress = Callable[[int, int], None]
 """Told of an upload: bytes that are there, bytes in all."""
+Scan = Callable[[Path], tuple[bytes, str, dict[str, Path]]]
+"""Manifest, its digest, and a file for each digest in it."""
 
 CHUNK_BYTES = 256 * 1024
 _UPLOADS = 8
@@ -74,6 +76,7 @@ class Client:
         *,
         file_name: str,
         workdir: str = "",
+        build: str = "",
         envs: Mapping[str, str] | None = None,
         name: str = "",
     ) -> pb.SubmitResponse:
@@ -83,6 +86,7 @@ class Client:
             job_yaml: The job file as the user wrote it.
             file_name: Its name, for messages.
             workdir: Digest of an uploaded directory, see `upload`.
+            build: Digest of an uploaded build context.
             envs: Variables that override the file's.
             name: Used instead of the file's name when not empty.
         """
@@ -91,6 +95,7 @@ class Client:
             job_yaml=job_yaml,
             file_name=file_name,
             workdir=workdir,
+            build=build,
             envs=dict(envs or {}),
             name=name,
         )
@@ -146,17 +151,24 @@ class Client:
         """The master's settings in force, as JSON."""
         return self._call(self._cluster.Config, pb.ConfigRequest()).json
 
-    def upload(self, directory: Path, progress: Progress = lambda _done, _total: None) -> str:
-        """Bring a working directory to the object store; what is there already is not sent.
+    def upload(
+        self,
+        directory: Path,
+        progress: Progress = lambda _done, _total: None,
+        *,
+        scan: Scan = scan_directory,
+    ) -> str:
+        """Bring a directory to the object store; what is there already is not sent.
 
         Args:
-            directory: Its root; ``.evaignore`` says what to leave out.
+            directory: Its root.
             progress: Told how far it is, from the calling thread.
+            scan: Finds what is to be sent; that of a working directory if not given.
 
         Returns:
             The digest that names the directory in `submit`.
         """
-        manifest, digest, files = scan_directory(directory)
+        manifest, digest, files = scan(directory)
         sources: dict[str, bytes | Path] = {**files, digest: manifest}
         missing = self._missing(list(sources))
         total = sum(_size(sources[one]) for one in missing)

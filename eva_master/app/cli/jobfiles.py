@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from eva_master.model.errors import InvalidJob
+
+
+@dataclass(frozen=True, slots=True)
+class LocalContext:
+    """A directory that images are made of.
+
+    Attributes:
+        directory: Its root.
+        dockerfiles: The Dockerfiles in it that are used.
+    """
+
+    directory: Path
+    dockerfiles: Collection[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +30,7 @@ class LocalJobFile:
     Attributes:
         name: For messages.
         text: Its content.
-        directory: What its `workdir` is relative to.
+        directory: What the paths in it are relative to.
     """
 
     name: str
@@ -44,6 +57,30 @@ class LocalJobFile:
                 hint="it is relative to the job file",
             )
         return path
+
+    def build_context(self) -> LocalContext | None:
+        """The directory that images are made of, `None` for none.
+
+        Raises:
+            InvalidJob: It is not there, or a Dockerfile is not in it.
+        """
+        from eva_master.adapters.jobfile import build_context_of
+        from eva_master.adapters.yamlfile import invalid
+
+        stated = build_context_of(self.text, file_name=self.name)
+        if stated is None:
+            return None
+        root = (self.directory / Path(stated.directory).expanduser()).resolve()
+        if not root.is_dir():
+            raise invalid(InvalidJob, self.name, [stated.missing])
+        problems = [
+            problem
+            for dockerfile, problem in stated.dockerfiles.items()
+            if not (root / dockerfile).is_file()
+        ]
+        if problems:
+            raise invalid(InvalidJob, self.name, problems)
+        return LocalContext(root, tuple(stated.dockerfiles))
 
 
 def read_job_file(path: Path) -> LocalJobFile:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from eva_master.app.cli.jobfiles import LocalJobFile, read_job_file
+from eva_master.app.cli.jobfiles import LocalContext, LocalJobFile, read_job_file
 from eva_master.app.cli.reports import note
 from eva_master.app.cli.session import (
     Session,
@@ -19,7 +19,7 @@ from eva_master.app.cli.session import (
 )
 
 if TYPE_CHECKING:
-    from eva_master.adapters.rpc.client import Client
+    from eva_master.adapters.rpc.client import Client, Scan
 
 
 def _variables(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -70,11 +70,15 @@ def submit(
     for job_file in job_files:
         # All of them before anything is sent: a typo in the second must not leave the first.
         job_file.check(envs, name)
-    workdirs = [job_file.workdir() for job_file in job_files]
+    uploads = [(job_file.workdir(), job_file.build_context()) for job_file in job_files]
     with session.client() as client:
         ids = []
-        for job_file, workdir in zip(job_files, workdirs, strict=True):
-            ids.append(_submit(client, job_file, workdir, name, envs))
+        for job_file, (workdir, context) in zip(job_files, uploads, strict=True):
+            digests = _Uploaded(
+                _upload(client, workdir) if workdir else "",
+                _upload_context(client, context) if context else "",
+            )
+            ids.append(_submit(client, job_file, digests, name, envs))
             if not as_json:
                 click.echo(ids[-1])
         if as_json:
@@ -90,22 +94,41 @@ def submit(
             ctx.exit(_wait(client, ids))
 
 
+class _Uploaded(NamedTuple):
+    """Digests of the directories that go with a job, empty for none."""
+
+    workdir: str
+    build: str
+
+
 def _submit(
     client: Client,
     job_file: LocalJobFile,
-    workdir: Path | None,
+    digests: _Uploaded,
     name: str | None,
     envs: dict[str, str],
 ) -> str:
-    digest = _upload(client, workdir) if workdir else ""
     answer = client.submit(
-        job_file.text, file_name=job_file.name, workdir=digest, envs=envs, name=name or ""
+        job_file.text,
+        file_name=job_file.name,
+        workdir=digests.workdir,
+        build=digests.build,
+        envs=envs,
+        name=name or "",
     )
     return answer.job_id
 
 
-def _upload(client: Client, directory: Path) -> str:
+def _upload_context(client: Client, context: LocalContext) -> str:
+    from eva_master.adapters.objects.context import scan_context
+
+    return _upload(client, context.directory, lambda root: scan_context(root, context.dockerfiles))
+
+
+def _upload(client: Client, directory: Path, scan: Scan | None = None) -> str:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    from eva_master.adapters.objects.blobs import scan_directory
 
     screen = console(stderr=True)
     columns = (TextColumn("uploading"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
@@ -114,7 +137,9 @@ def _upload(client: Client, directory: Path) -> str:
     ) as progress:
         bar = progress.add_task("upload", total=None)
         return client.upload(
-            directory, lambda done, total: progress.update(bar, completed=done, total=total)
+            directory,
+            lambda done, total: progress.update(bar, completed=done, total=total),
+            scan=scan or scan_directory,
         )
 
 

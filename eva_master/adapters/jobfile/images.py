@@ -1,0 +1,121 @@
+"""What tasks run in: an image that exists, or one that workers make of an uploaded directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from eva_master.adapters.jobfile.schema import BuildSection, JobFile, TaskSection
+from eva_master.adapters.yamlfile import Document, Path
+from eva_master.model.errors import Problem
+from eva_master.model.job import Build
+
+Sections = Sequence[tuple[Path, TaskSection | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class BuildContext:
+    """A directory that images are made of.
+
+    Attributes:
+        directory: As it is written in the job file.
+        dockerfiles: Each Dockerfile wanted, with the complaint if it is not in the directory.
+        missing: The complaint if the directory is none.
+    """
+
+    directory: str
+    dockerfiles: Mapping[str, Problem]
+    missing: Problem
+
+
+def image_of(job: JobFile, task: TaskSection | None) -> str:
+    """The image that a task names, its own before the job's; empty for none."""
+    if task and (task.image or task.build):
+        return task.image or ""
+    return job.image or ""
+
+
+def build_of(job: JobFile, task: TaskSection | None, context: str) -> Build | None:
+    """What a task's image is made of, `None` if it is not made.
+
+    Args:
+        job: The file.
+        task: The task, `None` for the one that a count repeats.
+        context: Digest of the uploaded build context.
+    """
+    section = _section(job, task)
+    return Build(context, section.dockerfile) if section else None
+
+
+def build_context(document: Document, job: JobFile, sections: Sections) -> BuildContext | None:
+    """The directory that a job wants uploaded for its images, `None` if it has none made."""
+    found: BuildContext | None = None
+    dockerfiles: dict[str, Problem] = {}
+    for path, task in sections:
+        section = _section(job, task)
+        if section is None:
+            continue
+        key = (*path, "build") if task and task.build else ("build",)
+        if found is None:
+            directory = _directory(job, section)
+            problem = document.problem(
+                (*key, "context"),
+                f"{directory!r} is not a directory",
+                "it is relative to the job file",
+            )
+            found = BuildContext(directory, dockerfiles, problem)
+        dockerfiles.setdefault(
+            section.dockerfile,
+            document.problem(
+                (*key, "dockerfile"),
+                f"there is no {section.dockerfile!r} in the build context {found.directory!r}",
+                "the path is relative to the context",
+            ),
+        )
+    return found
+
+
+def image_problems(
+    document: Document, job: JobFile, sections: Sections, *, containers: bool = True
+) -> Iterator[Problem]:
+    """What is wrong with the images of a job.
+
+    Args:
+        document: The file.
+        job: What it says.
+        sections: Its tasks and where they stand.
+        containers: Whether the cluster can run images at all.
+    """
+    places: list[tuple[Path, JobFile | TaskSection]] = [((), job)]
+    places += [(path, task) for path, task in sections if task]
+    directories: list[str] = []
+    for path, section in places:
+        if section.image and section.build:
+            yield document.problem(
+                (*path, "build"), "'image' and 'build' exclude each other", "keep one of them"
+            )
+        key = "image" if section.image else "build" if section.build else ""
+        if key and not containers:
+            yield document.problem(
+                (*path, key),
+                "this cluster runs tasks as plain processes, which have no image",
+                "leave it out, or run the workers with --runtime docker",
+            )
+        if section.build:
+            directories.append(_directory(job, section.build))
+            if directories[-1] != directories[0]:
+                yield document.problem(
+                    (*path, "build", "context"),
+                    f"a second build context beside {directories[0]!r}",
+                    "use one directory with several Dockerfiles, or submit several jobs",
+                )
+
+
+def _section(job: JobFile, task: TaskSection | None) -> BuildSection | None:
+    return task.build if task and (task.image or task.build) else job.build
+
+
+def _directory(job: JobFile, section: BuildSection) -> str:
+    stated = section.context or (job.build and job.build.context) or "."
+    return str(PurePosixPath(stated))

@@ -1,0 +1,73 @@
+"""A build context: a directory that an image is made of, without what `docker build` leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path, PurePosixPath
+
+from docker.utils.build import PatternMatcher
+
+from eva_master.adapters.objects.workdir import NEVER_NEEDED, Ignored, ignore_rules, scan_directory
+from eva_master.model.errors import InvalidJob
+
+IGNORE_FILE = ".dockerignore"
+"""At the root of a context: what not to upload, in Docker's own syntax."""
+
+
+def scan_context(path: Path, dockerfiles: Collection[str]) -> tuple[bytes, str, dict[str, Path]]:
+    """Describe a build context as `scan_directory` does.
+
+    `IGNORE_FILE` says what to leave out, and where there is none, the ignore file of working
+    directories does. The Dockerfiles are never left out.
+
+    Args:
+        path: The context's root.
+        dockerfiles: Paths of the Dockerfiles in it.
+
+    Raises:
+        InvalidJob: It cannot be uploaded as it is.
+    """
+    root = path.resolve()
+    file = root / IGNORE_FILE
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        rules: Ignored = ignore_rules(root)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidJob(f"{file}: {error}") from error
+    else:
+        rules = _DockerRules(lines)
+    return scan_directory(path, _Except(rules, dockerfiles))
+
+
+class _DockerRules:
+    """The lines of Docker's ignore file, applied as Docker does."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        stripped = [line.strip() for line in lines]
+        patterns = [line for line in stripped if line and not line.startswith("#")]
+        # A file below a directory that is left out may be taken back in.
+        self._whole = not any(pattern.startswith("!") for pattern in patterns)
+        self._matcher = PatternMatcher([*NEVER_NEEDED, *patterns])
+
+    def match(self, path: str) -> bool:
+        if path.endswith("/") and not self._whole:
+            return path in NEVER_NEEDED
+        return bool(self._matcher.matches(path.rstrip("/")))
+
+
+class _Except:
+    """Rules that leave some files, and the directories on the way to them, in."""
+
+    def __init__(self, rules: Ignored, kept: Collection[str]) -> None:
+        self._rules = rules
+        self._kept = {*kept}
+        self._above = {f"{parent}/" for path in kept for parent in PurePosixPath(path).parents}
+        self._outside = {path for path in self._above if rules.match(path)}
+
+    def match(self, path: str) -> bool:
+        if path in self._kept or path in self._above:
+            return False
+        if any(path.startswith(directory) for directory in self._outside):
+            return True
+        return self._rules.match(path)
