@@ -135,12 +135,12 @@ class Fetcher:
                 raise UnsupportedInput(f"input {name!r}: not a file name")
             await asyncio.to_thread(_copy_input, _local_path(url), target / name)
 
-    async def checkpoint(self, copy: str, wanted: int, target: Path) -> tuple[int, int]:
+    async def checkpoint(self, copy: str, wanted: int | None, target: Path) -> tuple[int, int]:
         """Restore a checkpoint generation.
 
         Args:
             copy: Whose.
-            wanted: Its number, 0 for the newest complete one, if any.
+            wanted: Its number, 0 for none; `None` for the newest complete one, if any.
             target: ``$EVA_CHECKPOINT_DIR``; the generation appears in it at once.
 
         Returns:
@@ -151,7 +151,7 @@ class Fetcher:
             Corrupt, StoreUnavailable, BadOrder: It cannot be had.
         """
         target.mkdir(parents=True, exist_ok=True)
-        generation = wanted or await self._newest(copy)
+        generation = await self._newest(copy) if wanted is None else wanted
         if generation == 0:
             return 0, 0
         prefix = checkpoint_key(copy, generation)

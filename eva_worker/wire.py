@@ -29,7 +29,7 @@ def order(message: pb.TaskOrder) -> Order:
         workdir=message.workdir,
         inputs=dict(message.inputs),
         grace_ms=message.grace_ms,
-        resume=message.resume,
+        resume=message.resume if message.HasField("resume") else None,
         checkpoint_of=message.checkpoint_of,
         image=message.image,
         build=Build(message.build.context, message.build.dockerfile)

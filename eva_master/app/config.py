@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic_core import PydanticCustomError
 from pydantic_settings import (
     BaseSettings,
@@ -32,6 +41,9 @@ DEFAULT_ADDRESS = "127.0.0.1:7411"
 _ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):([0-9]{1,5})")
 _OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
 _CLUSTER = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+_PORTS = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
+_FIRST_PORT = 1_024
+_LAST_PORT = 65_535
 # A tick of no length would spin, and one of months is a slip of the pen.
 _DAY_MS = 86_400_000
 
@@ -70,9 +82,23 @@ def _check_period(duration_ms: int) -> int:
         raise _refusal("must be between 10ms and 1d", "write 10s or 5m")
     return duration_ms
 
+def _parse_ports(text: object) -> object:
+    if not isinstance(text, str):
+        return text
+    match = _PORTS.fullmatch(text)
+    if match is None or not _FIRST_PORT <= int(match[1]) <= int(match[2]) <= _LAST_PORT:
+        raise _refusal(f"{text!r} is not a range of ports", "write FIRST-LAST, from 1024 to 65535")
+    return int(match[1]), int(match[2])
+
+
 
 Address = Annotated[str, AfterValidator(_check_address)]
 Url = Annotated[str, AfterValidator(_check_url)]
+Ports = Annotated[
+    tuple[int, int],
+    BeforeValidator(_parse_ports),
+    PlainSerializer(lambda ports: f"{ports[0]}-{ports[1]}"),
+]
 Period = Annotated[Duration, AfterValidator(_check_period)]
 
 
@@ -165,6 +191,8 @@ class MasterConfig(_Settings):
     round_period: Period = 300_000
     round_min_interval: Period = 5_000
     register_timeout: Period = 600_000
+        gang_ports: Ports on which the members of gangs meet, such as 20000-29999. Workers must
+            reach each other on them.
     lost_worker_timeout: Period = 180_000
     resend_interval: Period = 10_000
     heartbeat: Period = 5_000
@@ -187,6 +215,7 @@ class MasterConfig(_Settings):
         """The settings in force, for people: durations with units, no passwords."""
         return {
             **self.model_dump(mode="json"),
+    gang_ports: Ports = (20_000, 29_999)
             "journal": _without_password(self.journal_url),
             "objects": _without_password(self.objects_url),
         }

@@ -21,6 +21,7 @@ from eva_master.adapters.local.cloud import LocalCloud, LocalCloudConfig
 from eva_master.adapters.objects import open_store
 from eva_master.adapters.planner import ProcessPlanner
 from eva_master.adapters.rpc.cluster import About, ClusterService
+from eva_master.adapters.objects.checkpoints import StoredCheckpoints
 from eva_master.adapters.rpc.jobs import JobsService
 from eva_master.adapters.rpc.server import MasterServer
 from eva_master.adapters.rpc.workers import Welcome, WorkerSessions
@@ -64,6 +65,7 @@ class ManagedCloud(Cloud, Protocol):
     """A cloud that a master can take down with it."""
 
     def terminate_all(self) -> None:
+        gang_ports=config.gang_ports,
         """Terminate every instance, and wait until all are gone."""
         ...
 
@@ -180,6 +182,7 @@ class Master:
             power_off: Terminate every instance of the local cloud; otherwise they run on, and
                 the next master finds them.
         """
+            checkpoints=StoredCheckpoints(open_store(config.objects_url), self._inbox),
         await self._server.stop(_STOP_GRACE_S)
         if power_off:
             # The loop is still there: it takes the instances' ends into the books.

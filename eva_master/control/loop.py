@@ -8,6 +8,7 @@ from eva_master.model.actions import (
     FetchFiles,
     ForgetTask,
     LaunchInstance,
+    ListCheckpoints,
     Reply,
     RequestPlan,
     StartTask,
@@ -17,7 +18,16 @@ from eva_master.model.actions import (
     TerminateInstance,
 )
 from eva_master.model.events import Read
-from eva_master.ports import Clock, Cloud, Inbox, Journal, Planner, Replies, WorkerLink
+from eva_master.ports import (
+    Checkpoints,
+    Clock,
+    Cloud,
+    Inbox,
+    Journal,
+    Planner,
+    Replies,
+    WorkerLink,
+)
 
 
 class Loop:
@@ -37,6 +47,7 @@ class Loop:
         cloud: Cloud,
         workers: WorkerLink,
         planner: Planner,
+        checkpoints: Checkpoints,
         replies: Replies,
     ) -> None:
         self._machine = machine
@@ -46,6 +57,7 @@ class Loop:
         self._cloud = cloud
         self._workers = workers
         self._planner = planner
+        self._checkpoints = checkpoints
         self._replies = replies
 
     def start(self) -> None:
@@ -75,6 +87,8 @@ class Loop:
                 self._cloud.execute(action)
             case StartTask() | StopTask() | FetchFiles() | ForgetTask() | SyncWorker():
                 self._workers.execute(action)
+            case ListCheckpoints():
+                self._checkpoints.request(action)
             case RequestPlan():
                 self._planner.request(action)
             case Reply():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from eva_master.control import observe, settle
+from eva_master.control import gangs, observe, settle
 from eva_master.control.picture import snapshot
 from eva_master.control.progress import Meters
 from eva_master.control.reconcile import Decision, reconcile
@@ -18,6 +18,7 @@ from eva_master.model.changes import Changes, Round
 from eva_master.model.errors import DuplicateName, NotFound
 from eva_master.model.events import (
     CancelRequested,
+    CheckpointsListed,
     CloudListed,
     Event,
     InstanceGone,
@@ -135,6 +136,8 @@ class Machine:
                 observe.progress_sampled(turn, event)
             case WorkerLost():
                 observe.worker_lost(turn, event)
+            case CheckpointsListed():
+                gangs.listed(turn, event)
             case PlanReady():
                 self._planned(event)
             case PlanFailed():

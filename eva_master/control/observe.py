@@ -112,7 +112,7 @@ def worker_registered(turn: Turn, event: WorkerRegistered) -> None:
     turn.state.sessions[event.instance] = event.session
     turn.silent.pop(event.instance, None)
     turn.outbox.forget(event.instance)
-    turn.put_instance(instance)
+    turn.put_instance(replace(instance, address=event.address))
     listed = {(report.copy, report.attempt) for report in event.reports}
     for copy in turn.state.holders(event.instance):
         lost = (copy.id, copy.attempt) not in listed

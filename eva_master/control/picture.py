@@ -45,9 +45,13 @@ def pinned(unit: list[TaskCopy]) -> bool:
     """Whether copies that start and stop together are between places.
 
     They are while one of them starts, stops or moves, and when all that wait know where to go. A
-    gang of which some have lost their place is open to planning again.
+    gang of which some have lost their place is open to planning again. One of which some are done
+    stays where it is: a move would have them all start over.
     """
     if any(_in_transit(copy) for copy in unit):
+        return True
+    states = {copy.state for copy in unit}
+    if states == {CopyState.RUNNING, CopyState.SUCCEEDED}:
         return True
     waiting = [copy for copy in unit if copy.state is CopyState.WAITING]
     return bool(waiting) and all(copy.target is not None for copy in waiting)

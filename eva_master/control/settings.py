@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Delays and limits, all in milliseconds.
+    """Delays and limits; times in milliseconds.
 
     Attributes:
         round_period_ms: A planning round at least this often while anything is learned.
@@ -24,6 +24,7 @@ class Settings:
         window_ms: Over how long throughput is measured.
         checkpoint_ms: Assumed time to checkpoint and stop a task that gave no hint.
         launch_ms: Assumed time to start a task that gave no hint.
+        gang_ports: First and last of the ports on which gangs meet.
     """
 
     round_period_ms: int = 300_000
@@ -38,3 +39,4 @@ class Settings:
     window_ms: int = 60_000
     checkpoint_ms: int = 8_000
     launch_ms: int = 47_000
+    gang_ports: tuple[int, int] = (20_000, 29_999)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
+from eva_master.control import gangs
 from eva_master.control.observe import is_gang
 from eva_master.control.turn import Turn
 from eva_master.model.actions import SyncWorker
@@ -77,6 +78,8 @@ def _end(turn: Turn, job: Job) -> None:
     if any(copy.state in HOLDING for copy in turn.state.members(job.id)):
         return
     assert job.outcome is not None
+    turn.listed.pop(job.id, None)
+    turn.outbox.forget(job.id)
     ended = job.to(JobState(job.outcome.value), turn.now)
     turn.put_job(replace(ended, finished_ms=turn.now))
     turn.state.count(completions=1)
@@ -128,7 +131,9 @@ def _ready(turn: Turn, instance: InstanceId) -> bool:
 
 
 def _may_start(turn: Turn, job: Job, unit: list[TaskCopy]) -> bool:
-    """Whether every member has its place, ready and with room."""
+    """Whether every member has its place, ready and with room, and its checkpoint is known."""
+    if len(unit) > 1 and gangs.stored(turn, job) is None:
+        return False
     if turn.now < job.not_before_ms:
         turn.alarms.at(job.not_before_ms, ("job", job.id))
         return False
@@ -148,18 +153,50 @@ def _may_start(turn: Turn, job: Job, unit: list[TaskCopy]) -> bool:
 
 def _start(turn: Turn, job: Job, unit: list[TaskCopy]) -> None:
     """Write down a new attempt, bound to its instance for good."""
+    if len(unit) > 1:
+        _start_gang(turn, job, unit)
+        return
     attempt = job.attempt + 1
     turn.put_job(replace(job, attempt=attempt))
     for copy in unit:
+        turn.put_copy(_started(turn, copy, attempt))
+
+
+def _start_gang(turn: Turn, job: Job, unit: list[TaskCopy]) -> None:
+    """The same for members that meet, all from one checkpoint."""
+    stored = gangs.stored(turn, job)
+    meeting = gangs.meet(turn, unit[0])
+    assert stored is not None
+    if meeting is None:
+        gangs.hold(turn, job.id, gangs.NO_PORT)
+        return
+    origins = gangs.origins([copy.id for copy in unit], stored)
+    anew = any(stored.values()) and not gangs.common_generation(stored)
+    reason = gangs.NOTHING_IN_COMMON if anew else job.reason
+    attempt = job.attempt + 1
+    turn.put_job(replace(job, attempt=attempt, meeting=meeting, reason=reason))
+    turn.listed.pop(job.id, None)
+    turn.outbox.forget(job.id)
+    for copy in unit:
+        origin = origins[copy.id]
         turn.put_copy(
             replace(
-                copy.to(CopyState.STARTING, turn.now),
-                attempt=attempt,
-                instance=copy.target,
-                waiting_for="",
-                progress=replace(copy.progress, rate=0.0),
+                _started(turn, copy, attempt),
+                generation=origin.resume,
+                resume=origin.resume,
+                checkpoint_of=origin.checkpoint_of,
             )
         )
+
+
+def _started(turn: Turn, copy: TaskCopy, attempt: int) -> TaskCopy:
+    return replace(
+        copy.to(CopyState.STARTING, turn.now),
+        attempt=attempt,
+        instance=copy.target,
+        waiting_for="",
+        progress=replace(copy.progress, rate=0.0),
+    )
 
 
 def _may_leave(turn: Turn, active: list[TaskCopy]) -> bool:

@@ -28,6 +28,7 @@ class Counters:
     rounds: int = 0
     arrivals: int = 0
     completions: int = 0
+    meetings: int = 0
 
 
 class State:

@@ -15,12 +15,15 @@ from eva_master.model.actions import (
     Action,
     FetchFiles,
     ForgetTask,
+    Gang,
     LaunchInstance,
+    ListCheckpoints,
     StartTask,
     StopTask,
     TaskOrder,
     TerminateInstance,
 )
+from eva_master.model.events import CheckpointsListed
 from eva_master.model.ids import CopyId, InstanceId, JobId, Millis
 from eva_master.model.records import Instance, Job, StopReason, TaskCopy
 from eva_master.model.states import LIVE, CopyState, InstanceState
@@ -38,9 +41,11 @@ class Outbox:
     """
 
     def __init__(self) -> None:
-        self._sent: defaultdict[InstanceId, dict[tuple[str, ...], Millis]] = defaultdict(dict)
+        self._sent: defaultdict[str, dict[tuple[str, ...], Millis]] = defaultdict(dict)
 
-    def due(self, to: InstanceId, command: tuple[str, ...], now: Millis, interval: int) -> bool:
+    def due(
+        self, to: InstanceId | JobId, command: tuple[str, ...], now: Millis, interval: int
+    ) -> bool:
         """Whether to send (again); if so the command counts as sent."""
         last = self._sent[to].get(command)
         if last is not None and now - last < interval:
@@ -48,8 +53,8 @@ class Outbox:
         self._sent[to][command] = now
         return True
 
-    def forget(self, to: InstanceId) -> None:
-        """Let everything about an instance be sent at once when it is next wanted."""
+    def forget(self, to: InstanceId | JobId) -> None:
+        """Let everything about an entity be sent at once when it is next wanted."""
         self._sent.pop(to, None)
 
 
@@ -100,6 +105,8 @@ class Turn:
         self.plan_wanted = False
         self.silent: dict[InstanceId, Millis] = {}
         """Since when a ready instance's worker has had no session."""
+        self.listed: dict[JobId, CheckpointsListed] = {}
+        """What is stored of gangs that are at rest."""
         self._jobs: dict[JobId, None] = {}
         self._instances: dict[InstanceId, None] = {}
         self._sweep = False
@@ -204,6 +211,10 @@ class Turn:
             self.put_copy(replace(copy, target=target, fetched=None))
             self.plan_wanted = self.plan_wanted or target is None
 
+    def explain(self, copy: TaskCopy, reason: str) -> None:
+        """Note why a copy waits; not a change that calls for settling."""
+        self.state.put_copy(replace(copy, waiting_for=reason))
+
     def abandon(self, instance: InstanceId) -> None:
         """Nobody shall be on this instance any more: who was on the way there stays or waits."""
         for copy in self.state.aimed(instance):
@@ -223,7 +234,7 @@ class Turn:
     # -- commands --------------------------------------------------------------------------------
 
     def order(self, copy: TaskCopy, attempt: int, on: InstanceId) -> TaskOrder:
-        """What a worker must know of an attempt."""
+        """What a worker must know of an attempt before it starts."""
         job = self.state.jobs[copy.job]
         task = job.spec.tasks[copy.index]
         demand = self.state.instances[on].demand_of(task)
@@ -243,8 +254,19 @@ class Turn:
         """Tell the worker to start the attempt that was written down."""
         assert copy.instance is not None
         if self._due_to_worker("start", copy.instance, copy.id, str(copy.attempt)):
-            order = self.order(copy, copy.attempt, copy.instance)
+            order = replace(
+                self.order(copy, copy.attempt, copy.instance),
+                resume=copy.resume,
+                checkpoint_of=copy.checkpoint_of,
+                gang=self._gang(copy),
+            )
             self.actions.append(StartTask(copy.instance, order))
+
+    def _gang(self, copy: TaskCopy) -> Gang | None:
+        job = self.state.jobs[copy.job]
+        if job.meeting is None:
+            return None
+        return Gang(copy.index, len(job.spec.tasks), job.meeting.address, job.meeting.port)
 
     def send_stop(self, copy: TaskCopy, grace_ms: int) -> None:
         """Tell the worker to stop the attempt."""
@@ -277,6 +299,14 @@ class Turn:
         """Tell the cloud to terminate."""
         if self._due_to_cloud("terminate", instance):
             self.actions.append(TerminateInstance(instance))
+
+    def send_list(self, job: Job) -> None:
+        """Ask what the object store holds of a job's checkpoints."""
+        interval = self.settings.worker_resend_ms
+        if self.outbox.due(job.id, ("list", str(job.attempt)), self.now, interval):
+            copies = tuple(copy.id for copy in self.state.members(job.id))
+            self.actions.append(ListCheckpoints(job.id, job.attempt, copies))
+            self.alarms.at(Millis(self.now + interval), ("job", job.id))
 
     def _due_to_worker(self, verb: str, instance: InstanceId, *what: str) -> bool:
         interval = self.settings.worker_resend_ms

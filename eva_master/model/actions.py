@@ -59,7 +59,8 @@ class TaskOrder:
         index: The task's number in its job.
         workload: For the agent's metrics.
         demand: What the attempt takes of the instance.
-        resume: Checkpoint generation to start from, 0 for the newest one in the object store.
+        resume: Checkpoint generation to start from, 0 for none; what the copy stored after it is
+            given up. `None` for the newest one in the object store.
         checkpoint_of: Whose checkpoint that is, `None` for the copy's own.
         gang: `None` for a task on its own.
     """
@@ -72,7 +73,7 @@ class TaskOrder:
     program: Program
     demand: Resources
     grace_period_ms: int
-    resume: int = 0
+    resume: int | None = None
     checkpoint_of: CopyId | None = None
     gang: Gang | None = None
 
@@ -124,6 +125,20 @@ class SyncWorker:
 
 
 @dataclass(frozen=True, slots=True)
+class ListCheckpoints:
+    """Ask which generations are stored; answered by `CheckpointsListed` of the same attempt.
+
+    Attributes:
+        attempt: The job's last one; all of it is over, so that nothing is being stored.
+        copies: Whose.
+    """
+
+    job: JobId
+    attempt: int
+    copies: tuple[CopyId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RequestPlan:
     """Ask the planner; answered by `PlanReady` or `PlanFailed` of the same round."""
 
@@ -143,4 +158,4 @@ class Reply:
 
 CloudAction = LaunchInstance | TerminateInstance | SyncCloud
 WorkerAction = StartTask | StopTask | FetchFiles | ForgetTask | SyncWorker
-Action = CloudAction | WorkerAction | RequestPlan | Reply
+Action = CloudAction | WorkerAction | ListCheckpoints | RequestPlan | Reply

@@ -114,12 +114,14 @@ class WorkerRegistered:
 
     Attributes:
         session: Grows with every session of the instance; what comes of an older one is stale.
+        address: Under which other instances reach this one.
     """
 
     instance: InstanceId
     session: int
     capacity: Resources
     reports: tuple[CopyReport, ...]
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,22 @@ class WorkerLost:
     instance: InstanceId
     session: int
     goodbye: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointsListed:
+    """What is stored of a job's checkpoints, as asked for by `ListCheckpoints`.
+
+    Attributes:
+        attempt: As in the question; the answer to an older one is stale.
+        generations: The complete ones of each copy, ascending.
+        error: Why the object store did not answer, in words for the user; then nothing is known.
+    """
+
+    job: JobId
+    attempt: int
+    generations: tuple[tuple[CopyId, tuple[int, ...]], ...]
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +232,7 @@ Event = (
     | WorkerFetched
     | ProgressSampled
     | WorkerLost
+    | CheckpointsListed
     | PlanReady
     | PlanFailed
     | Tick

@@ -59,6 +59,19 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where the members of a gang's present attempt meet.
+
+    Attributes:
+        address: Of the instance of the member of rank 0.
+        port: No other live gang's on any instance, nor that of the attempt before.
+    """
+
+    address: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A job as the master knows it."""
 
@@ -78,6 +91,8 @@ class Job:
     failures: int = 0
     not_before_ms: Millis = Millis(0)
     """No attempt before this time: retries back off."""
+    meeting: Meeting | None = None
+    """Of the attempt started last; `None` for anything but a gang of several."""
 
     @property
     def state(self) -> JobState:
@@ -101,6 +116,9 @@ class TaskCopy:
             it waits for a plan, and while it holds room only to be suspended.
         fetched: The instance that has its files ready, `None` if none has.
         generation: The newest checkpoint generation that is safely stored, 0 for none.
+        resume: The generation that the attempt began from, 0 for none; `None` if its worker took
+            the newest one that it found.
+        checkpoint_of: Whose generation that is, `None` for the copy's own.
         moves: Times it was stopped in order to run elsewhere.
     """
 
@@ -114,6 +132,8 @@ class TaskCopy:
     fetched: InstanceId | None = None
     stop: StopReason | None = None
     generation: int = 0
+    resume: int | None = None
+    checkpoint_of: CopyId | None = None
     started_ms: Millis | None = None
     moves: int = 0
     progress: Progress = field(default_factory=Progress)
@@ -141,6 +161,7 @@ class Instance:
         ready_ms: When its worker first registered.
         gone_ms: When the cloud stopped billing it; the cloud's own record.
         reason: Why it was launched or is going, in words for the user.
+        address: Under which other instances reach it, as its worker said last.
     """
 
     id: InstanceId
@@ -152,6 +173,7 @@ class Instance:
     ready_ms: Millis | None = None
     gone_ms: Millis | None = None
     reason: str = ""
+    address: str = ""
 
     @property
     def state(self) -> InstanceState:

@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
 
-from eva_master.model.actions import CloudAction, Reply, RequestPlan, WorkerAction
+from eva_master.model.actions import (
+    CloudAction,
+    ListCheckpoints,
+    Reply,
+    RequestPlan,
+    WorkerAction,
+)
 from eva_master.model.catalog import Catalog
 from eva_master.model.changes import Changes
 from eva_master.model.events import Event, Read
@@ -76,6 +82,14 @@ class Planner(Protocol):
 
     def request(self, request: RequestPlan) -> None:
         """Have a plan made; `PlanReady` or `PlanFailed` is posted."""
+        ...
+
+
+class Checkpoints(Protocol):
+    """What the object store holds of tasks' checkpoints."""
+
+    def request(self, request: ListCheckpoints) -> None:
+        """Have the complete generations of copies listed; `CheckpointsListed` is posted."""
         ...
 
 

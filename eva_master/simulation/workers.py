@@ -49,14 +49,14 @@ class Work:
 
     Attributes:
         total_ms: Until it is done.
-        stored_ms: What the newest checkpoint holds.
-        generation: Of the newest checkpoint.
+        stored: What each checkpoint generation in the object store holds.
+        publishes: Whether it ever writes a checkpoint; in most gangs rank 0 does alone.
         failures: Exit codes of the next attempts that fail, first one next.
     """
 
     total_ms: int
-    stored_ms: float = 0.0
-    generation: int = 0
+    stored: dict[int, float] = field(default_factory=dict)
+    publishes: bool = True
     failures: list[int] = field(default_factory=list)
 
 
@@ -66,12 +66,14 @@ class Attempt:
 
     Attributes:
         done_ms: Work done when `since` was; it grows at `speed` from then on.
+        generation: The newest checkpoint that it began from or published.
         epoch: Counts changes of speed, so that an outdated end of work is recognised.
     """
 
     order: TaskOrder
     phase: Phase = Phase.STARTING
     done_ms: float = 0.0
+    generation: int = 0
     since: int = 0
     speed: float = 0.0
     epoch: int = 0
@@ -109,6 +111,8 @@ class SimulatedWorkers(Hosts):
         self._sessions = 0
         self.starts: list[tuple[CopyId, int, InstanceId]] = []
         """Every start that really happened."""
+        self.orders: dict[tuple[CopyId, int], TaskOrder] = {}
+        """What was ordered with each start."""
         self.wiped: set[InstanceId] = set()
         """Instances that have lost their disk: only there may an attempt be started again."""
 
@@ -172,6 +176,13 @@ class SimulatedWorkers(Hosts):
             self._work[copy] = self._work_of(copy)
         return self._work[copy]
 
+    def publish(self, copy: CopyId) -> None:
+        """Have a running task write a checkpoint and go on."""
+        for agent in self._agents.values():
+            for attempt in agent.present():
+                if attempt.order.copy == copy and attempt.phase is Phase.RUNNING:
+                    agent.publish(attempt)
+
     def gang_changed(self, job: JobId) -> None:
         """The speed of a job's members depends on all of them."""
         attempts = self.attempts_of(job)
@@ -212,7 +223,13 @@ class Agent:
         if self._on and not self.session:
             self.session = self._world.new_session()
             self._inbox.post(
-                WorkerRegistered(self._instance, self.session, self._capacity, self._reports())
+                WorkerRegistered(
+                    self._instance,
+                    self.session,
+                    self._capacity,
+                    self._reports(),
+                    address=f"{self._instance}.internal",
+                )
             )
 
     def power_off(self) -> None:
@@ -253,12 +270,11 @@ class Agent:
         if attempt.report is not None:
             return attempt.report
         order = attempt.order
-        work = self._world.work(order.copy)
         return CopyReport(
             order.copy,
             order.attempt,
             attempt.phase,
-            generation=work.generation,
+            generation=attempt.generation,
             progress=self._progress(attempt),
         )
 
@@ -280,10 +296,42 @@ class Agent:
         if self._seen.get(order.copy, 0) >= order.attempt:
             return
         self._seen[order.copy] = order.attempt
-        attempt = Attempt(order, done_ms=self._world.work(order.copy).stored_ms)
-        self._attempts[key] = attempt
+        attempt = self._attempts[key] = Attempt(order)
         self._world.starts.append((order.copy, order.attempt, self._instance))
-        self._timeline.after(self._delays.start_ms, lambda: self._runs(attempt))
+        self._world.orders[key] = order
+        if self._restore(attempt):
+            self._timeline.after(self._delays.start_ms, lambda: self._runs(attempt))
+
+    def _restore(self, attempt: Attempt) -> bool:
+        """Begin from a checkpoint; an attempt whose checkpoint is not there is over."""
+        order = attempt.order
+        own = self._world.work(order.copy).stored
+        source = self._world.work(order.checkpoint_of or order.copy).stored
+        generation = max(source, default=0) if order.resume is None else order.resume
+        if order.resume is not None:
+            for abandoned in [number for number in own if number > order.resume]:
+                del own[abandoned]
+        if generation and generation not in source:
+            attempt.phase = Phase.EXITED
+            attempt.report = CopyReport(
+                order.copy,
+                order.attempt,
+                Phase.EXITED,
+                never_started=True,
+                message=f"no generation {generation}",
+            )
+            self._say(attempt.report)
+            return False
+        attempt.generation = generation
+        attempt.done_ms = source.get(generation, 0.0)
+        return True
+
+    def publish(self, attempt: Attempt) -> None:
+        """Store a checkpoint of what is done by now."""
+        work = self._world.work(attempt.order.copy)
+        if work.publishes:
+            attempt.generation += 1
+            work.stored[attempt.generation] = self._done(attempt)
 
     def _runs(self, attempt: Attempt) -> None:
         if not self._on or attempt.phase is not Phase.STARTING or attempt.stopping:
@@ -310,10 +358,8 @@ class Agent:
     def _stopped(self, attempt: Attempt, *, graceful: bool) -> None:
         if not self._on or attempt.phase is Phase.EXITED:
             return
-        work = self._world.work(attempt.order.copy)
         if graceful:
-            work.stored_ms = self._done(attempt)
-            work.generation += 1
+            self.publish(attempt)
         self._exit(attempt, 143 if graceful else -9, stopped=True)
 
     def _exit(self, attempt: Attempt, code: int, *, stopped: bool) -> None:
@@ -326,7 +372,7 @@ class Agent:
             Phase.EXITED,
             exit_code=code,
             stopped=stopped,
-            generation=self._world.work(order.copy).generation,
+            generation=attempt.generation,
             progress=progress,
         )
         self._say(attempt.report)

@@ -15,6 +15,7 @@ from eva_master.model.events import JobSubmitted, PlanReady
 from eva_master.model.ids import CopyId, Millis
 from eva_master.model.job import JobSpec
 from eva_master.ports import Inbox, Policy
+from eva_master.simulation.checkpoints import SimulatedCheckpoints
 from eva_master.simulation.clock import Timeline, VirtualInbox
 from eva_master.simulation.cloud import SimulatedCloud
 from eva_master.simulation.journal import MemoryJournal
@@ -93,6 +94,7 @@ class World:
         self.cloud = SimulatedCloud(
             self.timeline, self.inbox, self.workers, terminate_ms=terminate_ms
         )
+        self.checkpoints = SimulatedCheckpoints(self.timeline, self.inbox, self.workers)
         self.journal = MemoryJournal()
         self.answers = Answers()
         self._catalog = catalog
@@ -118,6 +120,7 @@ class World:
             cloud=self.cloud,
             workers=self.workers,
             planner=self._planner,
+            checkpoints=self.checkpoints,
             replies=self.answers,
         )
 

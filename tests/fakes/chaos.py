@@ -9,6 +9,7 @@ from typing import Any
 from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
 from eva_master.model.events import (
+    CheckpointsListed,
     Event,
     InstanceGone,
     InstanceUp,
@@ -25,7 +26,15 @@ from eva_master.model.snapshot import Snapshot
 from eva_master.simulation.clock import VirtualInbox
 from eva_master.simulation.world import World
 
-LOSABLE = (InstanceUp, InstanceGone, LaunchFailed, WorkerReported, WorkerFetched, WorkerLost)
+LOSABLE = (
+    CheckpointsListed,
+    InstanceUp,
+    InstanceGone,
+    LaunchFailed,
+    WorkerReported,
+    WorkerFetched,
+    WorkerLost,
+)
 
 
 class Crash(Exception):
@@ -108,6 +117,7 @@ class ChaoticWorld(World):
             cloud=Fused(self.cloud, self._burn),
             workers=Fused(self.workers, self._burn),
             planner=Fused(self._planner, self._burn),
+            checkpoints=Fused(self.checkpoints, self._burn),
             replies=self.answers,
         )
 

@@ -14,6 +14,7 @@ from eva_master.adapters.clock import SystemClock
 from eva_master.adapters.front import Front
 from eva_master.adapters.inbox import LiveInbox
 from eva_master.adapters.objects import open_store
+from eva_master.adapters.objects.checkpoints import StoredCheckpoints
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto import worker_pb2 as wpb
 from eva_master.adapters.rpc.cluster import About, ClusterService
@@ -70,6 +71,7 @@ async def master(
         cloud=cloud,
         workers=sessions,
         planner=planner,
+        checkpoints=StoredCheckpoints(store, inbox),
         replies=front,
     )
     jobs = JobsService(

@@ -157,12 +157,12 @@ async def test_newest_complete_generation_goes_up_and_down(
     assert up.generation == 2
     # Begun by an attempt that lost its instance: no list, hence no generation.
     await objects.put("jobs/job-1/0/checkpoints/00000009/files/m", b"half")
-    assert await fetcher.checkpoint("job-1/0", 0, tmp_path / "restored") == (2, 200)
+    assert await fetcher.checkpoint("job-1/0", None, tmp_path / "restored") == (2, 200)
     assert (tmp_path / "restored" / "00000002" / "deep" / "m").read_text() == "2"
     assert [path.name for path in (tmp_path / "restored").iterdir()] == ["00000002"]
     with pytest.raises(Missing):
         await fetcher.checkpoint("job-1/0", 1, tmp_path / "restored")
-    assert await fetcher.checkpoint("job-2/0", 0, tmp_path / "none") == (0, 0)
+    assert await fetcher.checkpoint("job-2/0", None, tmp_path / "none") == (0, 0)
 
 
 async def test_old_generations_are_deleted_from_the_store(
@@ -217,10 +217,10 @@ async def test_list_goes_up_last(tmp_path: Path, fetcher: Fetcher) -> None:
     up = uploader(failing, tmp_path)
     with pytest.raises(StoreUnavailable):
         await up.all()
-    assert await fetcher.checkpoint("job-1/0", 0, tmp_path / "restored") == (0, 0)
+    assert await fetcher.checkpoint("job-1/0", None, tmp_path / "restored") == (0, 0)
     failing.parts.clear()
     await up.all()
-    assert await fetcher.checkpoint("job-1/0", 0, tmp_path / "restored") == (1, 100)
+    assert await fetcher.checkpoint("job-1/0", None, tmp_path / "restored") == (1, 100)
 
 
 async def test_log_goes_up_in_order_across_agents(objects: Objects, tmp_path: Path) -> None:

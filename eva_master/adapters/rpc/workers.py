@@ -172,7 +172,9 @@ class WorkerSessions(WorkersServicer):
         session.send(pb.MasterMessage(command_id="welcome", welcome=self._welcome_message()))
         log.info("worker registered", instance=instance, session=session.number)
         capacity = messages.resources(register.capacity)
-        self._inbox.post(WorkerRegistered(instance, session.number, capacity, reports))
+        self._inbox.post(
+            WorkerRegistered(instance, session.number, capacity, reports, register.address)
+        )
         return session
 
     def _number(self) -> int:

@@ -222,14 +222,13 @@ class Register(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     INSTANCE_ID_FIELD_NUMBER: builtins.int
-    TOKEN_FIELD_NUMBER: builtins.int
     CAPACITY_FIELD_NUMBER: builtins.int
     TASKS_FIELD_NUMBER: builtins.int
     AGENT_VERSION_FIELD_NUMBER: builtins.int
     INSTANCE_TYPE_FIELD_NUMBER: builtins.int
     ADDRESS_FIELD_NUMBER: builtins.int
     instance_id: builtins.str
-    token: builtins.str
+    """As in the agent's certificate."""
     agent_version: builtins.str
     instance_type: builtins.str
     address: builtins.str
@@ -246,7 +245,6 @@ class Register(google.protobuf.message.Message):
         self,
         *,
         instance_id: builtins.str = ...,
-        token: builtins.str = ...,
         capacity: global___Resources | None = ...,
         tasks: collections.abc.Iterable[global___TaskReport] | None = ...,
         agent_version: builtins.str = ...,
@@ -254,7 +252,7 @@ class Register(google.protobuf.message.Message):
         address: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["capacity", b"capacity"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "agent_version", b"agent_version", "capacity", b"capacity", "instance_id", b"instance_id", "instance_type", b"instance_type", "tasks", b"tasks", "token", b"token"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "agent_version", b"agent_version", "capacity", b"capacity", "instance_id", b"instance_id", "instance_type", b"instance_type", "tasks", b"tasks"]) -> None: ...
 
 global___Register = Register
 
@@ -515,7 +513,9 @@ class TaskOrder(google.protobuf.message.Message):
     """Digest of the working directory's manifest in the object store; empty for none."""
     grace_ms: builtins.int
     resume: builtins.int
-    """Checkpoint generation to start from; 0 for the newest complete one in the object store."""
+    """Checkpoint generation to start from, 0 for none; later ones of the copy are given up. Absent:
+    the newest complete one in the object store.
+    """
     checkpoint_of: builtins.str
     """Whose checkpoint that is; empty for the copy's own."""
     image: builtins.str
@@ -546,14 +546,15 @@ class TaskOrder(google.protobuf.message.Message):
         workdir: builtins.str = ...,
         inputs: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         grace_ms: builtins.int = ...,
-        resume: builtins.int = ...,
+        resume: builtins.int | None = ...,
         checkpoint_of: builtins.str = ...,
         image: builtins.str = ...,
         build: global___Build | None = ...,
         gang: global___Gang | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["build", b"build", "demand", b"demand", "gang", b"gang"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "build", b"build", "checkpoint_of", b"checkpoint_of", "copy_id", b"copy_id", "demand", b"demand", "env", b"env", "gang", b"gang", "grace_ms", b"grace_ms", "image", b"image", "index", b"index", "inputs", b"inputs", "job_id", b"job_id", "resume", b"resume", "run", b"run", "workdir", b"workdir", "workload", b"workload"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_resume", b"_resume", "build", b"build", "demand", b"demand", "gang", b"gang", "resume", b"resume"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_resume", b"_resume", "attempt", b"attempt", "build", b"build", "checkpoint_of", b"checkpoint_of", "copy_id", b"copy_id", "demand", b"demand", "env", b"env", "gang", b"gang", "grace_ms", b"grace_ms", "image", b"image", "index", b"index", "inputs", b"inputs", "job_id", b"job_id", "resume", b"resume", "run", b"run", "workdir", b"workdir", "workload", b"workload"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_resume", b"_resume"]) -> typing.Literal["resume"] | None: ...
 
 global___TaskOrder = TaskOrder
 

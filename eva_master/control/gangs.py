@@ -1,0 +1,124 @@
+"""Gangs of several: which checkpoint all members begin from, and where they meet."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from eva_master.control.turn import Turn
+from eva_master.model.events import CheckpointsListed
+from eva_master.model.ids import CopyId, JobId
+from eva_master.model.records import Job, Meeting, TaskCopy
+from eva_master.model.states import ENDED, CopyState
+
+NO_PORT = "every port for gangs is taken; the setting gang_ports says which there are"
+NOTHING_IN_COMMON = "its members have no checkpoint in common, so it started over"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What one member of an attempt begins from.
+
+    Attributes:
+        resume: A generation, 0 for none.
+        checkpoint_of: Whose it is, `None` for the member's own.
+    """
+
+    resume: int
+    checkpoint_of: CopyId | None = None
+
+
+def common_generation(stored: Mapping[CopyId, Collection[int]]) -> int:
+    """The newest generation that all who publish have stored, 0 if there is none.
+
+    Who has stored nothing does not publish: in most gangs rank 0 does alone.
+    """
+    published = [set(generations) for generations in stored.values() if generations]
+    return max(set.intersection(*published), default=0) if published else 0
+
+
+def origins(
+    members: Sequence[CopyId], stored: Mapping[CopyId, Collection[int]]
+) -> dict[CopyId, Origin]:
+    """What each member begins from, so that all of them begin from one generation.
+
+    Args:
+        members: In order of rank.
+        stored: The complete generations of each, after all of the attempt before is over.
+
+    Returns:
+        Its own checkpoint for who publishes, that of the first who does for all others.
+    """
+    generation = common_generation(stored)
+    publishers = [member for member in members if stored.get(member)]
+    if generation == 0:
+        return dict.fromkeys(members, Origin(0))
+    return {
+        member: Origin(generation, None if stored.get(member) else publishers[0])
+        for member in members
+    }
+
+
+def free_port(first: int, last: int, taken: Collection[int], turn: int) -> int | None:
+    """The `turn`-th port of a range, going round, or the next one after it that is free."""
+    size = last - first + 1
+    candidates = (first + (turn + step) % size for step in range(size))
+    return next((port for port in candidates if port not in taken), None)
+
+
+# -- in a turn -----------------------------------------------------------------------------------
+
+
+def stored(turn: Turn, job: Job) -> dict[CopyId, tuple[int, ...]] | None:
+    """What the store holds of a job that is all at rest; `None`, and asked for, while unknown.
+
+    What workers reported is no substitute: one that was cut off may have stored generations, and
+    deleted older ones, that the master never heard of.
+    """
+    if job.attempt == 0:
+        return {}
+    known = turn.listed.get(job.id)
+    if known is not None and known.attempt == job.attempt:
+        return dict(known.generations)
+    turn.send_list(job)
+    return None
+
+
+def listed(turn: Turn, event: CheckpointsListed) -> None:
+    """The object store has answered."""
+    job = turn.state.jobs.get(event.job)
+    if job is None or job.state in ENDED or job.attempt != event.attempt:
+        return
+    if event.error:
+        hold(turn, job.id, f"its checkpoints cannot be listed: {event.error}")
+        return
+    turn.listed[job.id] = event
+    turn.touch(("job", job.id))
+
+
+def meet(turn: Turn, first: TaskCopy) -> Meeting | None:
+    """A place for an attempt's members to meet, `None` if every port is taken.
+
+    Ports are taken in turn: by the time one comes up again nothing of its last gang is left. The
+    job's own last one counts as taken, since it may linger.
+
+    Args:
+        turn: The present one.
+        first: The member of rank 0, which has a target.
+    """
+    low, high = turn.settings.gang_ports
+    active = map(turn.state.jobs.__getitem__, turn.state.active)
+    taken = {other.meeting.port for other in active if other.meeting is not None}
+    port = free_port(low, high, taken, turn.state.counters.meetings)
+    if port is None:
+        return None
+    turn.state.count(meetings=1)
+    assert first.target is not None
+    return Meeting(turn.state.instances[first.target].address, port)
+
+
+def hold(turn: Turn, job: JobId, reason: str) -> None:
+    """Say why a job's members wait."""
+    for copy in list(turn.state.members(job)):
+        if copy.state is CopyState.WAITING and copy.waiting_for != reason:
+            turn.explain(copy, reason)
