@@ -12,7 +12,8 @@
     │   ├── CapacityUnavailable   out of stock: try another offering, later this one
     │   ├── QuotaExceeded         the account's limit: only the user can lift it
     │   ├── Throttled             too many calls: slow down and repeat
-    │   └── CloudDenied           credentials missing, wrong or not allowed
+    │   ├── CloudDenied           credentials missing, wrong or not allowed
+    │   └── EngineUnavailable     no container engine that could run tasks
     ├── StorageError          the journal or the object store cannot do what was asked
     │   ├── InvalidKey            an object key that is no plain relative path
     │   ├── DigestMismatch        bytes that are not what their name says
@@ -21,6 +22,8 @@
     ├── IllegalTransition     a state table was violated: a bug, never a user's mistake
     ├── InvalidPlan           a policy broke its contract: a bug in the policy
     ├── Unreachable           the master does not answer
+    ├── Untrusted             who answers there cannot be shown to be the master
+    ├── NotAuthenticated      the caller has no token that is in force
     └── NotAuthorised         the caller may not do this
 """
 
@@ -98,6 +101,10 @@ class CloudDenied(CloudError):
     """Credentials are missing, wrong or insufficient."""
 
 
+class EngineUnavailable(CloudError):
+    """No container engine answers, or none that tasks could run in."""
+
+
 class StorageError(EvaError):
     """The journal or the object store cannot do what was asked."""
 
@@ -124,6 +131,14 @@ class InvalidPlan(EvaError):
 
 class Unreachable(EvaError):
     """The master does not answer."""
+
+
+class Untrusted(EvaError):
+    """Who answers at the master's address cannot be shown to be the master."""
+
+
+class NotAuthenticated(EvaError):
+    """The caller has no token, or none that is in force."""
 
 
 class NotAuthorised(EvaError):

@@ -36,6 +36,7 @@ _STATUS: dict[type[EvaError], grpc.StatusCode] = {
     errors.DuplicateName: grpc.StatusCode.ALREADY_EXISTS,
     errors.Unplaceable: grpc.StatusCode.FAILED_PRECONDITION,
     errors.InvalidJob: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.InvalidConfig: grpc.StatusCode.INVALID_ARGUMENT,
     BadRequest: grpc.StatusCode.INVALID_ARGUMENT,
     SessionReplaced: grpc.StatusCode.ABORTED,
     errors.InvalidKey: grpc.StatusCode.INVALID_ARGUMENT,
@@ -47,6 +48,7 @@ _STATUS: dict[type[EvaError], grpc.StatusCode] = {
     errors.CloudDenied: grpc.StatusCode.FAILED_PRECONDITION,
     errors.CloudError: grpc.StatusCode.UNAVAILABLE,
     errors.Unreachable: grpc.StatusCode.UNAVAILABLE,
+    errors.NotAuthenticated: grpc.StatusCode.UNAUTHENTICATED,
     errors.NotAuthorised: grpc.StatusCode.PERMISSION_DENIED,
     EvaError: grpc.StatusCode.INTERNAL,
 }
@@ -146,23 +148,27 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         if handler is None or not method.startswith("/eva."):
             return handler
-        match handler.request_streaming, handler.response_streaming:
-            case False, False:
-                make, behaviour = grpc.unary_unary_rpc_method_handler, handler.unary_unary
-            case False, True:
-                make, behaviour = grpc.unary_stream_rpc_method_handler, handler.unary_stream
-            case True, False:
-                make, behaviour = grpc.stream_unary_rpc_method_handler, handler.stream_unary
-            case _:
-                make, behaviour = grpc.stream_stream_rpc_method_handler, handler.stream_stream
-        return make(
-            _guarded(behaviour, method), handler.request_deserializer, handler.response_serializer
-        )
+        return wrapped(handler, lambda behaviour: _guarded(behaviour, method))
 
 
-def _guarded(behaviour: Handler | None, method: str) -> Handler:
+def wrapped(
+    handler: grpc.RpcMethodHandler[Any, Any], wrap: Callable[[Handler], Handler]
+) -> grpc.RpcMethodHandler[Any, Any]:
+    """A handler whose function is `wrap` of the old one."""
+    match handler.request_streaming, handler.response_streaming:
+        case False, False:
+            make, behaviour = grpc.unary_unary_rpc_method_handler, handler.unary_unary
+        case False, True:
+            make, behaviour = grpc.unary_stream_rpc_method_handler, handler.unary_stream
+        case True, False:
+            make, behaviour = grpc.stream_unary_rpc_method_handler, handler.stream_unary
+        case _:
+            make, behaviour = grpc.stream_stream_rpc_method_handler, handler.stream_stream
     assert behaviour is not None
+    return make(wrap(behaviour), handler.request_deserializer, handler.response_serializer)
 
+
+def _guarded(behaviour: Handler, method: str) -> Handler:
     # gRPC tells generators from coroutines by looking at the function itself.
     async def generator(request: Any, context: Context) -> AsyncIterator[Any]:
         try:

@@ -1,5 +1,6 @@
 """The journal in an SQL database: SQLite beside the master, or PostgreSQL by URL."""
 
 from eva_master.adapters.store.journal import SqlJournal
+from eva_master.adapters.store.user_tokens import UserTokens
 
-__all__ = ["SqlJournal"]
+__all__ = ["SqlJournal", "UserTokens"]

@@ -73,7 +73,7 @@ class SqlJournal:
         target = _parse(url)
         lock = _lock(target)
         try:
-            with _translated(target):
+            with translated(target):
                 engine = _engine(target)
                 with engine.begin() as connection:
                     migrate(connection)
@@ -171,7 +171,7 @@ class SqlJournal:
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
-        with _translated(self._engine.url), self._engine.begin() as connection:
+        with translated(self._engine.url), self._engine.begin() as connection:
             yield connection
 
 
@@ -256,7 +256,8 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 @contextmanager
-def _translated(url: URL) -> Iterator[None]:
+def translated(url: URL) -> Iterator[None]:
+    """Turn what SQLAlchemy raises into a `StorageError` that names the database."""
     try:
         yield
     except (SQLAlchemyError, ImportError) as error:

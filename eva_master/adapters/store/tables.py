@@ -105,5 +105,18 @@ JOIN_TOKENS = Table(
     Column("used_ms", BigInteger),
 )
 
+USER_TOKENS = Table(
+    "user_tokens",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("owner", String, nullable=False),
+    Column("role", String, nullable=False),
+    # SHA-256 of the secret, which is nowhere.
+    Column("digest", String, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger),
+    Column("revoked_ms", BigInteger),
+)
+
 VERSIONED = (JOBS, JOB_SPECS, COPIES, INSTANCES)
 """Tables of records, each with the version of its form."""

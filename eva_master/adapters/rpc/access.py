@@ -1,0 +1,160 @@
+"""Who may call what on the users' port.
+
+A caller proves who he is with ``authorization: Bearer SECRET``; the token says who owns what he
+submits, and its role what he may call. A method that is not in the table is refused.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from typing import Any
+
+import grpc
+import structlog
+
+from eva_master.adapters.rpc.errors import Context, Handler, wrapped
+from eva_master.adapters.store import UserTokens
+from eva_master.model.errors import NotAuthenticated, NotAuthorised
+from eva_master.model.users import Role, UserToken
+
+AUTHORIZATION = "authorization"
+_SCHEME = "bearer"
+
+NEEDED: Mapping[str, Role] = {
+    "/eva.api.v1.Jobs/Submit": Role.USER,
+    "/eva.api.v1.Jobs/Get": Role.VIEWER,
+    "/eva.api.v1.Jobs/List": Role.VIEWER,
+    "/eva.api.v1.Jobs/Cancel": Role.USER,
+    "/eva.api.v1.Jobs/Watch": Role.VIEWER,
+    "/eva.api.v1.Jobs/Logs": Role.VIEWER,
+    "/eva.api.v1.Jobs/Plan": Role.VIEWER,
+    "/eva.api.v1.Jobs/MissingBlobs": Role.USER,
+    "/eva.api.v1.Jobs/PutBlob": Role.USER,
+    "/eva.api.v1.Cluster/Describe": Role.VIEWER,
+    "/eva.api.v1.Cluster/Cost": Role.VIEWER,
+    "/eva.api.v1.Cluster/Config": Role.VIEWER,
+    "/eva.api.v1.Tokens/Create": Role.OPERATOR,
+    "/eva.api.v1.Tokens/List": Role.OPERATOR,
+    "/eva.api.v1.Tokens/Revoke": Role.OPERATOR,
+    "/eva.api.v1.Tokens/WhoAmI": Role.VIEWER,
+}
+"""The least role for each method."""
+
+OPEN = frozenset(
+    {
+        "/eva.worker.v1.Enrolment/Join",
+        "/eva.worker.v1.Workers/Renew",
+        "/eva.worker.v1.Workers/Session",
+    }
+)
+"""Methods that need no token: instances have proofs of their own."""
+
+log = structlog.get_logger(__name__)
+
+_CALLER: ContextVar[UserToken] = ContextVar("caller")
+
+
+def caller() -> UserToken:
+    """Whose call is being handled; only within a handler behind an `AccessInterceptor`."""
+    return _CALLER.get()
+
+
+def require_owner(owner: str, what: str) -> None:
+    """See that the caller may dispose of something: it is his own, or he is an operator.
+
+    Args:
+        owner: Whose it is.
+        what: It is, for the message.
+
+    Raises:
+        NotAuthorised: It is somebody else's.
+    """
+    who = caller()
+    if who.owner == owner or who.role is Role.OPERATOR:
+        return
+    log.warning("refused", token=who.id, owner=who.owner, role=who.role.value, what=what, of=owner)
+    raise NotAuthorised(
+        f"{what} belongs to {owner}; you are {who.owner}, with role {who.role}",
+        hint=f"ask {owner} or an operator to do it",
+    )
+
+
+class AccessInterceptor(grpc.aio.ServerInterceptor):
+    """Lets a call through if its token is in force and of a sufficient role.
+
+    To stand behind an `ErrorInterceptor`, which tells the caller why he was refused. A stream ends
+    with its token: each answer is preceded by a look at it.
+
+    Args:
+        tokens: The tokens of this cluster.
+    """
+
+    def __init__(self, tokens: UserTokens) -> None:
+        self._tokens = tokens
+
+    async def intercept_service(
+        self,
+        continuation: Callable[
+            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]
+        ],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+        """Wrap the handlers of Eva's services; health and reflection are for everybody."""
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        if handler is None or not method.startswith("/eva.") or method in OPEN:
+            return handler
+        return wrapped(handler, lambda behaviour: self._guarded(behaviour, method))
+
+    def _guarded(self, behaviour: Handler, method: str) -> Handler:
+        async def generator(request: Any, context: Context) -> AsyncIterator[Any]:
+            token = self._admit(context, method)
+            async for response in behaviour(request, context):
+                self._tokens.check(token.id)
+                yield response
+
+        async def coroutine(request: Any, context: Context) -> Any:
+            self._admit(context, method)
+            return await behaviour(request, context)
+
+        return generator if inspect.isasyncgenfunction(behaviour) else coroutine
+
+    def _admit(self, context: Context, method: str) -> UserToken:
+        try:
+            token = self._tokens.authenticate(_secret(context))
+        except NotAuthenticated as error:
+            log.warning("refused", method=method, peer=context.peer(), reason=error.message)
+            raise
+        needed = NEEDED.get(method)
+        if needed is None or not token.role.covers(needed):
+            log.warning(
+                "refused",
+                method=method,
+                peer=context.peer(),
+                token=token.id,
+                owner=token.owner,
+                role=token.role.value,
+            )
+            name = method.rpartition("/")[2]
+            raise NotAuthorised(
+                f"{name} needs role {needed or 'none that there is'}; "
+                f"you are {token.owner}, with role {token.role}",
+                hint="ask an operator for a token of that role, or to do it for you",
+            )
+        # Each call is a task of its own, with a context of its own.
+        _CALLER.set(token)
+        return token
+
+
+def _secret(context: Context) -> str:
+    values = [value for key, value in context.invocation_metadata() or () if key == AUTHORIZATION]
+    scheme, _, secret = str(values[0]).partition(" ") if values else ("", "", "")
+    if scheme.lower() != _SCHEME or not secret:
+        raise NotAuthenticated(
+            "the master wants to know who you are, and no token came with the call",
+            hint="set EVA_TOKEN, or EVA_CONFIG to a settings file with a token; "
+            "operators make tokens with `eva token create`",
+        )
+    return secret.strip()
