@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import (
@@ -77,6 +77,12 @@ def _check_url(text: str) -> str:
     return text
 
 
+def _check_socket(text: str) -> str:
+    if not text.startswith("unix://"):
+        raise _refusal(f"{text!r} is not a socket of this machine", "write unix:///path")
+    return text
+
+
 def _check_period(duration_ms: int) -> int:
     if not 10 <= duration_ms <= _DAY_MS:
         raise _refusal("must be between 10ms and 1d", "write 10s or 5m")
@@ -136,10 +142,19 @@ class LocalSection(_Section):
         launch_delay: Milliseconds from launch to up.
         data_rate_mib: MiB per second that one emulated instance may read, `None` for its
             type's.
+        runtime: What tasks run in. `auto` is containers if `docker_image` names an image and an
+            engine answers, plain processes otherwise.
+        docker_host: URL of the engine's socket, `None` for where ``DOCKER_HOST`` says or the
+            usual one.
+        docker_image: For tasks that name none; with the runtime `docker`, `None` stands for an
+            image that is made of this machine's Python.
     """
 
     launch_delay: Duration = 2_000
     data_rate_mib: Annotated[int, Field(gt=0)] | None = None
+    runtime: Literal["auto", "process", "docker"] = "auto"
+    docker_host: Annotated[str, AfterValidator(_check_socket)] | None = None
+    docker_image: Annotated[str, Field(min_length=1)] | None = None
 
 
 class _Settings(BaseSettings):

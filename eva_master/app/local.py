@@ -8,6 +8,7 @@ from rich.console import Console
 
 from eva_master.app import logs
 from eva_master.app.config import MasterConfig
+from eva_master.app.containers import settled
 from eva_master.app.master import serve
 
 
@@ -22,10 +23,12 @@ def run_up(config: MasterConfig) -> None:
     """
     logs.configure(config.cluster)
     console = Console(stderr=True)
+    config, runtime = settled(config, console.print)
 
     def tell(port: int) -> None:
         host = config.listen.rpartition(":")[0]
         console.print(f"[bold green]Eva is up[/] at {host}:{port}; state in {config.state_dir}")
+        console.print(runtime)
         console.print("In another terminal:  eva submit examples/digits_mlp/job.yaml && eva top")
         console.print("Ctrl-C ends the cluster and its emulated instances.")
 

@@ -7,6 +7,7 @@ import json
 import signal
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, Protocol
 
@@ -17,7 +18,7 @@ from eva_master.adapters.clock import SystemClock
 from eva_master.adapters.front import Front
 from eva_master.adapters.http.metrics import MasterMetrics
 from eva_master.adapters.inbox import LiveInbox
-from eva_master.adapters.local.cloud import LocalCloud, LocalCloudConfig
+from eva_master.adapters.local.cloud import Containers, LocalCloud, LocalCloudConfig
 from eva_master.adapters.objects import open_store
 from eva_master.adapters.planner import ProcessPlanner
 from eva_master.adapters.rpc.cluster import About, ClusterService
@@ -29,6 +30,7 @@ from eva_master.adapters.store import SqlJournal
 from eva_master.adapters.tokens import Tokens
 from eva_master.app import logs
 from eva_master.app.config import MasterConfig, PolicySection, policy_config
+from eva_master.app.containers import settled
 from eva_master.app.registry import policies
 from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
@@ -199,12 +201,14 @@ def local_cloud(
     config: MasterConfig, inbox: Inbox, clock: Clock, master_address: str, tokens: Tokens
 ) -> LocalCloud:
     """The cloud of this machine's processes."""
-    rate = config.local.data_rate_mib
-    behaviour = LocalCloudConfig(launch_delay_ms=config.local.launch_delay)
-    if rate is not None:
-        behaviour = LocalCloudConfig(
-            launch_delay_ms=config.local.launch_delay, read_rate=rate * _MIB
-        )
+    local = config.local
+    behaviour = LocalCloudConfig(launch_delay_ms=local.launch_delay)
+    if local.data_rate_mib is not None:
+        behaviour = replace(behaviour, read_rate=local.data_rate_mib * _MIB)
+    if local.runtime == "docker":
+        assert local.docker_host, "not settled"
+        containers = Containers(local.docker_host, local.docker_image or "")
+        behaviour = replace(behaviour, containers=containers)
     return LocalCloud(
         config.state_dir / "cloud",
         inbox,
@@ -259,5 +263,7 @@ def run_master(config: MasterConfig) -> None:
         SystemExit: The control loop broke down; whoever supervises should start it again.
     """
     logs.configure(config.cluster)
+    config, runtime = settled(config, log.info)
+    log.info(runtime)
     if asyncio.run(serve(config, power_off=False, on_open=lambda _port: None)) is not None:
         raise SystemExit(1)

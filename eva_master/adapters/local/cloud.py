@@ -23,6 +23,7 @@ import structlog
 from eva_master.adapters.local import processes
 from eva_master.adapters.local.records import Record, Records
 from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance
+from eva_master.model.errors import EngineUnavailable
 from eva_master.model.events import CloudListed, InstanceGone, InstanceUp, LaunchFailed
 from eva_master.model.ids import InstanceId, Millis, Price
 from eva_master.ports import Clock, Inbox
@@ -37,8 +38,22 @@ MIB = 1024 * 1024
 _SWEEP_FIRST_S = 0.005
 _SWEEP_LONGEST_S = 1.0
 _LONGEST_RUN_DIR = 72
+_ENGINE_RETRY_S = 1.0
 
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Containers:
+    """What tasks run in, unless it is plain processes.
+
+    Attributes:
+        engine: URL of the Docker engine.
+        image: For tasks that name none; empty for no such image.
+    """
+
+    engine: str
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +66,7 @@ class LocalCloudConfig:
         read_rate: Bytes per second of an instance's data server.
         read_rates: The same for single instance types, by name.
         task_env: Added to the environment of every task.
+        containers: What tasks run in, `None` for plain processes.
     """
 
     launch_delay_ms: int = 0
@@ -58,6 +74,7 @@ class LocalCloudConfig:
     read_rate: int = 64 * MIB
     read_rates: Mapping[str, int] = field(default_factory=dict)
     task_env: Mapping[str, str] = field(default_factory=dict)
+    containers: Containers | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +141,7 @@ class LocalCloud:
         self._loop = asyncio.new_event_loop()
         self._loop.call_soon(self._recover)
         self._sweeping = asyncio.Lock()
+        self._removing = asyncio.Lock()
         self._closing_down = False
         self._thread = threading.Thread(target=self._run, name="local-cloud", daemon=True)
         self._thread.start()
@@ -219,6 +237,10 @@ class LocalCloud:
             if not record.closed:
                 self._terminate(record.instance)
         await asyncio.gather(*(life.task for life in self._lives.values()))
+        # An engine may carry out what an agent had asked for just before it was killed: such a
+        # container never begins, and nobody else will remove it.
+        for engine in {record.engine for record in self._records.values()} - {""}:
+            await asyncio.to_thread(_remove_containers, engine, self._files.root)
 
     def _post_end(self, record: Record) -> None:
         if record.gone_ms is not None:
@@ -278,7 +300,14 @@ class LocalCloud:
             return record
         try:
             up_ms = self._clock.now()
-            record = replace(record, pid=gate.pid, birth=processes.birth(gate.pid), up_ms=up_ms)
+            containers = self._config.containers
+            record = replace(
+                record,
+                pid=gate.pid,
+                birth=processes.birth(gate.pid),
+                up_ms=up_ms,
+                engine=containers.engine if containers else "",
+            )
             self._write(record)
         except OSError:
             gate.close()
@@ -311,6 +340,9 @@ class LocalCloud:
         ]
         for name, value in self._config.task_env.items():
             worker += ["--task-env", f"{name}={value}"]
+        if containers := self._config.containers:
+            worker += ["--runtime", "docker", "--docker-host", containers.engine]
+            worker += ["--docker-image", containers.image] if containers.image else []
         # Not on the command line, where every user of the machine could read it.
         secret = {"EVA_WORKER_TOKEN": self._token_for(record.instance)}
         environment = {
@@ -351,11 +383,47 @@ class LocalCloud:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _SWEEP_LONGEST_S)
         disk = self._files.directory(record.instance) / "disk"
+        if record.engine:
+            await self._clear_engine(record, disk)
         await asyncio.to_thread(shutil.rmtree, disk, ignore_errors=True)
+
+    async def _clear_engine(self, record: Record, disk: Path) -> None:
+        """Make sure that no container of an instance is left, however long the engine is away.
+
+        Its agent is dead by now, so no new one is started.
+        """
+        while True:
+            # One at a time: an engine that hangs must not take up all threads.
+            async with self._removing:
+                cleared = await asyncio.to_thread(_remove_containers, record.engine, disk)
+            if cleared:
+                return
+            if cleared is None:
+                await asyncio.sleep(_ENGINE_RETRY_S)
 
     def _write(self, record: Record) -> None:
         self._files.write(record)
         self._records[record.instance] = record
+
+
+def _remove_containers(url: str, directory: Path) -> bool | None:
+    """Remove the containers of workers whose state is below a directory.
+
+    Returns:
+        Whether there were none; `None` if the engine does not answer.
+    """
+    from eva_master.adapters.local.engine import Engine  # A slow import that few clouds need.
+
+    try:
+        with Engine(url) as engine:
+            return engine.remove_containers(directory)
+    except EngineUnavailable as error:
+        _log.warning(
+            "local cloud: cannot remove containers",
+            directory=str(directory),
+            reason=error.message,
+        )
+        return None
 
 
 def _short_run_dir(disk: Path) -> dict[str, str]:

@@ -31,6 +31,7 @@ class Record:
         up_ms: When the host process was started.
         gone_ms: When everything on the instance was dead, or the launch was called off.
         failed: Why it could not be launched.
+        engine: URL of the Docker engine that its tasks run in, empty for plain processes.
     """
 
     instance: InstanceId
@@ -44,6 +45,7 @@ class Record:
     up_ms: Millis | None = None
     gone_ms: Millis | None = None
     failed: str = ""
+    engine: str = ""
 
     @classmethod
     def of_launch(cls, action: LaunchInstance, now: Millis) -> Record:

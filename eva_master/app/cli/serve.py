@@ -25,11 +25,18 @@ _FLAGS: list[tuple[str, dict[str, Any]]] = [
     ("--round-period", {"metavar": "DURATION", "help": "Longest time between two plans."}),
     ("--catalog-file", {"metavar": "FILE", "help": "More instance types and prices."}),
     (
+        "--local-runtime",
+        {
+            "type": click.Choice(["auto", "process", "docker"]),
+            "help": "What tasks of emulated instances run in.",
+        },
+    ),
+    (
         "--catalog-only",
         {"metavar": "NAME", "multiple": True, "help": "Type or family to use; may be repeated."},
     ),
 ]
-_SECTIONS = ("policy", "catalog")
+_SECTIONS = ("policy", "catalog", "local")
 
 
 def _master_options(command: Decorated) -> Decorated:

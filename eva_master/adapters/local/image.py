@@ -1,0 +1,236 @@
+"""An image of this machine's own Python, for tasks that name none: no registry is asked.
+
+It holds the interpreter and its library, packages of the present environment, and a shell with
+the small tools; of the machine's shared libraries those that they need. Everything but the
+packages lies where it lies on the machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata, util
+from pathlib import Path
+
+from eva_master.model.errors import NotFound
+
+PACKAGES = ("eva-iterator", "scikit-learn")
+"""Distributions that the image holds, with what they need, as far as they are installed."""
+
+_TOOLS = (
+    *("sh", "awk", "basename", "cat", "chmod", "cp", "cut", "date", "dirname", "env", "expr"),
+    *("false", "find", "grep", "gzip", "head", "id", "ln", "ls", "mkdir", "mktemp", "mv", "nproc"),
+    *("paste", "ps", "pwd", "readlink", "rm", "rmdir", "sed", "seq", "sha256sum", "sleep"),
+    *("sort", "split", "stat", "tail", "tar", "tee", "timeout", "touch", "tr", "true", "uname"),
+    *("uniq", "wc", "which", "xargs"),
+)
+_TOOLS_PATH = "/usr/local/bin:/usr/bin:/bin"
+# Directories that are mere links on most machines; paths through them have to lead somewhere.
+_TOP_LINKS = ("bin", "sbin", "lib", "lib32", "lib64")
+# What no program asks for: tests, other packages, editors, a static copy of the interpreter.
+_NOT_OF_LIBRARY = frozenset(
+    {"site-packages", "dist-packages", "test", "tests", "idlelib", "tkinter", "turtledemo"}
+    | {"ensurepip", "lib2to3", "pydoc_data"}
+)
+_NOT_OF_PACKAGES = frozenset({"tests"})
+_OPTIMISED = ".opt-"  # In the name of a module compiled for `python -O`.
+_LIBRARY = re.compile(r"(?:=> |^\s+)(/\S+) \(0x", re.MULTILINE)
+_CHUNK = 1 << 20
+_SCRIPT = """#!/usr/local/bin/python3
+import sys
+from {module} import {function}
+sys.exit({function}())
+"""
+
+
+@dataclass
+class Tree:
+    """What an image is to hold, by path in it: files of this machine, links, and texts.
+
+    Attributes:
+        files: Where each file comes from.
+        links: Where each symbolic link points.
+        texts: Programs that the machine does not have.
+    """
+
+    files: dict[str, Path] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+
+    def add(self, source: Path) -> None:
+        """Add a file of this machine at its own place, with the links that lead to it."""
+        place = source.parent.resolve() / source.name
+        if place.is_symlink():
+            self.links[str(place)] = str(place.readlink())
+            self.add(place.parent / place.readlink())
+        else:
+            self.files[str(place)] = place
+
+    def add_below(self, directory: Path, place: str, left_out: frozenset[str]) -> None:
+        """Add the files below a directory, at another place, but not some directories."""
+        for parent, directories, names in os.walk(directory):
+            directories[:] = [
+                name
+                for name in directories
+                if name not in left_out and not name.startswith("config-")
+            ]
+            inside = Path(place, Path(parent).relative_to(directory))
+            for name in names:
+                source = Path(parent, name)
+                if _OPTIMISED not in name and source.exists():
+                    self.files[str(inside / name)] = source
+
+    def digest(self) -> str:
+        """Tells this tree from others: by names, sizes and times, so that nothing is read."""
+        told = hashlib.sha256()
+        for place, source in sorted(self.files.items()):
+            found = source.stat()
+            told.update(
+                f"{place}\0{found.st_mode}\0{found.st_size}\0{found.st_mtime_ns}\n".encode()
+            )
+        for place, content in sorted((self.links | self.texts).items()):
+            told.update(f"{place}\0{content}\n".encode())
+        return told.hexdigest()[:16]
+
+    def add_libraries(self) -> None:
+        """Add the shared libraries that its programs and modules need."""
+        own = {source.resolve() for source in self.files.values()}
+        programs = [
+            source for source in self.files.values() if ".so" in source.name or _executable(source)
+        ]
+        found = subprocess.run(
+            ["ldd", *map(str, programs)], capture_output=True, text=True, check=False
+        )
+        for name in sorted(set(_LIBRARY.findall(found.stdout))):
+            library = Path(name)
+            if library.resolve() not in own:
+                self.add(library)
+
+    def packed(self) -> Iterator[bytes]:
+        """The tree as a tar file, piece by piece."""
+        pieces = io.BytesIO()
+        with tarfile.open(fileobj=pieces, mode="w") as tar:
+            tar.addfile(_entry("tmp", mode=0o1777, kind=tarfile.DIRTYPE))
+            for place, target in self.links.items():
+                tar.addfile(_entry(place, kind=tarfile.SYMTYPE, target=target))
+            for place, text in self.texts.items():
+                data = text.encode()
+                tar.addfile(_entry(place, size=len(data)), io.BytesIO(data))
+            for place, source in self.files.items():
+                with source.open("rb") as file:
+                    found = os.fstat(file.fileno())
+                    entry = _entry(place, mode=found.st_mode & 0o777 | 0o444, size=found.st_size)
+                    # Compiled modules are used only if their sources are as old as they say.
+                    entry.mtime = int(found.st_mtime)
+                    tar.addfile(entry, file)
+                if pieces.tell() >= _CHUNK:
+                    yield pieces.getvalue()
+                    pieces.seek(0)
+                    pieces.truncate()
+        yield pieces.getvalue()
+
+
+def python_tree(packages: Sequence[str] = PACKAGES) -> Tree:
+    """What the image holds, without shared libraries; see `Tree.add_libraries`.
+
+    Raises:
+        NotFound: The machine has no interpreter or shell where they should be.
+    """
+    tree = Tree()
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    interpreter = Path(sys.base_prefix, "bin", f"python{version}")
+    shell = shutil.which("sh", path=_TOOLS_PATH)
+    for program in (interpreter, Path(shell or "/bin/sh")):
+        if not program.exists():
+            raise NotFound(f"there is no {program} to make an image of")
+    tree.add(interpreter)
+    for name in ("python", "python3"):
+        tree.links[f"/usr/local/bin/{name}"] = str(interpreter.resolve())
+    for name in _TOOLS:
+        if tool := shutil.which(name, path=_TOOLS_PATH):
+            tree.add(Path(tool))
+    for name in _TOP_LINKS:
+        if Path("/", name).is_symlink():
+            tree.links[f"/{name}"] = str(Path("/", name).readlink())
+    if (cache := Path("/etc/ld.so.cache")).exists():
+        tree.add(cache)
+    library = sysconfig.get_path("stdlib")
+    tree.add_below(Path(library), str(Path(library).resolve()), _NOT_OF_LIBRARY)
+    place = _packages_place(interpreter)
+    for name in _needed(packages):
+        _add_package(tree, name, place)
+    return tree
+
+
+def _packages_place(interpreter: Path) -> str:
+    """Where the interpreter looks for packages when it is not in an environment."""
+    code = "import site; print(site.getsitepackages()[0])"
+    found = subprocess.run(
+        [interpreter, "-I", "-c", code], capture_output=True, text=True, check=True
+    )
+    return found.stdout.strip()
+
+
+def _needed(roots: Iterable[str]) -> list[str]:
+    """The distributions among some, and what they need, that are installed."""
+    found: list[str] = []
+    unseen = list(roots)
+    while unseen:
+        name = unseen.pop()
+        try:
+            requires = metadata.distribution(name).requires or []
+        except metadata.PackageNotFoundError:
+            continue  # One that only some systems need, or that nobody wanted.
+        if name not in found:
+            found.append(name)
+            unseen += [re.split(r"[^\w.-]", one)[0] for one in requires if "extra ==" not in one]
+    return sorted(found)
+
+
+def _add_package(tree: Tree, name: str, place: str) -> None:
+    distribution = metadata.distribution(name)
+    for script in distribution.entry_points.select(group="console_scripts"):
+        module, _, function = script.value.partition(":")
+        tree.texts[f"/usr/local/bin/{script.name}"] = _SCRIPT.format(
+            module=module, function=function
+        )
+    if _editable(distribution):
+        module = name.replace("-", "_")
+        spec = util.find_spec(module)
+        for directory in (spec and spec.submodule_search_locations) or ():
+            tree.add_below(Path(directory), f"{place}/{module}", _NOT_OF_PACKAGES)
+        return
+    for file in distribution.files or ():
+        source = Path(str(file.locate()))
+        # Not what lies beside the packages: programs, data for other programs.
+        if ".." not in file.parts and not _NOT_OF_PACKAGES & set(file.parts) and source.exists():
+            tree.files[f"{place}/{file}"] = source
+
+
+def _editable(distribution: metadata.Distribution) -> bool:
+    """Whether the package is used where its source is."""
+    origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+    return bool(origin.get("dir_info", {}).get("editable"))
+
+
+def _executable(source: Path) -> bool:
+    with source.open("rb") as file:
+        return os.fstat(file.fileno()).st_mode & 0o111 != 0 and file.read(4) == b"\x7fELF"
+
+
+def _entry(
+    place: str, *, mode: int = 0o755, size: int = 0, kind: bytes = tarfile.REGTYPE, target: str = ""
+) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(place.lstrip("/"))
+    entry.mode, entry.size, entry.type, entry.linkname = mode, size, kind, target
+    return entry
