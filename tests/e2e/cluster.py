@@ -92,6 +92,7 @@ class Cluster:
         command: ``up``, or ``master`` for one whose instances outlive it.
         settings: The master's, beyond `SETTINGS`.
         catalog: What is on sale, as in a catalog file; all EC2 types if `None`.
+        host: Where the master listens.
     """
 
     def __init__(
@@ -101,13 +102,14 @@ class Cluster:
         command: str = "up",
         settings: Mapping[str, Any] | None = None,
         catalog: Mapping[str, Any] | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
         self.home = home
         self.state_dir = home / "state"
-        self.address = f"127.0.0.1:{_free_port()}"
-        self.metrics_port = _free_port()
+        self.address = f"{host}:{_free_port(host)}"
+        self.metrics_port = _free_port(host)
         self.client = Client(self.address, owner="tester")
-        self._command = command
+        self.command = command
         self._record = home / "record"
         self._record.mkdir()
         self._log = home / "master.log"
@@ -125,16 +127,9 @@ class Cluster:
 
     def start(self) -> None:
         """Start the master, and wait until it serves."""
-        command = [
-            *(*EVA, self._command),
-            *("--config", str(self._config)),
-            *("--state-dir", str(self.state_dir)),
-            *("--listen", self.address),
-            *("--metrics-port", str(self.metrics_port)),
-        ]
         with self._log.open("ab") as log:
             self._master = subprocess.Popen(
-                command,
+                self.master_command(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -142,6 +137,19 @@ class Cluster:
                 start_new_session=True,
             )
         until(self._serves, "the master serves")
+
+    def master_command(self) -> list[str]:
+        """Runs the master."""
+        return [*EVA, self.command, *self.master_options()]
+
+    def master_options(self) -> list[str]:
+        """For the master."""
+        return [
+            *("--config", str(self._config)),
+            *("--state-dir", str(self.state_dir)),
+            *("--listen", self.address),
+            *("--metrics-port", str(self.metrics_port)),
+        ]
 
     def environment(self) -> dict[str, str]:
         """For commands that are to talk to this cluster; nothing of the user's own settings."""
@@ -337,9 +345,9 @@ class Cluster:
         return [(str(path.relative_to(self.home)), _tail(path)) for path in [*logs, *tasks]]
 
 
-def _free_port() -> int:
+def _free_port(host: str) -> int:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((host, 0))
         return int(probe.getsockname()[1])
 
 
