@@ -19,6 +19,7 @@ import structlog
 
 from eva_worker import wire
 from eva_worker._proto import worker_pb2 as pb
+from eva_worker.address import own_address
 from eva_worker.attempt import Services
 from eva_worker.book import Book
 from eva_worker.devices import CpuMap, Devices, discover_gpus, nominal_gpus
@@ -50,6 +51,7 @@ class Agent:
         self._settings = settings
         self._gpus = _gpus(settings)
         home = settings.state_dir
+        self._address = settings.address
         self._cluster_file = home / "cluster.json"
         self._storage = Storage(home / "cache")
         self._metrics = Metrics()
@@ -80,7 +82,7 @@ class Agent:
         if saved := await asyncio.to_thread(read_json, self._cluster_file):
             self._storage.configure(Welcome(**saved))
         await self._tasks.adopt()
-        link = asyncio.create_task(self._link.run())
+        link = asyncio.create_task(self._keep_link())
         link.add_done_callback(self._link_ended)
         reason = await self._leave
         _log.info("leaving", reason=reason)
@@ -101,6 +103,10 @@ class Agent:
         return self._leave.done()
 
     def _crash(self, error: BaseException) -> None:
+    async def _keep_link(self) -> None:
+        self._address = await own_address(self._settings.address, self._settings.master)
+        await self._link.run()
+
         if not self._leave.done():
             self._leave.set_exception(error)
         else:
@@ -150,6 +156,7 @@ def _gpus(settings: Settings) -> tuple[str, ...]:
     return found[: settings.gpus]
 
 
+            address=self._address,
 def _runtime(settings: Settings) -> Runtime:
     """What the settings choose to run tasks.
 

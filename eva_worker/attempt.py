@@ -13,6 +13,7 @@ import structlog
 from eva_worker.book import Book, Record, Stage
 from eva_worker.devices import Assignment, CpuMap, Devices
 from eva_worker.errors import StartFailed, StoreUnavailable, WorkerError
+from eva_worker.generations import give_up_after
 from eva_worker.iterator import (
     Counters,
     IteratorServer,
@@ -88,6 +89,7 @@ class Attempt:
         self._uploader = Uploader(
             services.storage.objects,
             record.key,
+            gang=record.order.companions if record.order else (),
             log=self.log_file,
             outputs=self._outputs,
             checkpoints=self._checkpoints,
@@ -231,8 +233,11 @@ class Attempt:
         )
 
     async def _restore(self, order: Order) -> None:
-        generation, steps = await self._services.storage.fetcher.checkpoint(
-            order.copy, order.resume, self._checkpoints
+        storage = self._services.storage
+        if order.resume is not None:
+            await give_up_after(storage.objects, order.copy, order.resume)
+        generation, steps = await storage.fetcher.checkpoint(
+            order.checkpoint_of or order.copy, order.resume, self._checkpoints
         )
         self._counters.begin_from(steps)
         await self._uploader.began_from(generation)
@@ -244,6 +249,7 @@ class Attempt:
             **self._services.base_env,
             **self._services.task_env,
             **order.env,
+            **(order.gang.environment if order.gang else {}),
             "EVA_JOB_ID": order.job,
             "EVA_TASK_ID": order.copy,
             "EVA_ATTEMPT": str(order.attempt),

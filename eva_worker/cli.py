@@ -82,6 +82,13 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) ->
 )
 def worker(
     instance_id: str, cpus: float, state_dir: Path, task_env: dict[str, str], **rest: Any
+@_option(
+    "--address",
+    default="",
+    metavar="HOST",
+    help="Under which other instances reach this one; default: the address that leads to the "
+    "master.",
+)
 ) -> None:
     """Run tasks on this instance for the master.
 

@@ -77,6 +77,16 @@ class Gang:
     address: str
     port: int
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """What its program is told; the rest is for torchrun to set."""
+        return {
+            "MASTER_ADDR": self.address,
+            "MASTER_PORT": str(self.port),
+            "NODE_RANK": str(self.rank),
+            "NNODES": str(self.size),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
@@ -123,6 +133,14 @@ class Order:
     def key(self) -> TaskKey:
         """Which attempt it is."""
         return TaskKey(self.copy, self.attempt)
+
+    @property
+    def companions(self) -> list[str]:
+        """The other members of its gang."""
+        if self.gang is None:
+            return []
+        members = (f"{self.job}/{rank}" for rank in range(self.gang.size))
+        return [member for member in members if member != self.copy]
 
     def to_json(self) -> dict[str, Any]:
         """A document for the state directory."""

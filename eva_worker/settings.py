@@ -25,6 +25,8 @@ class Settings:
         state_dir: Where everything is kept that must survive the agent.
         emulated: Whether the instance's hardware is make-believe.
         task_env: Variables for every task.
+        address: Under which other instances reach this one; empty for that of the route to the
+            master.
         runtime: ``process`` or ``docker``: what runs the tasks.
         docker_image: Image for orders that name none; empty for none.
         docker_host: URL of the Docker engine; empty for the one that ``DOCKER_HOST`` or the
@@ -44,6 +46,7 @@ class Settings:
     task_env: Mapping[str, str] = field(default_factory=dict)
     metrics_port: int | None = None
     runtime: str = "process"
+    address: str = ""
     docker_image: str = ""
     docker_host: str = ""
 

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from eva_worker.errors import BadOrder, Corrupt, Missing, UnsupportedInput
+from eva_worker.generations import checkpoint_key, newest
 from eva_worker.objects import Objects
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -151,7 +152,7 @@ class Fetcher:
             Corrupt, StoreUnavailable, BadOrder: It cannot be had.
         """
         target.mkdir(parents=True, exist_ok=True)
-        generation = await self._newest(copy) if wanted is None else wanted
+        generation = await newest(self._objects, copy) if wanted is None else wanted
         if generation == 0:
             return 0, 0
         prefix = checkpoint_key(copy, generation)
@@ -165,15 +166,6 @@ class Fetcher:
         await together(self._restore(f"{prefix}/files/{e.path}", e, aside) for e in entries)
         aside.rename(target / f"{generation:08d}")
         return generation, steps
-
-    async def _newest(self, copy: str) -> int:
-        prefix = f"jobs/{copy}/checkpoints"
-        generations = [0]
-        async for key in self._objects.list(prefix):
-            generation, _, rest = key.removeprefix(f"{prefix}/").partition("/")
-            if rest == "manifest.json" and generation.isdecimal():
-                generations.append(int(generation))
-        return max(generations)
 
     async def _restore(self, key: str, entry: FileEntry, directory: Path) -> None:
         target = directory / entry.path
@@ -209,11 +201,6 @@ class Fetcher:
             path.unlink(missing_ok=True)
             shutil.copyfile(self._cached(entry.sha256), path)
             path.chmod(entry.mode & 0o777)
-
-
-def checkpoint_key(copy: str, generation: int) -> str:
-    """Where a checkpoint generation is in the object store."""
-    return f"jobs/{copy}/checkpoints/{generation:08d}"
 
 
 async def together(work: Iterable[Coroutine[Any, Any, object]]) -> None:

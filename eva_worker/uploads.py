@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,12 @@ import structlog
 
 from eva_worker.durable import read_json, write_json
 from eva_worker.errors import Missing, UnstorableName
+from eva_worker.generations import checkpoint_key, prune
 from eva_worker.objects import Objects
 from eva_worker.orders import TaskKey
-from eva_worker.transfer import FileEntry, checkpoint_key, checkpoint_manifest, digest_of
+from eva_worker.transfer import FileEntry, checkpoint_manifest, digest_of
 
 _LOG_CHUNK = 4 << 20
-_KEPT_GENERATIONS = 2
 
 
 class Uploader:
@@ -30,6 +30,7 @@ class Uploader:
     Args:
         objects: Where to.
         key: Whose.
+        gang: The other members of its gang.
         log: The task's log file.
         outputs: ``$EVA_STORAGE/outputs``.
         checkpoints: ``$EVA_CHECKPOINT_DIR``.
@@ -43,6 +44,7 @@ class Uploader:
         objects: Objects,
         key: TaskKey,
         *,
+        gang: Sequence[str] = (),
         log: Path,
         outputs: Path,
         checkpoints: Path,
@@ -52,6 +54,7 @@ class Uploader:
     ) -> None:
         self._objects = objects
         self._key = key
+        self._gang = gang
         self._log_file = log
         self._outputs = outputs
         self._checkpoints = checkpoints
@@ -62,11 +65,13 @@ class Uploader:
         self._log_offset = int(saved.get("log", 0))
         self._sent: dict[str, list[int]] = saved.get("outputs", {})
         self.generation = int(saved.get("generation", 0))
+        self._origin = int(saved.get("origin", 0))
+        self._common = int(saved.get("common", 0))
         self._log = structlog.get_logger().bind(copy=key.copy, attempt=key.attempt)
 
     async def began_from(self, generation: int) -> None:
         """Note the checkpoint that was restored: only newer ones go up."""
-        self.generation = generation
+        self.generation = self._origin = generation
         await self._remember()
 
     async def all(self) -> None:
@@ -82,22 +87,24 @@ class Uploader:
     async def newest_checkpoint(self) -> None:
         """Upload the newest generation, if it is newer than what is stored.
 
+        Of a gang's member all that are, oldest first: other members may not have the newest yet.
         Files first, their list last: a generation without list does not exist.
         """
-        while (newest := await asyncio.to_thread(self._newest)) > self.generation:
+        while generation := await asyncio.to_thread(self._next):
             try:
-                await self._checkpoint(newest)
+                await self._checkpoint(generation)
             except Missing:
                 # The program pruned it meanwhile, in favour of a newer one.
-                if await asyncio.to_thread(self._newest) <= newest:
-                    self._log.warning("checkpoint vanished", generation=newest)
+                if await asyncio.to_thread(self._next) <= generation:
+                    self._log.warning("checkpoint vanished", generation=generation)
                     return
             except UnstorableName as error:
                 self._log.error("checkpoint cannot be stored", error=str(error))
                 return
             else:
-                self.generation = newest
+                self.generation = generation
                 await self._remember()
+                await self._prune()
 
     async def _checkpoint(self, generation: int) -> None:
         directory = self._checkpoints / f"{generation:08d}"
@@ -119,27 +126,21 @@ class Uploader:
             raise Missing(f"no such directory: {directory}")
         manifest = checkpoint_manifest(entries, self._steps_kept(generation))
         await self._objects.put(f"{prefix}/manifest.json", manifest)
-        await self._prune(generation)
 
-    async def _prune(self, newest: int) -> None:
-        """Delete what no attempt will start from: all but this generation and the one before."""
-        stored: dict[int, list[str]] = {}
-        prefix = f"jobs/{self._key.copy}/checkpoints"
-        async for key in self._objects.list(prefix):
-            number = key.removeprefix(f"{prefix}/").partition("/")[0]
-            stored.setdefault(int(number), []).append(key)
-        for generation in sorted(stored)[:-_KEPT_GENERATIONS]:
-            if generation < newest:
-                # The list first: without it the generation does not exist.
-                for key in sorted(stored[generation], key=lambda key: "/files/" in key):
-                    await self._objects.delete(key)
+    async def _prune(self) -> None:
+        keep = {self._origin, self._common} if self._gang else ()
+        self._common = await prune(self._objects, self._key.copy, self._gang, keep)
+        await self._remember()
 
-    def _newest(self) -> int:
+    def _next(self) -> int:
+        """The generation on disk that is to be stored next, 0 for none."""
         try:
             names = [entry.name for entry in self._checkpoints.iterdir() if entry.is_dir()]
         except FileNotFoundError:
             return 0
-        return max((int(name) for name in names if name.isdecimal()), default=0)
+        numbers = [int(name) for name in names if name.isdecimal()]
+        new = [number for number in numbers if number > self.generation]
+        return (min if self._gang else max)(new, default=0)
 
     async def _new_log(self) -> None:
         prefix = f"jobs/{self._key.copy}/logs/{self._key.attempt:04d}"
@@ -168,6 +169,8 @@ class Uploader:
             "log": self._log_offset,
             "outputs": self._sent,
             "generation": self.generation,
+            "origin": self._origin,
+            "common": self._common,
         }
         await asyncio.to_thread(write_json, self._memory, document, sync=False)
 
