@@ -30,6 +30,11 @@ _IMAGE = re.compile(
     re.ASCII,
 )
 _DAY_MS = 86_400_000
+_RESERVED = frozenset(
+    {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"}
+    # How the members of a gang find each other.
+    | {"MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "NNODES"}
+)
 
 
 def _refusal(message: str, hint: str = "") -> PydanticCustomError:
@@ -59,7 +64,7 @@ def check_variable(name: str) -> str:
     """
     if not _VARIABLE.fullmatch(name):
         raise _refusal(f"{name!r} cannot be an environment variable", "use letters, digits and '_'")
-    if name.startswith("EVA_") or name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
+    if name.startswith("EVA_") or name in _RESERVED:
         raise _refusal(f"{name} is set by the cluster", "choose another name")
     return name
 
