@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
-STEPS = int(os.environ.get("STEPS", "4000"))
+STEPS = int(os.environ.get("STEPS", "6000"))
 BATCH = int(os.environ.get("BATCH", "256"))
 HIDDEN = int(os.environ.get("HIDDEN", "256"))
 SEED = 17

@@ -21,7 +21,7 @@ from eva_iterator import EvaIterator
 from ring import PeerLost, Ring
 from sklearn.datasets import load_digits
 
-STEPS = int(os.environ.get("STEPS", "12000"))
+STEPS = int(os.environ.get("STEPS", "18000"))
 BATCH = int(os.environ.get("BATCH", "256"))
 HIDDEN = int(os.environ.get("HIDDEN", "256"))
 LEARNING_RATE, MOMENTUM, NOISE, SEED = 0.05, 0.9, 0.1, 17
