@@ -88,6 +88,7 @@ def _check_period(duration_ms: int) -> int:
         raise _refusal("must be between 10ms and 1d", "write 10s or 5m")
     return duration_ms
 
+
 def _parse_ports(text: object) -> object:
     if not isinstance(text, str):
         return text
@@ -95,7 +96,6 @@ def _parse_ports(text: object) -> object:
     if match is None or not _FIRST_PORT <= int(match[1]) <= int(match[2]) <= _LAST_PORT:
         raise _refusal(f"{text!r} is not a range of ports", "write FIRST-LAST, from 1024 to 65535")
     return int(match[1]), int(match[2])
-
 
 
 Address = Annotated[str, AfterValidator(_check_address)]
@@ -192,6 +192,8 @@ class MasterConfig(_Settings):
         heartbeat: From one sign of life of a worker to the next.
         throughput_window: Over how long a task's throughput is measured.
         upload_interval: From one upload of logs, outputs and checkpoints to the next.
+        gang_ports: Ports on which the members of gangs meet, such as 20000-29999. Workers must
+            reach each other on them.
     """
 
     model_config = SettingsConfigDict(env_prefix="EVA_MASTER_")
@@ -206,13 +208,12 @@ class MasterConfig(_Settings):
     round_period: Period = 300_000
     round_min_interval: Period = 5_000
     register_timeout: Period = 600_000
-        gang_ports: Ports on which the members of gangs meet, such as 20000-29999. Workers must
-            reach each other on them.
     lost_worker_timeout: Period = 180_000
     resend_interval: Period = 10_000
     heartbeat: Period = 5_000
     throughput_window: Period = 60_000
     upload_interval: Period = 30_000
+    gang_ports: Ports = (20_000, 29_999)
     catalog: CatalogSection = CatalogSection()
     local: LocalSection = LocalSection()
 
@@ -230,7 +231,6 @@ class MasterConfig(_Settings):
         """The settings in force, for people: durations with units, no passwords."""
         return {
             **self.model_dump(mode="json"),
-    gang_ports: Ports = (20_000, 29_999)
             "journal": _without_password(self.journal_url),
             "objects": _without_password(self.objects_url),
         }

@@ -67,7 +67,7 @@ class ManagedCloud(Cloud, Protocol):
     """A cloud that a master can take down with it."""
 
     def terminate_all(self) -> None:
-        gang_ports=config.gang_ports,
+        gang_ports = (config.gang_ports,)
         """Terminate every instance, and wait until all are gone."""
         ...
 
@@ -163,6 +163,7 @@ class Master:
             workers=self._sessions,
             planner=self._planner,
             replies=self._front,
+            checkpoints=StoredCheckpoints(open_store(config.objects_url), self._inbox),
         )
         self._thread.start()
         log.info("the master is open", port=port, policy=config.policy.name)
@@ -184,7 +185,6 @@ class Master:
             power_off: Terminate every instance of the local cloud; otherwise they run on, and
                 the next master finds them.
         """
-            checkpoints=StoredCheckpoints(open_store(config.objects_url), self._inbox),
         await self._server.stop(_STOP_GRACE_S)
         if power_off:
             # The loop is still there: it takes the instances' ends into the books.
