@@ -24,6 +24,8 @@ from eva_worker.attempt import Services
 from eva_worker.book import Book
 from eva_worker.devices import CpuMap, Devices, discover_gpus, nominal_gpus
 from eva_worker.durable import read_json, write_json
+from eva_worker.enrolment import Enrolment
+from eva_worker.identity import Identity
 from eva_worker.log import configure
 from eva_worker.metrics import Metrics
 from eva_worker.orders import Welcome
@@ -49,9 +51,9 @@ class Agent:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._address = settings.address
         self._gpus = _gpus(settings)
         home = settings.state_dir
-        self._address = settings.address
         self._cluster_file = home / "cluster.json"
         self._storage = Storage(home / "cache")
         self._metrics = Metrics()
@@ -67,7 +69,18 @@ class Agent:
             base_env={} if settings.runtime == "docker" else process.environment(),
             task_env=settings.task_env,
         )
-        self._link = Link(settings.master, self._metrics, self._open_session)
+        self._identity = Identity.at(settings)
+        enrolment = Enrolment(
+            self._identity,
+            settings.instance,
+            join=settings.join,
+            token=settings.token,
+            authorities=settings.authorities,
+        )
+        self._link = Link(
+            settings.master, enrolment, self._metrics, self._open_session, self._enrolled
+        )
+        self._metrics_port = settings.metrics_port
         self._tasks = Tasks(services, self._link.report, self._crash)
         self._leave: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -77,8 +90,6 @@ class Agent:
         Raises:
             Exception: Nobody foresaw it; tasks run on, the supervisor starts another agent.
         """
-        if self._settings.metrics_port:
-            self._metrics.serve(self._settings.metrics_port)
         if saved := await asyncio.to_thread(read_json, self._cluster_file):
             self._storage.configure(Welcome(**saved))
         await self._tasks.adopt()
@@ -92,6 +103,10 @@ class Agent:
         with contextlib.suppress(asyncio.CancelledError):
             await link
 
+    async def _keep_link(self) -> None:
+        self._address = await own_address(self._settings.address, self._settings.master)
+        await self._link.run()
+
     def leave(self, reason: str) -> None:
         """Begin to drain; asked a second time by a signal, the agent goes at once."""
         if not self._leave.done():
@@ -103,10 +118,6 @@ class Agent:
         return self._leave.done()
 
     def _crash(self, error: BaseException) -> None:
-    async def _keep_link(self) -> None:
-        self._address = await own_address(self._settings.address, self._settings.master)
-        await self._link.run()
-
         if not self._leave.done():
             self._leave.set_exception(error)
         else:
@@ -115,6 +126,14 @@ class Agent:
     def _link_ended(self, link: asyncio.Task[None]) -> None:
         if not link.cancelled() and (error := link.exception()):
             self._crash(error)
+
+    def _enrolled(self) -> None:
+        """Open the port of the metrics, which cannot be without a certificate."""
+        if self._metrics_port is None:
+            return
+        identity, port = self._identity, self._metrics_port
+        self._metrics_port = None
+        self._metrics.serve(port, certificate=identity.certificate_file, key=identity.key_file)
 
     def _open_session(self, channel: grpc.aio.Channel) -> Session:
         return Session(
@@ -129,7 +148,6 @@ class Agent:
         settings = self._settings
         return pb.Register(
             instance_id=settings.instance,
-            token=settings.token,
             capacity=pb.Resources(
                 gpus=len(self._gpus),
                 milli_cpus=settings.milli_cpus,
@@ -138,6 +156,7 @@ class Agent:
             tasks=[wire.task_report(report) for report in self._tasks.reports()],
             agent_version=version("eva-scheduler"),
             instance_type=settings.instance_type,
+            address=self._address,
         )
 
     async def _welcomed(self, welcome: Welcome) -> None:
@@ -156,7 +175,6 @@ def _gpus(settings: Settings) -> tuple[str, ...]:
     return found[: settings.gpus]
 
 
-            address=self._address,
 def _runtime(settings: Settings) -> Runtime:
     """What the settings choose to run tasks.
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from cryptography import x509
 
 from eva_worker.errors import RuntimeUnavailable
+from eva_worker.identity import Identity
 from eva_worker.settings import Settings
 from eva_worker.supervisor import supervise
 
@@ -30,9 +33,21 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) ->
 
 
 @click.command()
-@_option("--master", required=True, metavar="HOST:PORT", help="Where the master listens.")
+@_option(
+    "--master", required=True, metavar="HOST:PORT", help="Where the master listens for workers."
+)
+@_option(
+    "--join",
+    default="",
+    metavar="HOST:PORT",
+    help="Where the master takes join tokens: its port for users. Needed once.",
+)
+@_option(
+    "--ca-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="PEM certificates of those who may vouch for the master; or their text in EVA_WORKER_CA.",
+)
 @_option("--instance-id", required=True, metavar="ID", help="This instance's id in the cluster.")
-@_option("--token", required=True, help="Proof that this worker may be that instance.")
 @_option("--instance-type", required=True, metavar="TYPE", help="Such as p3.2xlarge.")
 @_option("--gpus", type=click.IntRange(0), default=0, help="GPUs that tasks may use.")
 @_option(
@@ -68,6 +83,13 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) ->
     help="Serve Prometheus metrics on this port of the loopback interface.",
 )
 @_option(
+    "--address",
+    default="",
+    metavar="HOST",
+    help="Under which other instances reach this one; default: the address that leads to the "
+    "master.",
+)
+@_option(
     "--runtime",
     type=click.Choice(["process", "docker"]),
     default="process",
@@ -81,16 +103,18 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) ->
     help="The Docker engine, such as unix:///run/docker.sock; default as for docker itself.",
 )
 def worker(
-    instance_id: str, cpus: float, state_dir: Path, task_env: dict[str, str], **rest: Any
-@_option(
-    "--address",
-    default="",
-    metavar="HOST",
-    help="Under which other instances reach this one; default: the address that leads to the "
-    "master.",
-)
+    instance_id: str,
+    cpus: float,
+    state_dir: Path,
+    task_env: dict[str, str],
+    ca_file: Path | None,
+    **rest: Any,
 ) -> None:
     """Run tasks on this instance for the master.
+
+    The first time, the worker joins the cluster with the join token of its instance, which is
+    taken from the variable EVA_WORKER_TOKEN alone: command lines are for all to read. From then on
+    it has a certificate in its state directory, which it renews by itself.
 
     Keeps an agent running, which dials the master and starts and stops tasks. SIGTERM checkpoints
     and stops the tasks, uploads what they leave behind, and says goodbye to the master; a second
@@ -101,11 +125,43 @@ def worker(
         milli_cpus=round(cpus * 1000),
         state_dir=state_dir.absolute(),
         task_env=task_env,
+        # Not for the agent's children, of which there is no end.
+        token=os.environ.pop("EVA_WORKER_TOKEN", ""),
+        authorities=_authorities(ca_file),
         **rest,
     )
+    _require_identity(settings)
     if settings.runtime == "docker":
         _require_docker(settings.docker_host)
     sys.exit(supervise(settings))
+
+
+def _authorities(file: Path | None) -> str:
+    """The certificates to begin with, empty for none."""
+    given = os.environ.pop("EVA_WORKER_CA", "")
+    text = file.read_text() if file else given
+    if text:
+        try:
+            x509.load_pem_x509_certificates(text.encode())
+        except ValueError as error:
+            where = f"--ca-file {file}" if file else "EVA_WORKER_CA"
+            raise click.UsageError(f"{where} holds no certificate in PEM") from error
+    return text
+
+
+def _require_identity(settings: Settings) -> None:
+    """Fail before anything runs rather than have agent after agent fail."""
+    if Identity.at(settings).certificate_file.exists():
+        return
+    wanted = {
+        "--join": settings.join,
+        "--ca-file or EVA_WORKER_CA": settings.authorities,
+        "EVA_WORKER_TOKEN": settings.token,
+    }
+    if missing := [name for name, value in wanted.items() if not value]:
+        raise click.UsageError(
+            f"this instance has no certificate yet and needs {', '.join(missing)} to get one"
+        )
 
 
 def _require_docker(host: str) -> None:

@@ -1,4 +1,4 @@
-"""JSON documents that are whole after a crash: the old version, or the new one."""
+"""Files that are whole after a crash: the old version, or the new one."""
 
 from __future__ import annotations
 
@@ -20,9 +20,27 @@ def write_json(path: Path, document: Any, *, sync: bool = True) -> None:
         OSError: The disk is full or the directory cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(document, separators=(",", ":"), sort_keys=True)
+    write_file(path, text.encode(), sync=sync)
+
+
+def write_file(path: Path, data: bytes, *, mode: int = 0o666, sync: bool = True) -> None:
+    """Replace a file atomically.
+
+    Args:
+        path: Where, in a directory that exists; it gets a short-lived sibling ``.NAME.new``.
+        data: Its content.
+        mode: Its permissions, less the process's mask, from before its first byte on.
+        sync: Whether it must survive a power cut, too; without, it survives the process.
+
+    Raises:
+        OSError: The disk is full or the directory cannot be written.
+    """
     aside = path.with_name(f".{path.name}.new")
-    with aside.open("w", encoding="utf-8") as file:
-        json.dump(document, file, separators=(",", ":"), sort_keys=True)
+    aside.unlink(missing_ok=True)
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
         if sync:
             file.flush()
             os.fsync(file.fileno())

@@ -5,6 +5,8 @@
     WorkerError
     ├── BadOrder            an order or a file list that no correct master sends
     ├── DevicesExhausted    more GPUs or CPUs asked for than the instance has left
+    ├── BadIdentity         a key or certificate that is damaged or another instance's
+    ├── NotEnrolled         there is no certificate to talk to the master with
     ├── RuntimeUnavailable  what runs the tasks does not answer
     ├── StartFailed         the task's process could not be started
     └── TransferFailed      something could not be brought here or there
@@ -26,6 +28,14 @@ class BadOrder(WorkerError):
 
 class DevicesExhausted(WorkerError):
     """The instance does not have this many free devices."""
+
+
+class BadIdentity(WorkerError):
+    """The instance's key and certificate are not what they should be."""
+
+
+class NotEnrolled(WorkerError):
+    """There is no certificate to talk to the master with."""
 
 
 class RuntimeUnavailable(WorkerError):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, make_wsgi_app
 
+from eva_worker import https
 from eva_worker.orders import Phase
 
 
@@ -42,6 +44,10 @@ class Metrics:
         for phase in Phase:
             self._tasks.labels(phase.value).set_function(partial(count, phase))
 
-    def serve(self, port: int) -> None:
-        """Serve them over HTTP from a thread, on the loopback interface alone."""
-        start_http_server(port, addr="127.0.0.1", registry=self.registry)
+    def serve(self, port: int, *, certificate: Path, key: Path) -> None:
+        """Serve them over HTTPS from a thread, on the loopback interface alone.
+
+        Raises:
+            OSError: Another process has the port.
+        """
+        https.serve(port, make_wsgi_app(self.registry), certificate=certificate, key=key)

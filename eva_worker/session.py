@@ -15,7 +15,9 @@ from eva_worker._proto import worker_pb2 as pb
 from eva_worker._proto.worker_pb2_grpc import WorkersStub
 from eva_worker.backoff import Backoff
 from eva_worker.channel import dial
-from eva_worker.errors import BadOrder
+from eva_worker.enrolment import Enrolment
+from eva_worker.errors import BadOrder, NotEnrolled
+from eva_worker.identity import Credentials
 from eva_worker.logs import follow
 from eva_worker.metrics import Metrics
 from eva_worker.orders import Order, Progress, Report, TaskKey, Welcome
@@ -106,6 +108,10 @@ class Session:
     async def say_goodbye(self, reason: str) -> None:
         """Send what is queued, then the last message, and wait for the master to hang up."""
         self.send(pb.WorkerMessage(goodbye=pb.Goodbye(reason=reason)))
+        await self.hang_up()
+
+    async def hang_up(self) -> None:
+        """Send what is queued, and no more, and wait for the master to hang up too."""
         self._queue.put_nowait(None)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
@@ -196,16 +202,25 @@ class Link:
 
     Args:
         target: ``HOST:PORT`` of the master.
+        enrolment: What to connect with.
         metrics: Told when sessions begin and end.
         open_session: Makes a session of a channel.
+        enrolled: Called whenever there is a certificate to dial with.
     """
 
     def __init__(
-        self, target: str, metrics: Metrics, open_session: Callable[[grpc.aio.Channel], Session]
+        self,
+        target: str,
+        enrolment: Enrolment,
+        metrics: Metrics,
+        open_session: Callable[[grpc.aio.Channel], Session],
+        enrolled: Callable[[], None],
     ) -> None:
         self._target = target
+        self._enrolment = enrolment
         self._metrics = metrics
         self._open_session = open_session
+        self._enrolled = enrolled
         self._session: Session | None = None
         self._up = asyncio.Event()
 
@@ -213,11 +228,33 @@ class Link:
         """Dial, again whenever the session ends, for ever."""
         backoff = Backoff()
         while True:
-            channel = dial(self._target)
-            session = self._open_session(channel)
+            try:
+                credentials = await self._enrolment.credentials()
+                self._enrolled()
+                reason = await self._serve(credentials, backoff.reset)
+            except NotEnrolled as error:
+                reason = str(error)
+            if not reason:
+                continue
+            self._metrics.reconnects.inc()
+            pause = backoff.next_s()
+            _log.warning("session lost", reason=reason, again_in_s=round(pause, 2))
+            await asyncio.sleep(pause)
 
-            def up(session: Session = session) -> None:
-                backoff.reset()
+    async def _serve(self, credentials: Credentials, welcomed: Callable[[], None]) -> str:
+        """Have one session; returns why it ended, nothing if this side wanted that."""
+        async with dial(
+            self._target,
+            authorities=credentials.authorities,
+            key=credentials.key,
+            certificate=credentials.certificate,
+        ) as channel:
+            session = self._open_session(channel)
+            renewed = asyncio.Event()
+            renewal = asyncio.create_task(self._renew(channel, credentials, session, renewed))
+
+            def up() -> None:
+                welcomed()
                 self._session = session
                 self._up.set()
                 self._metrics.session_up.set(1)
@@ -234,11 +271,21 @@ class Link:
                 self._session = None
                 self._up.clear()
                 self._metrics.session_up.set(0)
-                await channel.close()
-            self._metrics.reconnects.inc()
-            pause = backoff.next_s()
-            _log.warning("session lost", reason=reason, again_in_s=round(pause, 2))
-            await asyncio.sleep(pause)
+                renewal.cancel()
+                await asyncio.wait([renewal])
+            return "" if renewed.is_set() else reason
+
+    async def _renew(
+        self,
+        channel: grpc.aio.Channel,
+        present: Credentials,
+        session: Session,
+        renewed: asyncio.Event,
+    ) -> None:
+        """End the session once there is a new certificate, for one that is made with it."""
+        await self._enrolment.renew(channel, present)
+        renewed.set()
+        await session.hang_up()
 
     def report(self, report: Report) -> None:
         """Tell the master of a change; without a session it is told when the next one begins."""

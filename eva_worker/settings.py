@@ -15,9 +15,8 @@ class Settings:
     """The settings of one worker.
 
     Attributes:
-        master: ``HOST:PORT``.
+        master: ``HOST:PORT`` of the master's port for workers.
         instance: The instance's id in the cluster.
-        token: Proves to the master that this worker may be that instance.
         instance_type: Such as ``p3.2xlarge``.
         gpus: GPUs that tasks may use.
         milli_cpus: Thousandths of a vCPU that tasks may use.
@@ -25,18 +24,20 @@ class Settings:
         state_dir: Where everything is kept that must survive the agent.
         emulated: Whether the instance's hardware is make-believe.
         task_env: Variables for every task.
+        runtime: ``process`` or ``docker``: what runs the tasks.
         address: Under which other instances reach this one; empty for that of the route to the
             master.
-        runtime: ``process`` or ``docker``: what runs the tasks.
         docker_image: Image for orders that name none; empty for none.
         docker_host: URL of the Docker engine; empty for the one that ``DOCKER_HOST`` or the
             system names.
+        join: ``HOST:PORT`` where the first certificate is to be had; empty where it is there.
+        token: Proves to the master, once, that this worker may be that instance.
+        authorities: PEM certificates of those who may vouch for the master in the beginning.
         metrics_port: Port of the Prometheus endpoint, `None` for no endpoint.
     """
 
     master: str
     instance: str
-    token: str = field(repr=False)
     instance_type: str
     gpus: int
     milli_cpus: int
@@ -45,10 +46,13 @@ class Settings:
     emulated: bool = False
     task_env: Mapping[str, str] = field(default_factory=dict)
     metrics_port: int | None = None
-    runtime: str = "process"
     address: str = ""
+    runtime: str = "process"
     docker_image: str = ""
     docker_host: str = ""
+    join: str = ""
+    token: str = field(default="", repr=False)
+    authorities: str = field(default="", repr=False)
 
     def to_json(self) -> str:
         """For the agent's environment, where other users cannot see the token."""

@@ -1,8 +1,7 @@
-"""The settings of the master and of the command: file < environment < flag."""
+"""The settings of the master: file < environment < flag."""
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
 from collections.abc import Mapping
@@ -39,53 +38,47 @@ MASTER_FILE = Path("/etc/eva/master.yaml")
 DEFAULT_ADDRESS = "127.0.0.1:7411"
 
 _ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):([0-9]{1,5})")
-_OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
 _CLUSTER = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+# A tick of no length would spin, and one of months is a slip of the pen.
+_DAY_MS = 86_400_000
 _PORTS = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
 _FIRST_PORT = 1_024
 _LAST_PORT = 65_535
-# A tick of no length would spin, and one of months is a slip of the pen.
-_DAY_MS = 86_400_000
 
 
-def _refusal(message: str, hint: str) -> PydanticCustomError:
+def refusal(message: str, hint: str) -> PydanticCustomError:
+    """A validator's complaint that says what to write instead."""
     return PydanticCustomError("refused", "{message}", {"message": message, "hint": hint})
 
 
 def _check_address(text: str) -> str:
     match = _ADDRESS.fullmatch(text)
-    if match is None or int(match[1]) > 65_535:
-        raise _refusal(f"{text!r} is not an address", f"write HOST:PORT, such as {DEFAULT_ADDRESS}")
-    return text
-
-
-def _check_owner(text: str) -> str:
-    if not _OWNER.fullmatch(text):
-        raise _refusal(f"{text!r} cannot be an owner", "use letters, digits, '.', '_', '@', '-'")
+    if match is None or int(match[1]) > _LAST_PORT:
+        raise refusal(f"{text!r} is not an address", f"write HOST:PORT, such as {DEFAULT_ADDRESS}")
     return text
 
 
 def _check_cluster(text: str) -> str:
     if not _CLUSTER.fullmatch(text):
-        raise _refusal(f"{text!r} cannot name a cluster", "use a-z, 0-9 and '-'")
+        raise refusal(f"{text!r} cannot name a cluster", "use a-z, 0-9 and '-'")
     return text
 
 
 def _check_url(text: str) -> str:
     if not urlsplit(text).scheme:
-        raise _refusal(f"{text!r} is not a URL", "write file:///path, sqlite:////path, ...")
+        raise refusal(f"{text!r} is not a URL", "write file:///path, sqlite:////path, ...")
     return text
 
 
 def _check_socket(text: str) -> str:
     if not text.startswith("unix://"):
-        raise _refusal(f"{text!r} is not a socket of this machine", "write unix:///path")
+        raise refusal(f"{text!r} is not a socket of this machine", "write unix:///path")
     return text
 
 
 def _check_period(duration_ms: int) -> int:
     if not 10 <= duration_ms <= _DAY_MS:
-        raise _refusal("must be between 10ms and 1d", "write 10s or 5m")
+        raise refusal("must be between 10ms and 1d", "write 10s or 5m")
     return duration_ms
 
 
@@ -94,18 +87,18 @@ def _parse_ports(text: object) -> object:
         return text
     match = _PORTS.fullmatch(text)
     if match is None or not _FIRST_PORT <= int(match[1]) <= int(match[2]) <= _LAST_PORT:
-        raise _refusal(f"{text!r} is not a range of ports", "write FIRST-LAST, from 1024 to 65535")
+        raise refusal(f"{text!r} is not a range of ports", "write FIRST-LAST, from 1024 to 65535")
     return int(match[1]), int(match[2])
 
 
 Address = Annotated[str, AfterValidator(_check_address)]
 Url = Annotated[str, AfterValidator(_check_url)]
+Period = Annotated[Duration, AfterValidator(_check_period)]
 Ports = Annotated[
     tuple[int, int],
     BeforeValidator(_parse_ports),
     PlainSerializer(lambda ports: f"{ports[0]}-{ports[1]}"),
 ]
-Period = Annotated[Duration, AfterValidator(_check_period)]
 
 
 class _Section(BaseModel):
@@ -157,7 +150,9 @@ class LocalSection(_Section):
     docker_image: Annotated[str, Field(min_length=1)] | None = None
 
 
-class _Settings(BaseSettings):
+class BaseConfig(BaseSettings):
+    """What the settings of the master and of the command share."""
+
     model_config = SettingsConfigDict(
         extra="forbid", frozen=True, env_nested_delimiter="__", validate_default=False
     )
@@ -170,17 +165,19 @@ class _Settings(BaseSettings):
         *_: PydanticBaseSettingsSource,
         **__: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Settings come from the arguments alone."""
         # `Layers` has merged the others already, remembering where each setting came from.
         return (init_settings,)
 
 
-class MasterConfig(_Settings):
+class MasterConfig(BaseConfig):
     """The master's settings; durations are in milliseconds.
 
     Attributes:
         cluster: Names the cluster in tags, metrics and logs.
         state_dir: Everything that must survive a restart.
-        listen: Where users and workers dial.
+        listen: Where users dial, and instances without a certificate.
+        worker_listen: Where workers dial; see `worker_address`.
         metrics_port: Prometheus and health on the same host, `None` for none.
         journal: URL of the journal; see `journal_url`.
         objects: URL of the object store; see `objects_url`.
@@ -190,6 +187,9 @@ class MasterConfig(_Settings):
         lost_worker_timeout: An instance whose worker was away so long is replaced.
         resend_interval: From one repetition of an unconfirmed command to the next.
         heartbeat: From one sign of life of a worker to the next.
+        join_token_lifetime: From the launch of an instance, how long it may take to join.
+        agent_certificate_lifetime: How long a worker's certificate is valid; it is renewed after
+            two thirds of that.
         throughput_window: Over how long a task's throughput is measured.
         upload_interval: From one upload of logs, outputs and checkpoints to the next.
         gang_ports: Ports on which the members of gangs meet, such as 20000-29999. Workers must
@@ -201,6 +201,7 @@ class MasterConfig(_Settings):
     cluster: Annotated[str, AfterValidator(_check_cluster)] = "eva"
     state_dir: Path = Path("/var/lib/eva")
     listen: Address = DEFAULT_ADDRESS
+    worker_listen: Address | None = None
     metrics_port: Annotated[int, Field(ge=0, le=65_535)] | None = None
     journal: Url | None = None
     objects: Url | None = None
@@ -211,11 +212,23 @@ class MasterConfig(_Settings):
     lost_worker_timeout: Period = 180_000
     resend_interval: Period = 10_000
     heartbeat: Period = 5_000
+    join_token_lifetime: Period = 900_000
+    agent_certificate_lifetime: Period = _DAY_MS
     throughput_window: Period = 60_000
     upload_interval: Period = 30_000
     gang_ports: Ports = (20_000, 29_999)
     catalog: CatalogSection = CatalogSection()
     local: LocalSection = LocalSection()
+
+    @property
+    def worker_address(self) -> str:
+        """Where workers dial: unless a setting says otherwise, beside the users' port."""
+        if self.worker_listen is not None:
+            return self.worker_listen
+        host, _, port = self.listen.rpartition(":")
+        if int(port) == 0:  # Any that is free, twice.
+            return self.listen
+        return f"{host}:{int(port) + (1 if int(port) < _LAST_PORT else -1)}"
 
     @property
     def journal_url(self) -> str:
@@ -231,23 +244,10 @@ class MasterConfig(_Settings):
         """The settings in force, for people: durations with units, no passwords."""
         return {
             **self.model_dump(mode="json"),
+            "worker_listen": self.worker_address,
             "journal": _without_password(self.journal_url),
             "objects": _without_password(self.objects_url),
         }
-
-
-class ClientConfig(_Settings):
-    """The command's settings.
-
-    Attributes:
-        address: Where the master listens.
-        owner: Whose jobs are submitted and named.
-    """
-
-    model_config = SettingsConfigDict(env_prefix="EVA_")
-
-    address: Address = DEFAULT_ADDRESS
-    owner: Annotated[str, AfterValidator(_check_owner)] = Field(default_factory=getpass.getuser)
 
 
 def load_master_config(
@@ -287,26 +287,10 @@ def policy_config(section: PolicySection, kind: PolicyKind) -> Any:
     return TypeAdapter(kind.config).validate_python(section.options)
 
 
-def client_file() -> Path:
-    """Where the command's settings are."""
-    home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    return Path(home) / "eva" / "config.yaml"
-
-
 def user_state_dir() -> Path:
     """Where a master that a user runs for himself keeps its state."""
     home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(home) / "eva"
-
-
-def load_client_config(flags: Mapping[str, Any] | None = None) -> ClientConfig:
-    """Gather the command's settings.
-
-    Raises:
-        InvalidConfig: With every problem that was found.
-    """
-    path = client_file()
-    return Layers(ClientConfig, file=path if path.is_file() else None, flags=flags or {}).settings()
 
 
 def _policy_problems(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -27,9 +27,11 @@ class Layers(Generic[Model]):
         file: A YAML file, `None` for none.
         flags: Nested settings from the command line.
         defaults: Nested settings that give way to all others.
+        exclusive: Keys that say the same thing: one of them puts those below it out of force.
 
     Raises:
-        InvalidConfig: The file or a variable cannot be read.
+        InvalidConfig: The file or a variable cannot be read, or one source has two of the exclusive
+            keys.
     """
 
     def __init__(
@@ -39,8 +41,10 @@ class Layers(Generic[Model]):
         file: Path | None,
         flags: Mapping[str, Any],
         defaults: Mapping[str, Any] | None = None,
+        exclusive: Collection[str] = (),
     ) -> None:
         self._model = model
+        self._exclusive = exclusive
         self._prefix = str(model.model_config.get("env_prefix", ""))
         self._file_name = str(file) if file else "settings"
         self._origins: dict[str, str] = {}
@@ -62,6 +66,10 @@ class Layers(Generic[Model]):
         except ValidationError as failure:
             problems = yamlfile.problems_of(failure, self.document, self._model)
             raise self.invalid(problems) from None
+
+    def in_file(self, key: str) -> bool:
+        """Whether the value of a key that is in force stands in the file."""
+        return self.document.marks.get((key,), _UNKNOWN).line > 0
 
     def invalid(self, problems: list[Problem]) -> InvalidConfig:
         """Make the error for `problems`, each with its line, variable or flag."""
@@ -104,11 +112,18 @@ class Layers(Generic[Model]):
         return self._prefix + "__".join(map(str, path)).upper()
 
     def _add(self, layer: Document, name_of: Callable[[yamlfile.Path], str]) -> None:
+        chosen = [key for key in self._exclusive if key in layer.value]
+        if len(chosen) > 1:
+            both = " and ".join(name_of((key,)) for key in chosen)
+            raise InvalidConfig(f"{both} are both set", hint="they say the same thing: choose one")
+        below = self.document.value
+        if chosen:
+            below = {key: value for key, value in below.items() if key not in self._exclusive}
         marks = dict(self.document.marks)
         for path in _paths(layer.value):
             self._origins[dotted(path)] = name_of(path)
             marks[path] = layer.marks.get(path, _UNKNOWN)
-        self.document = Document(_merged(self.document.value, layer.value), marks)
+        self.document = Document(_merged(below, layer.value), marks)
 
 
 def _read(file: Path) -> Document:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 
 from rich.console import Console
 
+from eva_master.adapters.rpc.server import Ports
 from eva_master.app import logs
+from eva_master.app.client import CLIENT_FILE, client_file
 from eva_master.app.config import MasterConfig
 from eva_master.app.containers import settled
 from eva_master.app.master import serve
@@ -25,12 +28,26 @@ def run_up(config: MasterConfig) -> None:
     console = Console(stderr=True)
     config, runtime = settled(config, console.print)
 
-    def tell(port: int) -> None:
+    def tell(ports: Ports) -> None:
         host = config.listen.rpartition(":")[0]
-        console.print(f"[bold green]Eva is up[/] at {host}:{port}; state in {config.state_dir}")
+        console.print(
+            f"[bold green]Eva is up[/] at {host}:{ports.users}; state in {config.state_dir}"
+        )
+        if told := _client_settings(config):
+            # In one piece, to be copied.
+            console.print(f"In other terminals:  {told}", markup=False, soft_wrap=True)
         console.print(runtime)
         console.print("In another terminal:  eva submit examples/digits_mlp/job.yaml && eva top")
         console.print("Ctrl-C ends the cluster and its emulated instances.")
 
     if asyncio.run(serve(config, power_off=True, on_open=tell)) is not None:
         raise SystemExit(1)
+
+
+def _client_settings(config: MasterConfig) -> str:
+    """What a shell has to be told for the command to find this cluster; empty if nothing."""
+    left = config.state_dir.absolute() / CLIENT_FILE
+    found = client_file()
+    if found is not None and found.absolute() == left:
+        return ""
+    return f"export EVA_CONFIG={shlex.quote(str(left))}"

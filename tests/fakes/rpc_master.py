@@ -11,18 +11,28 @@ from pathlib import Path
 from typing import TypeVar
 
 import grpc
+from sqlalchemy import Engine, create_engine
+from sqlalchemy.pool import StaticPool
 
 from eva_master.adapters.clock import SystemClock
 from eva_master.adapters.front import Front
 from eva_master.adapters.inbox import LiveInbox
 from eva_master.adapters.objects import open_store
+from eva_master.adapters.pki import MASTER_NAME
+from eva_master.adapters.pki.tokens import JoinTokens
 from eva_master.adapters.rpc._proto import worker_pb2 as wpb
-from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterStub, JobsStub
+from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterStub, JobsStub, TokensStub
 from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersStub
+from eva_master.adapters.rpc.access import AccessInterceptor
 from eva_master.adapters.rpc.cluster import About, ClusterService
+from eva_master.adapters.rpc.enrolment import AgentCertificates, EnrolmentService
 from eva_master.adapters.rpc.jobs import JobsService
-from eva_master.adapters.rpc.server import MasterServer
+from eva_master.adapters.rpc.server import MasterServer, Ports
+from eva_master.adapters.rpc.tokens_service import TokensService
 from eva_master.adapters.rpc.workers import Welcome, WorkerSessions
+from eva_master.adapters.store import UserTokens
+from eva_master.adapters.store.join_tokens import JoinTokenTable
+from eva_master.adapters.store.tables import METADATA
 from eva_master.control.settings import Settings
 from eva_master.control.state import State
 from eva_master.model.actions import Reply
@@ -35,13 +45,17 @@ from eva_master.model.records import Instance, Job, TaskCopy
 from eva_master.model.resources import Resources
 from eva_master.model.snapshot import Snapshot
 from eva_master.model.states import CopyState, InstanceState, JobState
-from eva_master.ports import ObjectStore
+from eva_master.model.users import Role
+from eva_master.ports import Clock, ObjectStore
+from eva_worker.channel import dial
+from tests.fakes.authority import authority
 from tests.fakes.planner import InlinePlanner
 
 T = TypeVar("T")
 
 DEADLINE_S = 30
-TOKEN = "secret"
+_CERTIFICATE_MS = 3_600_000
+_JOIN_MS = 60_000
 
 SMALL = Offering(InstanceType("c7i.large", Family("c7i"), Resources(0, 2000, 4096)), Price(89_250))
 LARGE = Offering(
@@ -197,38 +211,101 @@ class Agent:
             return await self.call.code()
 
 
+def database() -> Engine:
+    """The journal's tables, in memory."""
+    engine = create_engine(
+        "sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False}
+    )
+    METADATA.create_all(engine)
+    return engine
+
+
+def user_tokens(clock: Clock) -> UserTokens:
+    """Tokens in a database in memory."""
+    return UserTokens(database(), clock)
+
+
+def user_channel(address: str, authorities: bytes, secret: str) -> grpc.aio.Channel:
+    """A user's channel."""
+    credentials = grpc.composite_channel_credentials(
+        grpc.ssl_channel_credentials(authorities), grpc.access_token_call_credentials(secret)
+    )
+    options = [("grpc.ssl_target_name_override", MASTER_NAME)]
+    return grpc.aio.secure_channel(address, credentials, options)
+
+
 @dataclass
 class RpcMaster:
-    """A running server and clients of it."""
+    """A running server and clients of it.
+
+    Attributes:
+        authorities: PEM certificate of the cluster's authority.
+        ports: Where it listens.
+        channel: To the users' port, without a token.
+    """
 
     loop: ScriptedLoop
     sessions: WorkerSessions
     store: ObjectStore
-    port: int
+    tokens: UserTokens
+    join_tokens: JoinTokens
+    authorities: bytes
+    ports: Ports
     channel: grpc.aio.Channel
+    channels: list[grpc.aio.Channel] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.user = self.channel_of("ada", Role.OPERATOR)
 
     @property
     def jobs(self) -> JobsStub:
-        return JobsStub(self.channel)
+        """As ada, who is an operator."""
+        return JobsStub(self.user)
 
     @property
     def cluster(self) -> ClusterStub:
-        return ClusterStub(self.channel)
+        """As ada, who is an operator."""
+        return ClusterStub(self.user)
+
+    @property
+    def users(self) -> TokensStub:
+        """As ada, who is an operator."""
+        return TokensStub(self.user)
+
+    def channel_of(self, owner: str, role: Role) -> grpc.aio.Channel:
+        """A channel with a new token."""
+        return self.channel_with(self.tokens.create(owner, role)[1])
+
+    def channel_with(self, secret: str) -> grpc.aio.Channel:
+        """A channel with some token."""
+        channel = user_channel(f"127.0.0.1:{self.ports.users}", self.authorities, secret)
+        self.channels.append(channel)
+        return channel
+
+    def worker_channel(self, instance: str = "i-1", port: int | None = None) -> grpc.aio.Channel:
+        """A channel to the workers' port with a certificate of an instance."""
+        key, certificate = authority().agent(instance)
+        channel = dial(
+            f"127.0.0.1:{port or self.ports.workers}",
+            authorities=self.authorities,
+            key=key,
+            certificate=certificate,
+        )
+        self.channels.append(channel)
+        return channel
 
     async def agent(
         self,
         instance: str = "i-1",
         *,
-        token: str = TOKEN,
         channel: grpc.aio.Channel | None = None,
         tasks: tuple[wpb.TaskReport, ...] = (),
     ) -> Agent:
         """Open a session and register; the answer is not read."""
-        agent = Agent(WorkersStub(channel or self.channel).Session())
+        agent = Agent(WorkersStub(channel or self.worker_channel(instance)).Session())
         await agent.say(
             register=wpb.Register(
                 instance_id=instance,
-                token=token,
                 capacity=wpb.Resources(milli_cpus=2000, memory_mib=4096),
                 tasks=tasks,
             )
@@ -253,7 +330,8 @@ async def rpc_master(
     store = open_store(f"file://{directory}/objects")
     clock = SystemClock()
     welcome = Welcome("test", f"file://{directory}/objects", heartbeat_ms=1000, upload_ms=5000)
-    sessions = WorkerSessions(loop.inbox, clock, lambda _, token: token == TOKEN, welcome)
+    certificates = AgentCertificates(authority().authority, loop.front, _CERTIFICATE_MS)
+    sessions = WorkerSessions(loop.inbox, clock, certificates, welcome)
     jobs = JobsService(
         front=loop.front,
         sessions=sessions,
@@ -264,12 +342,25 @@ async def rpc_master(
     )
     about = About("test", "first-fit", "0.0", '{"policy": "first-fit"}')
     cluster = ClusterService(front=loop.front, clock=clock, about=about)
-    server = MasterServer(jobs=jobs, cluster=cluster, workers=sessions)
-    port = await server.start("127.0.0.1:0")
-    channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+    tokens = user_tokens(clock)
+    join_tokens = JoinTokens(b"secret", JoinTokenTable(database()), clock, _JOIN_MS)
+    server = MasterServer(
+        jobs=jobs,
+        cluster=cluster,
+        tokens=TokensService(tokens),
+        enrolment=EnrolmentService(certificates, join_tokens),
+        workers=sessions,
+        access=AccessInterceptor(tokens),
+        identity=authority().server(),
+    )
+    ports = await server.start("127.0.0.1:0", "127.0.0.1:0")
+    authorities = authority().certificates
+    channel = dial(f"127.0.0.1:{ports.users}", authorities=authorities)
+    master = RpcMaster(loop, sessions, store, tokens, join_tokens, authorities, ports, channel)
     try:
-        yield RpcMaster(loop, sessions, store, port, channel)
+        yield master
     finally:
-        await channel.close()
+        for opened in (channel, *master.channels):
+            await opened.close()
         await server.stop(0)
         loop.stop()

@@ -34,7 +34,6 @@ from eva_master.model.ids import CopyId, InstanceId, JobId
 from eva_master.model.job import Program
 from eva_master.model.records import Progress
 from eva_master.model.resources import Resources
-from eva_worker.channel import dial
 from tests.fakes.rpc_master import Agent, RpcMaster, rpc_master
 
 I1 = InstanceId("i-1")
@@ -67,20 +66,19 @@ async def test_a_registered_agent_is_welcomed_and_reported(master: RpcMaster) ->
     assert master.sessions.connected == 1
 
 
-@pytest.mark.parametrize("instance", ["i-1", "i-unknown"])
-async def test_a_bad_token_opens_no_session(master: RpcMaster, instance: str) -> None:
-    agent = await master.agent(instance, token="wrong")
+async def test_an_agent_cannot_pose_as_another_instance(master: RpcMaster) -> None:
+    agent = await master.agent("i-1", channel=master.worker_channel("i-2"))
     assert await agent.ended() is grpc.StatusCode.PERMISSION_DENIED
     assert master.sessions.connected == 0
     assert master.loop.quiet
 
 
 async def test_a_session_begins_with_register_and_has_only_one(master: RpcMaster) -> None:
-    agent = Agent(WorkersStub(master.channel).Session())
+    agent = Agent(WorkersStub(master.worker_channel()).Session())
     await agent.say(heartbeat=pb.Heartbeat())
     assert await agent.ended() is grpc.StatusCode.INVALID_ARGUMENT
     agent = await master.welcomed()
-    await agent.say(register=pb.Register(instance_id="i-1", token="secret"))
+    await agent.say(register=pb.Register(instance_id="i-1"))
     assert await agent.ended() is grpc.StatusCode.INVALID_ARGUMENT
     assert isinstance(await master.loop.event(), WorkerLost)
 
@@ -311,8 +309,8 @@ class Cable:
 
 
 async def test_both_ends_notice_a_peer_that_went_silent(master: RpcMaster) -> None:
-    async with Cable(master.port) as cable:
-        channel = dial(f"127.0.0.1:{cable.port}")
+    async with Cable(master.ports.workers) as cable:
+        channel = master.worker_channel(port=cable.port)
         try:
             agent = await master.welcomed(channel=channel)
             cable.cut()

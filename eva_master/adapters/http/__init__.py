@@ -1,1 +1,1 @@
-"""What the master says over plain HTTP."""
+"""What the master says over HTTPS."""

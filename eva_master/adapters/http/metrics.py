@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from threading import Thread
-from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Histogram, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from eva_master.adapters.front import Front
+from eva_master.adapters.http.server import HttpsServer
 from eva_master.adapters.inbox import LiveInbox
+from eva_master.adapters.pki import ServerIdentity
 from eva_master.adapters.rpc import views
 from eva_master.adapters.rpc.workers import WorkerSessions
 from eva_master.control import ledger
@@ -73,14 +73,18 @@ class MasterMetrics(Collector):
         self.registry.register(self)
         front.observe(self._observe)
 
-    def serve(self, address: str, port: int) -> MetricsServer:
+    def serve(self, address: str, port: int, identity: ServerIdentity) -> HttpsServer:
         """Answer ``GET /metrics`` on a thread.
 
         Args:
             address: Of an interface.
             port: 0 takes any that is free.
+            identity: What to show to whoever connects.
+
+        Raises:
+            InvalidConfig: Nobody can listen there.
         """
-        return MetricsServer(*start_http_server(port, address, registry=self.registry))
+        return HttpsServer(address, port, make_wsgi_app(self.registry), identity)
 
     def collect(self) -> Iterable[Metric]:
         """Read the figures; called by whoever scrapes.
@@ -114,25 +118,6 @@ class MasterMetrics(Collector):
             usd_total=ledger.bill(state, self._clock.now()).charged / MILLIS_PER_HOUR / MILLION,
             workers=len(state.sessions),
         )
-
-
-class MetricsServer:
-    """A running endpoint.
-
-    Attributes:
-        port: Where it listens.
-    """
-
-    def __init__(self, server: WSGIServer, thread: Thread) -> None:
-        self._server = server
-        self._thread = thread
-        self.port = server.server_port
-
-    def stop(self) -> None:
-        """Close the port."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
 
 def _states(figures: _Figures) -> Iterator[Metric]:

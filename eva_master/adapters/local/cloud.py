@@ -13,13 +13,14 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import structlog
 
+from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.adapters.local import processes
 from eva_master.adapters.local.records import Record, Records
 from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance
@@ -111,8 +112,7 @@ class LocalCloud:
             local cloud at a time may use it.
         inbox: Where answers go.
         clock: Stamps the records.
-        master_address: Host and port that workers dial.
-        token_for: Makes the bootstrap token of an instance.
+        bootstrap: What workers are told.
         config: How the instances behave.
         worker_command: Runs a worker; its options are appended.
     """
@@ -123,8 +123,7 @@ class LocalCloud:
         inbox: Inbox,
         clock: Clock,
         *,
-        master_address: str,
-        token_for: Callable[[InstanceId], str],
+        bootstrap: Bootstrap,
         config: LocalCloudConfig | None = None,
         worker_command: Sequence[str] = WORKER,
     ) -> None:
@@ -132,8 +131,7 @@ class LocalCloud:
         self._files = Records(root.resolve())
         self._inbox = inbox
         self._clock = clock
-        self._master_address = master_address
-        self._token_for = token_for
+        self._bootstrap = bootstrap
         self._config = config or LocalCloudConfig()
         self._worker_command = tuple(worker_command)
         self._records = self._files.read()
@@ -329,7 +327,7 @@ class LocalCloud:
         ]
         worker = [
             *self._worker_command,
-            *("--master", self._master_address),
+            *self._bootstrap.options(),
             *("--instance-id", record.instance),
             *("--instance-type", record.type),
             *("--gpus", str(record.capacity.gpus)),
@@ -343,11 +341,9 @@ class LocalCloud:
         if containers := self._config.containers:
             worker += ["--runtime", "docker", "--docker-host", containers.engine]
             worker += ["--docker-image", containers.image] if containers.image else []
-        # Not on the command line, where every user of the machine could read it.
-        secret = {"EVA_WORKER_TOKEN": self._token_for(record.instance)}
         environment = {
             **os.environ,
-            **secret,
+            **self._bootstrap.environment(record.instance, record.attempt),
             **_short_run_dir(directory / "disk"),
             processes.MARK: self._mark(record.instance),
         }

@@ -7,6 +7,8 @@ from typing import Any
 
 import grpc
 
+from eva_master.adapters.pki import MASTER_NAME
+
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """Larger than the largest job file, job list or set of digests in one message."""
 
@@ -37,13 +39,17 @@ def _retries(attempts: int, initial_s: float, most_s: float) -> dict[str, Any]:
 _SERVICE_CONFIG = {
     "methodConfig": [
         {
-            "name": _methods("eva.api.v1.Jobs", "Submit", "Cancel"),
+            "name": [
+                *_methods("eva.api.v1.Jobs", "Submit", "Cancel"),
+                *_methods("eva.api.v1.Tokens", "Revoke"),
+            ],
             "retryPolicy": _retries(5, 0.3, 2.0),
         },
         {
             "name": [
                 *_methods("eva.api.v1.Jobs", "Get", "List", "Plan", "MissingBlobs", "Watch"),
                 *_methods("eva.api.v1.Cluster", "Describe", "Cost", "Config"),
+                *_methods("eva.api.v1.Tokens", "List", "WhoAmI"),
             ],
             "retryPolicy": _retries(3, 0.2, 0.5),
         },
@@ -51,13 +57,17 @@ _SERVICE_CONFIG = {
 }
 
 
-def open_channel(address: str) -> grpc.Channel:
+def open_channel(address: str, *, authorities: bytes, token: str) -> grpc.Channel:
     """Make a channel to a master; it connects when first used, and again whenever it must.
 
     Args:
         address: ``HOST:PORT``.
+        authorities: PEM certificates of those who may vouch for the master, and of nobody else.
+        token: Goes with every call; empty for none.
     """
     options = [
+        # Addresses come and go; the name in the master's certificate is always the same.
+        ("grpc.ssl_target_name_override", MASTER_NAME),
         ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
         ("grpc.enable_retries", 1),
         ("grpc.initial_reconnect_backoff_ms", 200),
@@ -67,7 +77,11 @@ def open_channel(address: str) -> grpc.Channel:
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
         *_keepalive(),
     ]
-    return grpc.insecure_channel(address, options=options)
+    credentials = grpc.ssl_channel_credentials(authorities)
+    if token:
+        bearer = grpc.access_token_call_credentials(token)
+        credentials = grpc.composite_channel_credentials(credentials, bearer)
+    return grpc.secure_channel(address, credentials, options=options)
 
 
 def server_options() -> list[tuple[str, int]]:

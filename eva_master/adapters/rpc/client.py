@@ -15,7 +15,7 @@ import grpc
 from eva_master.adapters.objects.blobs import scan_directory
 from eva_master.adapters.rpc import faults
 from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterStub, JobsStub
+from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterStub, JobsStub, TokensStub
 from eva_master.adapters.rpc.channels import open_channel
 from eva_master.model.errors import Unreachable
 
@@ -39,21 +39,25 @@ class Client:
     """A connection to a master; to be used as a context manager, by any thread.
 
     Every method raises `Unreachable` if the master does not answer, and the master's own error
-    (see `eva_master.model.errors`) if it refuses.
+    (see `eva_master.model.errors`) if it refuses; `Untrusted` if somebody else answers at its
+    address.
 
     Args:
         address: ``HOST:PORT``.
-        owner: Whose jobs are submitted and named.
+        authorities: PEM certificates of those who may vouch for the master.
+        token: Says who calls.
         timeout_s: How long a call may take; streams have no limit, plans and uploads more.
     """
 
-    def __init__(self, address: str, *, owner: str, timeout_s: float = 30.0) -> None:
+    def __init__(
+        self, address: str, *, authorities: bytes, token: str, timeout_s: float = 30.0
+    ) -> None:
         self._address = address
         self._timeout_s = timeout_s
-        self._metadata = (("eva-owner", owner),)
-        self._channel = open_channel(address)
+        self._channel = open_channel(address, authorities=authorities, token=token)
         self._jobs = JobsStub(self._channel)
         self._cluster = ClusterStub(self._channel)
+        self._tokens = TokensStub(self._channel)
 
     def __enter__(self) -> Self:
         return self
@@ -125,13 +129,13 @@ class Client:
         """Each job (all if none is named) as it is now, then again whenever it changes."""
         request = pb.WatchRequest(jobs=references)
         with self._translated():
-            yield from self._jobs.Watch(request, metadata=self._metadata)
+            yield from self._jobs.Watch(request)
 
     def logs(self, reference: str, *, task: int = 0, follow: bool = False) -> Iterator[bytes]:
         """A task's output from its beginning; to its end if `follow`."""
         request = pb.LogsRequest(job=reference, task=task, follow=follow)
         with self._translated():
-            for chunk in self._jobs.Logs(request, metadata=self._metadata):
+            for chunk in self._jobs.Logs(request):
                 yield chunk.data
 
     def plan(self, job_yaml: str, *, file_name: str) -> pb.PlanResponse:
@@ -150,6 +154,25 @@ class Client:
     def config(self) -> str:
         """The master's settings in force, as JSON."""
         return self._call(self._cluster.Config, pb.ConfigRequest()).json
+
+    def create_token(
+        self, owner: str, role: str, *, lifetime_ms: int | None = None
+    ) -> pb.CreateTokenResponse:
+        """Make a token for somebody; `None` for one that does not expire."""
+        request = pb.CreateTokenRequest(owner=owner, role=role, lifetime_ms=lifetime_ms or 0)
+        return self._call(self._tokens.Create, request)
+
+    def tokens(self) -> Sequence[pb.Token]:
+        """All tokens, oldest first."""
+        return self._call(self._tokens.List, pb.ListTokensRequest()).tokens
+
+    def revoke_token(self, key: str) -> None:
+        """Take a token out of force."""
+        self._call(self._tokens.Revoke, pb.RevokeTokenRequest(id=key))
+
+    def who_am_i(self) -> pb.Token:
+        """The token that this client uses."""
+        return self._call(self._tokens.WhoAmI, pb.WhoAmIRequest())
 
     def upload(
         self,
@@ -205,7 +228,6 @@ class Client:
                 with self._translated():
                     self._jobs.PutBlob(
                         _chunks(digest, source),
-                        metadata=self._metadata,
                         timeout=self._timeout_s + size / _SLOWEST_UPLOAD,
                         # The first failure may be a master that restarts: wait for it.
                         wait_for_ready=attempt > 1,
@@ -225,7 +247,7 @@ class Client:
         timeout_s: float | None = None,
     ) -> Response:
         with self._translated():
-            return method(request, metadata=self._metadata, timeout=timeout_s or self._timeout_s)
+            return method(request, timeout=timeout_s or self._timeout_s)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

@@ -7,7 +7,14 @@ from typing import Any
 import grpc
 
 from eva_master.adapters.rpc.errors import DETAIL_KEY, error_of
-from eva_master.model.errors import EvaError, NotAuthorised, NotFound, Unreachable
+from eva_master.model.errors import (
+    EvaError,
+    NotAuthenticated,
+    NotAuthorised,
+    NotFound,
+    Unreachable,
+    Untrusted,
+)
 
 
 def translated(failure: grpc.RpcError, address: str) -> EvaError:
@@ -24,7 +31,7 @@ def translated(failure: grpc.RpcError, address: str) -> EvaError:
         return error_of(call.code(), call.details() or "", metadata)
     match call.code():
         case grpc.StatusCode.UNAVAILABLE:
-            return Unreachable(
+            return _handshake(call.details() or "", address) or Unreachable(
                 f"no master answers at {address}",
                 hint="start one with `eva up`, or say where it is with --address or EVA_ADDRESS",
             )
@@ -38,9 +45,26 @@ def translated(failure: grpc.RpcError, address: str) -> EvaError:
                 f"the master at {address} does not know this request",
                 hint="it is of another release: use the same one here and there",
             )
-        case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
+        case grpc.StatusCode.UNAUTHENTICATED:
+            return NotAuthenticated(call.details() or "the master does not know who you are")
+        case grpc.StatusCode.PERMISSION_DENIED:
             return NotAuthorised(call.details() or "the master refuses")
         case grpc.StatusCode.NOT_FOUND:
             return NotFound(call.details() or "there is no such thing")
         case code:
             return EvaError(f"the master failed: {call.details() or code}", hint="see its log")
+
+
+def _handshake(details: str, address: str) -> Untrusted | None:
+    """What went wrong with TLS, in the only words of it that there are: those of OpenSSL."""
+    if "CERTIFICATE_VERIFY_FAILED" in details or "Peer name" in details:
+        return Untrusted(
+            f"whoever answers at {address} is not the master that your certificate is of",
+            hint="see that `ca_file` is the ca.pem of this cluster, and the address its master's",
+        )
+    if "WRONG_VERSION_NUMBER" in details:
+        return Untrusted(
+            f"whoever answers at {address} does not speak TLS, which every master does",
+            hint="see that the address is the master's: another program may have this port",
+        )
+    return None

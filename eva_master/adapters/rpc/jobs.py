@@ -18,6 +18,7 @@ from eva_master.adapters.objects.blobs import missing, put_blob
 from eva_master.adapters.rpc import views
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import JobsServicer
+from eva_master.adapters.rpc.access import caller, require_owner
 from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.logs import LogReader
 from eva_master.adapters.rpc.workers import WorkerSessions
@@ -33,10 +34,6 @@ from eva_master.model.records import Job
 from eva_master.model.snapshot import Snapshot
 from eva_master.model.states import ENDED
 from eva_master.ports import Clock, ObjectStore
-
-OWNER_KEY = "eva-owner"
-"""Metadata that says who calls."""
-ANONYMOUS = "anonymous"
 
 _PAGE = 100
 _LARGEST_PAGE = 1000
@@ -87,47 +84,60 @@ class JobsService(JobsServicer):
     # -- commands --------------------------------------------------------------------------------
 
     async def Submit(  # noqa: N802
-        self, request: pb.SubmitRequest, context: Context
+        self,
+        request: pb.SubmitRequest,
+        context: Context,  # noqa: ARG002
     ) -> pb.SubmitResponse:
         """Check a job file and hand the job in."""
         if request.workdir and await missing(self._store, [request.workdir]):
             raise InvalidJob(
                 "the working directory has not been uploaded", hint="submit the job again"
             )
-        spec = await self._parse(request, context)
+        if request.build and await missing(self._store, [request.build]):
+            raise InvalidJob("the build context has not been uploaded", hint="submit the job again")
+        spec = await self._parse(request)
+        if any(task.program.build and not task.program.build.context for task in spec.tasks):
+            raise InvalidJob(
+                "the job needs a build context and none was uploaded",
+                hint="submit it with a command of this version",
+            )
         command = request.command_id or uuid.uuid4().hex
         reply = await self._front.command(JobSubmitted(command, spec))
         return pb.SubmitResponse(job_id=reply.job or "")
 
     async def Cancel(  # noqa: N802
-        self, request: pb.CancelRequest, context: Context
+        self,
+        request: pb.CancelRequest,
+        context: Context,  # noqa: ARG002
     ) -> pb.CancelResponse:
-        """Have a job end."""
-        owner = _owner(context)
-        job = await self._front.read(lambda state: _find(state, owner, request.job).id)
+        """Have a job end; somebody else's only for an operator."""
+        owner = caller().owner
+        job = await self._front.read(lambda state: _find(state, owner, request.job))
+        require_owner(job.spec.owner, f"job {job.id}")
         command = request.command_id or uuid.uuid4().hex
-        await self._front.command(CancelRequested(command, job))
-        return pb.CancelResponse(job_id=job)
+        await self._front.command(CancelRequested(command, job.id))
+        return pb.CancelResponse(job_id=job.id)
 
-    async def _parse(self, request: pb.SubmitRequest | pb.PlanRequest, context: Context) -> JobSpec:
+    async def _parse(self, request: pb.SubmitRequest | pb.PlanRequest) -> JobSpec:
         submitted = request if isinstance(request, pb.SubmitRequest) else pb.SubmitRequest()
         # A file of a thousand tasks takes long enough to hold up every other call.
         return await asyncio.to_thread(
             parse_job,
             request.job_yaml,
             file_name=request.file_name,
-            owner=_owner(context),
+            owner=caller().owner,
             catalog=await self._front.read(lambda state: state.catalog),
             workdir=submitted.workdir or None,
+            build=submitted.build,
             envs=dict(submitted.envs),
             name=submitted.name or None,
         )
 
     # -- questions -------------------------------------------------------------------------------
 
-    async def Get(self, request: pb.GetJobRequest, context: Context) -> pb.Job:  # noqa: N802
+    async def Get(self, request: pb.GetJobRequest, context: Context) -> pb.Job:  # noqa: ARG002, N802
         """One job."""
-        owner, now = _owner(context), self._clock.now()
+        owner, now = caller().owner, self._clock.now()
         return await self._front.read(
             lambda state: views.job(state, _find(state, owner, request.job), now)
         )
@@ -156,13 +166,15 @@ class JobsService(JobsServicer):
         return await self._front.read(page)
 
     async def Watch(  # noqa: N802
-        self, request: pb.WatchRequest, context: Context
+        self,
+        request: pb.WatchRequest,
+        context: Context,  # noqa: ARG002
     ) -> AsyncIterator[pb.Job]:
         """Jobs as they are and as they change; ends when all jobs asked for have ended.
 
         A reader that is too slow for all the changes gets the latest state of each job.
         """
-        owner = _owner(context)
+        owner = caller().owner
         chosen = await self._front.read(
             lambda state: {_find(state, owner, reference).id for reference in request.jobs}
         )
@@ -190,10 +202,12 @@ class JobsService(JobsServicer):
                 yield message
 
     async def Logs(  # noqa: N802
-        self, request: pb.LogsRequest, context: Context
+        self,
+        request: pb.LogsRequest,
+        context: Context,  # noqa: ARG002
     ) -> AsyncIterator[pb.LogChunk]:
         """A task's log from its beginning, see `eva_master.adapters.rpc.logs`."""
-        owner = _owner(context)
+        owner = caller().owner
         job = await self._front.read(lambda state: _find(state, owner, request.job))
         if request.task >= len(job.spec.tasks):
             raise NotFound(f"job {job.id} has {len(job.spec.tasks)} tasks, numbered from 0")
@@ -205,10 +219,12 @@ class JobsService(JobsServicer):
                     yield pb.LogChunk(data=data[start : start + _LOG_BYTES])
 
     async def Plan(  # noqa: N802
-        self, request: pb.PlanRequest, context: Context
+        self,
+        request: pb.PlanRequest,
+        context: Context,  # noqa: ARG002
     ) -> pb.PlanResponse:
         """What would happen to a job; changes nothing."""
-        spec = await self._parse(request, context)
+        spec = await self._parse(request)
         now = self._clock.now()
         picture, memory, alone = await self._front.read(
             lambda state: (
@@ -247,13 +263,6 @@ class JobsService(JobsServicer):
 
         await put_blob(self._store, first.digest, data())
         return pb.PutBlobResponse()
-
-
-def _owner(context: Context) -> str:
-    for key, value in context.invocation_metadata() or ():
-        if key == OWNER_KEY and isinstance(value, str) and value:
-            return value
-    return ANONYMOUS
 
 
 def _find(state: State, owner: str, reference: str) -> Job:

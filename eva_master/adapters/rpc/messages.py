@@ -11,6 +11,7 @@ from eva_master.adapters.rpc._proto.api_pb2 import (
     PlanResponse,
     Resources,
     Task,
+    Token,
 )
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "PlanResponse",
     "Resources",
     "Task",
+    "Token",
 ]

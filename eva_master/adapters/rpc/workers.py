@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import structlog
 from eva_master.adapters.rpc import worker_messages as messages
 from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersServicer
+from eva_master.adapters.rpc.enrolment import AgentCertificates, asked_for, instance_of
 from eva_master.adapters.rpc.errors import BadRequest, SessionReplaced
 from eva_master.adapters.rpc.log_relay import LogPiece, LogRelay
 from eva_master.model.actions import WorkerAction
@@ -60,7 +61,7 @@ class WorkerSessions(WorkersServicer):
     Args:
         inbox: Gets what the workers say.
         clock: Numbers the sessions.
-        verify: Whether a token is the instance's; must be quick.
+        certificates: Renews the workers' certificates.
         welcome: What a registered worker is told.
 
     Attributes:
@@ -71,12 +72,12 @@ class WorkerSessions(WorkersServicer):
         self,
         inbox: Inbox,
         clock: Clock,
-        verify: Callable[[InstanceId, str], bool],
+        certificates: AgentCertificates,
         welcome: Welcome,
     ) -> None:
         self._inbox = inbox
         self._clock = clock
-        self._verify = verify
+        self._certificates = certificates
         self._welcome = welcome
         self._sessions: dict[InstanceId, _Session] = {}
         self._last_number = 0
@@ -148,22 +149,27 @@ class WorkerSessions(WorkersServicer):
         finally:
             self._close(session)
 
-    async def Renew(  # noqa: N802
-        self,
-        request: pb.RenewRequest,  # noqa: ARG002
-        context: Context,  # noqa: ARG002
-    ) -> pb.Identity:
-        """Refuse: there are no certificates yet."""
-        raise NotAuthorised("this master issues no certificates")
+    async def Renew(self, request: pb.RenewRequest, context: Context) -> pb.Identity:  # noqa: N802
+        """Give an agent a new certificate for the one with which it has connected."""
+        instance = instance_of(context.auth_context())
+        await self._certificates.require_live(instance)
+        log.info("certificate renewed", instance=instance)
+        return self._certificates.issue(instance, asked_for(request.signing_request))
 
     def _open(self, first: object, context: Context) -> _Session:
         if not isinstance(first, pb.WorkerMessage) or not first.HasField("register"):
             raise BadRequest("the first message of a session must be Register")
         register = first.register
         instance = InstanceId(register.instance_id)
-        if not self._verify(instance, register.token):
-            log.warning("worker refused: bad token", instance=instance, peer=context.peer())
-            raise NotAuthorised(f"this token is not the one of instance {instance!r}")
+        certified = instance_of(context.auth_context())
+        if instance != certified:
+            log.warning(
+                "worker refused", instance=instance, certificate=certified, peer=context.peer()
+            )
+            raise NotAuthorised(
+                f"the certificate is that of instance {certified!r}, not of {instance!r}",
+                hint="a state directory belongs to one instance",
+            )
         reports = messages.reports(register.tasks)
         session = _Session(instance, self._number(), context)
         if (older := self._sessions.get(instance)) is not None:

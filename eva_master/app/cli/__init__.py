@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from eva_master.app.cli.reports import exit_code, report
-from eva_master.app.cli.session import Session, address_option
+from eva_master.app.cli.session import Session, address_option, credential_options
 from eva_master.model.errors import EvaError
 
 _COMMANDS = {
@@ -28,6 +28,8 @@ _COMMANDS = {
     "cost": "cluster",
     "top": "cluster",
     "plan": "jobs",
+    "token": "users",
+    "whoami": "users",
     "schema": "files",
     "config": "files",
 }
@@ -94,7 +96,12 @@ def _broken(plugin: EntryPoint, failure: Exception) -> click.Command:
 )
 @click.version_option(package_name="eva-scheduler", prog_name="eva")
 @address_option
+@credential_options
 @click.pass_context
 def main(ctx: click.Context) -> None:
-    """Run batch and ML jobs on EC2 for the least money."""
+    """Run batch and ML jobs on EC2 for the least money.
+
+    Settings are read from the file that EVA_CONFIG names, else from
+    $XDG_CONFIG_HOME/eva/config.yaml, else from what `eva up` has left for you.
+    """
     ctx.ensure_object(Session)

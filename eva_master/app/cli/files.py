@@ -14,7 +14,7 @@ from eva_master.app.cli.session import (
     pass_session,
     print_json,
 )
-from eva_master.model.errors import Unreachable
+from eva_master.model.errors import InvalidConfig, NotAuthenticated, Unreachable, Untrusted
 
 
 @click.command()
@@ -33,17 +33,18 @@ def config(session: Session, as_json: bool) -> None:
     """Show the settings in force, yours and the master's."""
     import yaml
 
-    from eva_master.app.config import client_file
+    from eva_master.app.client import client_file
 
     client_settings = session.config().model_dump(mode="json")
     try:
         with session.client() as client:
             master_settings = json.loads(client.config())
-    except Unreachable as error:
-        note(f"{error.message}: its settings are unknown")
+    except (InvalidConfig, NotAuthenticated, Unreachable, Untrusted) as error:
+        note(f"{error.message}: the master's settings are unknown")
         master_settings = None
+    file = client_file()
     shown = {
-        "client_file": str(client_file()),
+        "client_file": str(file) if file else None,
         "client": client_settings,
         "master": master_settings,
     }

@@ -17,7 +17,11 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 _FLAGS: list[tuple[str, dict[str, Any]]] = [
     ("--cluster", {"metavar": "NAME", "help": "Name of the cluster."}),
     ("--state-dir", {"metavar": "DIR", "help": "What must survive a restart."}),
-    ("--listen", {"metavar": "HOST:PORT", "help": "Where users and workers dial."}),
+    ("--listen", {"metavar": "HOST:PORT", "help": "Where users dial."}),
+    (
+        "--worker-listen",
+        {"metavar": "HOST:PORT", "help": "Where workers dial; if absent, one port above users."},
+    ),
     ("--metrics-port", {"metavar": "PORT", "type": int, "help": "Prometheus and health."}),
     ("--journal", {"metavar": "URL", "help": "Journal, sqlite in the state directory if absent."}),
     ("--objects", {"metavar": "URL", "help": "Files, in the state directory if absent."}),

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import click
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from eva_master.adapters.rpc.client import Client
-    from eva_master.app.config import ClientConfig
+    from eva_master.app.client import ClientConfig
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -31,16 +31,16 @@ class Session:
     """One run of the command.
 
     Attributes:
-        address: The master's as given on the command line, `None` if it was not.
+        flags: Settings that were given on the command line.
     """
 
-    address: str | None = None
+    flags: dict[str, str] = field(default_factory=dict)
 
     def config(self) -> ClientConfig:
         """The command's settings; raises `InvalidConfig`."""
-        from eva_master.app.config import load_client_config
+        from eva_master.app.client import load_client_config
 
-        return load_client_config({"address": self.address} if self.address else {})
+        return load_client_config(self.flags)
 
     @contextmanager
     def client(self) -> Iterator[Client]:
@@ -48,7 +48,8 @@ class Session:
         from eva_master.adapters.rpc.client import Client
 
         config = self.config()
-        with Client(config.address, owner=config.owner) as client:
+        authorities, token = config.authorities(), config.secret()
+        with Client(config.address, authorities=authorities, token=token) as client:
             yield client
 
 
@@ -57,18 +58,37 @@ pass_session = click.make_pass_decorator(Session, ensure=True)
 
 def address_option(command: Decorated) -> Decorated:
     """Add ``--address``, which may stand before or after the command's name."""
+    return _setting(
+        "--address",
+        "HOST:PORT",
+        "Where the master listens; also EVA_ADDRESS, or `address` in your settings.",
+    )(command)
+
+
+def credential_options(command: Decorated) -> Decorated:
+    """Add ``--ca-file`` and ``--token-file``. A token itself has no place on a command line."""
+    token = _setting(
+        "--token-file",
+        "FILE",
+        "Holds your token; also EVA_TOKEN_FILE or EVA_TOKEN, `token_file` or `token`.",
+    )
+    authority = _setting(
+        "--ca-file",
+        "FILE",
+        "Certificate of the cluster's authority; also EVA_CA_FILE, or `ca_file`.",
+    )
+    return authority(token(command))
+
+
+def _setting(flag: str, metavar: str, text: str) -> Callable[[Decorated], Decorated]:
+    """An option that is remembered in the session."""
+    key = flag.removeprefix("--").replace("-", "_")
 
     def remember(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
         if value:
-            ctx.ensure_object(Session).address = value
+            ctx.ensure_object(Session).flags[key] = value
 
-    return click.option(
-        "--address",
-        metavar="HOST:PORT",
-        expose_value=False,
-        callback=remember,
-        help="Where the master listens; also EVA_ADDRESS, or `address` in the client's settings.",
-    )(command)
+    return click.option(flag, metavar=metavar, expose_value=False, callback=remember, help=text)
 
 
 def json_option(command: Decorated) -> Decorated:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         PlanResponse,
         Resources,
         Task,
+        Token,
     )
 
 Shape = dict[str, Any]
@@ -157,6 +158,18 @@ def plan(message: PlanResponse) -> Shape:
         **hourly("price_before", message.price_before_micro_usd_per_hour),
         **hourly("price_after", message.price_after_micro_usd_per_hour),
         **hourly("alone", message.alone_micro_usd_per_hour),
+    }
+
+
+def token(message: Token) -> Shape:
+    """A user's token, without the secret."""
+    return {
+        "id": message.id,
+        "owner": message.owner,
+        "role": message.role,
+        "created_ms": message.created_ms,
+        "expires_ms": message.expires_ms or None,
+        "revoked_ms": message.revoked_ms or None,
     }
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Job,
         PlanResponse,
         Task,
+        Token,
     )
 
 _WRAPPED = ("NOTE", "PACKED")
@@ -243,6 +244,33 @@ def plan(message: PlanResponse) -> RenderableType:
         f"{price(message.alone_micro_usd_per_hour)}; "
         f"{count(message.moves, 'task')} would move",
     )
+
+
+def tokens(messages: Iterable[Token], now: int) -> Table:
+    """One line per token."""
+    table = grid("TOKEN", "OWNER", "ROLE", "AGE", "STATE")
+    for one in messages:
+        table.add_row(
+            one.id, plain(one.owner), one.role, span(now - one.created_ms), _validity(one, now)
+        )
+    return table
+
+
+def token(message: Token, now: int) -> str:
+    """A token in a few words."""
+    return (
+        f"token {message.id} of {plain(message.owner)} ({message.role}), {_validity(message, now)}"
+    )
+
+
+def _validity(message: Token, now: int) -> str:
+    if message.revoked_ms:
+        return f"revoked {ago(message.revoked_ms, now)}"
+    if not message.expires_ms:
+        return "does not expire"
+    if message.expires_ms <= now:
+        return f"expired {ago(message.expires_ms, now)}"
+    return f"expires in {span(message.expires_ms - now)}"
 
 
 def _where(tasks: Iterable[Task]) -> str:

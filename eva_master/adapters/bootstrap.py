@@ -1,0 +1,40 @@
+"""What a new instance must be told so that its worker becomes part of the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from eva_master.model.ids import InstanceId
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    """How the workers of one cluster are started.
+
+    Attributes:
+        workers: ``HOST:PORT`` of the master's port for workers.
+        join: ``HOST:PORT`` of the port where instances get their first certificate.
+        authorities: PEM certificates of those who may vouch for the master.
+        token: Makes the join token of an instance's launch attempt, always the same one.
+    """
+
+    workers: str
+    join: str
+    authorities: str
+    token: Callable[[InstanceId, int], str]
+
+    def options(self) -> list[str]:
+        """For the command line of ``eva worker``."""
+        return ["--master", self.workers, "--join", self.join]
+
+    def environment(self, instance: InstanceId, attempt: int) -> dict[str, str]:
+        """For the environment of ``eva worker``; a command line is for all to read.
+
+        Raises:
+            StorageError: There can be no token now.
+        """
+        return {
+            "EVA_WORKER_CA": self.authorities,
+            "EVA_WORKER_TOKEN": self.token(instance, attempt),
+        }

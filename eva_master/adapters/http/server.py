@@ -1,0 +1,92 @@
+"""HTTPS on a thread, with a certificate that is renewed under way."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import sys
+from socketserver import ThreadingMixIn
+from threading import Thread
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from wsgiref.types import WSGIApplication
+
+from eva_master.adapters.pki import ServerIdentity
+from eva_master.adapters.pki.server import Credentials
+from eva_master.model.errors import InvalidConfig
+
+_SILENT_S = 10.0
+"""A client that says nothing for so long is hung up on."""
+
+
+class HttpsServer:
+    """Serves an application until it is stopped.
+
+    Args:
+        address: Of an interface, or the name of one.
+        port: 0 takes any that is free.
+        application: Called in a thread per connection.
+        identity: What to show to whoever connects.
+
+    Attributes:
+        port: Where it listens.
+
+    Raises:
+        InvalidConfig: Nobody can listen there.
+    """
+
+    def __init__(
+        self, address: str, port: int, application: WSGIApplication, identity: ServerIdentity
+    ) -> None:
+        try:
+            self._server = _Server(address.strip("[]"), port, identity)
+        except OSError as error:
+            raise InvalidConfig(
+                f"cannot listen on {address}:{port}: {error.strerror}",
+                hint="another process may have this port",
+            ) from error
+        self._server.set_app(application)
+        self.port = self._server.server_port
+        self._thread = Thread(target=self._server.serve_forever, name="https", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Close the port."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Quiet(WSGIRequestHandler):
+    timeout = _SILENT_S
+
+    def log_message(self, *_: object) -> None:
+        """Scrapes are no news."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+    def __init__(self, address: str, port: int, identity: ServerIdentity) -> None:
+        self._identity = identity
+        self._shown: Credentials | None = None
+        self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self.address_family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][0]
+        super().__init__((address, port), _Quiet)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection, and show it the present certificate."""
+        connection, peer = super().get_request()
+        current = self._identity.current()
+        if current is not self._shown:
+            self._context.load_cert_chain(current.file)
+            self._shown = current
+        # Shaking hands is for the connection's own thread: the peer may take its time.
+        return self._context.wrap_socket(
+            connection, server_side=True, do_handshake_on_connect=False
+        ), peer
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Peers that do not speak TLS, or hang up, are no news either."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)

@@ -1,0 +1,250 @@
+"""The cluster's certificate authority: made once, and all certificates come from it."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from eva_master.adapters.pki.files import write_file
+from eva_master.model.errors import InvalidConfig
+from eva_master.model.ids import InstanceId, Millis
+from eva_master.ports import Clock
+
+MASTER_NAME = "master.eva.internal"
+"""The name that clients insist on, at whatever address they find the master. It is the same in
+every cluster: which cluster it is, the authority tells."""
+
+PublicKey = ec.EllipticCurvePublicKey
+
+_AUTHORITY_LIFE = timedelta(days=3650)
+_LONGEST_SKEW = timedelta(minutes=5)
+_LOCAL = ("localhost", "127.0.0.1", "::1")
+
+
+class Authority:
+    """Issues the certificates of one cluster.
+
+    Any thread may use it.
+
+    Args:
+        key: Signs.
+        bundle: Certificates that clients are to trust: first the one of `key`, then those of
+            authorities that are being replaced.
+        clock: Dates certificates.
+    """
+
+    def __init__(
+        self,
+        key: ec.EllipticCurvePrivateKey,
+        bundle: Iterable[x509.Certificate],
+        clock: Clock,
+    ) -> None:
+        self._key = key
+        self._bundle = tuple(bundle)
+        self._clock = clock
+
+    @classmethod
+    def of(cls, directory: Path, cluster: str, clock: Clock) -> Authority:
+        """The authority whose key and certificate are in `directory`, made when missing.
+
+        Args:
+            directory: Holds ``ca.key`` and ``ca.pem``.
+            cluster: For the name of a new authority.
+            clock: Dates certificates.
+
+        Raises:
+            InvalidConfig: The files are damaged, do not belong together, or one is lost.
+        """
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        key_file, bundle_file = directory / "ca.key", directory / "ca.pem"
+        if not key_file.exists():
+            if bundle_file.exists():
+                raise InvalidConfig(
+                    f"{key_file} is missing, but there is {bundle_file}",
+                    hint="restore the key; or remove the certificate too, and every worker and "
+                    "user needs the new one",
+                )
+            write_file(key_file, private_pem(ec.generate_private_key(ec.SECP256R1())), mode=0o600)
+        key = _load_key(key_file)
+        # The key goes first: a master killed between the two signs the certificate the next time.
+        if not bundle_file.exists():
+            write_file(bundle_file, _own_certificate(key, cluster, clock).public_bytes(_PEM))
+        return cls(key, _load_bundle(bundle_file, key), clock)
+
+    @property
+    def certificates(self) -> bytes:
+        """PEM certificates that whoever talks to this cluster must trust, and no others."""
+        return b"".join(certificate.public_bytes(_PEM) for certificate in self._bundle)
+
+    def issue_master(self, key: PublicKey, hosts: Iterable[str], life_ms: int) -> bytes:
+        """A PEM certificate for the master.
+
+        Args:
+            key: The master's.
+            hosts: Names and IP addresses that it has beside `MASTER_NAME` and this machine's.
+            life_ms: How long it is valid.
+        """
+        names = [MASTER_NAME, *_LOCAL, *hosts]
+        return self._issue(MASTER_NAME, key, names, [ExtendedKeyUsageOID.SERVER_AUTH], life_ms)
+
+    def issue_agent(self, key: PublicKey, instance: InstanceId, life_ms: int) -> bytes:
+        """A PEM certificate for an instance's agent.
+
+        It makes the agent a client of the master, and a server on its own machine alone.
+
+        Args:
+            key: The agent's, see `requested_key`.
+            instance: Becomes the common name.
+            life_ms: How long it is valid.
+        """
+        usages = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+        return self._issue(instance, key, _LOCAL, usages, life_ms)
+
+    def _issue(
+        self,
+        name: str,
+        key: PublicKey,
+        hosts: Iterable[str],
+        usages: list[x509.ObjectIdentifier],
+        life_ms: int,
+    ) -> bytes:
+        issuer = self._bundle[0]
+        builder = (
+            _dated(self._clock.now(), timedelta(milliseconds=life_ms))
+            .subject_name(_named(name))
+            .issuer_name(issuer.subject)
+            .public_key(key)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(signs_certificates=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+            .add_extension(
+                x509.SubjectAlternativeName(list(dict.fromkeys(map(_general, hosts)))),
+                critical=False,
+            )
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
+        )
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(_PEM)
+
+
+_PEM = Encoding.PEM
+
+
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A private key as PEM, in clear."""
+    return key.private_bytes(_PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def requested_key(signing_request: bytes) -> PublicKey:
+    """The public key of a PEM certificate signing request, whose sender has proved to hold it.
+
+    Raises:
+        ValueError: It is none, is not signed by its key, or the key is of another kind.
+    """
+    try:
+        request = x509.load_pem_x509_csr(signing_request)
+        signed = request.is_signature_valid
+        key = request.public_key()
+    except (ValueError, TypeError, InvalidSignature) as error:
+        raise ValueError("this is no PEM certificate signing request") from error
+    if not signed:
+        raise ValueError("the signing request is not signed by its own key")
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise ValueError("the key of a signing request must be an EC key on P-256")
+    return key
+
+
+def _own_certificate(
+    key: ec.EllipticCurvePrivateKey, cluster: str, clock: Clock
+) -> x509.Certificate:
+    name = _named(f"Eva cluster {cluster}")
+    return (
+        _dated(clock.now(), _AUTHORITY_LIFE)
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+
+
+def _dated(now: Millis, life: timedelta) -> x509.CertificateBuilder:
+    # Valid a little before it is made, for clocks that are behind; less than a tenth of its life,
+    # so that two thirds of the life are still to come when it is new.
+    present = datetime.fromtimestamp(now / 1000, UTC)
+    return (
+        x509.CertificateBuilder()
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(present - min(_LONGEST_SKEW, life / 10))
+        .not_valid_after(present + life)
+    )
+
+
+def _named(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _general(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host.strip("[]")))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = load_pem_private_key(path.read_bytes(), None)
+    except (ValueError, TypeError) as error:
+        raise InvalidConfig(
+            f"{path} is no private key in PEM", hint="restore it from a backup"
+        ) from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise InvalidConfig(f"{path} is not an EC key")
+    return key
+
+
+def _load_bundle(path: Path, key: ec.EllipticCurvePrivateKey) -> list[x509.Certificate]:
+    try:
+        bundle = x509.load_pem_x509_certificates(path.read_bytes())
+    except ValueError as error:
+        raise InvalidConfig(
+            f"{path} holds no certificate in PEM", hint="restore it from a backup"
+        ) from error
+    if bundle[0].public_key() != key.public_key():
+        raise InvalidConfig(
+            f"the first certificate in {path} is not of the key beside it",
+            hint="restore both from one backup",
+        )
+    return bundle

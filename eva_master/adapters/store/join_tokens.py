@@ -1,0 +1,85 @@
+"""What became of the tokens with which instances join, in the journal's database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Table, delete, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import SQLAlchemyError
+
+from eva_master.adapters.store.tables import JOIN_TOKENS
+from eva_master.model.errors import StorageError
+from eva_master.model.ids import InstanceId, Millis
+
+_INSERTS: dict[str, Callable[[Table], Any]] = {
+    "sqlite": sqlite.insert,
+    "postgresql": postgresql.insert,
+}
+_KEPT_MS = 7 * 86_400_000
+"""So long after its end a token is still known for what it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """One token.
+
+    Attributes:
+        expires_ms: From then on it is good for nothing.
+        public_key: SHA-256 in hex of the key that it was used for, `None` before.
+    """
+
+    expires_ms: Millis
+    public_key: str | None
+
+
+class JoinTokenTable:
+    """The table of join tokens; any thread may use it.
+
+    Each transaction begins with a write, so that it waits for other writers rather than fail.
+    Every method raises `StorageError` if the database refuses.
+
+    Args:
+        engine: See `eva_master.adapters.store.SqlJournal.engine`.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def issue(self, instance: InstanceId, attempt: int, expires_ms: Millis, now: Millis) -> None:
+        """Write down a token before anybody gets it; one that is known stays as it is."""
+        row = {"instance_id": instance, "attempt": attempt, "expires_ms": expires_ms}
+        with self._transaction() as connection:
+            connection.execute(delete(JOIN_TOKENS).where(JOIN_TOKENS.c.expires_ms < now - _KEPT_MS))
+            insert = _INSERTS[self._engine.dialect.name](JOIN_TOKENS)
+            connection.execute(insert.on_conflict_do_nothing(), row)
+
+    def claim(
+        self, instance: InstanceId, attempt: int, public_key: str, now: Millis
+    ) -> TokenRecord | None:
+        """Use a token for a key, unless it has expired or was used before.
+
+        Returns:
+            What holds when this returns, `None` for a token that was never issued.
+        """
+        table = JOIN_TOKENS.c
+        this = (table.instance_id == instance) & (table.attempt == attempt)
+        with self._transaction() as connection:
+            connection.execute(
+                update(JOIN_TOKENS)
+                .where(this, table.expires_ms > now, table.public_key.is_(None))
+                .values(public_key=public_key, used_ms=now)
+            )
+            row = connection.execute(select(JOIN_TOKENS).where(this)).one_or_none()
+        return None if row is None else TokenRecord(Millis(row.expires_ms), row.public_key)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            raise StorageError(f"the table of join tokens: {error}") from error

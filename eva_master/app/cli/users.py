@@ -1,0 +1,141 @@
+"""Commands on users: token, whoami."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from eva_master.app.cli.reports import note
+from eva_master.app.cli.session import (
+    Session,
+    address_option,
+    console,
+    json_option,
+    now_ms,
+    pass_session,
+    print_json,
+)
+from eva_master.model.errors import NotFound
+from eva_master.model.users import Role
+
+if TYPE_CHECKING:
+    from eva_master.adapters.rpc.messages import Token
+
+_NEVER = "never"
+
+
+def _lifetime(_: click.Context, __: click.Parameter, value: str) -> int | None:
+    """Milliseconds, `None` for no end."""
+    from eva_master.adapters.quantities import parse_duration
+
+    if value == _NEVER:
+        return None
+    try:
+        lifetime_ms = parse_duration(value)
+    except ValueError as failure:
+        raise click.BadParameter(f"{failure}; write 30d, 12h or never") from failure
+    if lifetime_ms < 1:
+        raise click.BadParameter("a token that has expired is of no use")
+    return lifetime_ms
+
+
+@click.group()
+def token() -> None:
+    """Make, list and revoke the tokens with which users come. For operators.
+
+    A token says whose jobs are submitted with it, and what its bearer may do. Viewers see
+    everything and change nothing; users also submit jobs and cancel their own; operators may do
+    everything, to other people's jobs and to tokens too.
+    """
+
+
+@token.command()
+@click.option("--owner", metavar="NAME", required=True, help="Whose jobs are submitted with it.")
+@click.option(
+    "--role",
+    type=click.Choice([role.value for role in Role]),
+    default=Role.USER.value,
+    show_default=True,
+    help="What it allows.",
+)
+@click.option(
+    "--expires",
+    "lifetime_ms",
+    metavar="DURATION",
+    default="90d",
+    show_default=True,
+    callback=_lifetime,
+    help="From now on: 30d, 12h; or never.",
+)
+@json_option
+@address_option
+@pass_session
+def create(session: Session, owner: str, role: str, lifetime_ms: int | None, as_json: bool) -> None:
+    """Make a token and print its secret, which cannot be shown again."""
+    from eva_master.app.cli import shapes, tables
+
+    with session.client() as client:
+        made = client.create_token(owner, role, lifetime_ms=lifetime_ms)
+    if as_json:
+        print_json({**shapes.token(made.token), "secret": made.secret})
+        return
+    note(f"{tables.token(made.token, now_ms())}. This is the only time that it is shown:")
+    click.echo(made.secret)
+
+
+@token.command()
+@json_option
+@address_option
+@pass_session
+def ls(session: Session, as_json: bool) -> None:
+    """List all tokens, oldest first."""
+    from eva_master.app.cli import shapes, tables
+
+    with session.client() as client:
+        found = client.tokens()
+    if as_json:
+        print_json({"tokens": [shapes.token(one) for one in found]})
+    else:
+        console().print(tables.tokens(found, now_ms()))
+
+
+@token.command()
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@address_option
+@pass_session
+def revoke(session: Session, ids: tuple[str, ...], yes: bool) -> None:
+    """Take tokens out of force, at once and for ever. Jobs submitted with them go on."""
+    from eva_master.app.cli import tables
+
+    with session.client() as client:
+        if not yes:
+            known = {one.id: one for one in client.tokens()}
+            lines = "; ".join(tables.token(_find(known, one), now_ms()) for one in ids)
+            click.confirm(f"revoke {lines}?", abort=True, err=True)
+        for one in ids:
+            client.revoke_token(one)
+            click.echo(f"revoked {one}")
+
+
+@click.command()
+@json_option
+@address_option
+@pass_session
+def whoami(session: Session, as_json: bool) -> None:
+    """Show whom the master takes you for."""
+    from eva_master.app.cli import shapes, tables
+
+    with session.client() as client:
+        mine = client.who_am_i()
+    if as_json:
+        print_json(shapes.token(mine))
+    else:
+        click.echo(f"{mine.owner}, with role {mine.role}: {tables.token(mine, now_ms())}")
+
+
+def _find(known: dict[str, Token], key: str) -> Token:
+    if key not in known:
+        raise NotFound(f"there is no token {key!r}", hint="`eva token ls` shows all tokens")
+    return known[key]

@@ -1,0 +1,60 @@
+"""What a master leaves for whoever runs it: settings for the command, with an operator's token."""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+
+import yaml
+
+from eva_master.adapters.pki.files import write_file
+from eva_master.adapters.store import UserTokens
+from eva_master.app.client import CLIENT_FILE
+from eva_master.model.errors import NotAuthenticated
+from eva_master.model.users import Role, is_owner
+
+
+def write_client_file(state_dir: Path, address: str, ca_file: Path, tokens: UserTokens) -> Path:
+    """Leave a settings file with an operator's token for whoever runs this master.
+
+    The token that is there already stays if it is in force; otherwise it gets a new one, so that
+    whoever may write to the state directory can never be locked out.
+
+    Args:
+        state_dir: The master's.
+        address: Where users find it.
+        ca_file: The certificate of the cluster's authority.
+        tokens: The tokens of the cluster.
+
+    Returns:
+        The file; only its owner can read it.
+
+    Raises:
+        StorageError: There can be no new token.
+        OSError: The file cannot be written.
+    """
+    file = state_dir / CLIENT_FILE
+    secret = _operator_secret(file, tokens)
+    if secret is None:
+        _, secret = tokens.create(_login_name(), Role.OPERATOR)
+    settings = {"address": address, "ca_file": str(ca_file.absolute()), "token": secret}
+    write_file(file, yaml.safe_dump(settings, sort_keys=False).encode(), mode=0o600)
+    return file
+
+
+def _operator_secret(file: Path, tokens: UserTokens) -> str | None:
+    """The secret in a settings file, if it is an operator's and in force."""
+    try:
+        secret = str(yaml.safe_load(file.read_bytes())["token"])
+        token = tokens.authenticate(secret)
+    except (OSError, yaml.YAMLError, KeyError, TypeError, NotAuthenticated):
+        return None
+    return secret if token.role is Role.OPERATOR else None
+
+
+def _login_name() -> str:
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # A user id without a name, as in some containers.
+        name = ""
+    return name if is_owner(name) else "operator"
