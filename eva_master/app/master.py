@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.adapters.catalog import FilePriceBook
 from eva_master.adapters.clock import SystemClock
 from eva_master.adapters.front import Front
@@ -20,17 +21,23 @@ from eva_master.adapters.http.metrics import MasterMetrics
 from eva_master.adapters.inbox import LiveInbox
 from eva_master.adapters.local.cloud import Containers, LocalCloud, LocalCloudConfig
 from eva_master.adapters.objects import open_store
-from eva_master.adapters.planner import ProcessPlanner
-from eva_master.adapters.rpc.cluster import About, ClusterService
 from eva_master.adapters.objects.checkpoints import StoredCheckpoints
+from eva_master.adapters.pki import Authority, ServerIdentity
+from eva_master.adapters.pki.tokens import JoinTokens
+from eva_master.adapters.planner import ProcessPlanner
+from eva_master.adapters.rpc.access import AccessInterceptor
+from eva_master.adapters.rpc.cluster import About, ClusterService
+from eva_master.adapters.rpc.enrolment import AgentCertificates, EnrolmentService
 from eva_master.adapters.rpc.jobs import JobsService
-from eva_master.adapters.rpc.server import MasterServer
+from eva_master.adapters.rpc.server import MasterServer, Ports
+from eva_master.adapters.rpc.tokens_service import TokensService
 from eva_master.adapters.rpc.workers import Welcome, WorkerSessions
-from eva_master.adapters.store import SqlJournal
-from eva_master.adapters.tokens import Tokens
+from eva_master.adapters.store import SqlJournal, UserTokens
+from eva_master.adapters.store.join_tokens import JoinTokenTable
 from eva_master.app import logs
 from eva_master.app.config import MasterConfig, PolicySection, policy_config
 from eva_master.app.containers import settled
+from eva_master.app.operator import write_client_file
 from eva_master.app.registry import policies
 from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
@@ -76,8 +83,8 @@ class ManagedCloud(Cloud, Protocol):
         ...
 
 
-OpenCloud = Callable[[MasterConfig, Inbox, Clock, str, Tokens], ManagedCloud]
-"""Makes the cloud of a master that workers dial at an address; see `local_cloud`."""
+OpenCloud = Callable[[MasterConfig, Inbox, Clock, Bootstrap], ManagedCloud]
+"""Makes the cloud of a master, whose instances are to be told the bootstrap; see `local_cloud`."""
 
 
 class Master:
@@ -106,14 +113,23 @@ class Master:
         self._clock = SystemClock()
         self._inbox = LiveInbox(self._clock)
         self._front = Front(self._inbox)
-        self._tokens = Tokens.of(config.state_dir)
+        pki = config.state_dir / "pki"
+        self._authority = Authority.of(pki, config.cluster, self._clock)
+        self._identity = ServerIdentity(self._authority, pki, _hosts(config), self._clock)
+        self._join_tokens = JoinTokens.of(
+            pki, JoinTokenTable(self._journal.engine), self._clock, config.join_token_lifetime
+        )
+        self._certificates = AgentCertificates(
+            self._authority, self._front, config.agent_certificate_lifetime
+        )
+        self._user_tokens = UserTokens(self._journal.engine, self._clock)
         self._planner = ProcessPlanner(
             self._inbox, config.policy.name, config.policy.options, f"{__name__}:build_policy"
         )
         welcome = Welcome(
             config.cluster, config.objects_url, config.heartbeat, config.upload_interval
         )
-        self._sessions = WorkerSessions(self._inbox, self._clock, self._tokens.verify, welcome)
+        self._sessions = WorkerSessions(self._inbox, self._clock, self._certificates, welcome)
         self._metrics = MasterMetrics(
             front=self._front, inbox=self._inbox, sessions=self._sessions, clock=self._clock
         )
@@ -138,20 +154,29 @@ class Master:
                 settings=control_settings(config),
             ),
             cluster=ClusterService(front=self._front, clock=self._clock, about=about),
+            tokens=TokensService(self._user_tokens),
+            enrolment=EnrolmentService(self._certificates, self._join_tokens),
             workers=self._sessions,
+            identity=self._identity,
+            access=AccessInterceptor(self._user_tokens),
         )
 
-    async def start(self) -> int:
-        """Open for business; returns the port."""
+    async def start(self) -> Ports:
+        """Open for business; returns the ports."""
         config = self._config
-        host = config.listen.rpartition(":")[0]
-        port = await self._server.start(config.listen)
+        ports = await self._server.start(config.listen, config.worker_address)
         if config.metrics_port is not None:
-            self._metrics.serve(host, config.metrics_port)
-        dialled = "127.0.0.1" if host in ("0.0.0.0", "[::]") else host  # noqa: S104 - a comparison
-        self._cloud = self._open_cloud(
-            config, self._inbox, self._clock, f"{dialled}:{port}", self._tokens
+            self._metrics.serve(_host(config.listen), config.metrics_port, self._identity)
+        bootstrap = Bootstrap(
+            workers=f"{_dialled(config.worker_address)}:{ports.workers}",
+            join=f"{_dialled(config.listen)}:{ports.users}",
+            authorities=self._authority.certificates.decode(),
+            token=self._join_tokens.token,
         )
+        client_file = write_client_file(
+            config.state_dir, bootstrap.join, config.state_dir / "pki" / "ca.pem", self._user_tokens
+        )
+        self._cloud = self._open_cloud(config, self._inbox, self._clock, bootstrap)
         state = State.restored(self._catalog, self._journal.load())
         machine = Machine(state, control_settings(config))
         self._loop = Loop(
@@ -162,12 +187,17 @@ class Master:
             cloud=self._cloud,
             workers=self._sessions,
             planner=self._planner,
-            replies=self._front,
             checkpoints=StoredCheckpoints(open_store(config.objects_url), self._inbox),
+            replies=self._front,
         )
         self._thread.start()
-        log.info("the master is open", port=port, policy=config.policy.name)
-        return port
+        log.info(
+            "the master is open",
+            **ports._asdict(),
+            policy=config.policy.name,
+            operator=str(client_file),
+        )
+        return ports
 
     def _run_loop(self) -> None:
         try:
@@ -198,7 +228,7 @@ class Master:
 
 
 def local_cloud(
-    config: MasterConfig, inbox: Inbox, clock: Clock, master_address: str, tokens: Tokens
+    config: MasterConfig, inbox: Inbox, clock: Clock, bootstrap: Bootstrap
 ) -> LocalCloud:
     """The cloud of this machine's processes."""
     local = config.local
@@ -213,17 +243,32 @@ def local_cloud(
         config.state_dir / "cloud",
         inbox,
         clock,
-        master_address=master_address,
-        token_for=tokens.token,
+        bootstrap=bootstrap,
         config=behaviour,
     )
+
+
+def _hosts(config: MasterConfig) -> list[str]:
+    """Hosts that the master's certificate is to name, for programs that look at the address."""
+    hosts = {_dialled(address) for address in (config.listen, config.worker_address)}
+    return sorted(hosts)
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0]
+
+
+def _dialled(address: str) -> str:
+    """The host under which a port of this machine is reached."""
+    host = _host(address)
+    return "127.0.0.1" if host in ("0.0.0.0", "[::]") else host  # noqa: S104 - a comparison
 
 
 async def serve(
     config: MasterConfig,
     *,
     power_off: bool,
-    on_open: Callable[[int], None],
+    on_open: Callable[[Ports], None],
     open_cloud: OpenCloud | None = None,
 ) -> BaseException | None:
     """Run a master until SIGINT or SIGTERM.
@@ -231,7 +276,7 @@ async def serve(
     Args:
         config: The settings.
         power_off: Terminate the instances at the end.
-        on_open: Called with the port once the master is open.
+        on_open: Called with the ports once the master is open.
         open_cloud: See `Master`.
 
     Returns:
@@ -265,5 +310,5 @@ def run_master(config: MasterConfig) -> None:
     logs.configure(config.cluster)
     config, runtime = settled(config, log.info)
     log.info(runtime)
-    if asyncio.run(serve(config, power_off=False, on_open=lambda _port: None)) is not None:
+    if asyncio.run(serve(config, power_off=False, on_open=lambda _ports: None)) is not None:
         raise SystemExit(1)
