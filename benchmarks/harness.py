@@ -17,6 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from eva_master.adapters.rpc.client import Client
+
 ROOT = Path(__file__).parent.parent
 START_S = 120.0
 """A master that is not open by then has failed."""
@@ -32,12 +36,23 @@ class RunningMaster:
     Attributes:
         pid: Of the process.
         address: Where it listens.
-        journal: URL of its journal, to be opened once it has stopped.
+        state_dir: Its state.
     """
 
     pid: int
     address: str
-    journal: str
+    state_dir: Path
+
+    @property
+    def journal(self) -> str:
+        """URL of its journal, to be opened once it has stopped."""
+        return f"sqlite:///{self.state_dir / 'journal.db'}"
+
+    def client(self) -> Client:
+        """A connection as an operator; to be used as a context manager."""
+        told = yaml.safe_load((self.state_dir / "client.yaml").read_text())
+        authorities = Path(told["ca_file"]).read_bytes()
+        return Client(self.address, authorities=authorities, token=told["token"])
 
 
 @contextmanager
@@ -61,7 +76,6 @@ def running_master(
     Raises:
         RuntimeError: It did not open.
     """
-    journal = f"sqlite:///{state_dir / 'journal.db'}"
     request = {
         "settings": {"state_dir": str(state_dir), "listen": "127.0.0.1:0", **settings},
         "instances": list(instances),
@@ -81,7 +95,7 @@ def running_master(
             port = process.stdout.readline().strip()
             if not port:
                 raise RuntimeError((state_dir / "master.log").read_text()[-2000:])
-            yield RunningMaster(process.pid, f"127.0.0.1:{port}", journal)
+            yield RunningMaster(process.pid, f"127.0.0.1:{port}", state_dir)
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(START_S)

@@ -24,6 +24,7 @@ import psutil
 from benchmarks.harness import (
     ROOT,
     Figures,
+    RunningMaster,
     options,
     publish,
     running_master,
@@ -33,7 +34,6 @@ from benchmarks.harness import (
 )
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.clock import SystemClock
-from eva_master.adapters.rpc.client import Client
 from eva_master.adapters.store import SqlJournal
 from eva_master.adapters.tokens import Tokens
 from eva_master.app.config import MasterConfig
@@ -69,9 +69,9 @@ def measure(agents: int, window_s: int) -> Figures:
             running_master(state_dir, settings, names) as master,
             _agents(state_dir, master.address, names) as clients,
         ):
-            figures |= _connect(master.address, agents)
-            figures |= _watch(psutil.Process(master.pid), clients, master.address, window_s)
-            figures["lost"] = agents - _connected(master.address)
+            figures |= _connect(master, agents)
+            figures |= _watch(master, clients, window_s)
+            figures["lost"] = agents - _connected(master)
     missed = [
         *(["percent_of_a_core"] if figures["percent_of_a_core"] > GOAL_PERCENT else []),
         *(["lost"] if figures["lost"] else []),
@@ -79,23 +79,22 @@ def measure(agents: int, window_s: int) -> Figures:
     return {**figures, "goal_percent": GOAL_PERCENT, "missed": missed}
 
 
-def _connected(address: str) -> int:
-    with Client(address, owner="bench") as client:
+def _connected(master: RunningMaster) -> int:
+    with master.client() as client:
         return client.describe().workers_connected
 
 
-def _connect(address: str, agents: int) -> Figures:
+def _connect(master: RunningMaster, agents: int) -> Figures:
     start = time.monotonic()
-    wait_until(lambda: _connected(address) == agents, "the connection of all agents", pause_s=0.5)
+    wait_until(lambda: _connected(master) == agents, "the connection of all agents", pause_s=0.5)
     return {"connect_s": round(time.monotonic() - start, 1)}
 
 
-def _watch(
-    master: psutil.Process, clients: Sequence[psutil.Process], address: str, window_s: int
-) -> Figures:
-    planners = master.children()
-    before, planned, theirs = _busy_s([master]), _busy_s(planners), _busy_s(clients)
-    with Client(address, owner="bench") as client:
+def _watch(master: RunningMaster, clients: Sequence[psutil.Process], window_s: int) -> Figures:
+    process = psutil.Process(master.pid)
+    planners = process.children()
+    before, planned, theirs = _busy_s([process]), _busy_s(planners), _busy_s(clients)
+    with master.client() as client:
         rounds = client.describe().rounds
         start = time.monotonic()
         time.sleep(window_s)
@@ -104,12 +103,12 @@ def _watch(
     return {
         "heartbeat_ms": MasterConfig.model_fields["heartbeat"].default,
         "window_s": round(elapsed, 1),
-        "percent_of_a_core": round((_busy_s([master]) - before) / elapsed * 100, 1),
+        "percent_of_a_core": round((_busy_s([process]) - before) / elapsed * 100, 1),
         "planner_percent": round((_busy_s(planners) - planned) / elapsed * 100, 1),
         "agents_percent": round((_busy_s(clients) - theirs) / elapsed * 100, 1),
         "rounds": rounds,
-        "memory_mib": round(master.memory_info().rss / _MIB),
-        "threads": master.num_threads(),
+        "memory_mib": round(process.memory_info().rss / _MIB),
+        "threads": process.num_threads(),
     }
 
 

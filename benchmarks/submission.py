@@ -126,7 +126,7 @@ class JobFiles:
 
 def _fill(master: RunningMaster, jobs: Sequence[str]) -> int:
     """Submit from several clients, wait for a plan, count the jobs without a place."""
-    with Client(master.address, owner="bench") as client:
+    with master.client() as client:
         with ThreadPoolExecutor(_CLIENTS) as pool:
             for _ in pool.map(lambda job: client.submit(job, file_name="job.yaml"), jobs):
                 pass
@@ -145,7 +145,7 @@ def _wait_for_plan(client: Client) -> None:
 
 def _submit(master: RunningMaster, jobs: Sequence[str]) -> list[Sample]:
     taken = []
-    with Client(master.address, owner="bench") as client:
+    with master.client() as client:
         client.describe()  # connects
         for job in jobs:
             time.sleep(PAUSE_S)

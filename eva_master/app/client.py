@@ -60,7 +60,7 @@ class ClientConfig(BaseConfig):
             InvalidConfig: Nothing names them, or they cannot be read.
         """
         if self.ca_file is None:
-            raise InvalidConfig("ca_file: nothing says which master can be trusted", hint=_HOW)
+            raise InvalidConfig("no ca_file is set: nothing proves who the master is", hint=_HOW)
         data = _read(self.ca_file, "ca_file")
         if b"-----BEGIN CERTIFICATE-----" not in data:
             raise InvalidConfig(

@@ -18,6 +18,7 @@ from examples.demo.jobs import FIRST_WAVE, READERS, SECOND_WAVE, Submitter
 from examples.demo.report import Report
 from examples.demo.screen import Screen
 from examples.demo.story import ENDED, Picture, Story, resumptions
+from examples.demo.tasks import Tasks
 
 BUDGET_S = 300.0
 """The demo takes two minutes; a machine that needs longer than this is taken for stuck."""
@@ -36,14 +37,15 @@ class Demo:
 
     Args:
         cluster: Has not been started.
+        tasks: What they run in.
         screen: Where it is shown.
     """
 
-    def __init__(self, cluster: Cluster, screen: Screen) -> None:
+    def __init__(self, cluster: Cluster, tasks: Tasks, screen: Screen) -> None:
         self._cluster = cluster
+        self._tasks = tasks
         self._screen = screen
         self._story = Story(READERS)
-        self._jobs = Submitter(cluster.client, cluster.scratch)
 
     def run(self) -> Report:
         """Play it from the first job to the bill.
@@ -52,13 +54,16 @@ class Demo:
             DemoFailed: A job failed, it took too long, or no job was moved.
         """
         self._screen.say("starting a cluster: eva up")
-        self._cluster.start()
-        self._jobs.upload()
-        self._jobs.submit(FIRST_WAVE)
+        self._cluster.start(self._tasks.settings)
+        # A killed process leaves its temporary files behind; a container has its own.
+        scratch = None if self._tasks.engine else self._cluster.scratch
+        jobs = Submitter(self._cluster.client, scratch)
+        jobs.upload()
+        jobs.submit(FIRST_WAVE)
         self._screen.say(f"submitted {', '.join(job.name for job in FIRST_WAVE)}")
         latest = self._screen.elapsed_s + _PATIENCE_S
         self._watch(lambda now: _kept_apart(now) or self._screen.elapsed_s > latest)
-        self._jobs.submit(SECOND_WAVE)
+        jobs.submit(SECOND_WAVE)
         self._screen.say(f"submitted {', '.join(job.name for job in SECOND_WAVE)}")
         last = self._watch(lambda now: now.over)
         return self._report(last)
@@ -92,7 +97,13 @@ class Demo:
             raise DemoFailed("no job was moved and resumed from its checkpoint")
         if broken := [one for one in found if not one.continued]:
             raise DemoFailed(f"a job did not go on where it was: {broken}")
-        return Report(last, tuple(found), self._story.places, self._screen.elapsed_s)
+        return Report(
+            last,
+            tuple(found),
+            self._story.places,
+            self._screen.elapsed_s,
+            contained=bool(self._tasks.engine),
+        )
 
 
 def _kept_apart(picture: Picture) -> bool:
@@ -127,10 +138,12 @@ def main(*, as_json: bool, keep: bool) -> None:
     out = console(stderr=as_json)
     out.print(_INTRODUCTION + "\n")
     cluster = Cluster()
-    report, code = None, 1
+    tasks, report, code = None, None, 1
     try:
         with Screen(out) as screen:
-            report = Demo(cluster, screen).run()
+            tasks = Tasks.choose(screen.say)
+            screen.say(tasks.why)
+            report = Demo(cluster, tasks, screen).run()
         code = 0
     except (DemoFailed, EvaError) as error:
         out.print(f"\nThe demo failed: {error}", style="red")
@@ -141,9 +154,9 @@ def main(*, as_json: bool, keep: bool) -> None:
         # Whoever is impatient now would leave processes behind.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        left = cluster.stop()
+        left = [*cluster.stop(), *(tasks.left(cluster.home) if tasks else [])]
     if left:
-        out.print("\nThe cluster left processes behind; they were killed:", *left, sep="\n")
+        out.print("\nThe cluster left something behind; it was ended:", *left, sep="\n")
         code = code or 1
     if report is not None:
         _present(report, as_json=as_json, out=out)
@@ -160,7 +173,8 @@ def _present(report: Report, *, as_json: bool, out: Console) -> None:
         return
     out.print()
     out.print(report.show())
-    out.print(f"\n{report.took_s:.0f} s; nothing is left running.")
+    left = "no process, no container" if report.contained else "no process"
+    out.print(f"\n{report.took_s:.0f} s; nothing is left running: {left}.")
 
 
 if __name__ == "__main__":

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
+import yaml
 
 from eva_master.adapters.rpc.client import Client
 from eva_master.model.errors import Unreachable
@@ -32,15 +33,19 @@ class Cluster:
 
     Attributes:
         home: The temporary directory; its path marks the processes of the cluster.
-        client: A connection to the master.
     """
 
     def __init__(self) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="eva-demo-"))
         self.scratch.mkdir()
-        self._address = f"127.0.0.1:{_free_port()}"
-        self.client = Client(self._address, owner="demo")
+        self._client: Client | None = None
         self._master: subprocess.Popen[bytes] | None = None
+
+    @property
+    def client(self) -> Client:
+        """A connection to the master, since `start`."""
+        assert self._client is not None
+        return self._client
 
     @property
     def scratch(self) -> Path:
@@ -52,8 +57,11 @@ class Cluster:
         """What the master wrote."""
         return self.home / "master.log"
 
-    def start(self) -> None:
+    def start(self, settings: Mapping[str, str] | None = None) -> None:
         """Start the master, and wait until it answers.
+
+        Args:
+            settings: More of the master's settings, as variables of its environment.
 
         Raises:
             DemoFailed: It ended instead, or took too long.
@@ -63,7 +71,7 @@ class Cluster:
             *("--config", str(_HERE / "master.yaml")),
             *("--catalog-file", str(_HERE / "catalog.yaml")),
             *("--state-dir", str(self.home / "state")),
-            *("--listen", self._address),
+            *("--listen", "127.0.0.1:0"),
         ]
         with self.log.open("wb") as log:
             # In a session of its own: Ctrl-C is for the demo, which then ends the master.
@@ -72,11 +80,11 @@ class Cluster:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=self._environment(),
+                env={**self._environment(), **(settings or {})},
                 start_new_session=True,
             )
         deadline = time.monotonic() + _START_S
-        while not self._answers():
+        while not self._opened():
             if self._master.poll() is not None:
                 raise DemoFailed(f"the master ended at once:\n{self.log.read_text()}")
             if time.monotonic() > deadline:
@@ -88,11 +96,23 @@ class Cluster:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("EVA_")}
         return {**kept, "TMPDIR": str(self.scratch), "XDG_RUNTIME_DIR": str(self.scratch)}
 
-    def _answers(self) -> bool:
-        try:
-            self.client.describe()
-        except Unreachable:
+    def _opened(self) -> bool:
+        """Whether the master has left its settings for us, and answers."""
+        settings = self.home / "state" / "client.yaml"
+        if not settings.exists():
             return False
+        told = yaml.safe_load(settings.read_text())
+        client = Client(
+            told["address"],
+            authorities=Path(told["ca_file"]).read_bytes(),
+            token=told["token"],
+        )
+        try:
+            client.describe()
+        except Unreachable:
+            client.close()
+            return False
+        self._client = client
         return True
 
     def stop(self) -> list[str]:
@@ -101,7 +121,8 @@ class Cluster:
         Returns:
             The processes that it left behind and that had to be killed; none unless there is a bug.
         """
-        self.client.close()
+        if self._client is not None:
+            self._client.close()
         if self._master is not None:
             self._master.send_signal(signal.SIGTERM)
             try:
@@ -131,9 +152,3 @@ class Cluster:
             if any(mark in text for text in told) and not dead and process.pid != os.getpid():
                 found.append(process)
         return found
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -22,6 +22,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from eva_master.adapters.local.records import Record, Records
 from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.adapters.rpc.channels import open_channel
 from eva_master.adapters.rpc.client import Client
 from eva_master.adapters.store import SqlJournal
 
@@ -75,6 +76,7 @@ class Line:
         event: ``start``, ``overlap``, ``step``, ``checkpoint`` or ``end``.
         at_ms: Milliseconds since the epoch.
         step: Steps done so far, those of earlier attempts included.
+        loss: After a step, where the program trains something.
     """
 
     event: str
@@ -82,6 +84,7 @@ class Line:
     pid: int
     at_ms: int
     step: int
+    loss: float = 0.0
 
 
 class Cluster:
@@ -108,20 +111,49 @@ class Cluster:
         self.state_dir = home / "state"
         self.address = f"{host}:{_free_port(host)}"
         self.metrics_port = _free_port(host)
-        self.client = Client(self.address, owner="tester")
         self.command = command
         self._record = home / "record"
         self._record.mkdir()
         self._log = home / "master.log"
         self._config = home / "master.yaml"
-        document = {**SETTINGS, **(settings or {})}
+        workers = {"worker_listen": f"{host}:{_free_port(host)}"}
+        document = {**SETTINGS, **workers, **(settings or {})}
         if catalog is not None:
             file = home / "catalog.yaml"
             file.write_text(yaml.safe_dump(dict(catalog)))
             document["catalog"] = {"file": str(file)}
         self._config.write_text(yaml.safe_dump(document))
         self._master: subprocess.Popen[bytes] | None = None
-        self._workdir = ""
+        self._workdirs: dict[Path, str] = {}
+        self._clients: dict[str, Client] = {}
+
+    # -- users -----------------------------------------------------------------------------------
+
+    @property
+    def client_file(self) -> Path:
+        """What the master leaves for whoever runs it."""
+        return self.state_dir / "client.yaml"
+
+    @property
+    def client(self) -> Client:
+        """As an operator, with the token that the master has left; since the first start."""
+        return self.client_with(yaml.safe_load(self.client_file.read_text())["token"])
+
+    def client_with(self, secret: str) -> Client:
+        """With some token; the same client for the same token."""
+        if secret not in self._clients:
+            self._clients[secret] = Client(
+                self.address, authorities=self.authorities(), token=secret
+            )
+        return self._clients[secret]
+
+    def client_of(self, owner: str, role: str) -> Client:
+        """As somebody, with a new token."""
+        return self.client_with(self.client.create_token(owner, role).secret)
+
+    def authorities(self) -> bytes:
+        """The certificate of the cluster's authority; since the first start."""
+        return (self.state_dir / "pki" / "ca.pem").read_bytes()
 
     # -- processes -------------------------------------------------------------------------------
 
@@ -154,12 +186,14 @@ class Cluster:
     def environment(self) -> dict[str, str]:
         """For commands that are to talk to this cluster; nothing of the user's own settings."""
         ours = {name: value for name, value in os.environ.items() if not name.startswith("EVA_")}
-        return {**ours, "EVA_ADDRESS": self.address, "XDG_CONFIG_HOME": str(self.home / "config")}
+        return {**ours, "EVA_CONFIG": str(self.client_file)}
 
     def _serves(self) -> bool:
         assert self._master is not None
         assert self._master.poll() is None, f"the master exited with {self._master.returncode}"
-        with grpc.insecure_channel(self.address) as channel:
+        if not self.client_file.exists():
+            return False
+        with open_channel(self.address, authorities=self.authorities(), token="") as channel:
             stub = health_pb2_grpc.HealthStub(channel)
             request = health_pb2.HealthCheckRequest(service="eva.api.v1.Jobs")
             try:
@@ -196,7 +230,8 @@ class Cluster:
             if self._master is not None and self._master.poll() is None:
                 self.stop()
         finally:
-            self.client.close()
+            for client in self._clients.values():
+                client.close()
             left = self._clear()
             if self._master is not None:
                 self._master.wait()
@@ -231,17 +266,19 @@ class Cluster:
 
     # -- jobs ------------------------------------------------------------------------------------
 
-    def submit(self, name: str, **keys: Any) -> str:
+    def submit(self, name: str, *, workdir: Path = PROGRAMS, **keys: Any) -> str:
         """Submit a job that runs `programs/counter.py`; returns its id.
 
         Args:
             name: The job's.
+            workdir: Its working directory.
             keys: Of the job file, in place of the usual ones.
         """
-        if not self._workdir:
-            self._workdir = self.client.upload(PROGRAMS)
+        if workdir not in self._workdirs:
+            self._workdirs[workdir] = self.client.upload(workdir)
         text = self.job_file(name, **keys)
-        return self.client.submit(text, file_name=f"{name}.yaml", workdir=self._workdir).job_id
+        files = self._workdirs[workdir]
+        return self.client.submit(text, file_name=f"{name}.yaml", workdir=files).job_id
 
     def job_file(self, name: str, *, envs: Mapping[str, str] | None = None, **keys: Any) -> str:
         """A job file; see `submit`."""

@@ -18,8 +18,10 @@ from eva_master.adapters.rpc._proto import api_pb2_grpc
 from eva_master.adapters.rpc.channels import server_options
 from eva_master.adapters.rpc.errors import DETAIL_KEY, detail_of, status_of
 from eva_master.model.errors import DigestMismatch, EvaError, NotFound
+from tests.fakes.authority import authority
 
 NOW_MS = 1_800_000_000_000
+TOKEN = "eva_t1_secret"
 
 
 @dataclass
@@ -44,6 +46,7 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
         failures: Errors that the next calls of a method meet, first one first; a status code
             stands for a failure of the network.
         breaks: After so many chunks the next `Logs` call breaks off.
+        tokens: Those of users, by id.
     """
 
     jobs: dict[str, pb.Job] = field(default_factory=dict)
@@ -60,6 +63,7 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
         default_factory=lambda: defaultdict(list)
     )
     breaks: list[int] = field(default_factory=list)
+    tokens: dict[str, pb.Token] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
     address: str = ""
 
@@ -69,9 +73,11 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
         self._server = grpc.server(ThreadPoolExecutor(8), options=server_options())
         api_pb2_grpc.add_JobsServicer_to_server(self, self._server)
         api_pb2_grpc.add_ClusterServicer_to_server(self, self._server)
+        api_pb2_grpc.add_TokensServicer_to_server(_Tokens(self), self._server)
 
     def __enter__(self) -> Self:
-        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        credentials = authority().server_credentials()
+        self.address = f"127.0.0.1:{self._server.add_secure_port('127.0.0.1:0', credentials)}"
         self._server.start()
         return self
 
@@ -83,25 +89,31 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
     ) -> None:
         self._server.stop(grace=None).wait()
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables with which the command finds this master."""
+        ca_file = str(authority().ca_file)
+        return {"EVA_ADDRESS": self.address, "EVA_CA_FILE": ca_file, "EVA_TOKEN": TOKEN}
+
     def of(self, method: str) -> list[Call]:
         """The calls of one method, in order."""
         return [call for call in self.calls if call.method == method]
 
     def Submit(self, request, context):
-        self._arrived("Submit", request, context)
+        self.arrived("Submit", request, context)
         with self._lock:
             job = self._commands.setdefault(request.command_id, f"job-{len(self._commands) + 1}")
-        self._fail("Submit", context)
+        self.fail("Submit", context)
         return pb.SubmitResponse(job_id=job)
 
     def Get(self, request, context):
-        self._arrived("Get", request, context)
-        self._fail("Get", context)
+        self.arrived("Get", request, context)
+        self.fail("Get", context)
         return self._find(request.job, context)
 
     def List(self, request, context):
-        self._arrived("List", request, context)
-        self._fail("List", context)
+        self.arrived("List", request, context)
+        self.fail("List", context)
         jobs = [
             job
             for job in self.jobs.values()
@@ -113,13 +125,13 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
         return pb.ListJobsResponse(jobs=jobs[start:end], next_page_token=token)
 
     def Cancel(self, request, context):
-        self._arrived("Cancel", request, context)
-        self._fail("Cancel", context)
+        self.arrived("Cancel", request, context)
+        self.fail("Cancel", context)
         return pb.CancelResponse(job_id=self._find(request.job, context).id)
 
     def Watch(self, request, context) -> Iterator[pb.Job]:
-        self._arrived("Watch", request, context)
-        self._fail("Watch", context)
+        self.arrived("Watch", request, context)
+        self.fail("Watch", context)
         for reference in request.jobs:
             yield self._find(reference, context)
         if self.hang_ups:
@@ -128,8 +140,8 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
         yield from self.changes
 
     def Logs(self, request, context) -> Iterator[pb.LogChunk]:
-        self._arrived("Logs", request, context)
-        self._fail("Logs", context)
+        self.arrived("Logs", request, context)
+        self.fail("Logs", context)
         most = self.breaks.pop(0) if self.breaks else None
         for number, data in enumerate(self.logs):
             if number == most:
@@ -137,64 +149,99 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
             yield pb.LogChunk(data=data)
 
     def Plan(self, request, context):
-        self._arrived("Plan", request, context)
-        self._fail("Plan", context)
+        self.arrived("Plan", request, context)
+        self.fail("Plan", context)
         return self.plan
 
     def MissingBlobs(self, request, context):
-        self._arrived("MissingBlobs", request, context)
-        self._fail("MissingBlobs", context)
+        self.arrived("MissingBlobs", request, context)
+        self.fail("MissingBlobs", context)
         missing = [digest for digest in request.digests if digest not in self.blobs]
         return pb.MissingBlobsResponse(digests=missing)
 
     def PutBlob(self, request_iterator, context):
         chunks = list(request_iterator)
         digest = chunks[0].digest
-        self._arrived("PutBlob", digest, context)
-        self._fail("PutBlob", context)
+        self.arrived("PutBlob", digest, context)
+        self.fail("PutBlob", context)
         data = b"".join(chunk.data for chunk in chunks)
         if hashlib.sha256(data).hexdigest() != digest:
-            self._abort(DigestMismatch(digest), context)
+            self.abort(DigestMismatch(digest), context)
         self.blobs[digest] = data
         return pb.PutBlobResponse()
 
     def Describe(self, request, context):
-        self._arrived("Describe", request, context)
-        self._fail("Describe", context)
+        self.arrived("Describe", request, context)
+        self.fail("Describe", context)
         return self.state
 
     def Cost(self, request, context):
-        self._arrived("Cost", request, context)
-        self._fail("Cost", context)
+        self.arrived("Cost", request, context)
+        self.fail("Cost", context)
         return self.bill
 
     def Config(self, request, context):
-        self._arrived("Config", request, context)
-        self._fail("Config", context)
+        self.arrived("Config", request, context)
+        self.fail("Config", context)
         return pb.ConfigResponse(json=self.settings)
 
-    def _arrived(self, method, request, context) -> None:
+    def arrived(self, method, request, context) -> None:
         with self._lock:
             metadata = dict(context.invocation_metadata())
             self.calls.append(Call(method, request, metadata))
 
-    def _fail(self, method, context) -> None:
+    def fail(self, method, context) -> None:
         with self._lock:
             failure = self.failures[method].pop(0) if self.failures[method] else None
         if isinstance(failure, grpc.StatusCode):
             context.abort(failure, "scripted")
         if failure is not None:
-            self._abort(failure, context)
+            self.abort(failure, context)
 
     def _find(self, reference, context):
         for job in self.jobs.values():
             if reference in (job.id, job.name):
                 return job
-        return self._abort(NotFound(f"no job {reference!r}", hint="`eva ls` lists them"), context)
+        return self.abort(NotFound(f"no job {reference!r}", hint="`eva ls` lists them"), context)
 
-    def _abort(self, error: EvaError, context) -> None:
+    def abort(self, error: EvaError, context) -> None:
         context.set_trailing_metadata(((DETAIL_KEY, detail_of(error).SerializeToString()),))
         context.abort(status_of(error), error.message)
+
+
+class _Tokens(api_pb2_grpc.TokensServicer):
+    """Apart, since `List` is a method of two services; its calls are noted as ``Tokens.NAME``."""
+
+    def __init__(self, api: FakeApi) -> None:
+        self._api = api
+
+    def Create(self, request, context):
+        self._begin("Create", request, context)
+        key = f"t{len(self._api.tokens) + 1}"
+        token = pb.Token(id=key, owner=request.owner, role=request.role, created_ms=NOW_MS)
+        if request.lifetime_ms:
+            token.expires_ms = NOW_MS + request.lifetime_ms
+        self._api.tokens[key] = token
+        return pb.CreateTokenResponse(token=token, secret=f"eva_{key}_secret")
+
+    def List(self, request, context):
+        self._begin("List", request, context)
+        return pb.ListTokensResponse(tokens=self._api.tokens.values())
+
+    def Revoke(self, request, context):
+        self._begin("Revoke", request, context)
+        if request.id not in self._api.tokens:
+            self._api.abort(NotFound(f"there is no token {request.id!r}"), context)
+        self._api.tokens[request.id].revoked_ms = NOW_MS
+        return pb.RevokeTokenResponse()
+
+    def WhoAmI(self, request, context):
+        self._begin("WhoAmI", request, context)
+        return next(iter(self._api.tokens.values()))
+
+    def _begin(self, method, request, context) -> None:
+        self._api.arrived(f"Tokens.{method}", request, context)
+        self._api.fail(f"Tokens.{method}", context)
 
 
 def sample_jobs() -> dict[str, pb.Job]:

@@ -36,8 +36,6 @@ from tests.fakes.rpc_master import (
     spec,
 )
 
-OWNER = (("eva-owner", "ada"),)
-
 
 @pytest.fixture
 async def master(tmp_path: Path) -> AsyncIterator[RpcMaster]:
@@ -57,9 +55,9 @@ async def test_a_submitted_job_belongs_to_its_owner_and_is_found_by_name_and_id(
     master: RpcMaster,
 ) -> None:
     request = pb.SubmitRequest(command_id="c1", job_yaml=JOB_YAML.format(name="resnet"))
-    answer = await master.jobs.Submit(request, metadata=OWNER)
+    answer = await master.jobs.Submit(request)
     for reference in (answer.job_id, "resnet"):
-        job = await master.jobs.Get(pb.GetJobRequest(job=reference), metadata=OWNER)
+        job = await master.jobs.Get(pb.GetJobRequest(job=reference))
         assert (job.id, job.name, job.owner, job.state) == (
             answer.job_id,
             "resnet",
@@ -149,7 +147,7 @@ async def test_a_bug_in_a_handler_is_an_internal_error_with_a_number(
 async def test_cancel_names_the_job_and_knows_what_it_does_not_know(master: RpcMaster) -> None:
     job = await master.loop.change(lambda state: add_job(state, spec("resnet")))
     request = pb.CancelRequest(command_id="c2", job="resnet")
-    assert (await master.jobs.Cancel(request, metadata=OWNER)).job_id == job
+    assert (await master.jobs.Cancel(request)).job_id == job
     assert master.loop.commands == [CancelRequested("c2", job)]
     status, error = await refusal(master.jobs.Cancel(pb.CancelRequest(job="nope")))
     assert (status, type(error)) == (grpc.StatusCode.NOT_FOUND, NotFound)
@@ -212,7 +210,7 @@ async def test_a_watch_shows_a_job_as_it_is_and_changes_until_it_ends(master: Rp
     job, other = await master.loop.change(
         lambda state: (add_job(state, spec("resnet")), add_job(state, spec("other")))
     )
-    stream = master.jobs.Watch(pb.WatchRequest(jobs=["resnet"]), metadata=OWNER)
+    stream = master.jobs.Watch(pb.WatchRequest(jobs=["resnet"]))
     assert (await _read(stream)).state == "pending"
     await master.loop.change(lambda state: _end(state, other))
     await master.loop.change(lambda state: _end(state, job))

@@ -19,7 +19,7 @@ from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.app.cli import main
 from eva_master.app.cli.session import Patience
 from eva_master.model.errors import DuplicateName, InvalidJob, Problem, Unplaceable
-from tests.fakes.api import FakeApi, sample_jobs
+from tests.fakes.api import TOKEN, FakeApi, sample_jobs
 
 Run = Callable[..., Result]
 
@@ -38,8 +38,8 @@ def eva(api: FakeApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
         if name.startswith("EVA_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setenv("EVA_ADDRESS", api.address)
-    monkeypatch.setenv("EVA_OWNER", "ana")
+    for name, value in api.environment.items():
+        monkeypatch.setenv(name, value)
     # A master that is away is asked again at once.
     monkeypatch.setattr(Patience, "FIRST_PAUSE_S", 0.01)
 
@@ -68,7 +68,7 @@ def test_submit_hands_in_the_file_as_it_is(eva: Run, api: FakeApi, job_file: Pat
     assert call.request.file_name == str(job_file)
     assert dict(call.request.envs) == {"LR": "0.1=x", "E": ""}
     assert (call.request.name, call.request.workdir) == ("again", "")
-    assert call.metadata["eva-owner"] == "ana"
+    assert call.metadata["authorization"] == f"Bearer {TOKEN}"
 
 
 def test_submit_json(eva: Run, job_file: Path) -> None:
@@ -336,7 +336,7 @@ def test_interrupt_leaves_the_job_running(api: FakeApi, job_file: Path, tmp_path
         FakeHanging() as hanging,
         subprocess.Popen(
             [sys.executable, "-m", "eva_master.app.cli", "submit", "--wait", str(job_file)],
-            env={**os.environ, "EVA_ADDRESS": hanging.address, "XDG_CONFIG_HOME": str(tmp_path)},
+            env={**os.environ, **hanging.environment, "XDG_CONFIG_HOME": str(tmp_path)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -15,7 +15,7 @@ from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.app.cli import main
 from eva_master.app.cli.words import money, span
 from eva_master.model.errors import EvaError, NotAuthorised, NotFound
-from tests.fakes.api import FakeApi, sample_bill, sample_jobs, sample_plan, sample_state
+from tests.fakes.api import TOKEN, FakeApi, sample_bill, sample_jobs, sample_plan, sample_state
 
 Run = Callable[..., Result]
 
@@ -36,8 +36,8 @@ def eva(api: FakeApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
         if name.startswith("EVA_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setenv("EVA_ADDRESS", api.address)
-    monkeypatch.setenv("EVA_OWNER", "ana")
+    for name, value in api.environment.items():
+        monkeypatch.setenv(name, value)
 
     def run(*arguments: str, **options: object) -> Result:
         return CliRunner().invoke(main, list(arguments), **options)
@@ -63,7 +63,7 @@ def test_ls_lists_active_jobs(eva: Run, api: FakeApi) -> None:
     ]
     assert "p3.2xlarge sold out" in result.stdout
     assert "resnet18-2" not in result.stdout
-    assert api.of("List")[0].metadata["eva-owner"] == "ana"
+    assert api.of("List")[0].metadata["authorization"] == f"Bearer {TOKEN}"
 
 
 def test_ls_json_reads_every_page(eva: Run, api: FakeApi) -> None:
@@ -208,7 +208,12 @@ def test_top_is_bounded(eva: Run, api: FakeApi) -> None:
 def test_config_shows_both_sides(eva: Run, api: FakeApi) -> None:
     api.settings = '{"round_period": "5m"}'
     shown = read(eva("config", "--json"))
-    assert shown["client"] == {"address": api.address, "owner": "ana"}
+    assert shown["client"] == {
+        "address": api.address,
+        "ca_file": api.environment["EVA_CA_FILE"],
+        "token": "**********",
+        "token_file": None,
+    }
     assert shown["master"] == {"round_period": "5m"}
     assert "round_period: 5m" in eva("config").stdout
 
