@@ -6,7 +6,7 @@ import asyncio
 import json
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, Protocol
@@ -19,7 +19,7 @@ from eva_master.adapters.clock import SystemClock
 from eva_master.adapters.front import Front
 from eva_master.adapters.http.metrics import MasterMetrics
 from eva_master.adapters.inbox import LiveInbox
-from eva_master.adapters.local.cloud import Containers, LocalCloud, LocalCloudConfig
+from eva_master.adapters.local.cloud import WORKER, Containers, LocalCloud, LocalCloudConfig
 from eva_master.adapters.objects import open_store
 from eva_master.adapters.objects.checkpoints import StoredCheckpoints
 from eva_master.adapters.pki import Authority, ServerIdentity
@@ -228,7 +228,12 @@ class Master:
 
 
 def local_cloud(
-    config: MasterConfig, inbox: Inbox, clock: Clock, bootstrap: Bootstrap
+    config: MasterConfig,
+    inbox: Inbox,
+    clock: Clock,
+    bootstrap: Bootstrap,
+    *,
+    worker_command: Sequence[str] = WORKER,
 ) -> LocalCloud:
     """The cloud of this machine's processes."""
     local = config.local
@@ -245,6 +250,7 @@ def local_cloud(
         clock,
         bootstrap=bootstrap,
         config=behaviour,
+        worker_command=worker_command,
     )
 
 
