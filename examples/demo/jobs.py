@@ -84,11 +84,11 @@ class Submitter:
     """Hands jobs in; the working directories are uploaded before, so that a wave is quick.
 
     Attributes:
-        scratch: For the jobs' temporary files.
+        scratch: For the jobs' temporary files, `None` where they have a place of their own.
     """
 
     client: Client
-    scratch: Path
+    scratch: Path | None = None
     _workdirs: dict[Path, str] = field(default_factory=dict)
 
     def upload(self) -> None:
@@ -104,5 +104,5 @@ class Submitter:
                 job.file(),
                 file_name=str(job.folder / "job.yaml"),
                 workdir=self._workdirs[job.folder],
-                envs={**job.envs, "TMPDIR": str(self.scratch)},
+                envs={**job.envs, **({"TMPDIR": str(self.scratch)} if self.scratch else {})},
             )

@@ -24,17 +24,20 @@ class Report:
         resumptions: Of all jobs.
         places: See `Story`.
         took_s: From the start of the cluster until then.
+        contained: Whether the tasks ran in containers.
     """
 
     last: Picture
     resumptions: tuple[Resumption, ...]
     places: Mapping[str, Sequence[str]]
     took_s: float
+    contained: bool
 
     def shape(self) -> dict[str, Any]:
         """For ``--json``."""
         return {
             "took_s": round(self.took_s, 1),
+            "runtime": "docker" if self.contained else "process",
             "bill": shapes.bill(self.last.bill),
             "jobs": [shapes.job(job) for job in self.last.jobs],
             "places": dict(self.places),
