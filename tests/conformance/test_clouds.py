@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 import psutil
 import pytest
 
+from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.adapters.ec2 import Ec2Cloud, Ec2Settings
 from eva_master.adapters.local import processes
 from eva_master.adapters.local.cloud import LocalCloud, LocalCloudConfig
@@ -76,8 +77,7 @@ class LocalBench:
             root,
             mailbox,
             clock,
-            master_address="127.0.0.1:1",
-            token_for=lambda instance: f"token of {instance}",
+            bootstrap=Bootstrap("127.0.0.1:1", "127.0.0.1:2", "", lambda *_: "token"),
             config=LocalCloudConfig(launch_delay_ms=launch_delay_ms),
             worker_command=[sys.executable, "-c", "import signal; signal.pause()"],
         )

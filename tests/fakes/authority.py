@@ -46,11 +46,15 @@ class TestAuthority:
         certificate = self.authority.issue_agent(key.public_key(), InstanceId(instance), life_ms)
         return private_pem(key), certificate
 
-    def server_credentials(self) -> grpc.ServerCredentials:
-        """What a master shows."""
+    def server_credentials(self, *, agents_only: bool = False) -> grpc.ServerCredentials:
+        """What a master shows, to agents with a certificate alone if wanted."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self.authority.issue_master(key.public_key(), (), _LIFE_MS)
-        return grpc.ssl_server_credentials([(private_pem(key), certificate)])
+        return grpc.ssl_server_credentials(
+            [(private_pem(key), certificate)],
+            self.certificates if agents_only else None,
+            require_client_auth=agents_only,
+        )
 
 
 @cache

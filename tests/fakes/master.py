@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -10,8 +11,17 @@ from typing import Any
 
 import grpc
 
+from eva_master.adapters.pki.authority import requested_key
+from eva_master.model.ids import InstanceId
 from eva_worker._proto import worker_pb2 as pb
-from eva_worker._proto.worker_pb2_grpc import WorkersServicer, add_WorkersServicer_to_server
+from eva_worker._proto.worker_pb2_grpc import (
+    EnrolmentServicer,
+    WorkersServicer,
+    add_EnrolmentServicer_to_server,
+    add_WorkersServicer_to_server,
+)
+from eva_worker.channel import dial
+from tests.fakes.authority import authority
 
 DEADLINE_S = 30
 _OPTIONS = (
@@ -31,7 +41,12 @@ class FakeSession:
 
 
 class FakeMaster(WorkersServicer):
-    """The service ``Workers``, scripted.
+    """The service ``Workers``, scripted, and ``Enrolment``, which takes any token.
+
+    Attributes:
+        certificate_ms: How long the next certificates are valid.
+        joins: Who has joined, with which token.
+        renewals: How many certificates were renewed.
 
     Args:
         store: Directory of the object store that agents are told of.
@@ -50,23 +65,69 @@ class FakeMaster(WorkersServicer):
         self.log_ends: set[str] = set()
         self.fetched: list[pb.Fetched] = []
         self.goodbyes: list[str] = []
+        self.certificate_ms = 3_600_000
+        self.joins: list[tuple[str, str]] = []
+        self.renewals = 0
         self.port = 0
-        self._server: grpc.aio.Server | None = None
+        self.join_port = 0
+        self._servers: list[grpc.aio.Server] = []
         self._news = asyncio.Condition()
         self._commands = 0
 
     async def start(self) -> None:
-        """Listen, on the port of the last time if there was one."""
-        self._server = grpc.aio.server(options=_OPTIONS)
-        add_WorkersServicer_to_server(self, self._server)
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
-        await self._server.start()
+        """Listen, on the ports of the last time if there were any."""
+        workers, users = (grpc.aio.server(options=_OPTIONS) for _ in range(2))
+        add_WorkersServicer_to_server(self, workers)
+        add_EnrolmentServicer_to_server(_Enrolment(self), users)
+        shown = authority().server_credentials(agents_only=True)
+        self.port = workers.add_secure_port(f"127.0.0.1:{self.port}", shown)
+        shown = authority().server_credentials()
+        self.join_port = users.add_secure_port(f"127.0.0.1:{self.join_port}", shown)
+        self._servers = [workers, users]
+        for server in self._servers:
+            await server.start()
 
     async def vanish(self) -> None:
         """Break all streams and listen no more."""
-        if self._server:
-            await self._server.stop(None)
-            self._server = None
+        while self._servers:
+            await self._servers.pop().stop(None)
+
+    def options(self) -> tuple[str, ...]:
+        """For the command line of a worker."""
+        return (
+            *("--master", f"127.0.0.1:{self.port}", "--join", f"127.0.0.1:{self.join_port}"),
+            *("--ca-file", str(authority().ca_file)),
+        )
+
+    def environment(self) -> dict[str, str]:
+        """For the environment of a worker."""
+        return {**os.environ, "EVA_WORKER_TOKEN": "secret"}
+
+    def channel(self, port: int | None = None, *, keepalive_ms: int = 5_000) -> grpc.aio.Channel:
+        """An agent's channel, to this master or to what stands before it."""
+        key, certificate = authority().agent("i-1")
+        return dial(
+            f"127.0.0.1:{port or self.port}",
+            authorities=authority().certificates,
+            key=key,
+            certificate=certificate,
+            keepalive_ms=keepalive_ms,
+        )
+
+    def identity(self, instance: str, signing_request: bytes) -> pb.Identity:
+        """A certificate for whoever asks."""
+        certificate = authority().authority.issue_agent(
+            requested_key(signing_request), InstanceId(instance), self.certificate_ms
+        )
+        return pb.Identity(certificate=certificate, authorities=authority().certificates)
+
+    async def Renew(self, request: pb.RenewRequest, context: Any) -> pb.Identity:
+        """See worker.proto."""
+        (name,) = context.auth_context()["x509_common_name"]
+        async with self._news:
+            self.renewals += 1
+            self._news.notify_all()
+        return self.identity(name.decode(), request.signing_request)
 
     @property
     def session(self) -> FakeSession:
@@ -153,3 +214,13 @@ class FakeMaster(WorkersServicer):
                 self.fetched.append(message.fetched)
             case "goodbye":
                 self.goodbyes.append(message.goodbye.reason)
+
+
+class _Enrolment(EnrolmentServicer):
+    def __init__(self, master: FakeMaster) -> None:
+        self._master = master
+
+    async def Join(self, request: pb.JoinRequest, context: Any) -> pb.Identity:
+        """See worker.proto."""
+        self._master.joins.append((request.instance_id, request.token))
+        return self._master.identity(request.instance_id, request.signing_request)

@@ -320,35 +320,41 @@ class RpcMaster:
         return agent
 
 
+def agent_certificates(front: Front) -> AgentCertificates:
+    """Those of the tests' authority."""
+    return AgentCertificates(authority().authority, front, _CERTIFICATE_MS)
+
+
 @asynccontextmanager
-async def rpc_master(
-    directory: Path,
-    answer: Callable[[State, JobSubmitted | CancelRequested], Reply] = accept,
+async def served(
+    loop: ScriptedLoop | None,
+    *,
+    front: Front,
+    sessions: WorkerSessions,
+    store: ObjectStore,
+    planner: InlinePlanner,
+    settings: Settings,
 ) -> AsyncIterator[RpcMaster]:
-    """Run a server on a free port of this machine."""
-    loop = ScriptedLoop(answer)
-    store = open_store(f"file://{directory}/objects")
+    """Run the server over a control loop, on free ports of this machine."""
     clock = SystemClock()
-    welcome = Welcome("test", f"file://{directory}/objects", heartbeat_ms=1000, upload_ms=5000)
-    certificates = AgentCertificates(authority().authority, loop.front, _CERTIFICATE_MS)
-    sessions = WorkerSessions(loop.inbox, clock, certificates, welcome)
-    jobs = JobsService(
-        front=loop.front,
-        sessions=sessions,
-        store=store,
-        clock=clock,
-        planner=InlinePlanner(loop.inbox, FirstFit()),
-        settings=Settings(),
-    )
-    about = About("test", "first-fit", "0.0", '{"policy": "first-fit"}')
-    cluster = ClusterService(front=loop.front, clock=clock, about=about)
     tokens = user_tokens(clock)
     join_tokens = JoinTokens(b"secret", JoinTokenTable(database()), clock, _JOIN_MS)
     server = MasterServer(
-        jobs=jobs,
-        cluster=cluster,
+        jobs=JobsService(
+            front=front,
+            sessions=sessions,
+            store=store,
+            clock=clock,
+            planner=planner,
+            settings=settings,
+        ),
+        cluster=ClusterService(
+            front=front,
+            clock=clock,
+            about=About("test", "first-fit", "0.0", '{"policy": "first-fit"}'),
+        ),
         tokens=TokensService(tokens),
-        enrolment=EnrolmentService(certificates, join_tokens),
+        enrolment=EnrolmentService(agent_certificates(front), join_tokens),
         workers=sessions,
         access=AccessInterceptor(tokens),
         identity=authority().server(),
@@ -363,4 +369,26 @@ async def rpc_master(
         for opened in (channel, *master.channels):
             await opened.close()
         await server.stop(0)
+
+
+@asynccontextmanager
+async def rpc_master(
+    directory: Path,
+    answer: Callable[[State, JobSubmitted | CancelRequested], Reply] = accept,
+) -> AsyncIterator[RpcMaster]:
+    """Run the server over a control loop that does as it is told."""
+    loop = ScriptedLoop(answer)
+    welcome = Welcome("test", f"file://{directory}/objects", heartbeat_ms=1000, upload_ms=5000)
+    sessions = WorkerSessions(loop.inbox, SystemClock(), agent_certificates(loop.front), welcome)
+    try:
+        async with served(
+            loop,
+            front=loop.front,
+            sessions=sessions,
+            store=open_store(f"file://{directory}/objects"),
+            planner=InlinePlanner(loop.inbox, FirstFit()),
+            settings=Settings(),
+        ) as master:
+            yield master
+    finally:
         loop.stop()

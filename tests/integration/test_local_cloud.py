@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
+from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.adapters.local import processes
 from eva_master.adapters.local.cloud import BillLine, LocalCloud, LocalCloudConfig
 from eva_master.adapters.local.records import Record, Records
@@ -42,10 +43,17 @@ out = pathlib.Path("worker.json")
 runs = json.loads(out.read_text())["runs"] + 1 if out.exists() else 1
 token = os.environ["EVA_WORKER_TOKEN"]
 said = {"argv": sys.argv[1:], "token": token, "runs": runs, "pid": os.getpid()}
+said["authorities"] = os.environ["EVA_WORKER_CA"]
 pathlib.Path("aside").write_text(json.dumps(said))
 os.rename("aside", out)
 """
 PAUSE = "signal.pause()\n"
+BOOTSTRAP = Bootstrap(
+    workers="10.0.0.1:7078",
+    join="10.0.0.1:7077",
+    authorities="those who vouch",
+    token=lambda instance, attempt: f"secret-{instance}-{attempt}",
+)
 
 
 def until(condition: Callable[[], Any]) -> Any:
@@ -72,8 +80,7 @@ class Bench:
             self.root,
             self.mailbox,
             self.clock,
-            master_address="10.0.0.1:7077",
-            token_for=lambda instance: f"secret-{instance}",
+            bootstrap=BOOTSTRAP,
             config=LocalCloudConfig(**config),
             worker_command=[sys.executable, "-c", worker],
         )
@@ -139,9 +146,11 @@ def test_the_worker_is_told_what_it_needs(bench: Bench) -> None:
     argv = bench.worker()["argv"]
     said = options(argv)
     assert "--emulated" in argv
-    assert said["--master"] == ["10.0.0.1:7077"]
+    assert said["--master"] == ["10.0.0.1:7078"]
+    assert said["--join"] == ["10.0.0.1:7077"]
     assert said["--instance-id"] == [ONE]
-    assert bench.worker()["token"] == f"secret-{ONE}"
+    assert bench.worker()["token"] == f"secret-{ONE}-1"
+    assert bench.worker()["authorities"] == "those who vouch"
     assert not any("secret" in word for word in argv)
     assert said["--instance-type"] == ["p3.2xlarge"]
     assert said["--gpus"] == ["1"]
@@ -280,13 +289,13 @@ import os, signal, sys, time
 from pathlib import Path
 from eva_master.adapters.local.cloud import LocalCloud
 from tests.fakes.mailbox import Mailbox, WallClock
-from tests.integration.test_local_cloud import OFFERING, ONE, PAUSE, WRITE_DOWN
+from tests.integration.test_local_cloud import BOOTSTRAP, OFFERING, ONE, PAUSE, WRITE_DOWN
 from eva_master.model.actions import LaunchInstance
 from eva_master.model.events import InstanceUp
 
 mailbox = Mailbox()
 cloud = LocalCloud(
-    Path(sys.argv[1]), mailbox, WallClock(), master_address="10.0.0.1:7077", token_for=str,
+    Path(sys.argv[1]), mailbox, WallClock(), bootstrap=BOOTSTRAP,
     worker_command=[sys.executable, "-c", WRITE_DOWN + PAUSE],
 )
 cloud.execute(LaunchInstance(ONE, OFFERING, 1))

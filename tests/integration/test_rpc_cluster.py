@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import urllib.request
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -23,6 +24,7 @@ from eva_master.control.state import State
 from eva_master.model.changes import Changes, Round
 from eva_master.model.ids import InstanceId, Millis
 from eva_master.model.states import CopyState
+from tests.fakes.authority import authority
 from tests.fakes.rpc_master import RpcMaster, add_instance, add_job, rpc_master, spec
 
 
@@ -79,19 +81,21 @@ async def test_the_settings_are_shown(master: RpcMaster) -> None:
 
 async def test_health_and_reflection_answer(master: RpcMaster) -> None:
     health = health_pb2_grpc.HealthStub(master.channel)
-    for service in ("", "eva.api.v1.Jobs", "eva.worker.v1.Workers"):
+    for service in ("", "eva.api.v1.Jobs", "eva.worker.v1.Enrolment"):
         answer = await health.Check(health_pb2.HealthCheckRequest(service=service))
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
     reflection = reflection_pb2_grpc.ServerReflectionStub(master.channel)
     question = reflection_pb2.ServerReflectionRequest(list_services="")
     async for answer in reflection.ServerReflectionInfo(iter([question])):
         listed = {service.name for service in answer.list_services_response.service}
-    assert {"eva.api.v1.Jobs", "eva.api.v1.Cluster", "eva.worker.v1.Workers"} <= listed
+    assert {"eva.api.v1.Jobs", "eva.api.v1.Cluster", "eva.worker.v1.Enrolment"} <= listed
 
 
 def scrape(port: int) -> dict[tuple[str, ...], float]:
     """Name and label values to value."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+    trust = ssl.create_default_context(cadata=authority().certificates.decode())
+    url = f"https://127.0.0.1:{port}/metrics"
+    with urllib.request.urlopen(url, timeout=30, context=trust) as answer:
         text = answer.read().decode()
     return {
         (sample.name, *sample.labels.values()): sample.value
@@ -105,7 +109,7 @@ async def test_metrics_are_read_when_somebody_scrapes(master: RpcMaster) -> None
     metrics = MasterMetrics(
         front=loop.front, inbox=loop.inbox, sessions=master.sessions, clock=SystemClock()
     )
-    server = metrics.serve("127.0.0.1", 0)
+    server = metrics.serve("127.0.0.1", 0, authority().server())
     try:
         before = await asyncio.to_thread(scrape, server.port)
         assert before[("eva_queue_tasks",)] == 0

@@ -17,9 +17,6 @@ from eva_master.adapters.objects import open_store
 from eva_master.adapters.objects.checkpoints import StoredCheckpoints
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto import worker_pb2 as wpb
-from eva_master.adapters.rpc.cluster import About, ClusterService
-from eva_master.adapters.rpc.jobs import JobsService
-from eva_master.adapters.rpc.server import MasterServer
 from eva_master.adapters.rpc.workers import Welcome, WorkerSessions
 from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
@@ -31,7 +28,16 @@ from eva_master.model.ids import InstanceId, Millis
 from eva_master.ports import Inbox
 from eva_master.simulation.journal import MemoryJournal
 from tests.fakes.planner import InlinePlanner
-from tests.fakes.rpc_master import CATALOG, DEADLINE_S, JOB_YAML, TOKEN, Agent, FirstFit, RpcMaster
+from tests.fakes.rpc_master import (
+    CATALOG,
+    DEADLINE_S,
+    JOB_YAML,
+    Agent,
+    FirstFit,
+    RpcMaster,
+    agent_certificates,
+    served,
+)
 
 
 class ObedientCloud:
@@ -61,7 +67,7 @@ async def master(
     cloud.inbox = inbox = LiveInbox(clock)
     front, store = Front(inbox), open_store(f"file://{directory}")
     welcome = Welcome("test", f"file://{directory}", heartbeat_ms=1000, upload_ms=5000)
-    sessions = WorkerSessions(inbox, clock, lambda _, token: token == TOKEN, welcome)
+    sessions = WorkerSessions(inbox, clock, agent_certificates(front), welcome)
     planner = InlinePlanner(inbox, FirstFit())
     loop = Loop(
         Machine(State.restored(CATALOG, journal.load()), settings),
@@ -74,17 +80,6 @@ async def master(
         checkpoints=StoredCheckpoints(store, inbox),
         replies=front,
     )
-    jobs = JobsService(
-        front=front,
-        sessions=sessions,
-        store=store,
-        clock=clock,
-        planner=planner,
-        settings=settings,
-    )
-    cluster = ClusterService(front=front, clock=clock, about=About("test", "x", "0", "{}"))
-    server = MasterServer(jobs=jobs, cluster=cluster, workers=sessions)
-    port = await server.start("127.0.0.1:0")
     stopping = threading.Event()
 
     def run() -> None:
@@ -94,12 +89,17 @@ async def master(
 
     thread = threading.Thread(target=run, name="loop")
     thread.start()
-    channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
     try:
-        yield RpcMaster(None, sessions, store, port, channel)
+        async with served(
+            None,
+            front=front,
+            sessions=sessions,
+            store=store,
+            planner=planner,
+            settings=settings,
+        ) as running:
+            yield running
     finally:
-        await channel.close()
-        await server.stop(0)
         stopping.set()
         inbox.post(Tick())
         await asyncio.to_thread(thread.join, DEADLINE_S)

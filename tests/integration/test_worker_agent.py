@@ -7,6 +7,7 @@ import hashlib
 import json
 import signal
 import socket
+import ssl
 import sys
 import urllib.request
 from collections.abc import AsyncIterator, Callable
@@ -17,6 +18,7 @@ import psutil
 import pytest
 
 from eva_worker._proto import worker_pb2 as pb
+from tests.fakes.authority import authority
 from tests.fakes.master import DEADLINE_S, FakeMaster
 
 COPY = "job-1/0"
@@ -48,11 +50,12 @@ class Worker:
         sessions = len(self.master.sessions)
         self.process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "eva_worker"),
-            *("--master", f"127.0.0.1:{self.master.port}"),
-            *("--instance-id", "i-1", "--token", "secret", "--instance-type", "p3.2xlarge"),
+            *self.master.options(),
+            *("--instance-id", "i-1", "--instance-type", "p3.2xlarge"),
             *("--gpus", "2", "--cpus", "4", "--memory-mib", "1024"),
             *("--state-dir", str(self.home / "state"), "--emulated", "--task-env", "COLOUR=red"),
             *extra,
+            env=self.master.environment(),
         )
         await self.master.until(lambda: len(self.master.sessions) > sessions)
 
@@ -138,11 +141,7 @@ async def worker(master: FakeMaster, tmp_path: Path) -> AsyncIterator[Worker]:
 
 async def test_task_runs_to_its_exit_code(worker: Worker, master: FakeMaster) -> None:
     register = master.session.register
-    assert (register.instance_id, register.token, register.instance_type) == (
-        "i-1",
-        "secret",
-        "p3.2xlarge",
-    )
+    assert (register.instance_id, register.instance_type) == ("i-1", "p3.2xlarge")
     assert (register.capacity.gpus, register.capacity.milli_cpus) == (2, 4000)
     worker.order("env > env; until [ -e go ]; do sleep 0.02; done; exit 7", env={"LR": "0.1"})
     await master.phase(COPY, 1, pb.PHASE_RUNNING)
@@ -383,7 +382,7 @@ async def test_metrics_are_served_on_loopback(master: FakeMaster, tmp_path: Path
         await worker.start("--metrics-port", str(port))
         worker.order("sleep 60")
         await master.phase(COPY, 1, pb.PHASE_RUNNING)
-        text = await asyncio.to_thread(_get, f"http://127.0.0.1:{port}/metrics")
+        text = await asyncio.to_thread(_get, f"https://127.0.0.1:{port}/metrics")
         assert "eva_worker_session_up 1.0" in text
         assert 'eva_worker_tasks{phase="running"} 1.0' in text
         agent = worker.agent()
@@ -397,7 +396,8 @@ async def test_metrics_are_served_on_loopback(master: FakeMaster, tmp_path: Path
 
 
 def _get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
+    trust = ssl.create_default_context(cafile=authority().ca_file)
+    with urllib.request.urlopen(url, timeout=DEADLINE_S, context=trust) as answer:
         return str(answer.read().decode())
 
 

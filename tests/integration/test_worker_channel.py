@@ -10,7 +10,6 @@ import pytest
 
 from eva_worker._proto import worker_pb2 as pb
 from eva_worker._proto.worker_pb2_grpc import WorkersStub
-from eva_worker.channel import dial
 from tests.fakes.master import FakeMaster
 
 DEADLINE_S = 20  # Less than gRPC's own minute.
@@ -54,7 +53,7 @@ async def test_cut_line_ends_the_stream(tmp_path: Path) -> None:
     master = FakeMaster(tmp_path)
     await master.start()
     line = Line(master.port)
-    channel = dial(f"127.0.0.1:{await line.open()}", keepalive_ms=300)
+    channel = master.channel(await line.open(), keepalive_ms=300)
     try:
         call = WorkersStub(channel).Session()
         await call.write(pb.WorkerMessage(register=pb.Register(instance_id="i-1")))

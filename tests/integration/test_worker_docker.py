@@ -280,12 +280,13 @@ async def test_worker_runs_containers_that_outlive_its_agent(
     client: Any, docker_engine: str, master: FakeMaster, tmp_path: Path
 ) -> None:
     worker = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "eva_worker", "--instance-id", "i-1", "--token", "secret"),
+        *(sys.executable, "-m", "eva_worker", "--instance-id", "i-1"),
         *("--instance-type", "p3.2xlarge", "--cpus", "4", "--memory-mib", "1024"),
         *("--emulated", "--gpus", "1"),
-        *("--master", f"127.0.0.1:{master.port}", "--state-dir", str(tmp_path / "state")),
+        *(*master.options(), "--state-dir", str(tmp_path / "state")),
         *("--runtime", "docker", "--docker-host", docker_engine),
         *("--docker-image", dockerd.IMAGE),
+        env=master.environment(),
     )
     try:
         await master.until(lambda: master.sessions)

@@ -10,7 +10,6 @@ from typing import cast
 import grpc
 
 from eva_worker._proto import worker_pb2 as pb
-from eva_worker.channel import dial
 from eva_worker.orders import Progress, Report, TaskKey, Welcome
 from eva_worker.session import Session
 from eva_worker.tasks import Tasks
@@ -34,7 +33,7 @@ async def test_no_writer_outlives_its_session(tmp_path: Path) -> None:
     master = FakeMaster(tmp_path)
     await master.start()
     mine = asyncio.all_tasks()
-    channel = dial(f"127.0.0.1:{master.port}")
+    channel = master.channel()
     up = asyncio.Event()
 
     async def welcomed(_: Welcome) -> None:

@@ -12,6 +12,7 @@ from eva_worker import cli
 from eva_worker.errors import RuntimeUnavailable
 from eva_worker.runtime.docker import connect
 from eva_worker.settings import Settings
+from tests.fakes.authority import authority
 
 
 @pytest.fixture
@@ -24,10 +25,12 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
 
 def worker(state: Path, *extra: str, **env: str) -> Result:
     arguments = [
-        *("--master", "127.0.0.1:1", "--instance-id", "i-1", "--token", "secret"),
+        *("--master", "127.0.0.1:1", "--join", "127.0.0.1:2", "--instance-id", "i-1"),
+        *("--ca-file", str(authority().ca_file)),
         *("--instance-type", "p3.2xlarge", "--cpus", "4", "--memory-mib", "1024"),
         *("--state-dir", str(state)),
     ]
+    env = {"EVA_WORKER_TOKEN": "secret", **env}
     return CliRunner().invoke(cli.worker, [*arguments, *extra], env=env)
 
 

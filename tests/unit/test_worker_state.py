@@ -18,6 +18,7 @@ from eva_worker.iterator import Counters, make_socket_directory, socket_path
 from eva_worker.metrics import Metrics
 from eva_worker.orders import Order, Phase, TaskKey
 from eva_worker.settings import Settings
+from tests.fakes.authority import authority
 
 KEY = TaskKey("job-1/0+2", 7)
 ORDER = Order(
@@ -25,8 +26,8 @@ ORDER = Order(
 )
 ARGUMENTS = {
     "--master": "h:1",
+    "--join": "h:2",
     "--instance-id": "i-1",
-    "--token": "t",
     "--instance-type": "p3.2xlarge",
     "--cpus": "1.5",
     "--memory-mib": "10",
@@ -145,7 +146,12 @@ def run(monkeypatch: pytest.MonkeyPatch, *extra: str, **env: str) -> Settings:
     seen: list[Settings] = []
     monkeypatch.setattr(cli, "supervise", lambda settings: seen.append(settings) or 0)
     arguments = [word for pair in ARGUMENTS.items() for word in pair]
-    result = CliRunner().invoke(cli.worker, [*arguments, *extra], env=env)
+    told = {
+        "EVA_WORKER_TOKEN": "secret",
+        "EVA_WORKER_CA": authority().certificates.decode(),
+        **env,
+    }
+    result = CliRunner().invoke(cli.worker, [*arguments, *extra], env=told)
     assert result.exit_code == 0, result.output
     return seen[0]
 
@@ -157,6 +163,32 @@ def test_command_line_becomes_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.task_env == {"A": "b=c", "D": ""}
     assert (settings.milli_cpus, settings.gpus, settings.emulated) == (1500, 3, True)
     assert settings.state_dir.is_absolute()
+    assert (settings.join, settings.token) == ("h:2", "secret")
+    assert settings.authorities == authority().certificates.decode()
+
+
+def test_a_token_on_the_command_line_is_refused() -> None:
+    arguments = [word for item in ARGUMENTS.items() for word in item]
+    result = CliRunner().invoke(cli.worker, [*arguments, "--token", "secret"])
+    assert result.exit_code == 2
+    assert "No such option" in result.output
+
+
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [
+        ({}, "needs --ca-file or EVA_WORKER_CA, EVA_WORKER_TOKEN to get one"),
+        ({"EVA_WORKER_CA": "no certificate"}, "EVA_WORKER_CA holds no certificate"),
+    ],
+)
+def test_a_worker_without_a_way_to_a_certificate_does_not_start(
+    env: dict[str, str], told: str, tmp_path: Path
+) -> None:
+    arguments = [word for item in ARGUMENTS.items() for word in item]
+    arguments += ["--state-dir", str(tmp_path)]
+    result = CliRunner().invoke(cli.worker, arguments, env=env)
+    assert result.exit_code == 2
+    assert told in " ".join(result.output.split())
 
 
 def test_every_option_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
