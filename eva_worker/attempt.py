@@ -13,7 +13,6 @@ import structlog
 from eva_worker.book import Book, Record, Stage
 from eva_worker.devices import Assignment, CpuMap, Devices
 from eva_worker.errors import StartFailed, StoreUnavailable, WorkerError
-from eva_worker.generations import give_up_after
 from eva_worker.iterator import (
     Counters,
     IteratorServer,
@@ -234,8 +233,6 @@ class Attempt:
 
     async def _restore(self, order: Order) -> None:
         storage = self._services.storage
-        if order.resume is not None:
-            await give_up_after(storage.objects, order.copy, order.resume)
         generation, steps = await storage.fetcher.checkpoint(
             order.checkpoint_of or order.copy, order.resume, self._checkpoints
         )

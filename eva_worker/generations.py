@@ -44,21 +44,6 @@ async def newest(objects: Objects, copy: str) -> int:
     return max(_complete(copy, await _stored(objects, copy)), default=0)
 
 
-async def give_up_after(objects: Objects, copy: str, generation: int) -> None:
-    """Remove what a copy stored after a generation that its gang goes back to.
-
-    Else the next one of that number would be taken for the old one's, and the one after for newer
-    than both.
-
-    Raises:
-        StoreUnavailable: The store failed; what is left is removed by a repetition.
-    """
-    stored = await _stored(objects, copy)
-    for number in sorted(stored, reverse=True):
-        if number > generation:
-            await _remove(objects, stored[number])
-
-
 async def prune(
     objects: Objects, copy: str, gang: Sequence[str] = (), keep: Collection[int] = ()
 ) -> int:

@@ -103,8 +103,8 @@ class Order:
         workdir: Digest of the working directory's manifest, empty for an empty directory.
         inputs: Name to URL.
         grace_ms: From SIGTERM to SIGKILL.
-        resume: Checkpoint generation to start from, 0 for none; what the copy stored after it is
-            given up. `None` for the newest one that is stored.
+        resume: Checkpoint generation to start from, 0 for none; `None` for the newest one that is
+            stored.
         checkpoint_of: The copy whose checkpoint that is, empty for this one.
         image: Reference of the container image, empty for the worker's own.
         build: What the image is made of instead, if it is made.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eva_master.control.turn import Turn
 from eva_master.model.events import CheckpointsListed
-from eva_master.model.ids import CopyId, JobId
+from eva_master.model.ids import CopyId, JobId, Millis
 from eva_master.model.records import Job, Meeting, TaskCopy
-from eva_master.model.states import ENDED, CopyState
+from eva_master.model.states import CopyState
 
 NO_PORT = "every port for gangs is taken; the setting gang_ports says which there are"
 NOTHING_IN_COMMON = "its members have no checkpoint in common, so it started over"
@@ -38,20 +38,20 @@ def common_generation(stored: Mapping[CopyId, Collection[int]]) -> int:
 
 
 def origins(
-    members: Sequence[CopyId], stored: Mapping[CopyId, Collection[int]]
+    members: Sequence[CopyId], stored: Mapping[CopyId, Collection[int]], generation: int
 ) -> dict[CopyId, Origin]:
     """What each member begins from, so that all of them begin from one generation.
 
     Args:
         members: In order of rank.
         stored: The complete generations of each, after all of the attempt before is over.
+        generation: The one to begin from, 0 for none.
 
     Returns:
         Its own checkpoint for who publishes, that of the first who does for all others.
     """
-    generation = common_generation(stored)
     publishers = [member for member in members if stored.get(member)]
-    if generation == 0:
+    if generation == 0 or not publishers:
         return dict.fromkeys(members, Origin(0))
     return {
         member: Origin(generation, None if stored.get(member) else publishers[0])
@@ -70,27 +70,45 @@ def free_port(first: int, last: int, taken: Collection[int], turn: int) -> int |
 
 
 def stored(turn: Turn, job: Job) -> dict[CopyId, tuple[int, ...]] | None:
-    """What the store holds of a job that is all at rest; `None`, and asked for, while unknown.
+    """What the store holds of a job that is all at rest, up to what it goes back to.
 
-    What workers reported is no substitute: one that was cut off may have stored generations, and
-    deleted older ones, that the master never heard of.
+    `None`, and asked for, while that is unknown. What workers reported is no substitute: one that
+    was cut off may have stored generations, and deleted older ones, that the master never heard
+    of.
+
+    Generations after the one that the gang goes back to are removed before it starts. Else one
+    member's of an attempt that was given up would be taken for a companion of another's of the
+    same number from a later attempt. What is going is written down first: half removed, the rest
+    might look like another decision.
     """
     if job.attempt == 0:
         return {}
-    known = turn.listed.get(job.id)
-    if known is not None and known.attempt == job.attempt:
-        return dict(known.generations)
-    turn.send_list(job)
+    answer = turn.listed.get(job.id)
+    if answer is None:
+        turn.send_list(job)
+        return None
+    known = dict(answer.generations)
+    resume = common_generation(known) if job.resume is None else job.resume
+    if all(generation <= resume for those in known.values() for generation in those):
+        return known
+    del turn.listed[job.id]
+    reason = job.reason if resume else NOTHING_IN_COMMON
+    decided = replace(job, resume=resume, reason=reason)
+    turn.put_job(decided)
+    turn.send_list(decided)
     return None
 
 
 def listed(turn: Turn, event: CheckpointsListed) -> None:
     """The object store has answered."""
     job = turn.state.jobs.get(event.job)
-    if job is None or job.state in ENDED or job.attempt != event.attempt:
+    if job is None or turn.asked.get(job.id) != event.number:
         return
+    del turn.asked[job.id]
     if event.error:
         hold(turn, job.id, f"its checkpoints cannot be listed: {event.error}")
+        again = Millis(turn.now + turn.settings.worker_resend_ms)
+        turn.alarms.at(again, ("job", job.id))
         return
     turn.listed[job.id] = event
     turn.touch(("job", job.id))
@@ -100,7 +118,7 @@ def meet(turn: Turn, first: TaskCopy) -> Meeting | None:
     """A place for an attempt's members to meet, `None` if every port is taken.
 
     Ports are taken in turn: by the time one comes up again nothing of its last gang is left. The
-    job's own last one counts as taken, since it may linger.
+    job's own last one may linger, and is taken again only if there is no other.
 
     Args:
         turn: The present one.
@@ -108,8 +126,10 @@ def meet(turn: Turn, first: TaskCopy) -> Meeting | None:
     """
     low, high = turn.settings.gang_ports
     active = map(turn.state.jobs.__getitem__, turn.state.active)
-    taken = {other.meeting.port for other in active if other.meeting is not None}
-    port = free_port(low, high, taken, turn.state.counters.meetings)
+    taken = {job.meeting.port: job.id for job in active if job.meeting is not None}
+    others = {port for port, job in taken.items() if job != first.job}
+    number = turn.state.counters.meetings
+    port = free_port(low, high, taken, number) or free_port(low, high, others, number)
     if port is None:
         return None
     turn.state.count(meetings=1)

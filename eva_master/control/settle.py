@@ -78,8 +78,7 @@ def _end(turn: Turn, job: Job) -> None:
     if any(copy.state in HOLDING for copy in turn.state.members(job.id)):
         return
     assert job.outcome is not None
-    turn.listed.pop(job.id, None)
-    turn.outbox.forget(job.id)
+    turn.forget_list(job.id)
     ended = job.to(JobState(job.outcome.value), turn.now)
     turn.put_job(replace(ended, finished_ms=turn.now))
     turn.state.count(completions=1)
@@ -170,13 +169,11 @@ def _start_gang(turn: Turn, job: Job, unit: list[TaskCopy]) -> None:
     if meeting is None:
         gangs.hold(turn, job.id, gangs.NO_PORT)
         return
-    origins = gangs.origins([copy.id for copy in unit], stored)
-    anew = any(stored.values()) and not gangs.common_generation(stored)
-    reason = gangs.NOTHING_IN_COMMON if anew else job.reason
+    resume = gangs.common_generation(stored) if job.resume is None else job.resume
+    origins = gangs.origins([copy.id for copy in unit], stored, resume)
     attempt = job.attempt + 1
-    turn.put_job(replace(job, attempt=attempt, meeting=meeting, reason=reason))
-    turn.listed.pop(job.id, None)
-    turn.outbox.forget(job.id)
+    turn.put_job(replace(job, attempt=attempt, meeting=meeting, resume=None))
+    turn.forget_list(job.id)
     for copy in unit:
         origin = origins[copy.id]
         turn.put_copy(

@@ -29,6 +29,7 @@ class Counters:
     arrivals: int = 0
     completions: int = 0
     meetings: int = 0
+    listings: int = 0
 
 
 class State:

@@ -105,6 +105,8 @@ class Turn:
         self.plan_wanted = False
         self.silent: dict[InstanceId, Millis] = {}
         """Since when a ready instance's worker has had no session."""
+        self.asked: dict[JobId, int] = {}
+        """The number of the question about a gang's checkpoints that has no answer yet."""
         self.listed: dict[JobId, CheckpointsListed] = {}
         """What is stored of gangs that are at rest."""
         self._jobs: dict[JobId, None] = {}
@@ -301,12 +303,23 @@ class Turn:
             self.actions.append(TerminateInstance(instance))
 
     def send_list(self, job: Job) -> None:
-        """Ask what the object store holds of a job's checkpoints."""
+        """Ask what the object store holds of a job's checkpoints, once what is given up is gone.
+
+        One question at a time: one that was still being carried out when the next attempt stores
+        its first checkpoint might remove that.
+        """
         interval = self.settings.worker_resend_ms
-        if self.outbox.due(job.id, ("list", str(job.attempt)), self.now, interval):
+        command = ("list", str(job.resume))
+        if job.id not in self.asked and self.outbox.due(job.id, command, self.now, interval):
+            number = self.asked[job.id] = self.state.count(listings=1).listings
             copies = tuple(copy.id for copy in self.state.members(job.id))
-            self.actions.append(ListCheckpoints(job.id, job.attempt, copies))
-            self.alarms.at(Millis(self.now + interval), ("job", job.id))
+            self.actions.append(ListCheckpoints(number, job.id, copies, job.resume))
+
+    def forget_list(self, job: JobId) -> None:
+        """What was said of a job's checkpoints is no longer true."""
+        self.asked.pop(job, None)
+        self.listed.pop(job, None)
+        self.outbox.forget(job)
 
     def _due_to_worker(self, verb: str, instance: InstanceId, *what: str) -> bool:
         interval = self.settings.worker_resend_ms

@@ -59,8 +59,8 @@ class TaskOrder:
         index: The task's number in its job.
         workload: For the agent's metrics.
         demand: What the attempt takes of the instance.
-        resume: Checkpoint generation to start from, 0 for none; what the copy stored after it is
-            given up. `None` for the newest one in the object store.
+        resume: Checkpoint generation to start from, 0 for none; `None` for the newest one in the
+            object store.
         checkpoint_of: Whose checkpoint that is, `None` for the copy's own.
         gang: `None` for a task on its own.
     """
@@ -126,16 +126,20 @@ class SyncWorker:
 
 @dataclass(frozen=True, slots=True)
 class ListCheckpoints:
-    """Ask which generations are stored; answered by `CheckpointsListed` of the same attempt.
+    """Ask which checkpoints of a job are stored; answered by `CheckpointsListed`, once.
+
+    Asked only while nothing of the job runs, so that nothing is being stored.
 
     Attributes:
-        attempt: The job's last one; all of it is over, so that nothing is being stored.
+        number: Of the question; no other has the same.
         copies: Whose.
+        give_up_after: What was stored after this generation is removed first.
     """
 
+    number: int
     job: JobId
-    attempt: int
     copies: tuple[CopyId, ...]
+    give_up_after: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,13 +173,13 @@ class CheckpointsListed:
     """What is stored of a job's checkpoints, as asked for by `ListCheckpoints`.
 
     Attributes:
-        attempt: As in the question; the answer to an older one is stale.
+        number: As in the question; the answer to an older one is stale.
         generations: The complete ones of each copy, ascending.
         error: Why the object store did not answer, in words for the user; then nothing is known.
     """
 
+    number: int
     job: JobId
-    attempt: int
     generations: tuple[tuple[CopyId, tuple[int, ...]], ...]
     error: str = ""
 

@@ -93,6 +93,9 @@ class Job:
     """No attempt before this time: retries back off."""
     meeting: Meeting | None = None
     """Of the attempt started last; `None` for anything but a gang of several."""
+    resume: int | None = None
+    """The checkpoint generation that the next attempt will begin from, once that is decided and
+    later ones have to go; else `None`."""
 
     @property
     def state(self) -> JobState:

@@ -89,7 +89,11 @@ class Checkpoints(Protocol):
     """What the object store holds of tasks' checkpoints."""
 
     def request(self, request: ListCheckpoints) -> None:
-        """Have the complete generations of copies listed; `CheckpointsListed` is posted."""
+        """Have the complete generations of copies listed; `CheckpointsListed` is posted, once.
+
+        What is to be given up is gone by then. An answer tells of an error too: no question stays
+        without one, and none is carried out after its answer.
+        """
         ...
 
 

@@ -43,21 +43,38 @@ class Delays:
     report_ms: int = 60_000
 
 
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What is stored of a task.
+
+    Attributes:
+        done_ms: The work that it holds.
+        attempt: Which one published it.
+    """
+
+    done_ms: float
+    attempt: int
+
+
 @dataclass(slots=True)
 class Work:
     """What a task has to do and has done, in milliseconds of running alone.
 
     Attributes:
         total_ms: Until it is done.
-        stored: What each checkpoint generation in the object store holds.
+        stored: The checkpoint generations in the object store.
         publishes: Whether it ever writes a checkpoint; in most gangs rank 0 does alone.
         failures: Exit codes of the next attempts that fail, first one next.
     """
 
     total_ms: int
-    stored: dict[int, float] = field(default_factory=dict)
+    stored: dict[int, Checkpoint] = field(default_factory=dict)
     publishes: bool = True
     failures: list[int] = field(default_factory=list)
+
+    def give_up_after(self, generation: int) -> None:
+        """Remove what was stored after a generation."""
+        self.stored = {number: held for number, held in self.stored.items() if number <= generation}
 
 
 @dataclass(slots=True)
@@ -113,6 +130,8 @@ class SimulatedWorkers(Hosts):
         """Every start that really happened."""
         self.orders: dict[tuple[CopyId, int], TaskOrder] = {}
         """What was ordered with each start."""
+        self.origins: dict[tuple[CopyId, int], Checkpoint | None] = {}
+        """What each attempt that was started began from."""
         self.wiped: set[InstanceId] = set()
         """Instances that have lost their disk: only there may an attempt be started again."""
 
@@ -150,6 +169,12 @@ class SimulatedWorkers(Hosts):
             agent.power_off()
             self._agents[instance] = agent.successor()
             self._agents[instance].register()
+
+    def leave(self, instance: InstanceId) -> None:
+        """An instance is to shut down: its agent stops what runs and takes its leave."""
+        agent = self._agents.get(instance)
+        if agent is not None:
+            agent.leave()
 
     def agents(self) -> list[InstanceId]:
         """Machines with an agent."""
@@ -212,6 +237,7 @@ class Agent:
         self._instance = machine.instance
         self._capacity = machine.offering.type.capacity
         self._attempts: dict[tuple[CopyId, int], Attempt] = {}
+        self._refused: dict[tuple[CopyId, int], CopyReport] = {}
         self._seen: dict[CopyId, int] = {}
         self._on = True
         self.session = 0
@@ -243,6 +269,19 @@ class Agent:
         for job in sorted(jobs):
             self._world.gang_changed(job)
 
+    def leave(self) -> None:
+        """Stop everything, then say goodbye."""
+        for attempt in self.present():
+            order = attempt.order
+            self._stop(order.copy, order.attempt, order.grace_period_ms)
+        self._timeline.after(self._delays.stop_ms, self._say_goodbye)
+
+    def _say_goodbye(self) -> None:
+        if self._on and self.session:
+            self._inbox.post(WorkerLost(self._instance, self.session, goodbye=True))
+            self.session = 0
+        self._on = False
+
     def successor(self) -> Agent:
         """An agent on the same machine that knows nothing of this one."""
         return Agent(self._world, self._machine)
@@ -260,11 +299,13 @@ class Agent:
                 attempt = self._attempts.get((action.copy, action.attempt))
                 if attempt is not None and attempt.phase is Phase.EXITED:
                     del self._attempts[action.copy, action.attempt]
+                self._refused.pop((action.copy, action.attempt), None)
             case SyncWorker():
                 self._inbox.post(WorkerReported(self._instance, self.session, self._reports()))
 
     def _reports(self) -> tuple[CopyReport, ...]:
-        return tuple(self._report(attempt) for attempt in self._attempts.values())
+        known = (self._report(attempt) for attempt in self._attempts.values())
+        return (*known, *self._refused.values())
 
     def _report(self, attempt: Attempt) -> CopyReport:
         if attempt.report is not None:
@@ -294,6 +335,7 @@ class Agent:
             self._say(self._report(known))
             return
         if self._seen.get(order.copy, 0) >= order.attempt:
+            self._say(_never_started(order.copy, order.attempt))
             return
         self._seen[order.copy] = order.attempt
         attempt = self._attempts[key] = Attempt(order)
@@ -305,12 +347,8 @@ class Agent:
     def _restore(self, attempt: Attempt) -> bool:
         """Begin from a checkpoint; an attempt whose checkpoint is not there is over."""
         order = attempt.order
-        own = self._world.work(order.copy).stored
         source = self._world.work(order.checkpoint_of or order.copy).stored
         generation = max(source, default=0) if order.resume is None else order.resume
-        if order.resume is not None:
-            for abandoned in [number for number in own if number > order.resume]:
-                del own[abandoned]
         if generation and generation not in source:
             attempt.phase = Phase.EXITED
             attempt.report = CopyReport(
@@ -322,8 +360,9 @@ class Agent:
             )
             self._say(attempt.report)
             return False
+        origin = self._world.origins[order.copy, order.attempt] = source.get(generation)
         attempt.generation = generation
-        attempt.done_ms = source.get(generation, 0.0)
+        attempt.done_ms = origin.done_ms if origin else 0.0
         return True
 
     def publish(self, attempt: Attempt) -> None:
@@ -331,7 +370,8 @@ class Agent:
         work = self._world.work(attempt.order.copy)
         if work.publishes:
             attempt.generation += 1
-            work.stored[attempt.generation] = self._done(attempt)
+            checkpoint = Checkpoint(self._done(attempt), attempt.order.attempt)
+            work.stored[attempt.generation] = checkpoint
 
     def _runs(self, attempt: Attempt) -> None:
         if not self._on or attempt.phase is not Phase.STARTING or attempt.stopping:
@@ -345,8 +385,10 @@ class Agent:
     def _stop(self, copy: CopyId, number: int, grace_ms: int) -> None:
         attempt = self._attempts.get((copy, number))
         if attempt is None:
-            self._seen[copy] = max(self._seen.get(copy, 0), number)
-            self._say(CopyReport(copy, number, Phase.EXITED, never_started=True, stopped=True))
+            if self._seen.get(copy, 0) < number:
+                self._seen[copy] = number
+                self._refused[copy, number] = _never_started(copy, number)
+            self._say(_never_started(copy, number))
         elif attempt.phase is Phase.EXITED:
             self._say(self._report(attempt))
         elif not attempt.stopping:
@@ -435,3 +477,8 @@ class Agent:
             sample = (order.copy, order.attempt, self._progress(attempt))
             self._inbox.post(ProgressSampled(self._instance, self.session, (sample,)))
         self._timeline.after(self._delays.report_ms, lambda: self._sample(attempt))
+
+
+def _never_started(copy: CopyId, attempt: int) -> CopyReport:
+    """What is said of an attempt that a worker does not have and never will."""
+    return CopyReport(copy, attempt, Phase.EXITED, never_started=True, stopped=True)

@@ -9,7 +9,6 @@ from typing import Any
 from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
 from eva_master.model.events import (
-    CheckpointsListed,
     Event,
     InstanceGone,
     InstanceUp,
@@ -27,7 +26,6 @@ from eva_master.simulation.clock import VirtualInbox
 from eva_master.simulation.world import World
 
 LOSABLE = (
-    CheckpointsListed,
     InstanceUp,
     InstanceGone,
     LaunchFailed,

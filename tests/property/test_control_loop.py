@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from hypothesis import HealthCheck, given, settings
@@ -9,9 +10,10 @@ from hypothesis import strategies as st
 
 from eva_master.control import ledger
 from eva_master.control.settings import Settings
+from eva_master.model.actions import TaskOrder
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.events import CancelRequested, JobSubmitted
-from eva_master.model.ids import CopyId, Family, Millis, Price, Workload
+from eva_master.model.ids import CopyId, Family, JobId, Millis, Price, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.simulation.workers import Work
@@ -47,6 +49,7 @@ class Arrival:
     cpus: int
     duration_s: int
     failures: int
+    all_publish: bool
     cancel_after_ms: int | None
 
 
@@ -74,6 +77,7 @@ arrivals = st.builds(
     cpus=st.sampled_from([1, 2, 3, 4, 8]),
     duration_s=st.integers(1, 900),
     failures=st.integers(0, 2),
+    all_publish=st.booleans(),
     cancel_after_ms=st.none() | st.integers(0, 600_000),
 )
 stories = st.builds(
@@ -110,7 +114,11 @@ def _world(story: Story) -> ChaoticWorld:
         job = world.state.jobs[world.state.copies[copy].job]
         arrival = work[int(job.spec.name.removeprefix("job"))]
         first = copy.endswith("/0")
-        return Work(arrival.duration_s * 1000, failures=[3] * (arrival.failures if first else 0))
+        return Work(
+            arrival.duration_s * 1000,
+            publishes=first or arrival.all_publish,
+            failures=[3] * (arrival.failures if first else 0),
+        )
 
     world = ChaoticWorld(
         CATALOG,
@@ -179,6 +187,36 @@ def _check_now(world: ChaoticWorld) -> None:
         for attempt in agent.present():
             load = load + attempt.order.demand
         assert load.fits(agent._capacity), f"{instance} is overcommitted: {load}"
+    _check_meetings(world)
+
+
+def _check_meetings(world: ChaoticWorld) -> None:
+    """No two gangs meet on one port, on whatever instances."""
+    meetings = {
+        (attempt.order.gang.port, attempt.order.job, attempt.order.attempt)
+        for instance in world.workers.agents()
+        for attempt in world.workers._agents[instance].present()
+        if attempt.order.gang is not None
+    }
+    assert len({port for port, _, _ in meetings}) == len(meetings), meetings
+
+
+def _check_gangs(world: ChaoticWorld) -> None:
+    """The members of every attempt that was ever started met, and began from one checkpoint."""
+    attempts: defaultdict[tuple[JobId, int], list[TaskOrder]] = defaultdict(list)
+    for (_, attempt), order in world.workers.orders.items():
+        if order.gang is not None:
+            attempts[order.job, attempt].append(order)
+    for (job, attempt), orders in attempts.items():
+        gangs = {(order.gang.address, order.gang.port, order.gang.size) for order in orders}
+        assert len(gangs) == 1, f"{job} attempt {attempt} meets at {gangs}"
+        assert all(order.gang.rank == order.index for order in orders)
+        assert len({order.resume for order in orders}) == 1, f"{job} attempt {attempt}: {orders}"
+        began = [world.workers.origins.get((order.copy, attempt)) for order in orders]
+        lines = {origin and origin.attempt for origin in began}
+        assert len(lines) == 1, f"{job} attempt {attempt} mixes checkpoints of attempts {lines}"
+        before = attempts.get((job, attempt - 1))
+        assert not before or before[0].gang.port != orders[0].gang.port
 
 
 def _live(world: ChaoticWorld, story: Story) -> None:
@@ -214,6 +252,7 @@ def _check_end(world: ChaoticWorld, story: Story) -> None:
         if instance not in world.workers.wiped
     ]
     assert len(started) == len(set(started)), "an attempt was started twice"
+    _check_gangs(world)
     bill = ledger.bill(state, world.timeline.now())
     machines = world.cloud.bill()
     for instance, machine in machines.items():

@@ -1,4 +1,4 @@
-"""Tells the control loop which checkpoints are stored."""
+"""Tells the control loop which checkpoints are stored, and removes those that are given up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import Future
 import structlog
 
 from eva_master.model.actions import ListCheckpoints
-from eva_master.model.errors import StorageError
+from eva_master.model.errors import EvaError
 from eva_master.model.events import CheckpointsListed
 from eva_master.model.ids import CopyId
 from eva_master.ports import Inbox, ObjectStore
@@ -39,22 +39,40 @@ class StoredCheckpoints:
         pending.add_done_callback(self._pending.discard)
 
     async def _answer(self, request: ListCheckpoints) -> None:
+        error = ""
+        found: list[tuple[CopyId, tuple[int, ...]]] = []
         try:
-            lists = await asyncio.gather(*map(self._generations, request.copies))
-        except StorageError as error:
-            log.warning("checkpoints not listed", job=request.job, error=error.message)
-            answer = CheckpointsListed(request.job, request.attempt, (), error=error.message)
-        else:
-            pairs = tuple(zip(request.copies, lists, strict=True))
-            answer = CheckpointsListed(request.job, request.attempt, pairs)
-        self._inbox.post(answer)
+            for copy in request.copies:
+                found.append((copy, await self._generations(copy, request.give_up_after)))
+        except EvaError as failure:
+            error = failure.message
+        except Exception as failure:
+            # A question without an answer would hold the gang back for ever.
+            error = repr(failure)
+        if error:
+            log.warning("checkpoints not listed", job=request.job, error=error)
+            found = []
+        self._inbox.post(CheckpointsListed(request.number, request.job, tuple(found), error))
 
-    async def _generations(self, copy: CopyId) -> tuple[int, ...]:
-        """Those with a manifest: it is written last and deleted first."""
+    async def _generations(self, copy: CopyId, last: int | None) -> tuple[int, ...]:
+        """Those that are complete; what is there of any after the last is removed first."""
         prefix = f"jobs/{copy}/checkpoints"
-        found = []
+        stored: dict[int, list[str]] = {}
         for key in await self._store.list(prefix):
-            generation, _, rest = key.removeprefix(f"{prefix}/").partition("/")
-            if rest == "manifest.json" and generation.isdecimal():
-                found.append(int(generation))
-        return tuple(sorted(found))
+            number = key.removeprefix(f"{prefix}/").partition("/")[0]
+            if number.isdecimal():
+                stored.setdefault(int(number), []).append(key)
+        going = [] if last is None else [number for number in stored if number > last]
+        for number in going:
+            await self._remove(f"{prefix}/{number:08d}/manifest.json", stored.pop(number))
+        return tuple(
+            number
+            for number in sorted(stored)
+            if f"{prefix}/{number:08d}/manifest.json" in stored[number]
+        )
+
+    async def _remove(self, manifest: str, keys: list[str]) -> None:
+        """Delete a generation, the manifest first: without it there is none."""
+        await self._store.delete(manifest)
+        for key in keys:
+            await self._store.delete(key)

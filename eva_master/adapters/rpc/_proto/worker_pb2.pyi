@@ -513,8 +513,8 @@ class TaskOrder(google.protobuf.message.Message):
     """Digest of the working directory's manifest in the object store; empty for none."""
     grace_ms: builtins.int
     resume: builtins.int
-    """Checkpoint generation to start from, 0 for none; later ones of the copy are given up. Absent:
-    the newest complete one in the object store.
+    """Checkpoint generation to start from, 0 for none; absent for the newest complete one in the
+    object store.
     """
     checkpoint_of: builtins.str
     """Whose checkpoint that is; empty for the copy's own."""

@@ -1,0 +1,325 @@
+"""How the tasks of a gang start, stop and go on together, on virtual time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from eva_master.control.settings import Settings
+from eva_master.model.actions import Gang, ListCheckpoints, StopTask, TaskOrder
+from eva_master.model.events import CheckpointsListed
+from eva_master.model.ids import CopyId, JobId
+from eva_master.model.records import Job, TaskCopy
+from eva_master.simulation.workers import Checkpoint, Delays, Work
+from eva_master.simulation.world import World
+from tests.fakes.jobs import CATALOG, MEDIUM, Script, job
+
+DELAYS = Delays(fetch_ms=4_000, start_ms=5_000, stop_ms=3_000, report_ms=10_000)
+FIRST, SECOND = CopyId("g-1/0"), CopyId("g-1/1")
+HOUR_MS = 3_600_000
+HELD = Checkpoint(1_000.0, 1)
+
+
+class Stage:
+    """A world with one gang of two, ``g-1``, each member on an instance of its own.
+
+    Attributes:
+        works: What the members have to do, an hour where nothing is said.
+    """
+
+    def __init__(self, works: dict[CopyId, Work] | None = None, **options: object) -> None:
+        self.works = {FIRST: Work(HOUR_MS), SECOND: Work(HOUR_MS), **(works or {})}
+        self.script = Script({}, {})
+        self.world = World(
+            CATALOG,
+            self.script,
+            delays=DELAYS,
+            work_of=lambda copy: self.works.get(copy) or Work(60_000),
+            **options,  # type: ignore[arg-type]
+        )
+        self.world.submit(job("g", 2, 2))
+        self.run_until_attempt(1)
+
+    def run_until_attempt(self, attempt: int) -> None:
+        """Until all members run in an attempt."""
+        assert self.world.run(
+            lambda: all(
+                copy in self.world.state.copies
+                and (self.copy(copy).attempt, self.copy(copy).state) == (attempt, "running")
+                for copy in (FIRST, SECOND)
+            ),
+            limit_ms=HOUR_MS,
+        )
+
+    def copy(self, copy: CopyId) -> TaskCopy:
+        return self.world.state.copies[copy]
+
+    @property
+    def job(self) -> Job:
+        return self.world.state.jobs[JobId("g-1")]
+
+    def order(self, copy: CopyId, attempt: int) -> TaskOrder:
+        return self.world.workers.orders[copy, attempt]
+
+    def origins(self, attempt: int) -> list[tuple[int | None, CopyId | None]]:
+        """What the members of an attempt began from."""
+        orders = [self.order(copy, attempt) for copy in (FIRST, SECOND)]
+        return [(order.resume, order.checkpoint_of) for order in orders]
+
+    def publish(self, *copies: CopyId) -> None:
+        for copy in copies:
+            self.world.workers.publish(copy)
+
+    def lose(self, copy: CopyId) -> None:
+        """Its instance dies."""
+        place = self.copy(copy).instance
+        assert place is not None
+        self.world.cloud.fail(place)
+
+    def stored(self, copy: CopyId) -> list[int]:
+        return sorted(self.works[copy].stored)
+
+
+def entered(record: object, state: str) -> list[int]:
+    return [at for name, at in record.history if name == state]  # type: ignore[attr-defined]
+
+
+def test_members_are_told_where_to_meet() -> None:
+    stage = Stage()
+    orders = [stage.order(copy, 1) for copy in (FIRST, SECOND)]
+    address = stage.world.state.instances[stage.copy(FIRST).instance].address
+    assert [order.gang for order in orders] == [Gang(rank, 2, address, 20_000) for rank in (0, 1)]
+    assert stage.origins(1) == [(0, None), (0, None)]
+
+
+def test_a_task_on_its_own_meets_nobody_and_resumes_from_what_is_there() -> None:
+    world = World(CATALOG, Script({}, {}), delays=DELAYS)
+    world.submit(job("a", 2))
+    world.submit(job("array", 1, 1, array=True))
+    assert world.run(world.quiet)
+    assert {(order.gang, order.resume) for order in world.workers.orders.values()} == {(None, None)}
+
+
+def test_gangs_meet_on_ports_of_their_own_and_each_attempt_on_a_new_one() -> None:
+    stage = Stage()
+    stage.world.submit(job("h", 1, 1, minutes=60))
+    assert stage.world.run(lambda: (CopyId("h-2/0"), 1) in stage.world.workers.orders)
+    stage.lose(SECOND)
+    stage.run_until_attempt(2)
+    ports = [
+        stage.world.workers.orders[copy, attempt].gang.port
+        for copy, attempt in ((FIRST, 1), (CopyId("h-2/0"), 1), (FIRST, 2))
+    ]
+    assert ports == [20_000, 20_001, 20_002]
+    assert stage.order(SECOND, 2).gang == replace(stage.order(FIRST, 2).gang, rank=1)
+
+
+def test_a_gang_waits_for_a_port_and_takes_its_own_again_if_there_is_no_other() -> None:
+    stage = Stage(settings=Settings(gang_ports=(30_000, 30_000)))
+    stage.world.submit(job("h", 1, 1))
+    late = CopyId("h-2/0")
+    assert stage.world.run(
+        lambda: late in stage.world.state.copies and "ports" in stage.copy(late).waiting_for
+    )
+    stage.lose(SECOND)
+    stage.run_until_attempt(2)
+    assert stage.order(FIRST, 2).gang.port == 30_000
+    assert stage.world.run(stage.world.quiet)
+    started = entered(stage.copy(late), "starting")[0]
+    assert started >= stage.job.finished_ms
+
+
+def test_an_order_that_is_repeated_says_the_same_after_a_restart() -> None:
+    stage = Stage()
+    stage.publish(FIRST, SECOND)
+    stage.works[FIRST].publishes = False
+    stage.lose(SECOND)
+    orders = stage.world.workers.orders
+    assert stage.world.run(lambda: (FIRST, 2) in orders)
+    before = orders.pop((FIRST, 2))
+    stage.world.restart()
+    place = stage.copy(FIRST).instance
+    assert place is not None
+    stage.world.workers.wipe(place)  # it knows of no start, and is told again
+    assert stage.world.run(lambda: (FIRST, 2) in orders)
+    assert orders[FIRST, 2] == before
+    assert before.resume == 1
+
+
+def test_a_gang_goes_back_to_the_newest_checkpoint_that_all_have() -> None:
+    stage = Stage()
+    stage.publish(FIRST, SECOND)
+    stage.publish(FIRST)  # the other one is lost before it gets there
+    stage.lose(SECOND)
+    stage.run_until_attempt(2)
+    # The first published a third one when it was told to stop.
+    assert stage.origins(2) == [(1, None), (1, None)]
+    assert stage.stored(FIRST) == stage.stored(SECOND) == [1]
+    assert (stage.copy(FIRST).generation, stage.copy(SECOND).generation) == (1, 1)
+    assert (stage.copy(FIRST).resume, stage.job.failures) == (1, 0)
+    stage.publish(FIRST, SECOND)
+    assert stage.stored(FIRST) == [1, 2]
+    assert stage.world.run(stage.world.quiet)
+    assert stage.job.state == "succeeded"
+
+
+def test_steps_are_counted_from_the_checkpoint() -> None:
+    stage = Stage()
+    stage.publish(FIRST, SECOND)
+    held = round(stage.works[FIRST].stored[1].done_ms) // 1000
+    end = stage.world.timeline.now() + 600_000
+    stage.world.run(lambda: stage.world.timeline.now() > end)
+    before = stage.copy(FIRST).progress.steps
+    stage.works[SECOND].publishes = False
+    stage.lose(SECOND)
+    stage.run_until_attempt(2)
+    assert stage.copy(FIRST).progress.steps == held < before
+
+
+def test_what_the_master_never_heard_of_counts() -> None:
+    """A member that is cut off stores, and deletes, checkpoints without the master's knowledge."""
+    stage = Stage()
+    stage.world.workers.cut(stage.copy(SECOND).instance, back_after_ms=30 * 86_400_000)
+    stage.works[FIRST].stored = {8: HELD, 9: HELD}
+    stage.works[SECOND].stored = {7: HELD, 9: HELD}
+    stage.works[FIRST].publishes = False
+    stage.run_until_attempt(2)
+    assert stage.origins(2) == [(9, None), (9, None)]
+
+
+def test_members_that_publish_nothing_take_the_first_ones_checkpoint() -> None:
+    stage = Stage({SECOND: Work(HOUR_MS, publishes=False)})
+    stage.lose(SECOND)
+    stage.run_until_attempt(2)
+    assert stage.origins(2) == [(1, None), (1, FIRST)]
+
+
+def test_without_a_checkpoint_in_common_a_gang_starts_over_and_says_so() -> None:
+    stage = Stage()
+    stage.works[FIRST].stored = {5: HELD}
+    stage.works[FIRST].publishes = False
+    stage.works[SECOND].stored = {3: HELD}
+    stage.lose(SECOND)
+    stage.run_until_attempt(2)
+    assert stage.origins(2) == [(0, None), (0, None)]
+    assert "no checkpoint in common" in stage.job.reason
+    # Else a new one of the same number would one day be taken for a companion of these.
+    assert stage.stored(FIRST) == stage.stored(SECOND) == []
+
+
+def test_a_checkpoint_that_is_gone_fails_the_start_and_the_next_one_takes_what_is_there() -> None:
+    stage = Stage()
+    stage.publish(FIRST, SECOND)
+    stage.publish(FIRST, SECOND)
+    request = stage.world.checkpoints.request
+
+    def then_lose_it(wanted: ListCheckpoints) -> None:
+        request(wanted)
+        stage.works[SECOND].stored.pop(2, None)
+
+    stage.works[FIRST].publishes = stage.works[SECOND].publishes = False
+    stage.world.checkpoints.request = then_lose_it
+    stage.lose(SECOND)
+    stage.run_until_attempt(3)
+    assert stage.origins(2) == [(2, None), (2, None)]
+    assert "no generation 2" in stage.job.reason
+    assert stage.origins(3) == [(1, None), (1, None)]
+
+
+def test_a_moved_member_takes_the_whole_gang_along() -> None:
+    stage = Stage()
+    stage.script.wanted[SECOND] = "elsewhere"
+    stage.script.offerings["elsewhere"] = MEDIUM
+    stage.world.submit(job("nudge", 1))
+    stage.run_until_attempt(2)
+    first, second = stage.copy(FIRST), stage.copy(SECOND)
+    assert (first.moves, second.moves) == (0, 1)
+    assert entered(first, "stopping") == entered(second, "stopping")
+    assert stage.origins(2) == [(1, None), (1, None)]
+
+
+def test_a_gang_restarts_whole_though_a_member_was_done() -> None:
+    stage = Stage({FIRST: Work(60_000), SECOND: Work(HOUR_MS // 6, failures=[7])})
+    stage.run_until_attempt(2)
+    assert entered(stage.copy(FIRST), "succeeded") != []
+    assert stage.origins(2) == [(0, None), (0, None)]
+    assert stage.world.run(stage.world.quiet)
+    assert (stage.job.state, stage.job.failures) == ("succeeded", 1)
+
+
+def test_a_gang_of_which_a_member_is_done_is_not_moved() -> None:
+    stage = Stage({FIRST: Work(60_000)})
+    assert stage.world.run(lambda: stage.copy(FIRST).state == "succeeded")
+    stage.script.wanted[SECOND] = "elsewhere"
+    stage.script.offerings["elsewhere"] = MEDIUM
+    stage.world.submit(job("nudge", 1))
+    assert stage.world.run(stage.world.quiet)
+    assert (stage.job.attempt, stage.job.state) == (1, "succeeded")
+
+
+def test_a_member_that_is_cut_off_is_given_up_before_the_gang_goes_on() -> None:
+    stage = Stage(settings=Settings(lost_worker_ms=120_000), terminate_ms=400_000)
+    lost = stage.copy(SECOND).instance
+    stage.world.workers.cut(lost, back_after_ms=30 * 86_400_000)
+    stage.run_until_attempt(2)
+    gone = stage.world.state.instances[lost]
+    assert gone.state == "gone"
+    assert entered(stage.copy(FIRST), "stopping")[0] == entered(gone, "terminating")[0]
+    starts = [entered(stage.copy(copy), "starting")[1] for copy in (FIRST, SECOND)]
+    assert min(starts) >= gone.gone_ms
+    assert starts[0] == starts[1]
+
+
+@pytest.mark.parametrize("when_ms", [1_000, 4_000])
+def test_a_member_whose_worker_is_lost_while_it_starts(when_ms: int) -> None:
+    stage = Stage()
+    stage.lose(SECOND)
+    assert stage.world.run(lambda: stage.copy(SECOND).state == "starting")
+    end = stage.world.timeline.now() + when_ms
+    stage.world.run(lambda: stage.world.timeline.now() >= end)
+    assert stage.copy(SECOND).state == "starting"
+    stage.lose(SECOND)
+    stage.run_until_attempt(3)
+    assert stage.order(FIRST, 3).gang.port == stage.order(SECOND, 3).gang.port
+    assert stage.world.run(stage.world.quiet)
+    assert (stage.job.state, stage.job.failures) == ("succeeded", 0)
+
+
+def test_all_members_are_told_to_stop_at_once() -> None:
+    stage = Stage()
+    told: list[tuple[int, CopyId]] = []
+    execute = stage.world.workers.execute
+
+    def noting(action: object) -> None:
+        if isinstance(action, StopTask):
+            told.append((stage.world.timeline.now(), action.copy))
+        execute(action)
+
+    stage.world.workers.execute = noting
+    stage.script.wanted[SECOND] = "elsewhere"
+    stage.world.submit(job("nudge", 1))
+    stage.run_until_attempt(2)
+    assert told[0][0] == told[1][0]
+    assert {copy for _, copy in told[:2]} == {FIRST, SECOND}
+
+
+def test_a_store_that_does_not_answer_is_asked_again_and_the_user_told() -> None:
+    stage = Stage()
+    request = stage.world.checkpoints.request
+    asked: list[int] = []
+
+    def failing_once(wanted: ListCheckpoints) -> None:
+        asked.append(stage.world.timeline.now())
+        if len(asked) == 1:
+            answer = CheckpointsListed(wanted.number, wanted.job, (), error="no such bucket")
+            stage.world.inbox.post(answer)
+        else:
+            request(wanted)
+
+    stage.world.checkpoints.request = failing_once
+    stage.lose(SECOND)
+    assert stage.world.run(lambda: "no such bucket" in stage.copy(FIRST).waiting_for)
+    stage.run_until_attempt(2)
+    assert asked[1] - asked[0] == Settings().worker_resend_ms
+    assert stage.copy(FIRST).waiting_for == ""
