@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 import urllib.request
 from itertools import pairwise
@@ -161,8 +162,9 @@ def test_cancelled_jobs_and_the_metrics_meanwhile(make_cluster: Clusters) -> Non
 
 def check_metrics(cluster: Cluster) -> None:
     """Prometheus sees a job that runs on an instance and one that waits."""
-    url = f"http://127.0.0.1:{cluster.metrics_port}/metrics"
-    with urllib.request.urlopen(url, timeout=60) as answer:
+    url = f"https://127.0.0.1:{cluster.metrics_port}/metrics"
+    trust = ssl.create_default_context(cadata=cluster.authorities().decode())
+    with urllib.request.urlopen(url, timeout=60, context=trust) as answer:
         families = list(text_string_to_metric_families(answer.read().decode()))
     figures = {
         (sample.name, *sorted(sample.labels.values())): sample.value

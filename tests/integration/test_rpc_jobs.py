@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.adapters.rpc._proto.api_pb2_grpc import JobsStub
 from eva_master.adapters.rpc.errors import error_of
 from eva_master.control.state import State
 from eva_master.model.actions import Reply
@@ -26,6 +27,7 @@ from eva_master.model.errors import (
 from eva_master.model.events import CancelRequested, JobSubmitted
 from eva_master.model.ids import JobId, Millis
 from eva_master.model.states import JobState
+from eva_master.model.users import Role
 from tests.fakes.rpc_master import (
     DEADLINE_S,
     JOB_YAML,
@@ -66,7 +68,8 @@ async def test_a_submitted_job_belongs_to_its_owner_and_is_found_by_name_and_id(
         )
         assert [(task.index, task.state) for task in job.tasks] == [(0, "waiting")]
     # A name is its owner's alone.
-    status, error = await refusal(master.jobs.Get(pb.GetJobRequest(job="resnet")))
+    ben = JobsStub(master.channel_of("ben", Role.OPERATOR))
+    status, error = await refusal(ben.Get(pb.GetJobRequest(job="resnet")))
     assert (status, type(error)) == (grpc.StatusCode.NOT_FOUND, NotFound)
 
 

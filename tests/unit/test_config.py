@@ -12,7 +12,6 @@ import pytest
 
 from eva_master.app.config import (
     MasterConfig,
-    load_client_config,
     load_master_config,
     policy_config,
     user_state_dir,
@@ -165,22 +164,6 @@ def test_shown_settings_have_units_and_no_password() -> None:
     shown = load(flags={"journal": "postgresql://me:secret@host/eva"}).shown()
     assert shown["round_period"] == "5m"
     assert shown["journal"] == "postgresql://me:***@host/eva"
-
-
-def test_client_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOGNAME", "ana")
-    assert load_client_config().owner == "ana"
-    file = tmp_path / "config" / "eva" / "config.yaml"
-    file.parent.mkdir(parents=True)
-    file.write_text("address: one:1\nowner: ben\n")
-    assert load_client_config().address == "one:1"
-    monkeypatch.setenv("EVA_ADDRESS", "two:2")
-    assert load_client_config().address == "two:2"
-    config = load_client_config({"address": "three:3"})
-    assert (config.address, config.owner) == ("three:3", "ben")
-    file.write_text("adress: one:1\n")
-    with pytest.raises(InvalidConfig, match=r"config.yaml:1:1: adress: unknown key"):
-        load_client_config()
 
 
 def test_state_of_a_users_own_master(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -42,14 +42,8 @@ NEEDED: Mapping[str, Role] = {
 }
 """The least role for each method."""
 
-OPEN = frozenset(
-    {
-        "/eva.worker.v1.Enrolment/Join",
-        "/eva.worker.v1.Workers/Renew",
-        "/eva.worker.v1.Workers/Session",
-    }
-)
-"""Methods that need no token: instances have proofs of their own."""
+OPEN = frozenset({"/eva.worker.v1.Enrolment/Join"})
+"""Methods that need no token: an instance that joins brings a proof of its own."""
 
 log = structlog.get_logger(__name__)
 

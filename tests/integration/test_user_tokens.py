@@ -1,0 +1,146 @@
+"""Users' tokens in a database: what is kept, what is refused, what outlives a restart."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from eva_master.adapters.store import SqlJournal, UserTokens
+from eva_master.model.errors import InvalidConfig, NotAuthenticated, NotFound, StorageError
+from eva_master.model.ids import Millis
+from eva_master.model.users import Role
+
+
+class HandClock:
+    """Stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.time = 1_000_000
+
+    def now(self) -> Millis:
+        return Millis(self.time)
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+@pytest.fixture
+def journal(path: Path) -> Iterator[SqlJournal]:
+    with SqlJournal.open(f"sqlite:///{path}") as opened:
+        yield opened
+
+
+@pytest.fixture
+def tokens(journal: SqlJournal, clock: HandClock) -> UserTokens:
+    return UserTokens(journal.engine, clock)
+
+
+def test_a_secret_names_its_token(tokens: UserTokens, clock: HandClock) -> None:
+    token, secret = tokens.create("ana", Role.USER, 5_000)
+    assert tokens.authenticate(secret) == token
+    assert (token.owner, token.role) == ("ana", Role.USER)
+    assert (token.created_ms, token.expires_ms) == (1_000_000, 1_005_000)
+    assert secret.startswith(f"eva_{token.id}_")
+
+
+def test_no_two_secrets_are_alike(tokens: UserTokens) -> None:
+    made = [tokens.create("ana", Role.USER) for _ in range(20)]
+    assert len({secret for _, secret in made}) == 20
+    assert len({token.id for token, _ in made}) == 20
+    assert {len(secret.rpartition("_")[2]) >= 1 for _, secret in made} == {True}
+    for token, secret in made:
+        assert tokens.authenticate(secret) == token
+
+
+def test_the_database_has_the_digest_and_nowhere_the_secret(
+    tokens: UserTokens, journal: SqlJournal, path: Path
+) -> None:
+    token, secret = tokens.create("ana", Role.OPERATOR)
+    with closing(sqlite3.connect(path)) as connection:
+        (row,) = connection.execute("SELECT * FROM user_tokens").fetchall()
+    assert row == (
+        *(token.id, "ana", "operator", hashlib.sha256(secret.encode()).hexdigest()),
+        *(1_000_000, None, None),
+    )
+    random = secret.split("_", 2)[2].encode()
+    files = [file for file in path.parent.iterdir() if file.is_file()]
+    assert len(files) > 1
+    assert all(random not in file.read_bytes() for file in files)
+
+
+def test_what_does_not_fit_is_refused(tokens: UserTokens) -> None:
+    token, secret = tokens.create("ana", Role.USER)
+    _, other_secret = tokens.create("ben", Role.USER)
+    mixed = f"eva_{token.id}_{other_secret.split('_', 2)[2]}"
+    for wrong in ("", "eva", token.id, secret[:-1], secret + "x", mixed, f"eva_{token.id}_", "é"):
+        with pytest.raises(NotAuthenticated, match="does not know this token"):
+            tokens.authenticate(wrong)
+
+
+def test_a_token_ends_on_the_millisecond(tokens: UserTokens, clock: HandClock) -> None:
+    token, secret = tokens.create("ana", Role.USER, 5_000)
+    clock.time += 4_999
+    assert tokens.authenticate(secret) == token
+    clock.time += 1
+    with pytest.raises(NotAuthenticated, match=f"token {token.id} of ana has expired") as caught:
+        tokens.authenticate(secret)
+    assert "operator" in caught.value.hint
+    with pytest.raises(NotAuthenticated):
+        tokens.check(token.id)
+
+
+def test_a_revoked_token_is_refused_at_once_and_after_a_restart(
+    tokens: UserTokens, journal: SqlJournal, clock: HandClock
+) -> None:
+    kept, kept_secret = tokens.create("ana", Role.USER)
+    token, secret = tokens.create("ben", Role.USER)
+    revoked = tokens.revoke(token.id)
+    assert revoked.revoked_ms == clock.time
+    clock.time += 10
+    # Once is for ever: the time stays.
+    assert tokens.revoke(token.id) == revoked
+    for each in (tokens, UserTokens(journal.engine, clock)):
+        with pytest.raises(NotAuthenticated, match="of ben was revoked"):
+            each.authenticate(secret)
+        assert each.authenticate(kept_secret) == kept
+        assert each.all() == tuple(sorted((kept, revoked), key=lambda one: one.id))
+
+
+def test_a_token_that_is_not_there_cannot_be_revoked(tokens: UserTokens) -> None:
+    with pytest.raises(NotFound, match="no token 'nope'"):
+        tokens.revoke("nope")
+
+
+@pytest.mark.parametrize("owner", ["", "a b", "-ana", "ana\n", "a" * 64, "../ana"])
+def test_nobody_has_such_a_name(tokens: UserTokens, owner: str) -> None:
+    with pytest.raises(InvalidConfig, match="cannot be an owner"):
+        tokens.create(owner, Role.USER)
+    assert tokens.all() == ()
+
+
+def test_what_the_database_refuses_has_not_happened(tokens: UserTokens, path: Path) -> None:
+    _, secret = tokens.create("ana", Role.USER)
+    with closing(sqlite3.connect(path)) as connection:
+        for verb in ("INSERT", "UPDATE"):
+            connection.execute(
+                f"CREATE TRIGGER full{verb} BEFORE {verb} ON user_tokens"
+                " BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
+            )
+    with pytest.raises(StorageError, match="disk is full"):
+        tokens.create("ben", Role.USER)
+    with pytest.raises(StorageError, match="disk is full"):
+        tokens.revoke(tokens.all()[0].id)
+    assert [token.owner for token in tokens.all()] == ["ana"]
+    assert tokens.authenticate(secret).owner == "ana"
