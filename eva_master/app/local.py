@@ -36,7 +36,7 @@ def run_up(config: MasterConfig) -> None:
         if told := _client_settings(config):
             # In one piece, to be copied.
             console.print(f"In other terminals:  {told}", markup=False, soft_wrap=True)
-        console.print(runtime)
+        console.print(runtime, markup=False, soft_wrap=True)
         console.print("In another terminal:  eva submit examples/digits_mlp/job.yaml && eva top")
         console.print("Ctrl-C ends the cluster and its emulated instances.")
 

@@ -100,7 +100,7 @@ def image_problems(
             yield document.problem(
                 (*path, key),
                 "this cluster runs tasks as plain processes, which have no image",
-                "leave it out, or run the workers with --runtime docker",
+                "leave it out, or have the cluster run containers: local.runtime: docker",
             )
         if section.build:
             directories.append(_directory(job, section.build))

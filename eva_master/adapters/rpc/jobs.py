@@ -62,6 +62,7 @@ class JobsService(JobsServicer):
         clock: For what jobs owe now.
         planner: For previews.
         settings: Assumed delays, for previews.
+        containers: Whether tasks run in containers, and can have images.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class JobsService(JobsServicer):
         clock: Clock,
         planner: Previewer,
         settings: Settings,
+        containers: bool = True,
     ) -> None:
         self._front = front
         self._sessions = sessions
@@ -80,6 +82,7 @@ class JobsService(JobsServicer):
         self._clock = clock
         self._planner = planner
         self._settings = settings
+        self._containers = containers
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -131,6 +134,7 @@ class JobsService(JobsServicer):
             build=submitted.build,
             envs=dict(submitted.envs),
             name=submitted.name or None,
+            containers=self._containers,
         )
 
     # -- questions -------------------------------------------------------------------------------
