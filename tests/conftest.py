@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes import dockerd
+from tests.fakes import dockerd, hosts
 from tests.fakes.iterator_agent import RecordingAgent
 
 
@@ -34,6 +34,7 @@ _REQUIREMENTS: dict[str, tuple[Callable[[], bool], str]] = {
     "torch": (_has_torch, "EVA_REQUIRE_TORCH"),
     "gpu": (_has_gpu, "EVA_REQUIRE_GPU"),
     "docker": (dockerd.available, "EVA_REQUIRE_DOCKER"),
+    "hosts": (hosts.available, "EVA_REQUIRE_DOCKER"),
 }
 
 

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from tests.e2e.cluster import Cluster
+from tests.fakes.hosts.cluster import HostCluster
 
 Clusters = Callable[..., Cluster]
+Hosts = Callable[..., HostCluster]
 _CLUSTERS = pytest.StashKey[list[Cluster]]()
 
 
@@ -73,3 +75,20 @@ def make_cluster(request: pytest.FixtureRequest) -> Iterator[Clusters]:
 def cluster(make_cluster: Clusters) -> Cluster:
     """A cluster with the usual settings."""
     return make_cluster()
+
+
+@pytest.fixture
+def make_hosts(request: pytest.FixtureRequest) -> Iterator[Hosts]:
+    """Starts clusters of test hosts; arguments as for `HostCluster`."""
+    made: list[Cluster] = []
+    request.node.stash[_CLUSTERS] = made
+    with ExitStack() as stack:
+
+        def make(**options: Any) -> HostCluster:
+            cluster = HostCluster(**options)
+            stack.callback(_close, cluster)
+            made.append(cluster)
+            cluster.start()
+            return cluster
+
+        yield make

@@ -45,11 +45,15 @@ LATE_S = 1.0
 
 
 class Aws:
-    """The server, from outside; it ends with this process."""
+    """The server, from outside; it ends with this process.
 
-    def __init__(self) -> None:
+    Args:
+        host: Where it listens.
+    """
+
+    def __init__(self, host: str = "127.0.0.1") -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fakes.aws"],
+            [sys.executable, "-m", "tests.fakes.aws", host],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -72,6 +76,12 @@ class Aws:
         with urllib.request.urlopen(request, timeout=30):
             pass
 
+    def make_bucket(self) -> str:
+        """Make a bucket; returns its URL for an object store, with a prefix."""
+        bucket = f"eva-{uuid.uuid4().hex}"
+        self.client("s3").create_bucket(Bucket=bucket)
+        return f"s3://{bucket}/some/prefix?region={REGION}&endpoint={self.url}"
+
     def stop(self) -> None:
         """End the server."""
         self._process.communicate()
@@ -86,12 +96,10 @@ def shared() -> Aws:
 
 
 def bucket_url(monkeypatch: pytest.MonkeyPatch) -> str:
-    """A new bucket, with the credentials for it in the environment; a prefix goes with it."""
-    bucket = f"eva-{uuid.uuid4().hex}"
-    shared().client("s3").create_bucket(Bucket=bucket)
+    """A new bucket on the shared server, with the credentials for it in the environment."""
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name.upper(), value)
-    return f"s3://{bucket}/some/prefix?region={REGION}&endpoint={shared().url}"
+    return shared().make_bucket()
 
 
 # -- inside the server's process -----------------------------------------------------------------
@@ -216,14 +224,14 @@ def main() -> None:
     from werkzeug.serving import make_server
 
     server = make_server(
-        "127.0.0.1",
+        sys.argv[1],
         0,
         Ec2Front(DomainDispatcherApplication(create_backend_app)),
         threaded=True,
         request_handler=MotoRequestHandler,
     )
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    print(f"http://127.0.0.1:{server.port}", flush=True)
+    print(f"http://{sys.argv[1]}:{server.port}", flush=True)
     sys.stdin.read()
 
 

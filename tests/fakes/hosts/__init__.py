@@ -2,3 +2,14 @@
 
 `cluster.HostCluster` is where to begin; docs/design/testing.md draws the picture.
 """
+
+from __future__ import annotations
+
+import shutil
+
+from tests.fakes import dockerd
+
+
+def available() -> bool:
+    """Whether this machine can run test hosts."""
+    return dockerd.available() and all(map(shutil.which, ("ip", "nsenter", "unshare")))

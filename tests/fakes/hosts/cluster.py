@@ -13,9 +13,11 @@ import psutil
 
 from eva_master.adapters.local.cloud import MIB
 from tests.e2e.cluster import Cluster
+from tests.fakes.aws import CREDENTIALS, Aws
 from tests.fakes.hosts import image
 from tests.fakes.hosts.engine import SOCKET
 from tests.fakes.hosts.master import MODULE
+from tests.fakes.hosts.network import port
 from tests.fakes.hosts.site import VARIABLE, Site
 
 _REPOSITORY = Path(__file__).parents[3]
@@ -40,6 +42,8 @@ class HostCluster(Cluster):
         read_rate: Bytes per second that programs on one instance may read together.
         disk_mib: Size of the disk of each instance, without images and containers; 0 for no
             limit.
+        objects_in_s3: Keep files in S3, which only who is on the network can reach, rather than
+            in a directory of this machine.
     """
 
     def __init__(
@@ -50,14 +54,17 @@ class HostCluster(Cluster):
         command: str = "up",
         read_rate: int = _RATE,
         disk_mib: int = 0,
+        objects_in_s3: bool = False,
     ) -> None:
-        self.site = Site()
         self._image = image.prepared()
+        self.site = Site()
         self._read_rate = read_rate
         self._disk_mib = disk_mib
+        self._s3 = Aws(self.site.switch.address) if objects_in_s3 else None
+        objects = {"objects": self._s3.make_bucket()} if self._s3 else {}
         super().__init__(
             self.site.path,
-            settings=settings,
+            settings={**objects, **(settings or {})},
             catalog=catalog,
             command=command,
             host=self.site.switch.address,
@@ -67,7 +74,8 @@ class HostCluster(Cluster):
         """See `Cluster.environment`."""
         # The machines' modules are found from wherever they run.
         ours = {VARIABLE: str(self.site.path), "PYTHONPATH": str(_REPOSITORY)}
-        return {**super().environment(), **ours}
+        credentials = {name.upper(): value for name, value in CREDENTIALS.items()}
+        return {**super().environment(), **ours, **credentials}
 
     def master_command(self) -> list[str]:
         """See `Cluster.master_command`."""
@@ -95,11 +103,21 @@ class HostCluster(Cluster):
         try:
             super().close()
         finally:
+            if self._s3:
+                self._s3.stop()
             self.site.close()
 
     def processes(self) -> list[psutil.Process]:
         """See `Cluster.processes`; what runs in containers is not among them."""
         return self.site.processes()
+
+    def leftovers(self) -> list[str]:
+        """What is left of instances that are gone: their cables, and processes in containers."""
+        instances = [name for name, it in self.records().items() if it.gone_ms is None]
+        return [
+            *(self.site.switch.cables() - {port(name) for name in instances}),
+            *(f"process {pid} of {group}" for group, pid in self.site.contained(instances)),
+        ]
 
     # -- what an instance is made of -----------------------------------------------------------
 

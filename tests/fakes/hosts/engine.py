@@ -32,7 +32,13 @@ def command(data: Path, cgroup: str) -> list[str]:
     return [
         *("dockerd", "--storage-driver=overlay2", f"--data-root={data}"),
         *("--exec-root=/run/docker", f"--pidfile={PID}", f"--host=unix://{SOCKET}"),
-        *("--bridge=none", "--iptables=false", "--live-restore", f"--cgroup-parent={cgroup}"),
+        *(
+            "--bridge=none",
+            "--iptables=false",
+            "--live-restore",
+            "--log-level=warn",
+            f"--cgroup-parent={cgroup}",
+        ),
     ]
 
 

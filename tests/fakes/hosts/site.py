@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,8 @@ from tests.fakes.hosts.network import Switch
 
 VARIABLE = "EVA_TEST_SITE"
 """In the environment of every process of a cluster: the directory of its site."""
+CGROUP = "eva-hosts"
+"""The control group that holds those of all sites."""
 _PREFIX = "eva-site-"
 _LOCK = "lock"
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -47,6 +50,20 @@ class Site:
     def processes(self) -> list[psutil.Process]:
         """Every process of the cluster outside of containers."""
         return _processes(self.path)
+
+    def contained(self, leave_out: Collection[str]) -> list[tuple[str, int]]:
+        """Control group and pid of every process in a container.
+
+        Args:
+            leave_out: Instances that are to have such processes.
+        """
+        return [
+            (str(group), int(pid))
+            for top in _hierarchies(self.path)
+            for group in top.glob("*/*")
+            if group.is_dir() and group.parent.name not in leave_out
+            for pid in (group / "cgroup.procs").read_text().split()
+        ]
 
     def close(self) -> None:
         """End the network, and every machine with it; remove all files."""
@@ -100,16 +117,21 @@ def _kill(path: Path) -> list[psutil.Process]:
 def _remove_cgroups(path: Path) -> list[Path]:
     """Remove the groups of dead containers; those that are not empty yet stay, and are named."""
     left = []
-    # One hierarchy, or one for each controller.
-    for top in (*_CGROUPS.glob("eva-hosts"), *_CGROUPS.glob("*/eva-hosts")):
-        for group, _, _ in os.walk(top / path.name, topdown=False):
+    for top in _hierarchies(path):
+        for group, _, _ in os.walk(top, topdown=False):
             try:
                 Path(group).rmdir()
             except OSError:
                 left.append(Path(group))
         with contextlib.suppress(OSError):
-            top.rmdir()
+            top.parent.rmdir()
     return left
+
+
+def _hierarchies(path: Path) -> list[Path]:
+    """Where a site's control groups are: in one hierarchy, or in one for each controller."""
+    name = f"{CGROUP}/{path.name}"
+    return [*_CGROUPS.glob(name), *_CGROUPS.glob(f"*/{name}")]
 
 
 def _remove_files(path: Path) -> list[Path]:
