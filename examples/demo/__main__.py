@@ -17,7 +17,7 @@ from examples.demo.cluster import Cluster, DemoFailed
 from examples.demo.jobs import FIRST_WAVE, READERS, SECOND_WAVE, Submitter
 from examples.demo.report import Report
 from examples.demo.screen import Screen
-from examples.demo.story import ENDED, Picture, Story, resumptions
+from examples.demo.story import ENDED, Picture, Story, called, resumptions
 from examples.demo.tasks import Tasks
 
 BUDGET_S = 300.0
@@ -115,14 +115,15 @@ def _kept_apart(picture: Picture) -> bool:
 
 def _awaited(picture: Picture) -> str:
     """What a demo that takes too long waits for."""
-    jobs = [
-        f"{job.name} ({job.tasks[0].state}, step {job.tasks[0].steps:,} of "
-        f"{job.tasks[0].total_steps:,}) {job.tasks[0].waiting_for}".rstrip()
+    tasks = [
+        f"{called(job, task)} ({task.state}, step {task.steps:,} of {task.total_steps:,}) "
+        f"{task.waiting_for}".rstrip()
         for job in picture.jobs
         if job.state not in ENDED
+        for task in job.tasks
     ]
     instances = [f"{one.id} ({one.state})" for one in picture.state.instances if not one.gone_ms]
-    return f"waiting for {', '.join([*jobs, *instances])}"
+    return f"waiting for {', '.join([*tasks, *instances])}"
 
 
 def _interrupt(*_: object) -> None:

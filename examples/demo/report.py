@@ -80,7 +80,7 @@ class Report:
             table.add_row(
                 job.name,
                 tables.state(job.state),
-                str(job.tasks[0].moves),
+                str(sum(task.moves for task in job.tasks)),
                 money(cost),
                 money(alone),
                 share(alone - cost, alone),

@@ -43,7 +43,7 @@ class Picture:
         return idle and all(job.state in ENDED for job in self.jobs)
 
     def task(self, name: str) -> Task:
-        """The one task of a job."""
+        """The first task of a job, in most the only one."""
         return next(job.tasks[0] for job in self.jobs if job.name == name)
 
     def type_of(self, instance: str) -> str:
@@ -54,13 +54,15 @@ class Picture:
         """The instance for people."""
         return f"{instance} ({self.type_of(instance)})"
 
-    def beside(self, job: Job) -> str:
-        """Who shares the instance of a job."""
-        mine = job.tasks[0].instance
+    def beside(self, job: Job, task: Task) -> str:
+        """Who shares the instance of a task."""
         others = [
-            one.name for one in self.jobs if one.tasks[0].instance == mine and one.id != job.id
+            called(other, one)
+            for other in self.jobs
+            for one in other.tasks
+            if one.instance == task.instance and (other.id, one.index) != (job.id, task.index)
         ]
-        return f"beside {', '.join(others)}" if mine and others else "alone"
+        return f"beside {', '.join(others)}" if task.instance and others else "alone"
 
 
 @dataclass
@@ -70,7 +72,8 @@ class Story:
     Attributes:
         measured: Names of the jobs whose throughput is worth telling: of the others it depends
             on how busy this machine is.
-        places: The instance types on which each job has run, by its name, in that order.
+        places: The instance types on which each job's first task has run, by the job's name, in
+            that order.
     """
 
     measured: Sequence[str]
@@ -92,18 +95,20 @@ class Story:
                 cost = price(one.price_micro_usd_per_hour)
                 yield f"{one.id} ({one.type}, {cost}) is {one.state}"
         for job in picture.jobs:
-            yield from self._place(picture, job)
+            for task in job.tasks:
+                yield from self._place(picture, job, task)
 
-    def _place(self, picture: Picture, job: Job) -> Iterator[str]:
-        task = job.tasks[0]
+    def _place(self, picture: Picture, job: Job, task: Task) -> Iterator[str]:
+        name = called(job, task)
         if task.state == "running" and task.target not in ("", task.instance):
-            if self._new(f"{job.id} moves", task.attempt):
+            if self._new(f"{name} moves", task.attempt):
                 source, target = picture.named(task.instance), picture.named(task.target)
-                yield f"{job.name} is to move from {source} to {target}"
-        elif task.state == "running" and self._new(f"{job.id} attempt", task.attempt):
-            self.places.setdefault(job.name, []).append(picture.type_of(task.instance))
+                yield f"{name} is to move from {source} to {target}"
+        elif task.state == "running" and self._new(f"{name} attempt", task.attempt):
+            if task.index == 0:
+                self.places.setdefault(job.name, []).append(picture.type_of(task.instance))
             verb = "resumes" if task.generation else "runs"
-            yield f"{job.name} {verb} on {picture.named(task.instance)} {picture.beside(job)}"
+            yield f"{name} {verb} on {picture.named(task.instance)} {picture.beside(job, task)}"
 
     def _speed(self, picture: Picture, job: Job) -> Iterator[str]:
         task = job.tasks[0]
@@ -112,7 +117,7 @@ class Story:
             self._speeds[job.id] = task.normalised
             yield (
                 f"{job.name} makes {task.rate:.3g} it/s, {task.normalised:.0%} of what it makes "
-                f"on its own, {picture.beside(job)}"
+                f"on its own, {picture.beside(job, task)}"
             )
 
     def _new(self, what: str, value: object) -> bool:
@@ -182,6 +187,11 @@ def resumptions(job: str, log: str) -> list[Resumption]:
         )
         for index, step in enumerate(steps)
     ]
+
+
+def called(job: Job, task: Task) -> str:
+    """A task for people: by its job, and by its number if there are several."""
+    return job.name if len(job.tasks) == 1 else f"{job.name}/{task.index}"
 
 
 def figures(task: Task) -> str:
