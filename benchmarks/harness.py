@@ -35,12 +35,14 @@ class RunningMaster:
 
     Attributes:
         pid: Of the process.
-        address: Where it listens.
+        address: Where users dial.
+        workers: Where agents dial.
         state_dir: Its state.
     """
 
     pid: int
     address: str
+    workers: str
     state_dir: Path
 
     @property
@@ -92,10 +94,11 @@ def running_master(
         )
         try:
             assert process.stdout is not None
-            port = process.stdout.readline().strip()
-            if not port:
+            ports = process.stdout.readline().split()
+            if not ports:
                 raise RuntimeError((state_dir / "master.log").read_text()[-2000:])
-            yield RunningMaster(process.pid, f"127.0.0.1:{port}", state_dir)
+            users, workers = (f"127.0.0.1:{port}" for port in ports)
+            yield RunningMaster(process.pid, users, workers, state_dir)
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(START_S)

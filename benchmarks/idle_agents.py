@@ -2,10 +2,11 @@
 
 Run as `python -m benchmarks.idle_agents [--agents N] [--window SECONDS] [--json]`. The journal of a
 real master is filled with ready instances, each of which holds one running task, and with their
-jobs. Agents from processes of their own register with valid tokens over one TCP connection each,
-list their task as running, send an empty heartbeat as often as the master asks for it, and answer
-its questions. Once all have registered, the processor time of the master's process is read at the
-beginning and at the end of the window; the planner's, which is another process, is told apart.
+jobs. Agents from processes of their own register, each over a TLS connection with a certificate of
+its own, list their task as running, send an empty heartbeat as often as the master asks for it, and
+answer its questions. Once all have registered, the processor time of the master's process is read
+at the beginning and at the end of the window; the planner's, which is another process, is told
+apart.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from functools import cache
 from pathlib import Path
 
 import psutil
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from benchmarks.harness import (
     ROOT,
@@ -34,8 +36,9 @@ from benchmarks.harness import (
 )
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.clock import SystemClock
+from eva_master.adapters.pki import Authority
+from eva_master.adapters.pki.authority import private_pem
 from eva_master.adapters.store import SqlJournal
-from eva_master.adapters.tokens import Tokens
 from eva_master.app.config import MasterConfig
 from eva_master.model.catalog import Offering
 from eva_master.model.changes import Changes, InstanceAccount
@@ -49,6 +52,7 @@ GOAL_PERCENT = 25.0
 """Of one core, for 2,000 agents."""
 _PROCESSES = 2
 _MIB = 1024 * 1024
+_CERTIFICATE_MS = 86_400_000
 _PATIENCE = "10m"
 """The agents' processes take a while to connect all of theirs."""
 
@@ -67,7 +71,7 @@ def measure(agents: int, window_s: int) -> Figures:
         settings = {"lost_worker_timeout": _PATIENCE}
         with (
             running_master(state_dir, settings, names) as master,
-            _agents(state_dir, master.address, names) as clients,
+            _agents(master, names) as clients,
         ):
             figures |= _connect(master, agents)
             figures |= _watch(master, clients, window_s)
@@ -121,18 +125,19 @@ def _busy_s(processes: Sequence[psutil.Process]) -> float:
 
 
 @contextmanager
-def _agents(state_dir: Path, address: str, names: Sequence[str]) -> Iterator[list[psutil.Process]]:
+def _agents(master: RunningMaster, names: Sequence[str]) -> Iterator[list[psutil.Process]]:
     """Run `benchmarks.quiet_agents` in several processes until the block ends."""
-    tokens = Tokens.of(state_dir)
+    authority = Authority.of(master.state_dir / "pki", "eva", SystemClock())
     with ExitStack() as stack:
         clients = []
         for number in range(_PROCESSES):
             share = names[number::_PROCESSES]
             request = {
-                "address": address,
-                "agents": [[name, tokens.token(InstanceId(name)), _copy(name)] for name in share],
+                "address": master.workers,
+                "authorities": authority.certificates.decode(),
+                "agents": [_agent(authority, name) for name in share],
             }
-            path = state_dir / f"agents-{number}.json"
+            path = master.state_dir / f"agents-{number}.json"
             path.write_text(json.dumps(request))
             process = subprocess.Popen(
                 [sys.executable, "-m", "benchmarks.quiet_agents", str(path)], cwd=ROOT
@@ -141,6 +146,17 @@ def _agents(state_dir: Path, address: str, names: Sequence[str]) -> Iterator[lis
             stack.callback(process.terminate)
             clients.append(psutil.Process(process.pid))
         yield clients
+
+
+def _agent(authority: Authority, name: str) -> dict[str, str]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = authority.issue_agent(key.public_key(), InstanceId(name), _CERTIFICATE_MS)
+    return {
+        "instance": name,
+        "key": private_pem(key).decode(),
+        "certificate": certificate.decode(),
+        "copy": _copy(name),
+    }
 
 
 # -- the journal ---------------------------------------------------------------------------------

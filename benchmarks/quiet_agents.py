@@ -1,8 +1,9 @@
 """Many agents in one process, each with a connection of its own and one task that runs on.
 
-Run as `python -m benchmarks.quiet_agents REQUEST`, a JSON file with the master's `address` and the
-`agents`: instance, token, copy that runs there. They register, send an empty heartbeat as often as
-they are told to, and answer `Sync`; they do so until SIGTERM.
+Run as `python -m benchmarks.quiet_agents REQUEST`, a JSON file with the master's `address` for
+agents, its `authorities`, and the `agents`, each with `instance`, `key`, `certificate`, and the
+`copy` that runs there. They register, send an empty heartbeat as often as they are told to, and
+answer `Sync`; they do so until SIGTERM.
 """
 
 from __future__ import annotations
@@ -17,10 +18,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import grpc
-
 from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersStub
+from eva_worker.channel import dial
 
 Outgoing = asyncio.Queue[pb.WorkerMessage]
 
@@ -33,16 +33,30 @@ class QuietAgent:
 
     Args:
         address: ``HOST:PORT`` of the master.
+        authorities: In PEM.
         instance: Whose agent it is.
-        token: Proves it.
+        key: In PEM, as is the certificate.
+        certificate: Proves it.
         copy: What runs here, in its first attempt.
     """
 
-    def __init__(self, address: str, instance: str, token: str, copy: str) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        authorities: str,
+        instance: str,
+        key: str,
+        certificate: str,
+        copy: str,
+    ) -> None:
         self._address = address
+        self._authorities = authorities.encode()
+        self._key = key.encode()
+        self._certificate = certificate.encode()
         self._running = pb.TaskReport(copy_id=copy, attempt=1, phase=pb.PHASE_RUNNING)
         self._register = pb.Register(
-            instance_id=instance, token=token, tasks=[self._running], agent_version="bench"
+            instance_id=instance, tasks=[self._running], agent_version="bench"
         )
 
     async def run(self, dialling: asyncio.Semaphore) -> None:
@@ -55,9 +69,12 @@ class QuietAgent:
         outgoing.put_nowait(pb.WorkerMessage(register=self._register))
         async with AsyncExitStack() as stack:
             async with dialling:
-                # Channels to one address share a connection unless they are told not to.
-                options = [("grpc.use_local_subchannel_pool", 1)]
-                channel = grpc.aio.insecure_channel(self._address, options=options)
+                channel = dial(
+                    self._address,
+                    authorities=self._authorities,
+                    key=self._key,
+                    certificate=self._certificate,
+                )
                 stub: Any = WorkersStub(await stack.enter_async_context(channel))
                 call = stub.Session(_each(outgoing))
                 welcome = (await call.read()).welcome
@@ -86,8 +103,9 @@ async def _run(path: str) -> None:
     dialling = asyncio.Semaphore(_CONNECTING)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    master = {"address": request["address"], "authorities": request["authorities"]}
     agents = [
-        asyncio.create_task(QuietAgent(request["address"], *agent).run(dialling))
+        asyncio.create_task(QuietAgent(**master, **agent).run(dialling))
         for agent in request["agents"]
     ]
     await stop.wait()

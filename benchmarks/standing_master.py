@@ -4,7 +4,7 @@ Run as `python -m benchmarks.standing_master REQUEST`, a JSON file with the mast
 the ids of the `instances` that its cloud lists. Everything but the cloud is what `eva master` runs:
 control loop, journal, planner process, gRPC server. The cloud takes launches and terminations and
 does nothing about them, so that thousands of instances need no host processes and a full cluster
-stays full. Prints its port on standard output; ends at SIGTERM.
+stays full. Prints its ports on standard output; ends at SIGTERM.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from eva_master.adapters.tokens import Tokens
+from eva_master.adapters.bootstrap import Bootstrap
+from eva_master.adapters.rpc.server import Ports
 from eva_master.app import logs
 from eva_master.app.config import MasterConfig
 from eva_master.app.master import serve
@@ -57,11 +58,14 @@ def main(path: str) -> int:
     logs.configure(config.cluster)
 
     def open_cloud(
-        _config: MasterConfig, inbox: Inbox, clock: Clock, _address: str, _tokens: Tokens
+        _config: MasterConfig, inbox: Inbox, clock: Clock, _bootstrap: Bootstrap
     ) -> StandingCloud:
         return StandingCloud(inbox, request["instances"], clock.now())
 
-    broken = asyncio.run(serve(config, power_off=False, on_open=print, open_cloud=open_cloud))
+    def tell(ports: Ports) -> None:
+        print(*ports)
+
+    broken = asyncio.run(serve(config, power_off=False, on_open=tell, open_cloud=open_cloud))
     return int(broken is not None)
 
 
