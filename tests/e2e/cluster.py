@@ -188,6 +188,18 @@ class Cluster:
         ours = {name: value for name, value in os.environ.items() if not name.startswith("EVA_")}
         return {**ours, "EVA_CONFIG": str(self.client_file)}
 
+    def eva(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run the command as the user who runs the cluster, unless a variable says otherwise."""
+        return subprocess.run(
+            [*EVA, *arguments],
+            env={**self.environment(), **variables},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
     def _serves(self) -> bool:
         assert self._master is not None
         assert self._master.poll() is None, f"the master exited with {self._master.returncode}"

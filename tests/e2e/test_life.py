@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import subprocess
 import urllib.request
 from itertools import pairwise
 
@@ -13,24 +12,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from eva_master.control.settings import Settings
 from eva_master.model.errors import DuplicateName, InvalidJob, Unplaceable
 from tests.e2e.books import check_accounts, check_bill
-from tests.e2e.cluster import EVA, Cluster, until
+from tests.e2e.cluster import Cluster, until
 from tests.e2e.conftest import Clusters
 
 BIG = {"e2e.big": {"cpus": 8, "memory": "16GiB", "price": "$0.40/h", "limit": 1}}
 ALL_OF_BIG = {"cpus": 8, "memory": "16GiB"}
 MIB = 1024 * 1024
-
-
-def eva(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command as a user does."""
-    return subprocess.run(
-        [*EVA, *arguments],
-        env=cluster.environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 def share_an_instance(cluster: Cluster) -> tuple[str, str]:
@@ -120,12 +107,12 @@ def test_a_failing_program(cluster: Cluster) -> None:
         )
     )
 
-    submitted = eva(cluster, "submit", "--wait", str(file))
+    submitted = cluster.eva("submit", "--wait", str(file))
 
     assert submitted.returncode == 7, submitted
     job = submitted.stdout.strip()
     cluster.until_empty()
-    logs = eva(cluster, "logs", job)
+    logs = cluster.eva("logs", job)
     assert logs.stdout == "this is try 1\nthis is try 2\n", logs
     ended = cluster.job(job)
     assert (ended.state, ended.exit_code, ended.failures) == ("failed", 7, 2)
@@ -194,7 +181,7 @@ def test_what_is_refused_changes_nothing(make_cluster: Clusters) -> None:
     wrong = cluster.home / "wrong.yaml"
     wrong.write_text(cluster.job_file("wrong", gpu=1))
 
-    refused = eva(cluster, "submit", str(wrong))
+    refused = cluster.eva("submit", str(wrong))
     assert refused.returncode not in (0, 1)
     assert "gpu" in refused.stderr
     with pytest.raises(InvalidJob, match="gpu"):
