@@ -51,7 +51,8 @@ class JoinTokens:
         """
         now = self._clock.now()
         self._table.issue(instance, attempt, Millis(now + self._life_ms), now)
-        return f"{instance}/{attempt}/{self._seal(instance, attempt)}"
+        launch = f"{instance}/{attempt}"
+        return f"{launch}/{self._seal(launch)}"
 
     def redeem(self, instance: InstanceId, token: str, public_key: bytes) -> None:
         """Use a token for a key; the same key may use it again, for an answer that was lost.
@@ -89,14 +90,11 @@ class JoinTokens:
 
     def _opened(self, token: str) -> tuple[str, int]:
         """Whose token it is, and of which attempt."""
-        instance, _, rest = token.partition("/")
-        attempt, _, seal = rest.partition("/")
-        if attempt.isdecimal() and len(attempt) < 10:
-            right = self._seal(instance, int(attempt))
-            if hmac.compare_digest(right.encode(), seal.encode()):
-                return instance, int(attempt)
-        raise NotAuthorised("this is no join token of this cluster", hint=_HINT)
+        launch, _, seal = token.rpartition("/")
+        if not hmac.compare_digest(self._seal(launch).encode(), seal.encode()):
+            raise NotAuthorised("this is no join token of this cluster", hint=_HINT)
+        instance, _, attempt = launch.rpartition("/")
+        return instance, int(attempt)
 
-    def _seal(self, instance: str, attempt: int) -> str:
-        message = f"{instance}/{attempt}".encode()
-        return hmac.new(self._secret, message, hashlib.sha256).hexdigest()
+    def _seal(self, launch: str) -> str:
+        return hmac.new(self._secret, launch.encode(), hashlib.sha256).hexdigest()
