@@ -18,7 +18,7 @@ pytestmark = pytest.mark.hosts
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ring_digits"
 MIB = 1024 * 1024
 CUT_S = 60.0
-STEPS = 120
+LEARNED, STEPS = 30, 100
 
 # A large instance costs less than two small ones, but more than one.
 LARGE = {"cpus": 4, "memory": "8GiB", "price": "$0.20/h"}
@@ -98,6 +98,7 @@ def gang_workdir(tmp_path: Path) -> Path:
     return tmp_path / "gang"
 
 
+@pytest.mark.timeout(360)
 def test_a_gang_goes_on_elsewhere_when_the_host_of_a_member_is_cut_off_and_dies(
     make_hosts: Hosts, gang_workdir: Path
 ) -> None:
@@ -113,13 +114,16 @@ def test_a_gang_goes_on_elsewhere_when_the_host_of_a_member_is_cut_off_and_dies(
         tasks=2,
         total_steps=STEPS,
         throughput=None,
-        envs={"STEPS": str(STEPS), "CHECKPOINT_S": "0.5"},
+        # Threads that wait for each other are slow where several tasks share a CPU.
+        envs={"STEPS": str(STEPS), "CHECKPOINT_S": "0.5", "OMP_NUM_THREADS": "1"},
         grace_period="5s",
     )
     cluster.until_running(gang)
     places = [task.instance for task in cluster.job(gang).tasks]
     assert len(set(places)) == 2
-    until(lambda: cluster.task(gang, 0).generation, "a checkpoint is stored")
+    cluster.until_steps(gang, more=LEARNED)
+    known = cluster.task(gang).generation
+    until(lambda: cluster.task(gang).generation > known, "what was learned is stored")
 
     cluster.cut(places[1])
     began = time.monotonic()
@@ -149,7 +153,7 @@ def check_gang(cluster: HostCluster, gang: str, lost: str) -> None:
     (resumed,) = begun
     first = [line for line in members[0] if line.attempt == 1]
     assert resumed in {line.step for line in first if line.event == "checkpoint"}
-    assert resumed > 0
+    assert resumed >= LEARNED
     for lines in members:
         before = {it.step: it.loss for it in lines if it.event == "step" and it.attempt == 1}
         after = {it.step: it.loss for it in lines if it.event == "step" and it.attempt == 2}
