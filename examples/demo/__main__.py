@@ -28,7 +28,7 @@ _POLL_S = 0.5
 _LOG_LINES = 20
 
 _INTRODUCTION = """\
-Seven jobs on a cluster of this machine's own: real programs, real workers, real scheduling.
+Jobs on a cluster of this machine's own: real programs, real workers, real scheduling.
 Its instances are emulated: they cost what EC2 asks for them, but come up in seconds."""
 
 
@@ -134,7 +134,7 @@ def _interrupt(*_: object) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print how it ended as JSON.")
 @click.option("--keep", is_flag=True, help="Keep the cluster's state and logs.")
 def main(*, as_json: bool, keep: bool) -> None:
-    """Run seven jobs on a private cluster of emulated instances, and show what they cost."""
+    """Run some jobs on a private cluster of emulated instances, and show what they cost."""
     signal.signal(signal.SIGTERM, _interrupt)
     out = console(stderr=as_json)
     out.print(_INTRODUCTION + "\n")

@@ -1,4 +1,4 @@
-"""What the demo runs: seven jobs of five kinds, in an order that lets Eva show what it does."""
+"""What the demo runs: eight jobs of six kinds, in an order that lets Eva show what it does."""
 
 from __future__ import annotations
 
@@ -65,6 +65,11 @@ def _stream(name: str, steps: int) -> DemoJob:
     return DemoJob(name, "stream_stats", envs, throughput=8)
 
 
+def _gang(name: str, steps: int) -> DemoJob:
+    # Its two tasks wait for each other at every step, and for a turn on this machine's CPUs.
+    return DemoJob(name, "ring_digits", {"STEPS": str(steps), "OMP_NUM_THREADS": "1"})
+
+
 # A first job starts a planning round at once. Those that arrive within the shortest time between
 # two rounds share the next one, in which they can be packed together.
 FIRST_WAVE = (
@@ -74,7 +79,7 @@ FIRST_WAVE = (
     _stream("stream-a", 320),
     _stream("stream-b", 400),
 )
-SECOND_WAVE = (_mlp("mlp-b", 7_000), _shell("shell-b", 500))
+SECOND_WAVE = (_mlp("mlp-b", 7_000), _shell("shell-b", 500), _gang("gang", 3_000))
 READERS = ("stream-a", "stream-b")
 """Compete for the link of an instance if they share one."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,13 +13,17 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import docker
 import psutil
 import pytest
 
+from examples.demo.jobs import FIRST_WAVE, SECOND_WAVE
 from examples.demo.story import Point, resumptions
+from tests.fakes import dockerd
 
 ROOT = Path(__file__).parents[2]
 DEMO = (sys.executable, "-m", "examples.demo")
+NO_ENGINE = "unix:///nowhere/docker.sock"
 
 
 @pytest.fixture
@@ -29,11 +35,20 @@ def temporary() -> Iterator[Path]:
             process.kill()
 
 
-def start(temporary: Path, *command: str) -> subprocess.Popen[str]:
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> str:
+    """The engine whose containers the demo is to use; empty for none, which CI does not accept."""
+    if dockerd.available() or os.environ.get("EVA_REQUIRE_DOCKER") == "1":
+        return str(request.getfixturevalue("docker_engine"))
+    return ""
+
+
+def start(temporary: Path, *command: str, engine: str = "") -> subprocess.Popen[str]:
+    # Whatever engine this machine has is none of the tests' business.
     return subprocess.Popen(
         command,
         cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(temporary)},
+        env={**os.environ, "TMPDIR": str(temporary), "DOCKER_HOST": engine or NO_ENGINE},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -51,31 +66,37 @@ def processes(mark: Path) -> list[psutil.Process]:
     return found
 
 
-def check_nothing_left(temporary: Path) -> None:
+def check_nothing_left(temporary: Path, engine: str = "") -> None:
     assert processes(temporary) == []
     assert list(temporary.iterdir()) == []
+    if engine:
+        with contextlib.closing(docker.DockerClient(base_url=engine)) as client:
+            assert client.containers.list(all=True) == []
 
 
 @pytest.mark.timeout(360)
-def test_jobs_are_packed_moved_resumed_and_billed(temporary: Path) -> None:
-    demo = start(temporary, *DEMO, "--json")
+def test_jobs_are_packed_moved_resumed_and_billed(temporary: Path, engine: str) -> None:
+    demo = start(temporary, *DEMO, "--json", engine=engine)
     told, heard = demo.communicate()
 
     assert demo.returncode == 0, heard
-    check_nothing_left(temporary)
+    check_nothing_left(temporary, engine)
     report = json.loads(told)
     jobs, bill = report["jobs"], report["bill"]
-    assert len(jobs) == 7
+    assert report["runtime"] == ("docker" if engine else "process")
+    assert (f"tasks run in containers: an engine answers at {engine}" in heard) == bool(engine)
+    assert {job["name"] for job in jobs} == {job.name for job in (*FIRST_WAVE, *SECOND_WAVE)}
     assert all(job["state"] == "succeeded" and job["failures"] == 0 for job in jobs)
     assert all(job["tasks"][0]["metrics"] for job in jobs)
     check_moves(report)
     check_bill(jobs, bill)
-    assert "50% of what it makes on its own" in heard, "readers that share a link are slow"
+    shares = re.findall(r"(\d+)% of what it makes on its own, beside", heard)
+    assert any(35 <= int(share) <= 60 for share in shares), "readers that share a link are slow"
 
 
 def check_moves(report: dict) -> None:
     """Readers are kept apart, some job moves to a cheaper place, and all go on where they were."""
-    moves = {job["name"]: job["tasks"][0]["moves"] for job in report["jobs"]}
+    moves = {job["name"]: sum(it["moves"] for it in job["tasks"]) for job in report["jobs"]}
     assert sum(moves.values()) == report["bill"]["migrations"]
     assert moves["stream-a"] + moves["stream-b"] >= 1
     assert moves["shell-a"] + moves["shell-b"] >= 1
@@ -88,7 +109,7 @@ def check_moves(report: dict) -> None:
         assert one["before"] is None or one["before"]["step"] <= one["step"]
         assert one["after"] is None or one["step"] <= one["after"]["step"]
     for job in report["jobs"]:
-        assert job["tasks"][0]["steps"] == job["tasks"][0]["total_steps"]
+        assert all(task["steps"] == task["total_steps"] for task in job["tasks"])
 
 
 def check_bill(jobs: list[dict], bill: dict) -> None:
@@ -124,6 +145,7 @@ demo.main()
     told, heard = demo.communicate()
 
     assert demo.returncode == 1, heard
+    assert f"tasks run as plain processes: no Docker engine answers at {NO_ENGINE}" in told
     assert "broken failed: task broken-1/0 exited with code 3" in told
     assert "no such data" in told
     (home,) = set(temporary.iterdir()) - {folder}
@@ -132,9 +154,12 @@ demo.main()
     assert processes(temporary) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_demo_leaves_nothing_behind(number: signal.Signals, temporary: Path) -> None:
-    demo = start(temporary, *DEMO)
+@pytest.mark.parametrize(("number", "runtime"), [(signal.SIGINT, "any"), (signal.SIGTERM, "none")])
+def test_an_interrupted_demo_leaves_nothing_behind(
+    number: signal.Signals, runtime: str, temporary: Path, engine: str
+) -> None:
+    engine = engine if runtime == "any" else ""
+    demo = start(temporary, *DEMO, engine=engine)
     assert demo.stdout is not None
     assert any(" runs on " in line for line in demo.stdout)
     assert processes(temporary)
@@ -144,7 +169,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(number: signal.Signals, tempo
 
     assert demo.returncode == 130, heard
     assert "Interrupted" in told
-    check_nothing_left(temporary)
+    check_nothing_left(temporary, engine)
 
 
 LOG = """\
