@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -30,9 +30,13 @@ from eva_master.model.resources import Resources
 from eva_master.simulation.clock import Timeline, VirtualInbox
 from eva_master.simulation.cloud import Hosts, SimulatedCloud
 from tests.fakes.aws import REGION, shared
+from tests.fakes.hosts import image
+from tests.fakes.hosts.machine import machine_command
+from tests.fakes.hosts.site import Site
 from tests.fakes.mailbox import Mailbox, WallClock
 
 NEVER_MS = 3_600_000
+IDLE = (sys.executable, "-c", "import signal; signal.pause()")
 
 OFFERING = Offering(
     InstanceType("c7i.2xlarge", Family("c7i"), Resources(0, 8_000, 16_384)), Price(357_000)
@@ -70,7 +74,9 @@ class Bench(Protocol):
 class LocalBench:
     """The local cloud with workers that do nothing."""
 
-    def __init__(self, root: Path, launch_delay_ms: int) -> None:
+    def __init__(
+        self, root: Path, launch_delay_ms: int, worker_command: Sequence[str] = IDLE
+    ) -> None:
         self._root = root
         mailbox, clock = Mailbox(), WallClock()
         self._cloud = LocalCloud(
@@ -79,7 +85,7 @@ class LocalBench:
             clock,
             bootstrap=Bootstrap("127.0.0.1:1", "127.0.0.1:2", "", lambda *_: "token"),
             config=LocalCloudConfig(launch_delay_ms=launch_delay_ms),
-            worker_command=[sys.executable, "-c", "import signal; signal.pause()"],
+            worker_command=worker_command,
         )
         self.execute = self._cloud.execute
         self.event = mailbox.next
@@ -107,6 +113,19 @@ class LocalBench:
     def close(self) -> None:
         self._cloud.terminate_all()
         self._cloud.close()
+
+
+class HostsBench(LocalBench):
+    """The local cloud on test hosts."""
+
+    def __init__(self, root: Path, launch_delay_ms: int) -> None:
+        self._site = Site()
+        machine = machine_command(self._site, image.prepared())
+        super().__init__(root, launch_delay_ms, [*machine, "--", *IDLE])
+
+    def close(self) -> None:
+        super().close()
+        self._site.close()
 
 
 class SimulatedBench:
@@ -210,12 +229,18 @@ class Ec2Bench:
 
 BENCHES: dict[str, Callable[[Path, int], Bench]] = {
     "ec2": Ec2Bench,
+    "hosts": HostsBench,
     "local": LocalBench,
     "simulated": SimulatedBench,
 }
 
 
-@pytest.fixture(params=sorted(BENCHES))
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=pytest.mark.hosts if name == "hosts" else ())
+        for name in sorted(BENCHES)
+    ]
+)
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Bench]]:
     made: list[Bench] = []
 

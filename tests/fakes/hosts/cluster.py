@@ -16,12 +16,12 @@ from tests.e2e.cluster import Cluster
 from tests.fakes.aws import CREDENTIALS, Aws
 from tests.fakes.hosts import image
 from tests.fakes.hosts.engine import SOCKET
+from tests.fakes.hosts.machine import MODULE as MACHINE
+from tests.fakes.hosts.machine import machine_command
 from tests.fakes.hosts.master import MODULE
 from tests.fakes.hosts.network import port
 from tests.fakes.hosts.site import VARIABLE, Site
 
-_REPOSITORY = Path(__file__).parents[3]
-_MACHINE = "tests.fakes.hosts.machine"
 _RATE = 64 * MIB
 
 
@@ -72,22 +72,14 @@ class HostCluster(Cluster):
 
     def environment(self) -> dict[str, str]:
         """See `Cluster.environment`."""
-        # The machines' modules are found from wherever they run.
-        ours = {VARIABLE: str(self.site.path), "PYTHONPATH": str(_REPOSITORY)}
         credentials = {name.upper(): value for name, value in CREDENTIALS.items()}
-        return {**super().environment(), **ours, **credentials}
+        return {**super().environment(), **credentials, VARIABLE: str(self.site.path)}
 
     def master_command(self) -> list[str]:
         """See `Cluster.master_command`."""
-        machine = [
-            *(sys.executable, "-P", "-m", _MACHINE),
-            *("--switch", str(self.site.switch.pid)),
-            *("--prefix", self.site.switch.prefix),
-            *("--site", str(self.site.path)),
-            *("--image", str(self._image)),
-            *("--rate", str(self._read_rate)),
-            *("--disk-mib", str(self._disk_mib)),
-        ]
+        machine = machine_command(
+            self.site, self._image, read_rate=self._read_rate, disk_mib=self._disk_mib
+        )
         return [
             *(sys.executable, "-m", MODULE, *self.master_options()),
             *(["--leave-on"] if self.command == "master" else []),
@@ -133,15 +125,15 @@ class HostCluster(Cluster):
 
     def supervisor(self, instance: str) -> psutil.Process:
         """The worker's first process."""
-        return self._only(instance, "eva_worker", without=_MACHINE)
+        return self._only(instance, "eva_worker", without=MACHINE)
 
     def agent(self, instance: str) -> psutil.Process:
         """The worker's agent."""
-        return self._only(instance, "eva_worker.agent", without=_MACHINE)
+        return self._only(instance, "eva_worker.agent", without=MACHINE)
 
     def engine(self, instance: str) -> psutil.Process:
         """The Docker engine."""
-        return self._only(instance, "dockerd", without=_MACHINE)
+        return self._only(instance, "dockerd", without=MACHINE)
 
     def container(self, task: str) -> psutil.Process:
         """The program of a task, or the shell that it runs in.

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ _NAME = "image-id"
 _PREFIX = "eva-hosts-image-"
 
 
+@functools.cache
 def prepared() -> Path:
     """A directory with an engine's ``data`` that holds the image; not to be written to.
 

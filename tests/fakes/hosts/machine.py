@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,11 +29,39 @@ from eva_master.adapters.local.dataserver import DataServer
 from tests.fakes.hosts import engine, image, network
 from tests.fakes.hosts.blackbox import BlackBox
 from tests.fakes.hosts.process import NAMESPACES, die_with_parent, run
+from tests.fakes.hosts.site import CGROUP, VARIABLE, Site
 
 RESTART_S = 1.0
 """A service that dies is started again after this time."""
-_MODULE = "tests.fakes.hosts.machine"
+MODULE = "tests.fakes.hosts.machine"
+_REPOSITORY = Path(__file__).parents[3]
+_MIB = 1024 * 1024
 _READY = b"ready\n"
+
+
+def machine_command(
+    site: Site, made: Path, *, read_rate: int = 64 * _MIB, disk_mib: int = 0
+) -> list[str]:
+    """What to run as a machine of a site; ``--`` and the worker's command are to be appended.
+
+    Args:
+        site: Where.
+        made: What `image.prepared` returned.
+        read_rate: Bytes per second of its data server.
+        disk_mib: Size of its disk, 0 for no limit.
+    """
+    env = shutil.which("env")
+    assert env
+    return [
+        *(env, f"{VARIABLE}={site.path}", f"PYTHONPATH={_REPOSITORY}"),
+        *(sys.executable, "-P", "-m", MODULE),
+        *("--switch", str(site.switch.pid)),
+        *("--prefix", site.switch.prefix),
+        *("--site", str(site.path)),
+        *("--image", str(made)),
+        *("--rate", str(read_rate)),
+        *("--disk-mib", str(disk_mib)),
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,7 +92,7 @@ def _outer(options: argparse.Namespace, given: list[str]) -> int:
     instance = _value(options.worker, "--instance-id")
     switch = os.pidfd_open(options.switch)
     init = subprocess.Popen(
-        [*NAMESPACES, sys.executable, "-P", "-m", _MODULE, "--init", *given],
+        [*NAMESPACES, sys.executable, "-P", "-m", MODULE, "--init", *given],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         preexec_fn=die_with_parent,  # noqa: PLW1509 - one system call
@@ -121,7 +150,7 @@ class _Init:
         instance = _value(options.worker, "--instance-id")
         # On the disk, so that it goes with it.
         self._engine_data = self._disk / "engine"
-        cgroup = f"/eva-hosts/{options.site.name}/{instance}"
+        cgroup = f"/{CGROUP}/{options.site.name}/{instance}"
         self._engine = _Service(engine.command(self._engine_data, cgroup), here / "engine.log")
         self._worker = _Service(list(options.worker), here / "worker.log")
 
