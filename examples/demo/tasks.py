@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from eva_master.adapters.local.engine import Engine, ready_image
-from eva_master.model.errors import EngineUnavailable
+from eva_master.model.errors import EngineUnavailable, EvaError
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Tasks:
         try:
             with Engine() as engine:
                 image = ready_image(engine, told)
-        except EngineUnavailable as error:
+        except EvaError as error:
             settings = {"EVA_MASTER_LOCAL__RUNTIME": "process"}
             return cls(f"tasks run as plain processes: {error.message}", settings=settings)
         settings = {

@@ -102,8 +102,8 @@ class Engine:
             EngineUnavailable: The engine fails.
         """
         digest = tree.digest()
-        tree.add_libraries()
         try:
+            tree.add_libraries()
             answer = self._client.api.import_image_from_data(
                 tree.packed(),
                 repository=_name(),
