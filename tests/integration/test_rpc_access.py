@@ -159,7 +159,7 @@ async def test_a_viewer_who_submits_is_told_what_he_lacks(master: RpcMaster) -> 
     with capture_logs() as logs:
         status, error = await refusal(viewer.Submit(SUBMISSION))
     assert (status, type(error)) == (grpc.StatusCode.PERMISSION_DENIED, NotAuthorised)
-    assert error.message == "Submit needs role user; you are vic, with role viewer"
+    assert error.message == "Jobs.Submit needs role user; you are vic, with role viewer"
     assert "ask an operator" in error.hint
     assert master.loop.commands == []
     (entry,) = [one for one in logs if one["event"] == "refused"]

@@ -131,7 +131,7 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
                 owner=token.owner,
                 role=token.role.value,
             )
-            name = method.rpartition("/")[2]
+            name = method.rpartition(".")[2].replace("/", ".")
             raise NotAuthorised(
                 f"{name} needs role {needed or 'none that there is'}; "
                 f"you are {token.owner}, with role {token.role}",
