@@ -111,9 +111,9 @@ class MasterServer:
             InvalidConfig: Nobody can listen there.
         """
         ports = Ports(
-            _open_port(self._users, users, _credentials(self._identity, ask_for_certificate=False)),
+            _open_port(self._users, users, server_credentials(self._identity, agents_only=False)),
             _open_port(
-                self._workers, workers, _credentials(self._identity, ask_for_certificate=True)
+                self._workers, workers, server_credentials(self._identity, agents_only=True)
             ),
         )
         for service in _SERVICES:
@@ -137,7 +137,7 @@ def _open_port(server: grpc.aio.Server, address: str, credentials: grpc.ServerCr
         ) from error
 
 
-def _credentials(identity: ServerIdentity, *, ask_for_certificate: bool) -> grpc.ServerCredentials:
+def server_credentials(identity: ServerIdentity, *, agents_only: bool) -> grpc.ServerCredentials:
     """What a port shows, and whether only those get in who have a certificate of this cluster."""
     shown = identity.current()
 
@@ -158,5 +158,5 @@ def _credentials(identity: ServerIdentity, *, ask_for_certificate: bool) -> grpc
     return grpc.dynamic_ssl_server_credentials(
         configuration(),
         renewed,  # type: ignore[arg-type]  # None is for "the same as before"
-        require_client_authentication=ask_for_certificate,
+        require_client_authentication=agents_only,
     )
