@@ -46,6 +46,7 @@ class FakeMaster(WorkersServicer):
     Attributes:
         certificate_ms: How long the next certificates are valid.
         joins: Who has joined, with which token.
+        refusal: Why nobody may join, empty while everybody may.
         renewals: How many certificates were renewed.
 
     Args:
@@ -67,6 +68,7 @@ class FakeMaster(WorkersServicer):
         self.goodbyes: list[str] = []
         self.certificate_ms = 3_600_000
         self.joins: list[tuple[str, str]] = []
+        self.refusal = ""
         self.renewals = 0
         self.port = 0
         self.join_port = 0
@@ -222,5 +224,7 @@ class _Enrolment(EnrolmentServicer):
 
     async def Join(self, request: pb.JoinRequest, context: Any) -> pb.Identity:
         """See worker.proto."""
+        if self._master.refusal:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, self._master.refusal)
         self._master.joins.append((request.instance_id, request.token))
         return self._master.identity(request.instance_id, request.signing_request)
