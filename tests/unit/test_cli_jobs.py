@@ -388,7 +388,18 @@ def test_schema(eva: Run) -> None:
 
 def test_help_names_every_command(eva: Run) -> None:
     text = eva("--help").stdout
-    for name in ("up", "master", "submit", "ls", "status", "logs", "cancel", "nodes", "worker"):
+    for name in (
+        "up",
+        "master",
+        "submit",
+        "ls",
+        "status",
+        "logs",
+        "cancel",
+        "nodes",
+        "token",
+        "worker",
+    ):
         assert f"\n  {name} " in text
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -18,7 +21,7 @@ from eva_master.app.cli import main
 from eva_master.app.cli import users as module
 from eva_master.model.errors import NotAuthenticated, NotAuthorised
 from tests.fakes.api import NOW_MS, FakeApi
-from tests.fakes.authority import TestAuthority
+from tests.fakes.authority import TestAuthority, authority
 
 Run = Callable[..., Result]
 DAY_MS = 86_400_000
@@ -184,6 +187,51 @@ def test_the_certificate_of_another_cluster(eva: Run, api: FakeApi) -> None:
     assert "Traceback" not in result.stderr
     assert len(result.stderr.splitlines()) == 2
     assert api.calls == [], "the token was sent to a stranger"
+
+
+def serving(credentials: grpc.ServerCredentials) -> tuple[grpc.Server, str]:
+    """A server without services, to be stopped; and its address."""
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_secure_port("127.0.0.1:0", credentials)
+    server.start()
+    return server, f"127.0.0.1:{port}"
+
+
+def test_an_agent_that_poses_as_the_master(eva: Run) -> None:
+    server, address = serving(grpc.ssl_server_credentials([authority().agent("i-1")]))
+    result = eva("whoami", "--address", address)
+    server.stop(None).wait()
+    assert result.exit_code == 1
+    assert f"error: whoever answers at {address} is not the master" in result.stderr
+
+
+def test_the_port_of_the_workers(eva: Run) -> None:
+    server, address = serving(authority().server_credentials(agents_only=True))
+    result = eva("whoami", "--address", address)
+    server.stop(None).wait()
+    assert result.exit_code == 69
+    assert f"error: whoever listens at {address} hangs up at once" in result.stderr
+    assert "the port may be the one for workers" in result.stderr
+
+
+def test_the_command_says_it_and_nothing_else_does(api: FakeApi, tmp_path: Path) -> None:
+    stranger = TestAuthority()
+    done = subprocess.run(
+        [sys.executable, "-m", "eva_master.app.cli", "whoami"],
+        env={
+            **os.environ,
+            **api.environment,
+            "EVA_CA_FILE": str(stranger.ca_file),
+            "XDG_CONFIG_HOME": str(tmp_path),
+            "XDG_STATE_HOME": str(tmp_path),
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert [line.partition(":")[0] for line in done.stderr.splitlines()] == ["error", "hint"]
 
 
 @pytest.mark.parametrize("greeting", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-x\r\n"])

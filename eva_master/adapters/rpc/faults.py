@@ -31,10 +31,7 @@ def translated(failure: grpc.RpcError, address: str) -> EvaError:
         return error_of(call.code(), call.details() or "", metadata)
     match call.code():
         case grpc.StatusCode.UNAVAILABLE:
-            return _handshake(call.details() or "", address) or Unreachable(
-                f"no master answers at {address}",
-                hint="start one with `eva up`, or say where it is with --address or EVA_ADDRESS",
-            )
+            return _unavailable(call.details() or "", address)
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return Unreachable(
                 f"the master at {address} did not answer in time",
@@ -55,9 +52,9 @@ def translated(failure: grpc.RpcError, address: str) -> EvaError:
             return EvaError(f"the master failed: {call.details() or code}", hint="see its log")
 
 
-def _handshake(details: str, address: str) -> Untrusted | None:
-    """What went wrong with TLS, in the only words of it that there are: those of OpenSSL."""
-    if "CERTIFICATE_VERIFY_FAILED" in details or "Peer name" in details:
+def _unavailable(details: str, address: str) -> EvaError:
+    """Why there is no connection, in the only words of it that there are: OpenSSL's and gRPC's."""
+    if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification" in details:
         return Untrusted(
             f"whoever answers at {address} is not the master that your certificate is of",
             hint="see that `ca_file` is the ca.pem of this cluster, and the address its master's",
@@ -67,4 +64,12 @@ def _handshake(details: str, address: str) -> Untrusted | None:
             f"whoever answers at {address} does not speak TLS, which every master does",
             hint="see that the address is the master's: another program may have this port",
         )
-    return None
+    if "failed to connect" in details and "Socket closed" in details:
+        return Unreachable(
+            f"whoever listens at {address} hangs up at once",
+            hint="the port may be the one for workers; users have another, 7411 by default",
+        )
+    return Unreachable(
+        f"no master answers at {address}",
+        hint="start one with `eva up`, or say where it is with --address or EVA_ADDRESS",
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -45,6 +46,8 @@ class Session:
     @contextmanager
     def client(self) -> Iterator[Client]:
         """A connection to the master."""
+        # Otherwise gRPC writes of handshakes that fail to stderr, beside what we say of them.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from eva_master.adapters.rpc.client import Client
 
         config = self.config()
