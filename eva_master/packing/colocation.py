@@ -39,6 +39,7 @@ class CoLocation:
         self._arrivals: dict[Crowd, list[tuple[int, int, int]]] = {}
         self._powers: dict[tuple[int, int], Ints] = {}
         self._losses: dict[Crowd, tuple[Ints, Ints]] = {}
+        self._best: dict[Crowd, Ints] = {}
         for (workload, others), ppm in table.observed:
             if others and workload in self.index and all(name in self.index for name in others):
                 self._record(self.index[workload], [self.index[name] for name in others], ppm)
@@ -52,6 +53,12 @@ class CoLocation:
             before = list(together)
             before.remove(newcomer)
             self._arrivals.setdefault(crowd_of(before), []).append((newcomer, workload, ppm))
+
+    @property
+    def harmless(self) -> bool:
+        """Whether no task is held to slow another one down."""
+        observed = all(ppm == MILLION for ppm in self._recorded.values())
+        return observed and bool((self._pairs == MILLION).all())
 
     def throughput(self, workload: int, others: Crowd) -> int:
         """Throughput of a task of `workload` beside `others`, in millionths of standalone."""
@@ -86,6 +93,51 @@ class CoLocation:
             losses = MILLION - newcomer, MILLION - members
             self._losses[crowd] = losses
         return losses
+
+    def at_best_beside(self, crowd: Crowd) -> Ints:
+        """Bound the throughput of tasks in any company that includes `crowd`.
+
+        More company never raises an estimate, but it may have been observed to do better than
+        estimated.
+
+        Args:
+            crowd: Neighbours that are certain.
+
+        Returns:
+            For each workload the most that a task of it can run at, in millionths.
+        """
+        best = self._best.get(crowd)
+        if best is None:
+            best = np.full(len(self.index), MILLION, dtype=np.int64)
+            for other, number in crowd:
+                best = best * self._power(other, number) // MILLION
+            present = dict(crowd)
+            for (workload, others), ppm in self._recorded.items():
+                if ppm > best[workload] and _includes(others, present):
+                    best[workload] = ppm
+            self._best[crowd] = best
+        return best
+
+    def at_best_among(self, number: int) -> Ints:
+        """Bound the throughput of tasks that have at least so many neighbours.
+
+        Args:
+            number: How many, of whatever workload.
+
+        Returns:
+            For each workload the most that a task of it can run at, in millionths.
+        """
+        if number == 0 or not self.index:
+            return np.full(len(self.index), MILLION, dtype=np.int64)
+        kindest: Ints = self._pairs.max(axis=1)
+        best = kindest.copy()
+        for _ in range(number - 1):
+            # The order of multiplications may matter to the last digit.
+            best = np.minimum(best * kindest // MILLION + 1, MILLION)
+        for (workload, others), ppm in self._recorded.items():
+            if ppm > best[workload] and sum(count for _, count in others) >= number:
+                best[workload] = ppm
+        return best
 
     def _estimate_after(self, crowd: Crowd) -> tuple[Ints, Ints]:
         size = len(self.index)
@@ -132,3 +184,9 @@ def crowd_of(workloads: Iterable[int]) -> Crowd:
     for workload in workloads:
         counts[workload] = counts.get(workload, 0) + 1
     return tuple(sorted(counts.items()))
+
+
+def _includes(crowd: Crowd, part: dict[int, int]) -> bool:
+    """Whether a multiset of workloads includes another one."""
+    counts = dict(crowd)
+    return all(counts.get(workload, 0) >= number for workload, number in part.items())

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from eva_master.model.ids import MILLION, CopyId, InstanceId, OfferingId
 from eva_master.model.job import JobKind
 from eva_master.model.plan import NewInstance
 from eva_master.model.snapshot import CopyView
+from eva_master.packing.colocation import Ints
 from eva_master.packing.explain import why_unplaced
 from eva_master.packing.free import fill_free
-from eva_master.packing.greedy import PackedSet, pack
+from eva_master.packing.greedy import PackedSet, Supply, pack
 from eva_master.packing.matching import Reusable, match
 from eva_master.packing.problem import Contents, Problem
 
 Host = InstanceId | int
 """A live instance, or a new one by its key."""
+
+Packer = Callable[[Ints, Supply], tuple[list[PackedSet], Ints]]
+"""Chooses instances for tasks; see `greedy.pack`, without the problem."""
 
 _ATTEMPTS = 16
 """How often broken gangs are taken out one batch at a time, before all of them are."""
@@ -50,21 +55,25 @@ def waiting(problem: Problem) -> list[CopyView]:
     ]
 
 
-def configure(problem: Problem, movable: Iterable[CopyView]) -> Configuration:
+def configure(
+    problem: Problem, movable: Iterable[CopyView], packer: Packer | None = None
+) -> Configuration:
     """Place copies anew; all others stay where they are.
 
-    Room on instances that keep a task is offered first, then Algorithm 1 buys instances, and
-    these are matched to live ones that keep none. A gang that finds no room for one of its
-    members gets no new place for any of them.
+    Room on instances that keep a task is offered first, then instances are bought, and these are
+    matched to live ones that keep none. A gang that finds no room for one of its members gets no
+    new place for any of them.
 
     Args:
         problem: The snapshot's.
         movable: The copies to be placed, none of them pinned.
+        packer: Chooses what to buy; Algorithm 1 if not given.
     """
+    buy = packer or partial(pack, problem)
     copies = sorted(movable, key=lambda copy: _urgency(problem, copy))
     held: set[str] = set()
     for attempt in itertools.count():
-        configuration = _place(problem, [copy for copy in copies if copy.job not in held])
+        configuration = _place(problem, [copy for copy in copies if copy.job not in held], buy)
         broken = _incomplete(problem, copies, configuration, whole=attempt >= _ATTEMPTS) - held
         if not broken:
             break
@@ -79,6 +88,11 @@ def savings(problem: Problem, configuration: Configuration) -> int:
     """S: TNRP less price, over all instances, in millionths of micro-dollars per hour."""
     worth = sum(problem.value(contents) for contents in configuration.contents.values())
     return worth - MILLION * price(problem, configuration)
+
+
+def lost(problem: Problem, configuration: Configuration) -> int:
+    """The value of the throughput lost to interference, in millionths as `savings`."""
+    return sum(problem.lost(contents) for contents in configuration.contents.values())
 
 
 def price(problem: Problem, configuration: Configuration) -> int:
@@ -97,7 +111,7 @@ def _urgency(problem: Problem, copy: CopyView) -> tuple[bool, bool, int, int, st
     return not copy.running, not placed, -job.priority, job.submitted_ms, job.id, copy.id
 
 
-def _place(problem: Problem, copies: list[CopyView]) -> Configuration:
+def _place(problem: Problem, copies: list[CopyView], buy: Packer) -> Configuration:
     """Place copies, gangs or not; `copies` in order of urgency."""
     moving = {copy.id for copy in copies}
     staying: dict[InstanceId, dict[int, int]] = {}
@@ -110,7 +124,7 @@ def _place(problem: Problem, copies: list[CopyView]) -> Configuration:
             number = problem.class_of[copy.id]
             contents[number] = contents.get(number, 0) + 1
     joined, left = fill_free(problem, staying, problem.counts(copy.id for copy in copies))
-    sets, _ = pack(problem, left, _supply(problem, staying))
+    sets, _ = buy(left, supply(problem, staying))
     slots: dict[Host, Contents] = {}
     slots.update(joined.items())
     launches: list[NewInstance] = []
@@ -128,7 +142,7 @@ def _place(problem: Problem, copies: list[CopyView]) -> Configuration:
     return Configuration(places, total, tuple(launches), {})
 
 
-def _supply(
+def supply(
     problem: Problem, staying: Mapping[InstanceId, Contents]
 ) -> dict[OfferingId, int | None]:
     """How many instances of each offering may be used besides those that stay.
@@ -141,16 +155,16 @@ def _supply(
     for instance in problem.instances.values():
         counter = kept if instance.id in staying else live
         counter[instance.offering.id] += 1
-    supply: dict[OfferingId, int | None] = {}
+    available: dict[OfferingId, int | None] = {}
     for offering in problem.offerings:
         reusable, limit = live[offering.id], offering.limit
         if not problem.buyable(offering.id):
-            supply[offering.id] = reusable
+            available[offering.id] = reusable
         elif limit is None:
-            supply[offering.id] = None
+            available[offering.id] = None
         else:
-            supply[offering.id] = max(limit - kept[offering.id], reusable)
-    return supply
+            available[offering.id] = max(limit - kept[offering.id], reusable)
+    return available
 
 
 def _reusable(

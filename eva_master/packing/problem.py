@@ -214,12 +214,24 @@ class Problem:
         """Whether the offering may be launched now, its limit aside."""
         return any(candidate.id == offering for candidate in self._buyable)
 
+    def fits(self, offering: OfferingId, contents: Contents) -> bool:
+        """Whether an empty instance of the offering holds a set of tasks."""
+        machine = self.by_id[offering].type
+        need = self.need[machine.family]
+        total = sum((count * need[number] for number, count in contents.items()), np.zeros(3))
+        return bool((total <= np.array(vector(machine.capacity))).all())
+
     def value(self, contents: Contents) -> int:
         """TNRP of a set of tasks, in millionths of micro-dollars per hour."""
         signature = frozenset(contents.items())
         if signature not in self._values:
             self._values[signature] = self._value(contents)
         return self._values[signature]
+
+    def lost(self, contents: Contents) -> int:
+        """What a set of tasks loses to interference: its reservation prices less its TNRP."""
+        worth = sum(count * self.classes[number].price for number, count in contents.items())
+        return worth * MILLION - self.value(contents)
 
     def _value(self, contents: Contents) -> int:
         crowd: dict[int, int] = {}

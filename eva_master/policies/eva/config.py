@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,9 @@ class Config:
         partial: Consider partial ones. Without them a full one is adopted whenever it saves,
             whatever its migration costs.
         multi_task_view: Charge the slowdown of one member for its whole gang.
+        optimizer: ``greedy`` packs by the paper's Algorithm 1; ``lp`` also solves the
+            configuration LP and takes whichever packing is cheaper; ``auto`` does so unless
+            nearly every task differs from all others.
         min_horizon_s: Shortest time that a configuration is expected to last before there was a
             full reconfiguration, and over which the rate of events is measured, so that a
             young cluster is not paralysed.
@@ -28,5 +32,6 @@ class Config:
     full: bool = True
     partial: bool = True
     multi_task_view: bool = True
+    optimizer: Literal["greedy", "lp", "auto"] = "auto"
     min_horizon_s: int = 1800
     half_life_s: int = 21_600

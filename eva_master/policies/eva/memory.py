@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eva_master.learning.rates import EventRates
 from eva_master.model.ids import InstanceId
-from eva_master.model.plan import PolicyMemory
+from eva_master.model.plan import Json, PolicyMemory
 from eva_master.model.snapshot import Snapshot, ThroughputTable
+from eva_master.policies.eva.columns import Columns
 
 NAME = "eva"
-_VERSION = 1
+_VERSION = 2
+_READABLE = (1, 2)
+"""Version 1 had no columns and no bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +27,18 @@ class Memory:
         hindered: Instances that held pinned copies when the last event was answered: their tasks
             could not be moved, so the answer is to be reconsidered when they can.
         learned: Digest of the co-location table that the last round went by.
+        columns: Of the configuration LP, to begin the next round's with.
+        bounded: Digest of the tasks and prices that `bound` is for.
+        bound: The last lower bound, in millionths of micro-dollars per hour.
     """
 
     rates: EventRates
     events: int = 0
     hindered: tuple[InstanceId, ...] = ()
     learned: str = ""
+    columns: Columns = field(default_factory=Columns)
+    bounded: str = ""
+    bound: int = 0
 
     def dump(self) -> PolicyMemory:
         """The journal's form."""
@@ -41,13 +50,16 @@ class Memory:
                 "events": self.events,
                 "hindered": list(self.hindered),
                 "learned": self.learned,
+                "columns": self.columns.to_json(),
+                "bounded": self.bounded,
+                "bound": self.bound,
             },
         )
 
 
 def load(memory: PolicyMemory | None, snapshot: Snapshot) -> Memory:
     """Read a memory; start afresh where there is none of a form known here."""
-    if memory is not None and memory.policy == NAME and memory.version == _VERSION:
+    if memory is not None and memory.policy == NAME and memory.version in _READABLE:
         match memory.data:
             case {
                 "events": int(events),
@@ -56,10 +68,22 @@ def load(memory: PolicyMemory | None, snapshot: Snapshot) -> Memory:
                 "rates": rates,
             }:
                 instances = tuple(InstanceId(str(instance)) for instance in hindered)
-                return Memory(EventRates.from_json(rates), events, instances, learned)
+                return Memory(
+                    EventRates.from_json(rates),
+                    events,
+                    instances,
+                    learned,
+                    Columns.from_json(memory.data.get("columns")),
+                    str(memory.data.get("bounded", "")),
+                    _whole(memory.data.get("bound")),
+                )
     # Of what happened before this policy took over, only the jobs that are there concern it.
     earlier = max(0, snapshot.arrivals + snapshot.completions - len(snapshot.jobs))
     return Memory(EventRates(first_ms=snapshot.now_ms, at_ms=snapshot.now_ms), earlier)
+
+
+def _whole(value: Json) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def digest(table: ThroughputTable) -> str:

@@ -16,7 +16,10 @@ from eva_master.packing.configuration import (
     savings,
     waiting,
 )
+from eva_master.packing.optimizer import Optimizer, Tier
 from eva_master.packing.problem import Problem, Valuation
+from eva_master.policies.eva.bound import bounded
+from eva_master.policies.eva.columns import KEPT, Columns
 from eva_master.policies.eva.config import Config
 from eva_master.policies.eva.costs import migration_cost, moved, net_value
 from eva_master.policies.eva.memory import NAME, Memory, digest, load
@@ -72,22 +75,27 @@ class Eva:
         seen = rates.counted(occasion.events, full=False)
         horizon = horizon_ms(seen, config.min_horizon_s * 1000)
 
+        tier = Tier(config.optimizer)
+        seeds = () if tier is Tier.GREEDY else before.columns.seeds(problem)
+        optimizer = Optimizer(problem, tier, seeds)
         present = configure(problem, ())
-        options = self._options(problem, present, occasion)
+        options = self._options(problem, present, occasion, optimizer)
         chosen = self._choose(options, horizon)
+        before, bound = bounded(before, problem, optimizer, chosen.configuration)
         figures = {
             **_figures(problem, present, options, chosen),
+            **bound,
             "horizon_s": horizon / 1000,
             "events_per_hour": seen.rate_per_hour(config.min_horizon_s * 1000),
             "full_share": seen.full_share,
         }
-        after = before
+        after = replace(before, columns=Columns.of(problem, optimizer.seeds(KEPT)))
         if occasion.events or chosen.kind == "full":
             after = replace(after, rates=rates.counted(occasion.events, full=chosen.kind == "full"))
         return _plan(problem, chosen, figures), occasion.remember(after).dump()
 
     def _options(
-        self, problem: Problem, present: Configuration, occasion: _Occasion
+        self, problem: Problem, present: Configuration, occasion: _Occasion, optimizer: Optimizer
     ) -> dict[str, Option]:
         """Configurations worth comparing; ``keep`` is always among them."""
         fresh = waiting(problem)
@@ -100,7 +108,7 @@ class Eva:
         if self._config.full and occasion.full and settled:
             movable["full"] = fresh + settled
         return {
-            kind: _option(kind, problem, present, configure(problem, copies))
+            kind: _option(kind, problem, present, configure(problem, copies, optimizer.pack))
             for kind, copies in movable.items()
         }
 

@@ -1,0 +1,228 @@
+"""Column generation: the configuration LP over all patterns, without listing them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import MILLION, OfferingId
+from eva_master.packing import knapsack
+from eva_master.packing.colocation import Ints
+from eva_master.packing.columns import Column, column
+from eva_master.packing.crowds import Companies, Search
+from eva_master.packing.greedy import Supply
+from eva_master.packing.knapsack import Floats, Found, Question
+from eva_master.packing.problem import Problem, vector
+from eva_master.packing.relaxation import Relaxation, Relaxed
+
+_CLOSE = 1e-9
+_SMOOTHING = 0.5
+_GRAIN = float(1 << 36)
+_KEPT = 8
+"""Patterns taken from one search."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How hard to try; counted, never timed, so that plans are the same on every machine.
+
+    Attributes:
+        classes: With more classes than that ``auto`` is content with Algorithm 1.
+        iterations: Rounds of pricing.
+        nodes: Sets looked at per machine and round of pricing.
+        columns: No more pricing once there are so many.
+        gap: Stop when cost and bound are this close, as a fraction.
+        dives: How often what rounding leaves over is solved again.
+        integer_gap: An integer solution this close to the LP's is good enough.
+        integer_classes: With more classes than that the integer programme is left out.
+        integer_nodes: Of the integer programme.
+        integer_columns: How many of the columns it gets.
+    """
+
+    classes: int = 600
+    iterations: int = 60
+    nodes: int = 600
+    columns: int = 20_000
+    gap: float = 1e-4
+    dives: int = 40
+    integer_gap: float = 5e-4
+    integer_classes: int = 40
+    integer_nodes: int = 50
+    integer_columns: int = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be packed.
+
+    Attributes:
+        problem: The classes.
+        counts: Tasks to place, per class.
+        supply: What may be used; an offering that is absent may not.
+    """
+
+    problem: Problem
+    counts: Ints
+    supply: Supply
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """What column generation came to.
+
+    Attributes:
+        relaxation: The LP with its columns.
+        relaxed: Its solution.
+        bound: No packing of these tasks costs less; in millionths of micro-dollars per hour.
+        iterations: Rounds of pricing.
+        nodes: Sets that were looked at.
+        unit: The LP's costs are multiples of this many millionths of micro-dollars per hour.
+    """
+
+    relaxation: Relaxation
+    relaxed: Relaxed
+    bound: int
+    iterations: int
+    nodes: int
+    unit: float
+
+    @property
+    def cost(self) -> float:
+        """Of the LP's solution, in millionths of micro-dollars per hour."""
+        return self.relaxed.cost * self.unit
+
+    def reduced_costs(self) -> list[float]:
+        """What one more of each column would change the cost by, in the same unit."""
+        relaxed = self.relaxed
+        rent_of = self.relaxation.rent_of(relaxed.rents)
+        return [
+            self.unit * _reduced(column, self.unit, relaxed.duals, rent_of)
+            for column in self.relaxation.columns
+        ]
+
+
+class Generator:
+    """Generates columns for one request."""
+
+    def __init__(self, request: Request) -> None:
+        self._problem = problem = request.problem
+        counts, supply = request.counts, request.supply
+        self._counts = counts
+        self._unit = float(max(o.price for o in problem.offerings) * MILLION)
+        self._limits = {
+            name: limit for name, limit in sorted(supply.items()) if limit is not None and limit > 0
+        }
+        self._machines: dict[tuple[str, tuple[int, int, int]], list[Offering]] = {}
+        for offering in problem.offerings:
+            if supply.get(offering.id, 0) != 0:
+                key = (offering.type.family, vector(offering.type.capacity))
+                self._machines.setdefault(key, []).append(offering)
+        charges = np.array([float(c.charge) for c in problem.classes]) * (MILLION / self._unit)
+        self._bound = 0.0
+        self._center: Relaxed | None = None
+        self._search: Search | None = None
+        if not problem.colocation.harmless:
+            companies = Companies(problem.colocation)
+            self._search = Search(companies, problem.workloads, charges)
+
+    def run(self, seeds: Sequence[Column], budget: Budget) -> Generated | None:
+        """Solve the LP as far as the budget goes.
+
+        Args:
+            seeds: Columns to begin with; they must cover all tasks within the supply.
+            budget: How hard to try.
+        """
+        relaxation = self._relaxation = Relaxation(self._counts, self._limits, self._unit)
+        relaxation.add(seeds)
+        nodes = iteration = 0
+        while True:
+            relaxed = relaxation.solve()
+            if relaxed is None:
+                return None
+            if (
+                iteration == budget.iterations
+                or len(relaxation.columns) >= budget.columns
+                or relaxed.cost <= self._bound * (1 + budget.gap)
+            ):
+                break
+            iteration += 1
+            found, tried = self._price(relaxed, budget)
+            nodes += tried
+            if not relaxation.add(found):
+                break
+        return Generated(relaxation, relaxed, self._lower(), iteration, nodes, self._unit)
+
+    def _price(self, relaxed: Relaxed, budget: Budget) -> tuple[list[Column], int]:
+        """Find columns that make the LP cheaper.
+
+        Pricing first looks at duals halfway to those with the best bound so far, which keeps
+        them from swinging to and fro; if that finds nothing, at the LP's own.
+        """
+        nodes = 0
+        for weight in (_SMOOTHING, 0.0) if self._center is not None else (0.0,):
+            duals, rents = relaxed.duals, relaxed.rents
+            if weight and self._center is not None:
+                duals = weight * self._center.duals + (1 - weight) * duals
+                rents = weight * self._center.rents + (1 - weight) * rents
+            candidates, bound, tried = self._search_all(_rounded(duals), _rounded(rents), budget)
+            nodes += tried
+            if bound > self._bound:
+                self._bound, self._center = bound, replace(relaxed, duals=duals, rents=rents)
+            prices = self._relaxation.rent_of(relaxed.rents)
+            columns = [
+                column
+                for column in candidates
+                if _reduced(column, self._unit, relaxed.duals, prices) < -_CLOSE
+            ]
+            if columns or relaxed.cost <= self._bound * (1 + budget.gap):
+                break
+        return columns, nodes
+
+    def _search_all(
+        self, duals: Floats, rents: Floats, budget: Budget
+    ) -> tuple[list[Column], float, int]:
+        """Look for patterns on every machine; also proves a bound on the LP."""
+        rent_of = self._relaxation.rent_of(rents)
+        scale, nodes = 1.0, 0
+        columns: list[Column] = []
+        for (_, capacity), offerings in self._machines.items():
+            price, offering = min(
+                ((o.price * MILLION / self._unit - rent_of.get(o.id, 0.0), o) for o in offerings),
+                key=lambda item: item[0],
+            )
+            worth = price * (1 + budget.gap / 2)
+            need = self._problem.need[offering.type.family]
+            found = self._find(
+                Question(np.array(capacity), need, duals, self._counts, worth, budget.nodes)
+            )
+            nodes += found.nodes
+            scale = min(scale, price / max(price, found.bound))
+            columns.extend(
+                column(self._problem, offering, pattern) for pattern in found.patterns[-_KEPT:]
+            )
+        # Scaled like this the duals admit no column that would pay: they are a bound.
+        bound = scale * float((duals * self._counts).sum())
+        bound += sum(rent * self._limits[name] for name, rent in rent_of.items())
+        return columns, bound, nodes
+
+    def _find(self, question: Question) -> Found:
+        return knapsack.search(question) if self._search is None else self._search.run(question)
+
+    def _lower(self) -> int:
+        return max(0, int(self._bound * self._unit * (1 - _CLOSE)))
+
+
+def _reduced(
+    column: Column, unit: float, duals: Floats, rent_of: Mapping[OfferingId, float]
+) -> float:
+    """What one more of a column would change the LP's cost by."""
+    covered = sum(count * float(duals[number]) for number, count in column.pattern)
+    return column.cost / unit - rent_of.get(column.offering.id, 0.0) - covered
+
+
+def _rounded(values: Floats) -> Floats:
+    """Rounded down to multiples of a power of two, so that their sums are exact."""
+    return np.asarray(np.floor(values * _GRAIN) / _GRAIN)

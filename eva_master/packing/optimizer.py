@@ -1,0 +1,177 @@
+"""Packing as well as asked for: Algorithm 1 alone, or the configuration LP on top of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from eva_master.model.ids import OfferingId
+from eva_master.packing.colocation import Ints
+from eva_master.packing.columns import Column, Pattern, column, columns_of, cost
+from eva_master.packing.generation import Budget, Generated, Generator, Request
+from eva_master.packing.greedy import PackedSet, Supply, pack
+from eva_master.packing.problem import Problem
+from eva_master.packing.rounding import Packing, rounded
+
+_USED = 1e-9
+
+
+class Tier(StrEnum):
+    """How packings are made."""
+
+    GREEDY = "greedy"
+    """Algorithm 1."""
+    LP = "lp"
+    """Whichever is cheaper of Algorithm 1 and a rounded solution of the configuration LP."""
+    AUTO = "auto"
+    """``lp`` unless there are too many classes for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """A column that paid in an earlier round, without its cost, which may have changed."""
+
+    offering: OfferingId
+    pattern: Pattern
+
+
+@dataclass(slots=True)
+class Effort:
+    """What was spent, summed over all packings made.
+
+    Attributes:
+        iterations: Of column generation.
+        nodes: Of the searches for columns.
+        columns: In the LPs.
+    """
+
+    iterations: int = 0
+    nodes: int = 0
+    columns: int = 0
+
+
+class Optimizer:
+    """Packs tasks of one problem; columns found for one packing serve for the next.
+
+    Args:
+        problem: The classes.
+        tier: How.
+        seeds: Columns from earlier rounds.
+        budget: How hard to try.
+
+    Attributes:
+        effort: What was spent so far.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        tier: Tier,
+        seeds: Iterable[Seed] = (),
+        budget: Budget | None = None,
+    ) -> None:
+        self._problem = problem
+        self._tier = tier
+        self._budget = budget or Budget()
+        self._known: dict[tuple[OfferingId, Pattern], Column] = {}
+        self._remember(
+            column(problem, problem.by_id[seed.offering], seed.pattern)
+            for seed in seeds
+            if seed.offering in problem.by_id and problem.fits(seed.offering, dict(seed.pattern))
+        )
+        self._solved: dict[object, tuple[Packing, int]] = {}
+        self.effort = Effort()
+
+    def pack(self, counts: Ints, supply: Supply) -> tuple[list[PackedSet], Ints]:
+        """Choose instances for tasks.
+
+        Args:
+            counts: Tasks to place, per class.
+            supply: As in `greedy.pack`.
+
+        Returns:
+            As `greedy.pack`.
+        """
+        sets, left = pack(self._problem, counts, supply)
+        placed = counts - left
+        if sets and self._applies(placed):
+            sets = self._optimal(placed, supply, sets)[0].sets
+        return sets, left
+
+    def bound(self, counts: Ints, supply: Supply) -> int | None:
+        """What no packing of tasks costs less than; see `Column.cost`.
+
+        Args:
+            counts: Tasks, per class.
+            supply: As in `greedy.pack`.
+
+        Returns:
+            `None` if it is not known: they do not all fit, or the LP is not to be solved.
+        """
+        if not counts.any():
+            return 0
+        if not self._applies(counts):
+            return None
+        sets, left = pack(self._problem, counts, supply)
+        return None if left.any() else self._optimal(counts, supply, sets)[1]
+
+    def seeds(self, limit: int) -> list[Seed]:
+        """Columns for the next round, at most `limit`; lone tasks need none."""
+        shared = [key for key in self._known if sum(count for _, count in key[1]) > 1]
+        return [Seed(offering, pattern) for offering, pattern in shared[:limit]]
+
+    def _applies(self, counts: Ints) -> bool:
+        few = np.count_nonzero(counts) <= self._budget.classes
+        return self._tier is Tier.LP or (self._tier is Tier.AUTO and bool(few))
+
+    def _optimal(self, counts: Ints, supply: Supply, sets: list[PackedSet]) -> tuple[Packing, int]:
+        """The best packing that the budget finds, no worse than `sets`, and a lower bound."""
+        key = counts.tobytes(), tuple(sorted(supply.items()))
+        if key not in self._solved:
+            problem = self._problem
+            packing, bound = Packing(sets, cost(problem, sets)), 0
+            request = Request(problem, counts, supply)
+            generated = Generator(request).run(
+                [*columns_of(problem, sets), *self._usable(counts, supply)], self._budget
+            )
+            if generated is not None:
+                bound = min(generated.bound, packing.cost)
+                packing = rounded(request, generated, packing, self._budget)
+                self._account(generated)
+                self._remember(_supporting(generated, columns_of(problem, packing.sets)))
+            self._solved[key] = packing, bound
+        return self._solved[key]
+
+    def _usable(self, counts: Ints, supply: Supply) -> list[Column]:
+        """Columns that were found before, and every task alone."""
+        columns = [
+            known
+            for known in self._known.values()
+            if supply.get(known.offering.id, 0) != 0
+            and all(count <= counts[number] for number, count in known.pattern)
+        ]
+        for number in np.flatnonzero(counts > 0).tolist():
+            offering = self._problem.reservation(number)
+            if offering is not None and supply.get(offering.id, 0) != 0:
+                columns.append(column(self._problem, offering, ((number, 1),)))
+        return columns
+
+    def _remember(self, columns: Iterable[Column]) -> None:
+        """Put columns before those that are known already."""
+        fresh = {(known.offering.id, known.pattern): known for known in columns}
+        self._known = {**fresh, **self._known}
+
+    def _account(self, generated: Generated) -> None:
+        self.effort.iterations += generated.iterations
+        self.effort.nodes += generated.nodes
+        self.effort.columns += len(generated.relaxation.columns)
+
+
+def _supporting(generated: Generated, packed: Sequence[Column]) -> list[Column]:
+    """The columns of the LP's solution, then those of the packing."""
+    amounts = generated.relaxed.amounts
+    used = [generated.relaxation.columns[n] for n in np.flatnonzero(amounts > _USED).tolist()]
+    return [*used, *packed]

@@ -1,0 +1,95 @@
+"""The configuration LP's columns from round to round, in the journal's form."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eva_master.model.ids import OfferingId
+from eva_master.model.plan import Json
+from eva_master.packing.optimizer import Seed
+from eva_master.packing.problem import Problem, TaskClass
+
+KEPT = 400
+"""At most so many columns are carried on: some 20 bytes each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Columns whose classes and offerings are named such that another round finds them.
+
+    Attributes:
+        offerings: That the columns are on.
+        classes: Digests of the classes in them.
+        rows: A column each: the number of its offering, then number of a class and how many
+            of its tasks, in turn.
+    """
+
+    offerings: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    rows: tuple[tuple[int, ...], ...] = ()
+
+    def seeds(self, problem: Problem) -> list[Seed]:
+        """The columns of which every class and offering is still there."""
+        if not self.rows:
+            return []
+        numbers = {_digest(c): number for number, c in enumerate(problem.classes)}
+        seeds = []
+        for offering, *pairs in self.rows:
+            pattern = [
+                (numbers.get(self.classes[name], -1), count)
+                for name, count in zip(pairs[::2], pairs[1::2], strict=True)
+            ]
+            if all(number >= 0 for number, _ in pattern):
+                name = OfferingId(self.offerings[offering])
+                seeds.append(Seed(name, tuple(sorted(pattern))))
+        return seeds
+
+    @classmethod
+    def of(cls, problem: Problem, seeds: Sequence[Seed]) -> Columns:
+        """Name the classes of columns."""
+        offerings = {seed.offering: 0 for seed in seeds}
+        offerings = {name: number for number, name in enumerate(sorted(offerings))}
+        used = sorted({number for seed in seeds for number, _ in seed.pattern})
+        place = {number: row for row, number in enumerate(used)}
+        rows = tuple(
+            (
+                offerings[seed.offering],
+                *(value for number, count in seed.pattern for value in (place[number], count)),
+            )
+            for seed in seeds
+        )
+        digests = tuple(_digest(problem.classes[number]) for number in used)
+        return cls(tuple(offerings), digests, rows)
+
+    def to_json(self) -> Json:
+        """The journal's form."""
+        return {
+            "offerings": list(self.offerings),
+            "classes": list(self.classes),
+            "rows": [list(row) for row in self.rows],
+        }
+
+    @classmethod
+    def from_json(cls, data: Json) -> Columns:
+        """Read the journal's form; what is not of this form counts as nothing."""
+        match data:
+            case {"offerings": list(offerings), "classes": list(classes), "rows": list(rows)}:
+                return cls(
+                    tuple(map(str, offerings)),
+                    tuple(map(str, classes)),
+                    tuple(
+                        tuple(value for value in row if isinstance(value, int))
+                        for row in rows
+                        if isinstance(row, list)
+                    ),
+                )
+        return cls()
+
+
+def _digest(task_class: TaskClass) -> str:
+    """Name a class by what does not change with prices."""
+    gang = task_class.charge * 1000 // max(task_class.price, 1)
+    text = repr((task_class.demand, task_class.workload, gang))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
