@@ -59,9 +59,9 @@ class StoredCheckpoints:
         prefix = f"jobs/{copy}/checkpoints"
         stored: dict[int, list[str]] = {}
         for key in await self._store.list(prefix):
-            number = key.removeprefix(f"{prefix}/").partition("/")[0]
-            if number.isdecimal():
-                stored.setdefault(int(number), []).append(key)
+            name = key.removeprefix(f"{prefix}/").partition("/")[0]
+            if name.isdecimal():
+                stored.setdefault(int(name), []).append(key)
         going = [] if last is None else [number for number in stored if number > last]
         for number in going:
             await self._remove(f"{prefix}/{number:08d}/manifest.json", stored.pop(number))
