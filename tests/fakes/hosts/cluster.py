@@ -40,8 +40,8 @@ class HostCluster(Cluster):
         catalog: What is on sale; see `Cluster`.
         command: See `Cluster`.
         read_rate: Bytes per second that programs on one instance may read together.
-        disk_mib: Size of the disk of each instance, without images and containers; 0 for no
-            limit.
+        disk_mib: Size of the disk of each instance, without images and containers; such a disk
+            is lost when the instance crashes. 0 for no limit.
         objects_in_s3: Keep files in S3, which only who is on the network can reach, rather than
             in a directory of this machine.
     """
@@ -123,6 +123,10 @@ class HostCluster(Cluster):
         """The first process in the instance's namespaces; to kill it is a crash and a reboot."""
         return self._only(instance, "--init", without="unshare")
 
+    def has_booted(self, instance: str) -> bool:
+        """Whether an instance's worker runs."""
+        return bool(self.processes_of(instance, "eva_worker.agent"))
+
     def supervisor(self, instance: str) -> psutil.Process:
         """The worker's first process."""
         return self._only(instance, "eva_worker", without=MACHINE)
@@ -181,7 +185,7 @@ class HostCluster(Cluster):
     @contextlib.contextmanager
     def docker(self, instance: str) -> Iterator[Any]:
         """A `docker.DockerClient` of an instance's engine."""
-        client: Any = docker.DockerClient(base_url=f"unix://{self._inside(instance, SOCKET)}")
+        client: Any = docker.DockerClient(base_url=f"unix://{self.inside(instance, SOCKET)}")
         try:
             yield client
         finally:
@@ -190,15 +194,18 @@ class HostCluster(Cluster):
     def fill(self, instance: str) -> Path:
         """Fill the disk of an instance to the last byte; returns the file that does, to remove."""
         assert self._disk_mib, "a cluster whose disks have no limit"
-        disk = self.state_dir / "cloud" / instance / "disk"
-        filler = self._inside(instance, disk / "filler")
+        filler = self.inside(instance, self.disk(instance) / "filler")
         with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
             while file.write(bytes(MIB)):
                 pass
         return filler
 
-    def _inside(self, instance: str, path: Path) -> Path:
-        """A path as it is among an instance's mounts."""
+    def disk(self, instance: str) -> Path:
+        """Where the worker of an instance keeps its files."""
+        return self.state_dir / "cloud" / instance / "disk"
+
+    def inside(self, instance: str, path: Path) -> Path:
+        """A path as it is among the mounts of an instance, for this process."""
         return Path(f"/proc/{self.init(instance).pid}/root{path}")
 
     def _only(self, instance: str, argument: str, *, without: str) -> psutil.Process:

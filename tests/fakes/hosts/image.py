@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from eva_master.adapters.local.engine import Engine
@@ -20,25 +22,28 @@ from tests.fakes.hosts.process import NAMESPACES, run
 
 _NAME = "image-id"
 _PREFIX = "eva-hosts-image-"
+_KEEP_S = 24 * 3600
 
 
 @functools.cache
 def prepared() -> Path:
     """A directory with an engine's ``data`` that holds the image; not to be written to.
 
-    It stays for the next test run, until Python or a package in it changes.
+    It stays for the next test run; another one is made when Python or a package in it changes.
     """
     home = Path(tempfile.gettempdir())
     made = home / f"{_PREFIX}{python_tree().digest()}"
     with (home / f"{_PREFIX}lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
-            # Running hosts have links of their own to what they need.
-            for old in home.glob(f"{_PREFIX}*/"):
-                shutil.rmtree(old)
             aside = made.with_suffix(".new")
+            shutil.rmtree(aside, ignore_errors=True)
             run(*NAMESPACES, sys.executable, "-m", "tests.fakes.hosts.image", str(aside))
             aside.rename(made)
+        os.utime(made)
+        for old in home.glob(f"{_PREFIX}*/"):
+            if time.time() - old.stat().st_mtime > _KEEP_S:
+                shutil.rmtree(old)
     return made
 
 

@@ -148,8 +148,7 @@ class _Init:
         here = Path.cwd()
         self._disk = Path(_value(options.worker, "--state-dir"))
         instance = _value(options.worker, "--instance-id")
-        # On the disk, so that it goes with it.
-        self._engine_data = self._disk / "engine"
+        self._engine_data = here / "engine"
         cgroup = f"/{CGROUP}/{options.site.name}/{instance}"
         self._engine = _Service(engine.command(self._engine_data, cgroup), here / "engine.log")
         self._worker = _Service(list(options.worker), here / "worker.log")
