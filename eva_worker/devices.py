@@ -75,6 +75,11 @@ class Devices:
         assert holder not in self._held, f"{holder} has devices"
         taken = {gpu for held in self._held.values() for gpu in held.gpus}
         free = [gpu for gpu in self._gpus if gpu not in taken]
+        if gpus > len(self._gpus):
+            raise DevicesExhausted(
+                f"{gpus} GPUs wanted, the worker found {len(self._gpus)}; `nvidia-smi -L` lists "
+                f"what the instance's driver has"
+            )
         if gpus > len(free):
             raise DevicesExhausted(f"{gpus} GPUs wanted, {len(free)} of {len(self._gpus)} free")
         room = self._milli_cpus - sum(_milli(held) for held in self._held.values())
@@ -133,12 +138,19 @@ def discover_gpus() -> tuple[str, ...]:
         _log.debug("no GPUs", reason=str(error))
         return ()
     try:
-        handles = [
-            pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
-        ]
-        return tuple(str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles)
+        found = [_uuid(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        return tuple(uuid for uuid in found if uuid is not None)
     finally:
         pynvml.nvmlShutdown()
+
+
+def _uuid(index: int) -> str | None:
+    """A GPU's UUID; `None` if it is broken, which is no reason not to use the others."""
+    try:
+        return str(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(index)))
+    except pynvml.NVMLError as error:
+        _log.error("GPU left out", index=index, reason=str(error))
+        return None
 
 
 def nominal_gpus(instance: str, count: int) -> tuple[str, ...]:

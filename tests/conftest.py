@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
@@ -29,10 +30,16 @@ def _has_gpu() -> bool:
         return False
 
 
+def _has_gpu_in_containers() -> bool:
+    hook = shutil.which("nvidia-container-runtime-hook")
+    return hook is not None and dockerd.available() and _has_gpu()
+
+
 # Marker: whether this machine can run its tests, and the variable that insists on them.
 _REQUIREMENTS: dict[str, tuple[Callable[[], bool], str]] = {
     "torch": (_has_torch, "EVA_REQUIRE_TORCH"),
     "gpu": (_has_gpu, "EVA_REQUIRE_GPU"),
+    "gpu_docker": (_has_gpu_in_containers, "EVA_REQUIRE_GPU_DOCKER"),
     "docker": (dockerd.available, "EVA_REQUIRE_DOCKER"),
     "hosts": (hosts.available, "EVA_REQUIRE_DOCKER"),
 }

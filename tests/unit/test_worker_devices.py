@@ -119,6 +119,23 @@ def test_gpus_are_found_by_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
     assert down
 
 
+def test_a_broken_gpu_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def handle(index: int) -> int:
+        if index == 0:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        return index
+
+    for name, stand_in in {
+        "nvmlInit": lambda: None,
+        "nvmlDeviceGetCount": lambda: 2,
+        "nvmlDeviceGetHandleByIndex": handle,
+        "nvmlDeviceGetUUID": lambda handle: f"GPU-{handle}",
+        "nvmlShutdown": lambda: None,
+    }.items():
+        monkeypatch.setattr(pynvml, name, stand_in)
+    assert discover_gpus() == ("GPU-1",)
+
+
 def test_no_driver_means_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> Any:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
