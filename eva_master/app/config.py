@@ -82,10 +82,8 @@ def _check_period(duration_ms: int) -> int:
     return duration_ms
 
 
-def _parse_ports(text: object) -> object:
-    if not isinstance(text, str):
-        return text
-    match = _PORTS.fullmatch(text)
+def _parse_ports(text: object) -> tuple[int, int]:
+    match = _PORTS.fullmatch(str(text))
     if match is None or not _FIRST_PORT <= int(match[1]) <= int(match[2]) <= _LAST_PORT:
         raise refusal(f"{text!r} is not a range of ports", "write FIRST-LAST, from 1024 to 65535")
     return int(match[1]), int(match[2])

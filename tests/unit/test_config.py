@@ -76,6 +76,11 @@ def test_flag_beats_variable_beats_file_beats_default(
     assert config.cluster == "lab"
 
 
+def test_ports_are_a_range(file: Path) -> None:
+    assert load(file, "gang_ports: 3000-3099\n").gang_ports == (3_000, 3_099)
+    assert load().shown()["gang_ports"] == "20000-29999"
+
+
 def test_sections_are_merged_key_by_key(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVA_MASTER_POLICY__OPTIONS", '{"greedy": true}')
     monkeypatch.setenv("EVA_MASTER_CATALOG__ONLY", '["c7i"]')
@@ -104,6 +109,10 @@ def test_state_directory_holds_what_no_setting_puts_elsewhere(tmp_path: Path) ->
         ("\nhartbeat: 1s\n", 2, "hartbeat", "unknown key", "did you mean 'heartbeat'?"),
         ("heartbeat: 1\n", 1, "heartbeat", "a duration needs a unit", "write 1s"),
         ("heartbeat: 1ms\n", 1, "heartbeat", "must be between 10ms and 1d", ""),
+        ("gang_ports: 20000\n", 1, "gang_ports", "not a range of ports", "write FIRST-LAST"),
+        ("gang_ports: 9-80\n", 1, "gang_ports", "not a range of ports", "write FIRST-LAST"),
+        ("gang_ports: 3000-2000\n", 1, "gang_ports", "not a range of ports", "write FIRST-LAST"),
+        ("gang_ports: 3000-70000\n", 1, "gang_ports", "not a range of ports", "write FIRST"),
         ("listen: here\n", 1, "listen", "is not an address", "HOST:PORT"),
         ("listen: a:99999\n", 1, "listen", "is not an address", "HOST:PORT"),
         ("cluster: A b\n", 1, "cluster", "cannot name a cluster", ""),
