@@ -68,7 +68,7 @@ class Worker:
     process: asyncio.subprocess.Process
 
     def order(self, run: str, gpus: int, copy: str = COPY) -> None:
-        demand = pb.Resources(gpus=gpus, milli_cpus=500, memory_mib=64)
+        demand = pb.Resources(gpus=gpus, milli_cpus=200, memory_mib=2048)
         order = pb.TaskOrder(copy_id=copy, attempt=1, job_id="job-1", run=run, demand=demand)
         self.master.send(start=pb.StartTask(order=order))
 
@@ -102,7 +102,7 @@ class Workers:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "eva_worker", *self._master.options()),
             *("--instance-id", "i-1", "--instance-type", "p5.4xlarge", "--gpus", str(gpus)),
-            *("--cpus", "2", "--memory-mib", "1024", "--state-dir", str(self._home / "state")),
+            *("--cpus", "2", "--memory-mib", "16384", "--state-dir", str(self._home / "state")),
             *extra,
             env=self._master.environment(),
         )
@@ -199,8 +199,7 @@ async def test_a_container_computes_on_its_gpu_and_sees_no_other(
         image = ready_image(engine, print)
     options = ("--runtime", "docker", "--docker-host", docker_engine, "--docker-image", image)
     worker = await workers.start(len(gpus), *options)
-    program = CUDA.replace("'", '"')
-    worker.order(f"python3 -c '{program}'", 1)
+    worker.order(f"python3 -c '{CUDA}'", 1)
     found = await worker.found()
     assert found["uuids"] == [found["visible"]]
     assert found["visible"] in gpus
