@@ -282,9 +282,11 @@ class RpcMaster:
         self.channels.append(channel)
         return channel
 
-    def worker_channel(self, instance: str = "i-1", port: int | None = None) -> grpc.aio.Channel:
+    def worker_channel(
+        self, instance: str = "i-1", port: int | None = None, life_ms: int = _CERTIFICATE_MS
+    ) -> grpc.aio.Channel:
         """A channel to the workers' port with a certificate of an instance."""
-        key, certificate = authority().agent(instance)
+        key, certificate = authority().agent(instance, life_ms)
         channel = dial(
             f"127.0.0.1:{port or self.ports.workers}",
             authorities=self.authorities,

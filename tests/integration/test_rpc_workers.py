@@ -193,6 +193,15 @@ async def test_a_newer_session_replaces_the_older_one(master: RpcMaster) -> None
     assert master.loop.quiet
 
 
+async def test_a_session_ends_with_the_certificate_it_was_opened_with(master: RpcMaster) -> None:
+    agent = await master.welcomed(channel=master.worker_channel(life_ms=2_000))
+    assert await agent.ended() is grpc.StatusCode.PERMISSION_DENIED
+    assert "has expired" in await agent.call.details()
+    lost = await master.loop.event()
+    assert isinstance(lost, WorkerLost)
+    assert not lost.goodbye
+
+
 class _StoppedClock:
     def now(self) -> int:
         return 1_000

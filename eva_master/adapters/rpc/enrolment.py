@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
 import structlog
+from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.x509.oid import NameOID
 
 from eva_master.adapters.front import Front
 from eva_master.adapters.pki.authority import Authority, PublicKey, requested_key
@@ -17,7 +20,7 @@ from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.adapters.rpc._proto.worker_pb2_grpc import EnrolmentServicer
 from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.model.errors import NotAuthorised
-from eva_master.model.ids import InstanceId
+from eva_master.model.ids import InstanceId, Millis
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -93,16 +96,33 @@ def asked_for(signing_request: bytes) -> PublicKey:
         raise BadRequest(str(error)) from error
 
 
-def instance_of(auth_context: Mapping[str, Iterable[bytes]]) -> InstanceId:
-    """The instance of the client certificate with which a peer has connected.
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """Whom a peer's certificate names.
+
+    Attributes:
+        expires_ms: From then on the certificate proves nothing.
+    """
+
+    instance: InstanceId
+    expires_ms: Millis
+
+
+def certified(auth_context: Mapping[str, Iterable[bytes]]) -> Certified:
+    """Whom the client certificate names with which a peer has connected.
 
     Args:
-        auth_context: Of the call. The server has checked the certificate's chain.
+        auth_context: Of the call. The server has checked the certificate's chain and dates.
 
     Raises:
-        NotAuthorised: There is none.
+        NotAuthorised: There is none, or it is not an instance's.
     """
-    names = list(auth_context.get("x509_common_name", ()))
-    if len(names) != 1 or not names[0]:
+    shown = list(auth_context.get("x509_pem_cert", ()))
+    if not shown:
         raise NotAuthorised("the connection has no certificate of an instance")
-    return InstanceId(names[0].decode())
+    certificate = x509.load_pem_x509_certificate(shown[0])
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if len(names) != 1:
+        raise NotAuthorised("the certificate names no instance")
+    expires_ms = Millis(round(certificate.not_valid_after_utc.timestamp() * 1000))
+    return Certified(InstanceId(str(names[0].value)), expires_ms)

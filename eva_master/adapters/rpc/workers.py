@@ -14,11 +14,11 @@ import structlog
 from eva_master.adapters.rpc import worker_messages as messages
 from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersServicer
-from eva_master.adapters.rpc.enrolment import AgentCertificates, asked_for, instance_of
+from eva_master.adapters.rpc.enrolment import AgentCertificates, asked_for, certified
 from eva_master.adapters.rpc.errors import BadRequest, SessionReplaced
 from eva_master.adapters.rpc.log_relay import LogPiece, LogRelay
 from eva_master.model.actions import WorkerAction
-from eva_master.model.errors import NotAuthorised, Unreachable
+from eva_master.model.errors import EvaError, NotAuthorised, Unreachable
 from eva_master.model.events import (
     ProgressSampled,
     WorkerFetched,
@@ -55,7 +55,7 @@ class WorkerSessions(WorkersServicer):
     """Holds the workers' sessions, as `eva_master.ports.WorkerLink` and as a gRPC service.
 
     A session is numbered by the time it began, so that numbers grow across restarts of the master
-    too. An idle session costs a suspended coroutine and nothing else: dead peers are found by
+    too. An idle session costs a suspended coroutine and a timer: dead peers are found by
     gRPC's keep-alive, and a task that writes exists only while there is something to write.
 
     Args:
@@ -142,16 +142,16 @@ class WorkerSessions(WorkersServicer):
         try:
             await self._listen(session)
         except asyncio.CancelledError:
-            if not session.replaced:
+            if session.fate is None:
                 raise
             session.task.uncancel()
-            raise SessionReplaced(f"{session.instance} has a newer session") from None
+            raise session.fate from None
         finally:
             self._close(session)
 
     async def Renew(self, request: pb.RenewRequest, context: Context) -> pb.Identity:  # noqa: N802
         """Give an agent a new certificate for the one with which it has connected."""
-        instance = instance_of(context.auth_context())
+        instance = certified(context.auth_context()).instance
         await self._certificates.require_live(instance)
         log.info("certificate renewed", instance=instance)
         return self._certificates.issue(instance, asked_for(request.signing_request))
@@ -161,20 +161,21 @@ class WorkerSessions(WorkersServicer):
             raise BadRequest("the first message of a session must be Register")
         register = first.register
         instance = InstanceId(register.instance_id)
-        certified = instance_of(context.auth_context())
-        if instance != certified:
+        peer = certified(context.auth_context())
+        if instance != peer.instance:
             log.warning(
-                "worker refused", instance=instance, certificate=certified, peer=context.peer()
+                "worker refused", instance=instance, certificate=peer.instance, peer=context.peer()
             )
             raise NotAuthorised(
-                f"the certificate is that of instance {certified!r}, not of {instance!r}",
+                f"the certificate is that of instance {peer.instance!r}, not of {instance!r}",
                 hint="a state directory belongs to one instance",
             )
         reports = messages.reports(register.tasks)
         session = _Session(instance, self._number(), context)
         if (older := self._sessions.get(instance)) is not None:
-            older.replace()
+            older.break_off(SessionReplaced(f"{instance} has a newer session"))
         self._sessions[instance] = session
+        session.end_after((peer.expires_ms - self._clock.now()) / 1000)
         session.send(pb.MasterMessage(command_id="welcome", welcome=self._welcome_message()))
         log.info("worker registered", instance=instance, session=session.number)
         capacity = messages.resources(register.capacity)
@@ -257,11 +258,12 @@ class _Session:
         assert task is not None
         self.task = task
         self.goodbye = False
-        self.replaced = False
+        self.fate: EvaError | None = None
         self.logs = LogRelay(self.send)
         # By command id: a command that still waits to be sent is not queued again.
         self._outgoing: dict[str, pb.MasterMessage] = {}
         self._writer: asyncio.Task[None] | None = None
+        self._expiry: asyncio.TimerHandle | None = None
         self._ended = False
 
     def send(self, message: pb.MasterMessage) -> None:
@@ -282,14 +284,25 @@ class _Session:
         finally:
             self._writer = None
 
-    def replace(self) -> None:
-        """End this session for a newer one."""
-        self.replaced = True
-        self.task.cancel()
+    def end_after(self, seconds: float) -> None:
+        """Let the session end with the certificate that it was opened with."""
+        error = NotAuthorised(
+            f"the certificate of instance {self.instance!r} has expired",
+            hint="an agent renews its certificate long before; its log says why this one did not",
+        )
+        self._expiry = self.loop.call_later(seconds, self.break_off, error)
+
+    def break_off(self, error: EvaError) -> None:
+        """End this session, and tell the agent why."""
+        if self.fate is None:
+            self.fate = error
+            self.task.cancel()
 
     def end(self) -> None:
         """Nothing more is written or relayed."""
         self._ended = True
+        if self._expiry is not None:
+            self._expiry.cancel()
         if self._writer is not None:
             self._writer.cancel()
         self.logs.end()
