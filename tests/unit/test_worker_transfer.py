@@ -51,10 +51,11 @@ async def put_workdir(objects: Objects, files: dict[str, bytes]) -> str:
     return digest
 
 
-def uploader(objects: Objects, home: Path) -> Uploader:
+def uploader(objects: Objects, home: Path, *, gang: tuple[str, ...] = ()) -> Uploader:
     return Uploader(
         objects,
         KEY,
+        gang=gang,
         log=home / "log",
         outputs=home / "outputs",
         checkpoints=home / "checkpoints",
@@ -175,6 +176,36 @@ async def test_old_generations_are_deleted_from_the_store(
     stored = {key.split("/")[4] for key in await keys(objects, "jobs/job-1/0/checkpoints")}
     assert stored == {"00000003", "00000004"}
     assert await fetcher.checkpoint("job-1/0", 3, tmp_path / "restored") == (3, 300)
+
+
+async def test_a_member_of_a_gang_stores_every_generation_and_keeps_what_others_need(
+    objects: Objects, tmp_path: Path
+) -> None:
+    await objects.put("jobs/job-1/1/checkpoints/00000002/manifest.json", b"{}")
+    up = uploader(objects, tmp_path, gang=("job-1/1", "job-1/2"))
+    await up.began_from(1)
+    write(tmp_path / "checkpoints" / "00000001" / "m", "1")
+    for generation in (2, 3):
+        write(tmp_path / "checkpoints" / f"{generation:08d}" / "m", str(generation))
+    await up.all()
+    assert up.generation == 3
+    for generation in (4, 5):
+        write(tmp_path / "checkpoints" / f"{generation:08d}" / "m", str(generation))
+        # Whatever it knew is on disk.
+        await uploader(objects, tmp_path, gang=("job-1/1", "job-1/2")).all()
+    stored = {key.split("/")[4] for key in await keys(objects, "jobs/job-1/0/checkpoints")}
+    assert stored == {"00000002", "00000004", "00000005"}
+
+
+async def test_what_a_gang_began_from_stays(objects: Objects, tmp_path: Path) -> None:
+    await objects.put("jobs/job-1/0/checkpoints/00000001/manifest.json", b"{}")
+    up = uploader(objects, tmp_path, gang=("job-1/1",))
+    await up.began_from(1)
+    for generation in (2, 3, 4):
+        write(tmp_path / "checkpoints" / f"{generation:08d}" / "m", str(generation))
+    await up.all()
+    stored = {key.split("/")[4] for key in await keys(objects, "jobs/job-1/0/checkpoints")}
+    assert stored == {"00000001", "00000003", "00000004"}
 
 
 async def test_restored_generation_is_not_uploaded_again(objects: Objects, tmp_path: Path) -> None:
