@@ -33,7 +33,7 @@ def run_up(config: MasterConfig) -> None:
         console.print(
             f"[bold green]Eva is up[/] at {host}:{ports.users}; state in {config.state_dir}"
         )
-        if told := _client_settings(config):
+        if told := client_settings(config):
             # In one piece, to be copied.
             console.print(f"In other terminals:  {told}", markup=False, soft_wrap=True)
         console.print(runtime, markup=False, soft_wrap=True)
@@ -44,7 +44,7 @@ def run_up(config: MasterConfig) -> None:
         raise SystemExit(1)
 
 
-def _client_settings(config: MasterConfig) -> str:
+def client_settings(config: MasterConfig) -> str:
     """What a shell has to be told for the command to find this cluster; empty if nothing."""
     left = config.state_dir.absolute() / CLIENT_FILE
     found = client_file()

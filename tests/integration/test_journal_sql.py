@@ -23,6 +23,10 @@ from eva_master.model.job import JobSpec
 from eva_master.model.records import Job
 
 JOB = Job("a-1", JobSpec("a", "alice", ()), 1, (("pending", 1),))
+FIRST_TABLES = {
+    *("jobs", "job_specs", "copies", "instances", "job_accounts", "instance_accounts"),
+    *("rounds", "documents"),
+}
 ROUNDS = tuple(Round(number, number * 10, 3, 2, 1, {"savings": 0.5}) for number in range(1, 8))
 
 
@@ -51,6 +55,18 @@ def test_migrations_make_the_schema_that_the_code_uses(journal: SqlJournal, path
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, METADATA) == []
     engine.dispose()
+
+
+def test_a_journal_of_the_first_schema_is_brought_up_to_this_one(path: Path) -> None:
+    with SqlJournal.open(f"sqlite:///{path}") as journal:
+        journal.commit(Changes(jobs=(JOB,)))
+    later = METADATA.tables.keys() - FIRST_TABLES
+    assert later
+    drops = [f"DROP TABLE {table}" for table in later]
+    execute(path, *drops, "UPDATE alembic_version SET version_num = '0001'")
+    with SqlJournal.open(f"sqlite:///{path}") as journal:
+        assert journal.load().jobs == (JOB,)
+        test_migrations_make_the_schema_that_the_code_uses(journal, path)
 
 
 def test_commits_survive_a_power_cut(journal: SqlJournal) -> None:

@@ -9,6 +9,7 @@ from types import ModuleType
 
 import grpc
 import pytest
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from structlog.testing import capture_logs
 
@@ -66,31 +67,29 @@ async def test_every_service_of_the_users_port_is_in_the_table_or_open(master: R
 
 async def attempts(channel: grpc.aio.Channel) -> dict[str, grpc.StatusCode]:
     """What a caller meets at each method; requests are empty."""
-    met = {}
-    for service in (pb.DESCRIPTOR.services_by_name[name] for name in ("Jobs", "Cluster", "Tokens")):
-        for method in service.methods:
-            name = f"/{service.full_name}/{method.name}"
-            kind = "stream" if method.client_streaming else "unary"
-            answer = "stream" if method.server_streaming else "unary"
-            call = getattr(channel, f"{kind}_{answer}")(name)
-            request = iter([b""]) if method.client_streaming else b""
-            running = call(request, timeout=DEADLINE_S)
-            if method.server_streaming:
-                try:
-                    await running.read()
-                except grpc.aio.AioRpcError as error:
-                    met[name] = error.code()
-                    continue
-                running.cancel()
-                met[name] = grpc.StatusCode.OK
-                continue
-            try:
-                await running
-            except grpc.aio.AioRpcError as error:
-                met[name] = error.code()
-            else:
-                met[name] = grpc.StatusCode.OK
-    return met
+    services = [pb.DESCRIPTOR.services_by_name[name] for name in ("Jobs", "Cluster", "Tokens")]
+    return {
+        f"/{service.full_name}/{method.name}": await attempt(channel, service, method)
+        for service in services
+        for method in service.methods
+    }
+
+
+async def attempt(
+    channel: grpc.aio.Channel, service: ServiceDescriptor, method: MethodDescriptor
+) -> grpc.StatusCode:
+    """The status of a call, or OK once a stream begins to answer."""
+    kinds = [
+        "stream" if it else "unary" for it in (method.client_streaming, method.server_streaming)
+    ]
+    make = getattr(channel, "_".join(kinds))(f"/{service.full_name}/{method.name}")
+    call = make(iter([b""]) if method.client_streaming else b"", timeout=DEADLINE_S)
+    try:
+        await (call.read() if method.server_streaming else call)
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    call.cancel()
+    return grpc.StatusCode.OK
 
 
 @pytest.mark.parametrize("role", Role)

@@ -13,6 +13,7 @@ import eva_master.app.master
 from eva_master.app import config as config_module
 from eva_master.app.cli import main
 from eva_master.app.config import MasterConfig
+from eva_master.app.local import client_settings
 
 
 @pytest.fixture
@@ -61,6 +62,28 @@ def test_master_reads_the_machines_file(started: list[MasterConfig], tmp_path: P
     assert [config.cluster for config in started] == ["eva", "lab", "other"]
     assert started[0].state_dir == Path("/var/lib/eva")
     assert started[1].round_period == 60_000
+
+
+def test_up_says_how_to_find_a_cluster_that_is_not_where_the_command_looks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("EVA_CONFIG", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    usual, other = tmp_path / "state" / "eva", tmp_path / "my cluster"
+    for directory in (usual, other):
+        directory.mkdir(parents=True)
+        (directory / "client.yaml").touch()
+    assert client_settings(MasterConfig(state_dir=usual)) == ""
+    assert client_settings(MasterConfig(state_dir=other)) == (
+        f"export EVA_CONFIG='{other / 'client.yaml'}'"
+    )
+    # Settings of the user's own hide those of his cluster.
+    (tmp_path / "config" / "eva").mkdir(parents=True)
+    (tmp_path / "config" / "eva" / "config.yaml").touch()
+    assert client_settings(MasterConfig(state_dir=usual)) == (
+        f"export EVA_CONFIG={usual / 'client.yaml'}"
+    )
 
 
 def test_bad_settings_start_nothing(started: list[MasterConfig], tmp_path: Path) -> None:
