@@ -394,8 +394,7 @@ class LocalCloud:
                 cleared = await asyncio.to_thread(_remove_containers, record.engine, disk)
             if cleared:
                 return
-            if cleared is None:
-                await asyncio.sleep(_ENGINE_RETRY_S)
+            await asyncio.sleep(_ENGINE_RETRY_S if cleared is None else _SWEEP_FIRST_S)
 
     def _write(self, record: Record) -> None:
         self._files.write(record)
