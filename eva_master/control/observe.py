@@ -26,7 +26,7 @@ from eva_master.model.events import (
 )
 from eva_master.model.ids import InstanceId, Millis
 from eva_master.model.job import JobKind
-from eva_master.model.records import Instance, Job, Outcome, Progress, StopReason, TaskCopy
+from eva_master.model.records import Failure, Instance, Job, Outcome, Progress, StopReason, TaskCopy
 from eva_master.model.states import HOLDING, CopyState, InstanceState, JobState
 
 # -- cloud ---------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def _remove(turn: Turn, instance: Instance) -> None:
     turn.abandon(instance.id)
     for copy in turn.state.holders(instance.id):
         target = copy.target if copy.target and turn.state.usable(copy.target) else None
-        turn.release(copy, target=target)
+        turn.release(copy, target=target, lost=True)
     turn.plan_wanted = True
 
 
@@ -211,19 +211,23 @@ def _exited(turn: Turn, copy: TaskCopy, report: CopyReport) -> None:
         turn.plan_wanted = True
     elif report.stopped or copy.stop is StopReason.LOST:
         # A stop that was not ours means that the instance is shutting down: no place to go back to.
-        turn.release(copy, target=_after_stop(turn, copy) if wanted else None)
+        lost = not wanted or copy.stop is StopReason.LOST
+        turn.release(copy, target=_after_stop(turn, copy) if wanted else None, lost=lost)
     else:
         turn.release(copy, target=_after_stop(turn, copy))
-        if job.state is not JobState.ENDING:
-            _failed(turn, turn.state.jobs[copy.job], report)
+        if job.state is JobState.ENDING:
+            return
+        if is_gang(job) and len(job.spec.tasks) > 1:
+            _note_failure(turn, turn.state.jobs[copy.job], _failure(report))
+        else:
+            count_failure(turn, turn.state.jobs[copy.job], _failure(report))
 
 
 def _after_stop(turn: Turn, copy: TaskCopy) -> InstanceId | None:
     return copy.target if copy.target and turn.state.usable(copy.target) else None
 
 
-def _failed(turn: Turn, job: Job, report: CopyReport) -> None:
-    failures = job.failures + 1
+def _failure(report: CopyReport) -> Failure:
     code = report.exit_code
     if report.never_started:
         what = "could not be started"
@@ -232,7 +236,32 @@ def _failed(turn: Turn, job: Job, report: CopyReport) -> None:
     else:
         what = f"exited with code {code}"
     why = f": {report.message}" if report.message else ""
-    reason = f"task {report.copy} {what}{why}"
+    return Failure(code, f"task {report.copy} {what}{why}")
+
+
+def _note_failure(turn: Turn, job: Job, failure: Failure) -> None:
+    """Keep a gang's failure until all members' ends are known, and with them what it comes of."""
+    if job.failure is None:
+        turn.put_job(replace(job, failure=failure, reason=failure.reason))
+
+
+def judge_failure(turn: Turn, job: Job) -> None:
+    """Count the failure of a gang's attempt that is over.
+
+    Not if a member was lost with its instance: the others then fail for want of it, often before
+    the cloud says so.
+    """
+    assert job.failure is not None
+    judged = replace(job, failure=None)
+    if any(copy.lost == job.attempt for copy in turn.state.members(job.id)):
+        turn.put_job(judged)
+    else:
+        count_failure(turn, judged, job.failure)
+
+
+def count_failure(turn: Turn, job: Job, failure: Failure) -> None:
+    """Have the job tried again after a while, or fail it when it has been tried enough."""
+    failures, code, reason = job.failures + 1, failure.exit_code, failure.reason
     if failures > job.spec.retries:
         turn.put_job(
             replace(

@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import replace
 
 from eva_master.control import gangs
-from eva_master.control.observe import is_gang
+from eva_master.control.observe import is_gang, judge_failure
 from eva_master.control.turn import Turn
 from eva_master.model.actions import SyncWorker
 from eva_master.model.ids import InstanceId, JobId, Millis
@@ -80,7 +80,7 @@ def _end(turn: Turn, job: Job) -> None:
     assert job.outcome is not None
     turn.forget_list(job.id)
     ended = job.to(JobState(job.outcome.value), turn.now)
-    turn.put_job(replace(ended, finished_ms=turn.now))
+    turn.put_job(replace(ended, finished_ms=turn.now, failure=None))
     turn.state.count(completions=1)
     turn.plan_wanted = True
 
@@ -104,8 +104,11 @@ def _settle_unit(turn: Turn, job: Job, unit: list[TaskCopy]) -> None:
             reason = StopReason.SUSPEND if suspended else StopReason.GANG
             turn.stop(copy, StopReason.MOVE if moves else reason)
     unit = [turn.state.copies[copy.id] for copy in unit]
-    if all(copy.state is CopyState.WAITING for copy in unit) and _may_start(turn, job, unit):
-        _start(turn, job, unit)
+    if all(copy.state is CopyState.WAITING for copy in unit):
+        if job.failure is not None:
+            judge_failure(turn, job)  # which has the job settled again
+        elif _may_start(turn, job, unit):
+            _start(turn, job, unit)
     for copy in unit:
         _say(turn, turn.state.copies[copy.id])
 

@@ -191,8 +191,14 @@ class Turn:
         if copy.state in (CopyState.STARTING, CopyState.RUNNING):
             self.put_copy(replace(copy.to(CopyState.STOPPING, self.now), stop=reason))
 
-    def release(self, copy: TaskCopy, *, target: InstanceId | None) -> None:
-        """The attempt is over and confirmed so: its room is free, the copy waits."""
+    def release(self, copy: TaskCopy, *, target: InstanceId | None, lost: bool = False) -> None:
+        """The attempt is over and confirmed so: its room is free, the copy waits.
+
+        Args:
+            copy: Whose.
+            target: Where it is to go on, `None` if that has to be planned.
+            lost: Whether its instance took it along.
+        """
         moved = copy.stop is StopReason.MOVE
         self.put_copy(
             replace(
@@ -202,6 +208,7 @@ class Turn:
                 fetched=None,
                 stop=None,
                 moves=copy.moves + moved,
+                lost=copy.attempt if lost else copy.lost,
             )
         )
         if target is None:

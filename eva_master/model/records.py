@@ -59,6 +59,19 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """An exit of a task that nobody asked for.
+
+    Attributes:
+        exit_code: Of its program, `None` if that never ran.
+        reason: In words for the user.
+    """
+
+    exit_code: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Meeting:
     """Where the members of a gang's present attempt meet.
 
@@ -96,6 +109,8 @@ class Job:
     resume: int | None = None
     """The checkpoint generation that the next attempt will begin from, once that is decided and
     later ones have to go; else `None`."""
+    failure: Failure | None = None
+    """The first one in a gang's present attempt, until all of the attempt is over."""
 
     @property
     def state(self) -> JobState:
@@ -122,6 +137,7 @@ class TaskCopy:
         resume: The generation that the attempt began from, 0 for none; `None` if its worker took
             the newest one that it found.
         checkpoint_of: Whose generation that is, `None` for the copy's own.
+        lost: The attempt that ended with its instance last, 0 if none ever did.
         moves: Times it was stopped in order to run elsewhere.
     """
 
@@ -137,6 +153,7 @@ class TaskCopy:
     generation: int = 0
     resume: int | None = None
     checkpoint_of: CopyId | None = None
+    lost: int = 0
     started_ms: Millis | None = None
     moves: int = 0
     progress: Progress = field(default_factory=Progress)

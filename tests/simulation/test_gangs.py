@@ -248,6 +248,45 @@ def test_a_gang_restarts_whole_though_a_member_was_done() -> None:
     assert (stage.job.state, stage.job.failures) == ("succeeded", 1)
 
 
+def fail(stage: Stage, copy: CopyId) -> None:
+    """Its program exits with 1."""
+    for agent, attempt in stage.world.workers.attempts_of(stage.job.id):
+        if attempt.order.copy == copy:
+            agent._exit(attempt, 1, stopped=False)
+
+
+def test_a_member_that_fails_for_want_of_a_lost_one_is_no_failure() -> None:
+    stage = Stage()
+    for attempt in (1, 2, 3, 4, 5):
+        fail(stage, FIRST)
+        assert stage.world.run(lambda: stage.job.failure is not None)
+        assert stage.job.reason == "task g-1/0 exited with code 1"
+        stage.lose(SECOND)
+        stage.run_until_attempt(attempt + 1)
+        assert (stage.job.failures, stage.job.failure) == (0, None)
+
+
+def test_a_failure_counts_once_for_the_gang_however_many_members_fail() -> None:
+    stage = Stage()
+    fail(stage, FIRST)
+    fail(stage, SECOND)
+    stage.run_until_attempt(2)
+    assert stage.job.failures == 1
+    waited = [entered(stage.copy(copy), "waiting")[-1] for copy in (FIRST, SECOND)]
+    assert entered(stage.copy(FIRST), "starting")[-1] == max(waited) + Settings().backoff_ms
+
+
+def test_a_gang_that_keeps_failing_fails() -> None:
+    stage = Stage()
+    for attempt in (1, 2, 3, 4):
+        stage.run_until_attempt(attempt)
+        fail(stage, SECOND)
+    assert stage.world.run(stage.world.quiet)
+    assert (stage.job.state, stage.job.exit_code, stage.job.failures) == ("failed", 1, 4)
+    assert stage.job.reason == "task g-1/1 exited with code 1; no retries left"
+    assert {stage.copy(copy).state.value for copy in (FIRST, SECOND)} == {"failed"}
+
+
 def test_a_gang_of_which_a_member_is_done_is_not_moved() -> None:
     stage = Stage({FIRST: Work(60_000)})
     assert stage.world.run(lambda: stage.copy(FIRST).state == "succeeded")
