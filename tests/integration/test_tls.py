@@ -208,6 +208,21 @@ async def test_a_server_without_tls_is_no_master() -> None:
     await server.stop(0)
 
 
+async def test_while_an_authority_is_replaced_both_are_trusted(tmp_path: Path) -> None:
+    clock = SystemClock()
+    older = Authority.of(tmp_path / "older", "test", clock)
+    newer = Authority.of(tmp_path / "newer", "test", clock)
+    bundle = newer.certificates + older.certificates
+    (tmp_path / "newer" / "ca.pem").write_bytes(bundle)
+    both = Authority.of(tmp_path / "newer", "test", clock)
+    identity = ServerIdentity(both, tmp_path, (), clock)
+    async with serving(server_credentials(identity, agents_only=True)) as address:
+        for key, certificate in (agent(older), agent(both)):
+            for trusted, status in ((bundle, OK), (older.certificates, UNAVAILABLE)):
+                channel = dial(address, authorities=trusted, key=key, certificate=certificate)
+                assert await question(channel) is status
+
+
 # -- renewal -------------------------------------------------------------------------------------
 
 
@@ -232,9 +247,7 @@ async def shown_by(address: str, trusted: Authority, name: str = MASTER_NAME) ->
     """Serial number of the certificate that a server shows."""
     context = ssl.create_default_context(cadata=trusted.certificates.decode())
     host, _, port = address.partition(":")
-    _, writer = await asyncio.open_connection(
-        host, int(port), ssl=context, server_hostname=name
-    )
+    _, writer = await asyncio.open_connection(host, int(port), ssl=context, server_hostname=name)
     der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.close()
     return x509.load_der_x509_certificate(der).serial_number
