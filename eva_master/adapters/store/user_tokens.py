@@ -74,7 +74,7 @@ class UserTokens:
         now = self._clock.now()
         with self._writing:
             key = self._unused_id()
-            secret = f"{_PREFIX}_{key}_{secrets.token_urlsafe(_SECRET_BYTES)}"
+            secret = f"{_PREFIX}_{key}_{secrets.token_hex(_SECRET_BYTES)}"
             expires = None if lifetime_ms is None else Millis(now + lifetime_ms)
             token = UserToken(key, owner, role, _digest(secret), now, expires)
             with self._transaction() as connection:
