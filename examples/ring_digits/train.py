@@ -12,8 +12,8 @@ import sys
 import threading
 from pathlib import Path
 
-# BLAS reads this when numpy is imported: use the CPUs that the task was given, no more.
-os.environ.setdefault("OMP_NUM_THREADS", os.environ.get("EVA_CPU_COUNT", "1"))
+# BLAS reads this when numpy is imported: shares this small are slower with more threads.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import eva_iterator
 import numpy as np
