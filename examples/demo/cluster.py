@@ -21,6 +21,7 @@ from eva_master.model.errors import Unreachable
 _HERE = Path(__file__).parent
 _START_S = 60.0
 _STOP_S = 30.0
+_LINGER_S = 5.0
 _POLL_S = 0.1
 
 
@@ -130,6 +131,10 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 self._master.kill()
                 self._master.wait()
+        # The master's helpers end by themselves when they see that it is gone.
+        deadline = time.monotonic() + _LINGER_S
+        while self._processes() and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
         left: list[str] = []
         while processes := self._processes():
             left += [f"{one.pid} {' '.join(one.info['cmdline'])}" for one in processes]
