@@ -273,6 +273,8 @@ class Link:
                 self._metrics.session_up.set(0)
                 renewal.cancel()
                 await asyncio.wait([renewal])
+            if not renewal.cancelled():
+                renewal.result()  # Raises what nobody foresaw.
             return "" if renewed.is_set() else reason
 
     async def _renew(
@@ -284,6 +286,10 @@ class Link:
     ) -> None:
         """End the session once there is a new certificate, for one that is made with it."""
         await self._enrolment.renew(channel, present)
+        await self._up.wait()
+        # What is to be said from now on is for the next session.
+        self._session = None
+        self._up.clear()
         renewed.set()
         await session.hang_up()
 

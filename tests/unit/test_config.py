@@ -175,6 +175,24 @@ def test_shown_settings_have_units_and_no_password() -> None:
     assert shown["journal"] == "postgresql://me:***@host/eva"
 
 
+@pytest.mark.parametrize(
+    ("flags", "workers"),
+    [
+        ({}, "127.0.0.1:7412"),
+        ({"listen": "[::]:80"}, "[::]:81"),
+        ({"listen": "lab:0"}, "lab:0"),
+        ({"listen": "lab:65535"}, "lab:65534"),
+        ({"listen": "lab:80", "worker_listen": "10.0.0.1:9"}, "10.0.0.1:9"),
+    ],
+)
+def test_workers_dial_beside_the_users_unless_told_otherwise(
+    flags: Mapping[str, Any], workers: str
+) -> None:
+    settings = load(flags=flags)
+    assert settings.worker_address == workers
+    assert settings.shown()["worker_listen"] == workers
+
+
 def test_state_of_a_users_own_master(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert user_state_dir() == tmp_path / "eva"
