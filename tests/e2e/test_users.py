@@ -29,13 +29,13 @@ def test_a_viewer_sees_everything_and_changes_nothing(cluster: Cluster) -> None:
     assert len(viewer.describe().instances) == 1
     assert b"attempt 1 starts" in b"".join(viewer.logs(job))
     before = records(cluster)
-    with pytest.raises(NotAuthorised, match="Jobs.Submit needs role user; you are vic"):
+    with pytest.raises(NotAuthorised, match=r"Jobs\.Submit needs role user; you are vic"):
         viewer.submit(cluster.job_file("mine"), file_name="mine.yaml")
-    with pytest.raises(NotAuthorised, match="Jobs.Cancel needs role user"):
+    with pytest.raises(NotAuthorised, match=r"Jobs\.Cancel needs role user"):
         viewer.cancel(job)
-    with pytest.raises(NotAuthorised, match="Tokens.Create needs role operator"):
+    with pytest.raises(NotAuthorised, match=r"Tokens\.Create needs role operator"):
         viewer.create_token("vic", "operator")
-    with pytest.raises(NotAuthorised, match="Tokens.Revoke needs role operator"):
+    with pytest.raises(NotAuthorised, match=r"Tokens\.Revoke needs role operator"):
         viewer.revoke_token(cluster.client.who_am_i().id)
     assert records(cluster) == before
     assert cluster.job(job).state == "running"
