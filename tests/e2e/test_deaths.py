@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 
@@ -183,17 +184,25 @@ def test_a_launch_is_neither_lost_nor_repeated(make_cluster: Clusters) -> None:
     assert len(cluster.records()) == len(cluster.instances()) == 1
 
 
+def stored(cluster: Cluster, job: str, index: int) -> set[str]:
+    """The complete checkpoint generations of a task."""
+    checkpoints = cluster.state_dir / "objects" / "jobs" / job / str(index) / "checkpoints"
+    return {manifest.parent.name for manifest in checkpoints.glob("*/manifest.json")}
+
+
 def test_a_gang_restarts_whole(cluster: Cluster) -> None:
     job = cluster.submit("gang", tasks=2, retries=1)
     cluster.until_running(job)
     assert [task.attempt for task in cluster.job(job).tasks] == [1, 1]
-    for index in (0, 1):
-        until(lambda index=index: cluster.task(job, index).generation, "a checkpoint is stored")
+    until(lambda: stored(cluster, job, 0) & stored(cluster, job, 1), "both store a generation")
 
     os.kill(cluster.lines(job, 0)[0].pid, signal.SIGKILL)
 
     until(lambda: [task.attempt for task in cluster.job(job).tasks] == [2, 2], "a second attempt")
     cluster.until_running(job)
+    origins = {json.loads(row[4])["resume"] for row in cluster.journal_rows()["copies"]}
+    (generation,) = origins
+    assert generation > 0
     cluster.finish(job)
     cluster.until_ended(job)
     assert cluster.job(job).failures == 1
