@@ -38,6 +38,11 @@ def containers(client: Any, job: str) -> list[Any]:
     return found
 
 
+def containers_of(engine: str) -> dict[str, str]:
+    """Settings of a local cloud whose tasks run in containers of an engine."""
+    return {"runtime": "docker", "docker_host": engine, "docker_image": dockerd.IMAGE}
+
+
 def until_attempt(cluster: Cluster, client: Any, job: str, number: int) -> Any:
     """Wait until an attempt runs in a container, the only one of its job; returns it."""
     until(lambda: cluster.task(job).state == "running", f"{job} runs")
@@ -52,7 +57,7 @@ def until_attempt(cluster: Cluster, client: Any, job: str, number: int) -> Any:
 def test_containers_live_and_die_with_their_instances(
     make_cluster: Clusters, client: Any, docker_engine: str
 ) -> None:
-    local = {"runtime": "docker", "docker_host": docker_engine, "docker_image": dockerd.IMAGE}
+    local = containers_of(docker_engine)
     cluster = make_cluster(settings={"local": {**SETTINGS["local"], **local}})
     shown = json.loads(cluster.client.config())["local"]
     assert {name: shown[name] for name in local} == local
@@ -81,6 +86,20 @@ def test_containers_live_and_die_with_their_instances(
     # The cluster ends, and nothing is left.
     cluster.stop()
     assert client.containers.list(all=True) == []
+
+
+@pytest.mark.docker
+def test_a_job_brings_its_own_image(
+    make_cluster: Clusters, client: Any, docker_engine: str
+) -> None:
+    local = containers_of(docker_engine)
+    cluster = make_cluster(settings={"local": {**SETTINGS["local"], **local}})
+    client.images.get(dockerd.IMAGE).tag("of-job", "1")
+    text = FILE.format(name="job") + "image: of-job:1\n"
+    job = cluster.client.submit(text, file_name="job.yaml").job_id
+    assert until_attempt(cluster, client, job, 1).attrs["Config"]["Image"] == "of-job:1"
+    cluster.client.cancel(job)
+    until(lambda: not containers(client, job), "the cancelled job's container is gone")
 
 
 def test_a_cluster_of_processes_refuses_images(make_cluster: Clusters) -> None:
