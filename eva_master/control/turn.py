@@ -25,6 +25,7 @@ from eva_master.model.actions import (
 )
 from eva_master.model.events import CheckpointsListed
 from eva_master.model.ids import CopyId, InstanceId, JobId, Millis
+from eva_master.model.job import JobKind
 from eva_master.model.records import Instance, Job, StopReason, TaskCopy
 from eva_master.model.states import LIVE, CopyState, InstanceState
 
@@ -211,8 +212,15 @@ class Turn:
                 lost=copy.attempt if lost else copy.lost,
             )
         )
-        if target is None:
+        if target is None or self._mate_without_place(copy):
             self.plan_wanted = True
+
+    def _mate_without_place(self, copy: TaskCopy) -> bool:
+        """Whether another member of the gang waits for a plan; none was made while this stopped."""
+        return self.state.jobs[copy.job].spec.kind is JobKind.GANG and any(
+            mate.state is CopyState.WAITING and mate.target is None
+            for mate in self.state.members(copy.job)
+        )
 
     def retarget(self, copy: TaskCopy, target: InstanceId | None) -> None:
         """Change where a copy should be."""

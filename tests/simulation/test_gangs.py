@@ -227,6 +227,14 @@ def test_a_checkpoint_that_is_gone_fails_the_start_and_the_next_one_takes_what_i
     assert stage.origins(3) == [(1, None), (1, None)]
 
 
+def test_a_lost_member_is_planned_for_as_soon_as_the_others_have_stopped() -> None:
+    stage = Stage()
+    lost_ms = stage.world.timeline.now()
+    stage.lose(SECOND)
+    stage.run_until_attempt(2)
+    assert stage.world.timeline.now() - lost_ms < Settings().round_period_ms / 2
+
+
 def test_a_moved_member_takes_the_whole_gang_along() -> None:
     stage = Stage()
     stage.script.wanted[SECOND] = "elsewhere"
