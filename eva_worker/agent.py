@@ -68,6 +68,7 @@ class Agent:
             # A container has its image's environment, not the machine's.
             base_env={} if settings.runtime == "docker" else process.environment(),
             task_env=settings.task_env,
+            log_kept=settings.log_kept_mib << 20,
         )
         self._identity = Identity.at(settings)
         enrolment = Enrolment(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -23,10 +24,10 @@ from eva_worker.iterator import (
 from eva_worker.metrics import Metrics
 from eva_worker.objects import persistently
 from eva_worker.orders import Order, Phase, Progress, Report
-from eva_worker.runtime import Runtime, TaskSpec
+from eva_worker.runtime import Image, Runtime, TaskSpec
 from eva_worker.storage import Storage
 from eva_worker.transfer import together
-from eva_worker.uploads import Uploader
+from eva_worker.uploads import LOG_KEPT, Uploader
 
 _FETCH_TRIES = 8
 _LOST = "the runtime has lost its record"
@@ -45,6 +46,7 @@ class Services:
     Attributes:
         base_env: Variables that every task has from where it runs.
         task_env: Variables that the worker was told to give every task.
+        log_kept: Bytes of each task's log that stay on the disk once they are stored.
     """
 
     runtime: Runtime
@@ -55,6 +57,7 @@ class Services:
     metrics: Metrics
     base_env: Mapping[str, str]
     task_env: Mapping[str, str]
+    log_kept: int = LOG_KEPT
 
 
 class Attempt:
@@ -90,6 +93,7 @@ class Attempt:
             record.key,
             gang=record.order.companions if record.order else (),
             log=self.log_file,
+            log_kept=services.log_kept,
             outputs=self._outputs,
             checkpoints=self._checkpoints,
             memory=directory / "uploads.json",
@@ -203,7 +207,8 @@ class Attempt:
         work = self._directory / "work"
         for directory in (work, self._outputs, self._checkpoints):
             directory.mkdir(parents=True, exist_ok=True)
-        await persistently(
+        wanted = Image(order.image, order.build, services.storage.fetcher.workdir)
+        *_, image = await persistently(
             lambda: together(
                 (
                     services.storage.fetcher.workdir(order.workdir, work),
@@ -211,11 +216,13 @@ class Attempt:
                         order.inputs, self._directory / "storage" / "inputs"
                     ),
                     self._restore(order),
+                    services.runtime.prepare(wanted, self._tell),
                 )
             ),
             tries=_FETCH_TRIES,
             subject=f"files of {self.key}",
         )
+        assert image is not None
         make_socket_directory(self._socket)
         await self._iterator.start()
         cpus = services.cpus.real(devices.all_cpus)
@@ -229,7 +236,13 @@ class Attempt:
             cpus,
             gpus=devices.gpus,
             memory_mib=order.memory_mib,
+            image=image,
         )
+
+    def _tell(self, line: str) -> None:
+        """Write a line of the worker's own into the task's log."""
+        with contextlib.suppress(OSError), self.log_file.open("a", encoding="utf-8") as log:
+            log.write(f"{line}\n")
 
     async def _restore(self, order: Order) -> None:
         storage = self._services.storage
@@ -309,6 +322,11 @@ class Attempt:
         """End what the runtime does not know."""
         self._services.devices.release(self.key)
         await self._iterator.close()
+        try:
+            # What there was to say of its image.
+            await persistently(self._uploader.log, tries=_FETCH_TRIES, subject=f"log of {self.key}")
+        except (StoreUnavailable, OSError) as error:
+            self._log.warning("upload failed", error=str(error))
         await self._update(
             stage=Stage.EXITED,
             never_started=not ran,

@@ -90,6 +90,13 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) ->
     "master.",
 )
 @_option(
+    "--log-kept-mib",
+    type=click.IntRange(0),
+    default=64,
+    show_default=True,
+    help="MiB of each task's log to keep on the disk once the object store has them.",
+)
+@_option(
     "--runtime",
     type=click.Choice(["process", "docker"]),
     default="process",

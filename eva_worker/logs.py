@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from eva_worker.uploads import read_at
+from eva_worker.uploads import first_kept, read_at
 
 _CHUNK = 64 << 10
 _POLL_S = 0.2
@@ -19,7 +19,8 @@ async def follow(
 
     Args:
         path: The log file; it need not exist yet.
-        offset: First byte wanted.
+        offset: First byte wanted; what is not on the disk any more is left out, which shows in
+            the offsets.
         ended: Whether nothing will be written any more.
 
     Yields:
@@ -27,6 +28,7 @@ async def follow(
     """
     while True:
         last = ended()  # Asked before reading: what was written until then is there to be read.
+        offset = await asyncio.to_thread(first_kept, path, offset)
         while chunk := await asyncio.to_thread(read_at, path, offset, _CHUNK):
             yield offset, chunk
             offset += len(chunk)

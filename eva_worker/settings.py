@@ -33,6 +33,7 @@ class Settings:
         join: ``HOST:PORT`` where the first certificate is to be had; empty where it is there.
         token: Proves to the master, once, that this worker may be that instance.
         authorities: PEM certificates of those who may vouch for the master in the beginning.
+        log_kept_mib: MiB of each task's log that stay on the disk once they are stored.
         metrics_port: Port of the Prometheus endpoint, `None` for no endpoint.
     """
 
@@ -46,6 +47,7 @@ class Settings:
     emulated: bool = False
     task_env: Mapping[str, str] = field(default_factory=dict)
     metrics_port: int | None = None
+    log_kept_mib: int = 64
     address: str = ""
     runtime: str = "process"
     docker_image: str = ""

@@ -13,6 +13,8 @@ from eva_worker.book import Record, Stage
 from eva_worker.errors import WorkerError
 from eva_worker.objects import persistently
 from eva_worker.orders import Order, Phase, Progress, Report, TaskKey
+from eva_worker.runtime import Image
+from eva_worker.transfer import together
 
 _FETCH_TRIES = 5
 _DRAINING = "the instance takes no more tasks"
@@ -90,10 +92,16 @@ class Tasks:
             await attempt.forget()
 
     async def fetch(self, order: Order) -> str:
-        """Bring an order's files into the cache; returns what went wrong, empty if nothing."""
+        """Bring an order's files and image here; returns what went wrong, empty if nothing."""
+        fetcher, prepare = self._services.storage.fetcher, self._services.runtime.prepare
+        image = Image(order.image, order.build, fetcher.workdir)
+
+        def tell(line: str) -> None:
+            _log.info(line, copy=order.copy, attempt=order.attempt)
+
         try:
             await persistently(
-                lambda: self._services.storage.fetcher.prefetch(order.workdir),
+                lambda: together((fetcher.prefetch(order.workdir), prepare(image, tell))),
                 tries=_FETCH_TRIES,
                 subject=f"files of {order.key}",
             )

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from eva_worker.errors import BadOrder, Corrupt, Missing, UnsupportedInput
@@ -20,6 +20,7 @@ from eva_worker.objects import Objects
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PARALLEL = 8
+_T = TypeVar("_T")
 _BLOCK = 1 << 20
 
 
@@ -203,14 +204,14 @@ class Fetcher:
             path.chmod(entry.mode & 0o777)
 
 
-async def together(work: Iterable[Coroutine[Any, Any, object]]) -> None:
-    """Do everything at once; the first failure ends the rest."""
+async def together(work: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """Do everything at once, return what it comes to; the first failure ends the rest."""
     try:
         async with asyncio.TaskGroup() as group:
-            for each in work:
-                group.create_task(each)
+            tasks = [group.create_task(each) for each in work]
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 def _verify(path: Path, digest: str) -> None:

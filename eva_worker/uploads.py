@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import mmap
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from ctypes import CDLL, c_int, c_int64, get_errno
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,17 @@ from eva_worker.objects import Objects
 from eva_worker.orders import TaskKey
 from eva_worker.transfer import FileEntry, checkpoint_manifest, digest_of
 
+LOG_KEPT = 64 << 20
+"""Bytes of a log that stay on the disk once they are stored, if the settings say nothing else."""
+
 _LOG_CHUNK = 4 << 20
+# From linux/falloc.h; Python has no name for them.
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2
+
+_libc = CDLL(None, use_errno=True)
+_libc.fallocate.argtypes = (c_int, c_int, c_int64, c_int64)
+
+_log = structlog.get_logger()
 
 
 class Uploader:
@@ -32,6 +44,7 @@ class Uploader:
         key: Whose.
         gang: The other members of its gang.
         log: The task's log file.
+        log_kept: How many bytes of it stay on the disk once they are stored.
         outputs: ``$EVA_STORAGE/outputs``.
         checkpoints: ``$EVA_CHECKPOINT_DIR``.
         memory: The document.
@@ -46,6 +59,7 @@ class Uploader:
         *,
         gang: Sequence[str] = (),
         log: Path,
+        log_kept: int = LOG_KEPT,
         outputs: Path,
         checkpoints: Path,
         memory: Path,
@@ -56,6 +70,7 @@ class Uploader:
         self._key = key
         self._gang = gang
         self._log_file = log
+        self._log_kept = log_kept
         self._outputs = outputs
         self._checkpoints = checkpoints
         self._memory = memory
@@ -81,7 +96,7 @@ class Uploader:
             StoreUnavailable: The store failed; what went up before stays.
         """
         await self.newest_checkpoint()
-        await self._new_log()
+        await self.log()
         await self._changed_outputs()
 
     async def newest_checkpoint(self) -> None:
@@ -142,12 +157,17 @@ class Uploader:
         new = [number for number in numbers if number > self.generation]
         return (min if self._gang else max)(new, default=0)
 
-    async def _new_log(self) -> None:
+    async def log(self) -> None:
+        """Upload what the log has grown by, and give what is stored and old back to the disk."""
         prefix = f"jobs/{self._key.copy}/logs/{self._key.attempt:04d}"
         while chunk := await asyncio.to_thread(read_at, self._log_file, self._log_offset):
             self._count(await self._objects.put(f"{prefix}/{self._log_offset:016d}", chunk))
             self._log_offset += len(chunk)
             await self._remember()
+        if self._log_offset > self._log_kept:
+            await asyncio.to_thread(
+                forget_before, self._log_file, self._log_offset - self._log_kept
+            )
 
     async def _changed_outputs(self) -> None:
         for path, status in await asyncio.to_thread(lambda: list(_files(self._outputs))):
@@ -183,6 +203,27 @@ def read_at(path: Path, offset: int, length: int = _LOG_CHUNK) -> bytes:
             return file.read(length)
     except FileNotFoundError:
         return b""
+
+
+def forget_before(path: Path, offset: int) -> None:
+    """Give the blocks below an offset back to the disk; what comes after stays where it is.
+
+    Where the file system cannot do that, they stay.
+    """
+    with path.open("r+b") as file:
+        # A part of a block would be overwritten with zeros and keep its place.
+        whole = offset - offset % max(mmap.PAGESIZE, os.fstat(file.fileno()).st_blksize)
+        if whole and _libc.fallocate(file.fileno(), _PUNCH_HOLE | _KEEP_SIZE, 0, whole) != 0:
+            _log.warning("log cannot be cut", path=str(path), error=os.strerror(get_errno()))
+
+
+def first_kept(path: Path, offset: int) -> int:
+    """Where a file that was cut begins again, at or after an offset."""
+    try:
+        with path.open("rb") as file:
+            return os.lseek(file.fileno(), offset, os.SEEK_DATA)
+    except OSError:  # No such file, nothing there yet, or a file system without holes.
+        return offset
 
 
 def _files(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:

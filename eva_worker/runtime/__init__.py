@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from eva_worker.orders import TaskKey
+from eva_worker.orders import Build, TaskKey
+
+Tell = Callable[[str], None]
+"""Told a line of progress for the user; may be called in any thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What a task is to run in.
+
+    Attributes:
+        reference: Of an image that exists; empty for the runtime's own.
+        build: What it is made of instead.
+        lay_out: Puts the build context with this digest into a directory.
+    """
+
+    reference: str
+    build: Build | None
+    lay_out: Callable[[str, Path], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +40,7 @@ class TaskSpec:
         cpus: Real CPUs that it may use; empty for all.
         gpus: UUIDs of its GPUs.
         memory_mib: Mebibytes that it may use, where the runtime can limit it; 0 for no limit.
-        image: What it runs in, where the runtime has images; empty for the worker's default.
+        image: What it runs in, where the runtime has images; from `Runtime.prepare`.
     """
 
     key: TaskKey
@@ -59,6 +77,24 @@ class Runtime(Protocol):
     An attempt is started at most once, whatever becomes of the agent in between; its exit is
     kept until `cleanup`. An attempt has exited when no process of it is left.
     """
+
+    async def prepare(self, image: Image, tell: Tell) -> str:
+        """Have an image ready, so that a start need not wait for it.
+
+        May be repeated and cancelled at any time; who asks for what is on its way joins in.
+
+        Args:
+            image: What is wanted.
+            tell: Told how it goes.
+
+        Returns:
+            The `TaskSpec.image` that names it.
+
+        Raises:
+            StartFailed: It cannot be had, or the runtime has no images.
+            TransferFailed: The build context cannot be had.
+        """
+        ...
 
     async def start(self, spec: TaskSpec) -> None:
         """Begin an attempt; returns when it runs (or is over already).

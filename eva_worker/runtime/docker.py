@@ -14,28 +14,40 @@ import re
 import shutil
 import signal
 import threading
-import time
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
 
-import docker
 import structlog
-from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.errors import APIError, NotFound
 from docker.types import DeviceRequest, LogConfig, Mount
 
 from eva_worker.durable import read_json, write_json
-from eva_worker.errors import RuntimeUnavailable, StartFailed
+from eva_worker.errors import BadOrder, RuntimeUnavailable, StartFailed
 from eva_worker.orders import TaskKey
-from eva_worker.runtime import Exit, TaskSpec
+from eva_worker.runtime import Exit, Image, TaskSpec, Tell
+from eva_worker.runtime.engine import (
+    FAILURES,
+    RETRY_S,
+    EventStream,
+    connect,
+    in_thread,
+    now_ms,
+    reason,
+    unanswered,
+)
+from eva_worker.runtime.images import Images
 
 _T = TypeVar("_T")
 
-# What the client raises: its errors, and those of `requests`, which are `OSError`s.
-_FAILURES = (DockerException, OSError)
-_RETRY_S = 1.0
+__all__ = ["DockerRuntime", "connect"]
+
+# An exit is told by an event; this is for the event that was lost all the same.
+_LOOK_AGAIN_S = 30.0
+_START_TRIES = 60
 _SIGNALLED = 128  # A shell's exit code for a signal is this much more than its number.
 _MIB = 1 << 20
 _INSTANCE, _HOME, _COPY, _ATTEMPT = "eva.instance", "eva.home", "eva.copy", "eva.attempt"
@@ -53,29 +65,10 @@ trap stopped=1 TERM
 code=$?
 until [ -z "$stopped" ] || ! kill -0 -1; do sleep 0.1; done 2>/dev/null
 exit $code"""
-_TERMINATE = "kill -TERM -1"
+# Once, though the agent may have to ask the engine again after it got no answer.
+_TERMINATE = "[ -e /dev/shm/.eva-asked ] || { : >/dev/shm/.eva-asked; kill -TERM -1; } 2>/dev/null"
 
 _log = structlog.get_logger()
-
-
-def connect(host: str = "") -> Any:
-    """Connect to a Docker engine.
-
-    Args:
-        host: Its URL; empty for the one that ``DOCKER_HOST`` or the system names.
-
-    Returns:
-        A `docker.DockerClient`.
-
-    Raises:
-        RuntimeUnavailable: It does not answer.
-    """
-    environment = os.environ | ({"DOCKER_HOST": host} if host else {})
-    try:
-        return docker.from_env(environment=environment)
-    except _FAILURES as error:
-        where = environment.get("DOCKER_HOST", "its usual socket")
-        raise RuntimeUnavailable(f"no Docker engine at {where}: {error}") from error
 
 
 class DockerRuntime:
@@ -105,15 +98,30 @@ class DockerRuntime:
         self._real_gpus = real_gpus
         # Two clusters may call an instance the same: its state directory tells them apart.
         self._labels = {_INSTANCE: instance, _HOME: str(self._root)}
-        self._watches: dict[TaskKey, asyncio.Future[Exit]] = {}
+        self._images = Images(client, self._root.with_name("contexts"))
+        self._events = EventStream(client, self._labels, happened=self._happened, back=self._back)
+        self._loop = asyncio.get_running_loop()
+        self._watches: dict[TaskKey, asyncio.Task[Exit]] = {}
+        self._hints: dict[TaskKey, asyncio.Event] = {}
+        # What may explain an exit: signals that others sent, and when the engine was away last.
+        self._killed: set[TaskKey] = set()
+        self._away_ms = (0, 0)
         self._kills: dict[TaskKey, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Lock()
         self._closed = threading.Event()
 
+    async def prepare(self, image: Image, tell: Tell) -> str:
+        """See `Runtime.prepare`."""
+        if not (image.reference or image.build):
+            if not self._default_image:
+                raise StartFailed("neither the task nor the worker (--docker-image) names an image")
+            image = replace(image, reference=self._default_image)
+        return await self._images.ready(image, tell)
+
     async def start(self, spec: TaskSpec) -> None:
-        """See `Runtime.start`; fetches the image if the engine does not have it."""
-        await _in_thread(f"start {spec.key}", lambda: self._launch(spec))
+        """See `Runtime.start`."""
+        await in_thread(f"start {spec.key}", lambda: self._launch(spec))
         self._watch(spec.key)
 
     async def wait(self, key: TaskKey) -> Exit:
@@ -122,7 +130,7 @@ class DockerRuntime:
 
     async def stop(self, key: TaskKey, grace_s: float) -> None:
         """See `Runtime.stop`."""
-        deadline_ms = _now_ms() + int(grace_s * 1000)
+        deadline_ms = now_ms() + int(grace_s * 1000)
         path = self._root / key.path / "stop.json"
         async with self._stopping:
             watch = self._watches.get(key)
@@ -148,9 +156,9 @@ class DockerRuntime:
         """
         keys = [TaskKey.from_path(path) for path in sorted(self._root.glob("*/*/*"))]
         try:
-            await asyncio.to_thread(self._remove_leftovers, keys)
-        except _FAILURES as error:
-            raise RuntimeUnavailable(f"the Docker engine fails: {_reason(error)}") from error
+            await in_thread("remove leftovers", lambda: self._remove_leftovers(keys))
+        except FAILURES as error:
+            raise RuntimeUnavailable(f"the Docker engine fails: {reason(error)}") from error
         for key in keys:
             if key not in self._watches:
                 self._watch(key)
@@ -164,13 +172,16 @@ class DockerRuntime:
         if timer := self._kills.pop(key, None):
             timer.cancel()
         # An engine that is away now is asked again by the next agent: no record, hence a leftover.
-        with contextlib.suppress(*_FAILURES):
-            await asyncio.to_thread(self._remove, key)
+        with contextlib.suppress(*FAILURES):
+            await in_thread(f"remove {key}", lambda: self._remove(key))
+        self._hints.pop(key, None)
+        self._killed.discard(key)
         await asyncio.to_thread(shutil.rmtree, self._root / key.path, ignore_errors=True)
 
     def close(self) -> None:
         """Stop watching; the tasks run on."""
         self._closed.set()
+        self._events.close()
         futures: list[asyncio.Future[Any]] = [*self._watches.values(), *self._tasks]
         for future in futures:
             future.cancel()
@@ -184,28 +195,49 @@ class DockerRuntime:
             raise StartFailed(f"cannot start {spec.key}: {error}") from error
         try:
             spec.log.touch()
-            self._create(spec).start()
+            self._start(self._create(spec))
             write_json(directory / "started.json", {})
-        except (*_FAILURES, StartFailed) as error:
-            reason = f"cannot start {spec.key}: {_reason(error)}"
-            # Written first: should the removal fail, the next agent makes up for it.
-            never = Exit(0, _now_ms(), ran=False, message=reason)
-            write_json(directory / "exit.json", asdict(never))
-            with contextlib.suppress(*_FAILURES):
-                self._remove(spec.key)
-            raise StartFailed(reason) from error
+        except (*FAILURES, StartFailed) as error:
+            why = f"cannot start {spec.key}: {reason(error)}"
+            # Nobody may hear that it never ran while the engine might still come to start it.
+            self._insist(lambda: self._remove(spec.key))
+            write_json(directory / "exit.json", asdict(Exit(0, now_ms(), ran=False, message=why)))
+            raise StartFailed(why) from error
 
     def _create(self, spec: TaskSpec) -> Any:
         image = spec.image or self._default_image
-        if not image:
-            raise StartFailed("neither the task nor the worker (--docker-image) names an image")
         options = self._options(spec)
+        for left in reversed(range(_START_TRIES)):
+            try:
+                return self._client.containers.create(image, **options)
+            except APIError as error:
+                if error.status_code != HTTPStatus.CONFLICT:
+                    raise
+                # The name is taken: an earlier try reached the engine after all.
+                return self._client.containers.get(options["name"])
+            except FAILURES as error:
+                if not left or self._closed.wait(RETRY_S):
+                    raise
+                _log.warning("engine fails", key=str(spec.key), error=reason(error))
+        raise AssertionError
+
+    def _start(self, container: Any) -> None:
+        """Start a container, once: a start that got no answer is not repeated but looked after."""
         try:
-            return self._client.containers.create(image, **options)
-        except ImageNotFound:
-            _log.info("fetching image", image=image)
-            self._client.images.pull(image)
-            return self._client.containers.create(image, **options)
+            container.start()
+        except FAILURES as error:
+            if not (unanswered(error) and self._insist(lambda: _began(container))):
+                raise
+
+    def _insist(self, what: Callable[[], _T]) -> _T:
+        """Do something again until the engine answers."""
+        while True:
+            try:
+                return what()
+            except FAILURES as error:
+                if self._closed.wait(RETRY_S):
+                    raise
+                _log.warning("engine fails", error=reason(error))
 
     def _options(self, spec: TaskSpec) -> dict[str, Any]:
         """What the container is made of, besides its image."""
@@ -220,6 +252,9 @@ class DockerRuntime:
             # Files belong to the agent, which must be able to send and remove them.
             "user": f"{os.geteuid()}:{os.getegid()}",
             "init": True,
+            # The program is asked to stop as below. An engine that ends asks the parent alone,
+            # which passes nothing on: waiting for it would but hold up the engine.
+            "stop_signal": "SIGKILL",
             "cap_drop": ["ALL"],
             "security_opt": ["no-new-privileges"],
             "network_mode": "host",
@@ -239,49 +274,97 @@ class DockerRuntime:
         return options
 
     def _watch(self, key: TaskKey) -> None:
-        self._watches[key] = _in_thread(f"watch {key}", lambda: self._exit(key))
+        self._events.start()
+        self._hints[key] = asyncio.Event()
+        self._watches[key] = asyncio.create_task(self._exit(key), name=f"watch {key}")
 
-    def _exit(self, key: TaskKey) -> Exit:
+    async def _exit(self, key: TaskKey) -> Exit:
         """Wait for an attempt's end, however long the engine is away meanwhile."""
-        path = self._root / key.path / "exit.json"
-        while not (record := read_json(path)):
+        hint = self._hints[key]
+        while True:
+            hint.clear()
+            pause_s = _LOOK_AGAIN_S
             try:
-                ended = self._container_exit(key)
-            except _FAILURES as error:
-                if self._closed.wait(_RETRY_S):
-                    raise
-                _log.warning("engine fails", key=str(key), error=_reason(error))
-                continue
-            # Who comes after a closed runtime finds it out and writes it down on its own.
-            if not self._closed.is_set():
-                write_json(path, asdict(ended))
-            return ended
-        return Exit(**record)
+                if ended := await in_thread(f"look at {key}", lambda: self._look(key)):
+                    return ended
+            except FAILURES as error:
+                pause_s = RETRY_S
+                _log.warning("engine fails", key=str(key), error=reason(error))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await hint.wait()
 
-    def _container_exit(self, key: TaskKey) -> Exit:
+    def _look(self, key: TaskKey) -> Exit | None:
+        """How an attempt ended, `None` if it has not."""
+        path = self._root / key.path / "exit.json"
+        if record := read_json(path):
+            return Exit(**record)
+        ended = self._container_exit(key)
+        # Who comes after a closed runtime finds it out and writes it down on its own.
+        if ended and not self._closed.is_set():
+            write_json(path, asdict(ended))
+        return ended
+
+    def _container_exit(self, key: TaskKey) -> Exit | None:
         try:
-            container = self._client.containers.get(self._name(key))
-            if container.status != "created":
-                self._client.api.wait(container.id, timeout=None)
-                container.reload()
-                return _exit_of(container.attrs)
-            container.remove(force=True)
+            container = self._client.api.inspect_container(self._name(key))
+            status = container["State"]["Status"]
+            if status in {"exited", "dead"}:
+                return self._explained(key, _exit_of(container))
+            if status != "created":
+                return None
+            self._remove(key)
         except NotFound:
             if (self._root / key.path / "started.json").exists():
                 message = "its container was removed by somebody else"
-                return Exit(-signal.SIGKILL, _now_ms(), message=message)
-        return Exit(0, _now_ms(), ran=False, message="the agent died while it started the task")
+                return Exit(-signal.SIGKILL, now_ms(), message=message)
+        return Exit(0, now_ms(), ran=False, message="the agent died while it started the task")
+
+    def _explained(self, key: TaskKey, ended: Exit) -> Exit:
+        """Say of a kill that nobody here asked for where it came from, if that is known."""
+        asked = (self._root / key.path / "stop.json").exists()
+        if ended.code != -signal.SIGKILL or ended.message or asked:
+            return ended
+        lost_ms, back_ms = self._away_ms
+        if lost_ms <= ended.at_ms <= back_ms:
+            return replace(ended, message="the Docker engine went away and took the task along")
+        if key in self._killed:
+            message = "killed through the Docker engine: by somebody, or because it was stopped"
+            return replace(ended, message=message)
+        return ended
+
+    def _happened(self, action: str, labels: Mapping[str, str]) -> None:
+        """Told of an event, in the thread that follows them."""
+        try:
+            key = TaskKey(labels[_COPY], int(labels[_ATTEMPT]))
+        except (KeyError, ValueError, BadOrder):  # Somebody else's, with our labels.
+            return
+        if action == "kill":
+            self._killed.add(key)
+        else:
+            self._hint([key])
+
+    def _back(self, lost_ms: int, back_ms: int) -> None:
+        """Told that events come again, in the thread that follows them."""
+        self._away_ms = (lost_ms, back_ms)
+        self._hint(list(self._hints))
+
+    def _hint(self, keys: Sequence[TaskKey]) -> None:
+        with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits.
+            for key in keys:
+                if hint := self._hints.get(key):
+                    self._loop.call_soon_threadsafe(hint.set)
 
     async def _ask(self, key: TaskKey) -> None:
         """Send SIGTERM to all processes of an attempt."""
         watch = self._watches[key]
         while not watch.done():
             try:
-                await asyncio.to_thread(self._terminate, key)
+                await in_thread(f"stop {key}", lambda: self._terminate(key))
                 return
-            except _FAILURES as error:
-                _log.warning("stop failed", key=str(key), error=_reason(error))
-                await asyncio.wait({watch}, timeout=_RETRY_S)
+            except FAILURES as error:
+                _log.warning("stop failed", key=str(key), error=reason(error))
+                await asyncio.wait({watch}, timeout=RETRY_S)
 
     def _terminate(self, key: TaskKey) -> None:
         # A signal to the container would reach the program's parent alone.
@@ -297,17 +380,17 @@ class DockerRuntime:
 
     async def _kill_later(self, key: TaskKey, deadline_ms: int) -> None:
         watch = self._watches[key]
-        await asyncio.wait({watch}, timeout=max(0, deadline_ms - _now_ms()) / 1000)
+        await asyncio.wait({watch}, timeout=max(0, deadline_ms - now_ms()) / 1000)
         while not watch.done():
-            with contextlib.suppress(*_FAILURES):
-                await asyncio.to_thread(self._client.api.kill, self._name(key))
-            await asyncio.wait({watch}, timeout=_RETRY_S)
+            with contextlib.suppress(*FAILURES):
+                await in_thread(f"kill {key}", lambda: self._client.api.kill(self._name(key)))
+            await asyncio.wait({watch}, timeout=RETRY_S)
 
     async def _resume_stop(self, key: TaskKey) -> None:
         """Go on with the stop that an earlier agent began."""
         directory = self._root / key.path
         if asked := await asyncio.to_thread(read_json, directory / "stop.json"):
-            if not (directory / "asked").exists() and asked["deadline_ms"] > _now_ms():
+            if not (directory / "asked").exists() and asked["deadline_ms"] > now_ms():
                 self._spawn(self._ask(key))
             self._kill_at(key, asked["deadline_ms"])
 
@@ -372,40 +455,13 @@ def _exit_of(container: dict[str, Any]) -> Exit:
     return Exit(code, at_ms, message=message)
 
 
-def _reason(error: BaseException) -> str:
-    return str((isinstance(error, APIError) and error.explanation) or error)
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
-
-
-def _in_thread(name: str, work: Callable[[], _T]) -> asyncio.Future[_T]:
-    """Run something in a thread of its own, which does not keep the agent from leaving.
-
-    The pool of `asyncio.to_thread` is small and waited for at exit: not for what takes as long
-    as a task runs.
-    """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[_T] = loop.create_future()
-
-    def settle(result: _T | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error:
-            future.set_exception(error)
-        else:
-            future.set_result(result)  # type: ignore[arg-type]
-
-    def run() -> None:
-        result: _T | None = None
-        trouble: BaseException | None = None
-        try:
-            result = work()
-        except BaseException as error:
-            trouble = error
-        with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits.
-            loop.call_soon_threadsafe(settle, result, trouble)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return future
+def _began(container: Any) -> bool:
+    """Whether a container runs or has run; one that has not never will."""
+    try:
+        container.reload()
+        if container.status != "created":
+            return True
+        container.remove()  # Refused if it begins this very moment.
+    except NotFound:
+        return False
+    return False

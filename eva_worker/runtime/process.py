@@ -19,7 +19,7 @@ import structlog
 from eva_worker.durable import read_json, write_json
 from eva_worker.errors import StartFailed
 from eva_worker.orders import TaskKey
-from eva_worker.runtime import Exit, TaskSpec
+from eva_worker.runtime import Exit, Image, TaskSpec, Tell
 
 _SHIM = Path(__file__).with_name("shim.py")
 # Together they name an attempt among all processes of the machine.
@@ -41,6 +41,16 @@ class ProcessRuntime:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._watches: dict[TaskKey, asyncio.Task[Exit]] = {}
+
+    async def prepare(self, image: Image, tell: Tell) -> str:
+        """See `Runtime.prepare`; there are no images here."""
+        del tell
+        if image.reference or image.build:
+            raise StartFailed(
+                "the task wants a container image, and this worker runs plain processes"
+                " (--runtime process)"
+            )
+        return ""
 
     async def start(self, spec: TaskSpec) -> None:
         """See `Runtime.start`."""

@@ -30,84 +30,132 @@ def available() -> bool:
     return os.geteuid() == 0 and shutil.which("dockerd") is not None and _BUSYBOX.exists()
 
 
+class Engine:
+    """An engine that can be stopped, killed, frozen and started again.
+
+    Args:
+        root: Directory for all that it keeps.
+        live_restore: Whether containers outlive it.
+        tools: Directory of programs that it finds before all others.
+    """
+
+    def __init__(
+        self, root: Path, *, live_restore: bool = False, tools: Path | None = None
+    ) -> None:
+        self.url = f"unix://{root / 'docker.sock'}"
+        self._root = root
+        self._live_restore = live_restore
+        self._tools = tools
+        self._driver = ""
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, again if it was stopped; raises `RuntimeError` if it does not come up."""
+        for driver in (self._driver,) if self._driver else ("overlay2", "vfs"):
+            self._process = self._spawn(driver)
+            if _answering(self.url, self._process):
+                self._driver = driver
+                return
+            self.stop()
+        raise RuntimeError(f"dockerd does not start:\n{(self._root / 'log').read_text()[-3000:]}")
+
+    def stop(self, signal_: signal.Signals = signal.SIGTERM) -> None:
+        """End it, in good order or (SIGKILL) not; returns when it is gone."""
+        process = self._process
+        if process is None:
+            return
+        running = process.poll() is None
+        children = psutil.Process(process.pid).children() if running else []
+        process.send_signal(signal_)
+        try:
+            process.wait(START_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        for child in children:  # Its containerd, should it have been left.
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+        psutil.wait_procs(children, START_S)
+        # A pid file that names a process, whichever, keeps the next engine from starting.
+        (self._root / "pid").unlink(missing_ok=True)
+        self._process = None
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Halt it, so that it takes connections and answers nothing."""
+        assert self._process
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    def _spawn(self, driver: str) -> subprocess.Popen[bytes]:
+        def die_with_parent() -> None:
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+        root = self._root
+        path = os.pathsep.join(filter(None, (str(self._tools or ""), os.environ["PATH"])))
+        with (root / "log").open("ab") as log:
+            return subprocess.Popen(
+                [
+                    *("dockerd", f"--storage-driver={driver}", f"--data-root={root / 'data'}"),
+                    *(f"--exec-root={root / 'exec'}", f"--pidfile={root / 'pid'}"),
+                    *("--bridge=none", "--iptables=false", "-H", self.url),
+                    *(["--live-restore"] if self._live_restore else []),
+                ],
+                env={**os.environ, "PATH": path},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - one system call
+            )
+
+
 @contextlib.contextmanager
-def running() -> Iterator[str]:
-    """Run an engine that has `IMAGE`; yields its URL. Leaves no container, mount or file."""
+def engine(*, live_restore: bool = False, tools: Path | None = None) -> Iterator[Engine]:
+    """Run an engine that has `IMAGE`. Leaves no container, mount or file.
+
+    Args:
+        live_restore: Whether containers outlive it.
+        tools: Directory of programs that it finds before all others.
+    """
     # Not below a test's directory: the name of a Unix socket has at most 107 bytes.
     root = Path(tempfile.mkdtemp(prefix="eva-dockerd-"))
+    running = Engine(root, live_restore=live_restore, tools=tools)
     try:
-        with _started(root) as url:
-            client = docker.DockerClient(base_url=url)
+        running.start()
+        with contextlib.closing(docker.DockerClient(base_url=running.url)) as client:
             client.api.import_image_from_data(
-                _busybox_root(), repository=IMAGE, changes=["ENV PATH=/bin", "ENV OF_IMAGE=1"]
+                busybox_root(), repository=IMAGE, changes=["ENV PATH=/bin", "ENV OF_IMAGE=1"]
             )
-            try:
-                yield url
-            finally:
-                for container in client.containers.list(all=True):
-                    container.remove(force=True)
-                client.close()
+        yield running
+        with contextlib.closing(docker.DockerClient(base_url=running.url)) as client:
+            for container in client.containers.list(all=True, ignore_removed=True):
+                container.remove(force=True)
     finally:
+        running.stop()
         _unmount_below(root)
         shutil.rmtree(root)
 
 
 @contextlib.contextmanager
-def _started(root: Path) -> Iterator[str]:
-    for driver in ("overlay2", "vfs"):
-        process = _spawn(root, driver)
-        try:
-            if url := _answering(root, process):
-                yield url
-                return
-        finally:
-            _end(process)
-            (root / "pid").unlink(missing_ok=True)
-    raise RuntimeError(f"dockerd does not start:\n{(root / 'log').read_text()[-3000:]}")
+def running() -> Iterator[str]:
+    """Run an engine that has `IMAGE`; yields its URL."""
+    with engine() as running:
+        yield running.url
 
 
-def _spawn(root: Path, driver: str) -> subprocess.Popen[bytes]:
-    def die_with_parent() -> None:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-
-    with (root / "log").open("ab") as log:
-        return subprocess.Popen(
-            [
-                *("dockerd", f"--storage-driver={driver}", f"--data-root={root / 'data'}"),
-                *(f"--exec-root={root / 'exec'}", f"--pidfile={root / 'pid'}"),
-                *("--bridge=none", "--iptables=false", "-H", f"unix://{root / 'docker.sock'}"),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - one system call
-        )
-
-
-def _answering(root: Path, process: subprocess.Popen[bytes]) -> str | None:
-    """Wait for an engine; its URL, or `None` if it gave up."""
-    url = f"unix://{root / 'docker.sock'}"
+def _answering(url: str, process: subprocess.Popen[bytes]) -> bool:
+    """Wait for an engine; tells whether it is up, or gave up."""
     deadline = time.monotonic() + START_S
     while process.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(docker.errors.DockerException, OSError):
             client: Any = docker.DockerClient(base_url=url)
             client.close()
-            return url
+            return True
         time.sleep(0.05)
-    return None
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    children = [] if process.poll() is not None else psutil.Process(process.pid).children(True)
-    process.terminate()
-    try:
-        process.wait(START_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    for child in children:  # Its containerd, should it have been left.
-        with contextlib.suppress(psutil.NoSuchProcess):
-            child.kill()
+    return False
 
 
 def _unmount_below(root: Path) -> None:
@@ -117,8 +165,12 @@ def _unmount_below(root: Path) -> None:
         subprocess.run(["umount", "--lazy", point], check=True)
 
 
-def _busybox_root() -> bytes:
-    """A root directory with a shell and the small tools, as a tar file."""
+def busybox_root(mark: str = "") -> bytes:
+    """A root directory with a shell and the small tools, as a tar file.
+
+    Args:
+        mark: Makes it unlike those with another mark.
+    """
     names = subprocess.run([_BUSYBOX, "--list"], check=True, capture_output=True, text=True)
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as tar:
@@ -130,4 +182,6 @@ def _busybox_root() -> bytes:
         tmp = tarfile.TarInfo("tmp")
         tmp.type, tmp.mode = tarfile.DIRTYPE, 0o1777
         tar.addfile(tmp)
+        if mark:
+            tar.addfile(tarfile.TarInfo(mark))
     return data.getvalue()

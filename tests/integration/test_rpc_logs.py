@@ -39,14 +39,19 @@ async def store_log(master: RpcMaster, attempt: int, offset: int, data: bytes) -
     await master.store.put(f"jobs/{COPY}/logs/{attempt:04d}/{offset:016d}", data)
 
 
-def runs(state: State, attempt: int, instance: str) -> None:
-    """The copy's next attempt runs on an instance, which is made if need be."""
+def starts(state: State, attempt: int, instance: str) -> None:
+    """The copy's next attempt is handed to an instance, which is made if need be."""
     place = InstanceId(instance)
     if place not in state.instances:
         add_instance(state, instance)
     copy = state.copies[COPY].to(CopyState.STARTING, Millis(attempt))
-    copy = copy.to(CopyState.RUNNING, Millis(attempt))
     state.put_copy(replace(copy, attempt=attempt, instance=place, target=place))
+
+
+def runs(state: State, attempt: int, instance: str) -> None:
+    """The copy's next attempt runs on an instance."""
+    starts(state, attempt, instance)
+    state.put_copy(state.copies[COPY].to(CopyState.RUNNING, Millis(attempt)))
 
 
 def waits(state: State) -> None:
@@ -113,9 +118,32 @@ async def test_without_follow_a_running_log_ends_with_what_is_there(master: RpcM
     await store_log(master, 2, 0, b"no")
     reading = asyncio.ensure_future(logs(master, follow=False))
     follow = await followed(agent)
-    assert (follow.copy_id, follow.offset, follow.once) == (COPY, 0, True)
-    await say(agent, follow, 0, b"now", end=True)
+    assert (follow.copy_id, follow.offset, follow.once) == (COPY, 2, True)
+    await say(agent, follow, 2, b"w", end=True)
     assert await reading == b"before now"
+
+
+async def test_what_a_worker_has_let_go_of_comes_from_the_store(master: RpcMaster) -> None:
+    agent = await master.welcomed()
+    await master.loop.change(lambda state: add_job(state, spec("resnet")))
+    await master.loop.change(lambda state: runs(state, 1, "i-1"))
+    await store_log(master, 1, 0, b"one ")
+    reading = asyncio.ensure_future(logs(master, follow=False))
+    follow = await followed(agent)
+    assert follow.offset == 4
+    # While the reader was on its way the task wrote on, and the worker cut its log.
+    await store_log(master, 1, 4, b"two three")
+    await say(agent, follow, 8, b"three four", end=True)
+    assert await reading == b"one two three four"
+
+
+async def test_log_of_a_task_that_is_being_started_is_read(master: RpcMaster) -> None:
+    agent = await master.welcomed()
+    await master.loop.change(lambda state: add_job(state, spec("resnet")))
+    await master.loop.change(lambda state: starts(state, 1, "i-1"))
+    reading = asyncio.ensure_future(logs(master, follow=False))
+    await say(agent, await followed(agent), 0, b"fetching image", end=True)
+    assert await reading == b"fetching image"
 
 
 async def test_a_worker_that_is_not_connected_leaves_what_is_stored(master: RpcMaster) -> None:

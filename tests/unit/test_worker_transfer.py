@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import mmap
 import os
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
@@ -23,7 +24,7 @@ from eva_worker.logs import follow
 from eva_worker.objects import Objects, persistently
 from eva_worker.orders import TaskKey
 from eva_worker.transfer import Fetcher, FileEntry, checkpoint_manifest, read_manifest
-from eva_worker.uploads import Uploader
+from eva_worker.uploads import LOG_KEPT, Uploader
 
 KEY = TaskKey("job-1/0", 3)
 DEADLINE_S = 20
@@ -51,12 +52,15 @@ async def put_workdir(objects: Objects, files: dict[str, bytes]) -> str:
     return digest
 
 
-def uploader(objects: Objects, home: Path, *, gang: tuple[str, ...] = ()) -> Uploader:
+def uploader(
+    objects: Objects, home: Path, *, gang: tuple[str, ...] = (), log_kept: int = LOG_KEPT
+) -> Uploader:
     return Uploader(
         objects,
         KEY,
         gang=gang,
         log=home / "log",
+        log_kept=log_kept,
         outputs=home / "outputs",
         checkpoints=home / "checkpoints",
         memory=home / "uploads.json",
@@ -263,6 +267,38 @@ async def test_log_goes_up_in_order_across_agents(objects: Objects, tmp_path: Pa
     chunks = await keys(objects, "jobs/job-1/0/logs/0003")
     assert [key[-16:] for key in chunks] == [f"{0:016d}", f"{3:016d}"]
     assert b"".join([await objects.get(key) for key in chunks]) == b"one two"
+
+
+async def test_stored_log_gives_its_place_on_the_disk_back(
+    objects: Objects, tmp_path: Path
+) -> None:
+    log, kept = tmp_path / "log", 64 << 10
+    text = "".join(f"line {number}\n" for number in range(200_000))
+    sender = uploader(objects, tmp_path, log_kept=kept)
+    for start in range(0, len(text), 500_000):
+        with log.open("a") as file:
+            file.write(text[start : start + 500_000])
+        await sender.log()
+        assert log.stat().st_blocks * 512 <= kept + 2 * mmap.PAGESIZE
+    assert log.stat().st_size == len(text)
+    # What is left is where it was, and says where that is.
+    pieces = [piece async for piece in follow(log, 0, ended=lambda: True)]
+    begin = pieces[0][0]
+    assert len(text) - kept - mmap.PAGESIZE <= begin <= len(text) - kept
+    assert b"".join(data for _, data in pieces).decode() == text[begin:]
+    # All of it is stored, each byte once.
+    stored = await keys(objects, f"jobs/{KEY.copy}/logs")
+    assert b"".join([await objects.get(key) for key in stored]).decode() == text
+
+
+async def test_part_of_a_log_that_is_not_stored_stays(objects: Objects, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("x" * 300_000)
+    await uploader(objects, tmp_path, log_kept=0).log()
+    with log.open("a") as file:
+        file.write("y" * 100_000)
+    pieces = [piece async for piece in follow(log, 0, ended=lambda: True)]
+    assert b"".join(data for _, data in pieces).endswith(b"y" * 100_000)
 
 
 async def test_changed_outputs_go_up(objects: Objects, tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
 """A task's log from its first byte on, wherever it is kept at the moment.
 
-While an attempt runs, its log is read from its worker; the logs of earlier attempts, and of one
-whose worker is not connected, from the object store, where workers upload them as they grow and
-when an attempt ends. The position is kept as (attempt, offset in the attempt's log), so that bytes
-are neither repeated nor skipped when the source changes. What a machine lost before it was uploaded
-is missing.
+Logs are read from the object store, where workers upload them as they grow and when an attempt
+ends, and while an attempt runs, or is being started, what is not there yet from its worker. A
+worker keeps the end of a long log only; what it has not any more is in the store. The position is
+kept as (attempt, offset in the attempt's log), so that bytes are neither repeated nor skipped when
+the source changes. What a machine lost before it was uploaded is missing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from eva_master.model.job import JobKind
 from eva_master.model.states import ENDED, SETTLED, CopyState
 from eva_master.ports import ObjectStore
 
-_RUNS = (CopyState.RUNNING, CopyState.STOPPING)
+_RUNS = (CopyState.STARTING, CopyState.RUNNING, CopyState.STOPPING)
 _RETRY_S = 2.0
 """A session that broke, or an attempt whose end is not reported yet, changes no record: look again
 after this time."""
@@ -73,8 +73,7 @@ class LogReader:
         """
         while True:
             source = await self._front.read(self._source)
-            before = None if source.live is None else source.attempt
-            async for data in self._stored(before):
+            async for data in self._stored():
                 yield data
             if source.live is not None:
                 async for data in self._live(source.live, source.attempt, once=changes is None):
@@ -104,18 +103,23 @@ class LogReader:
             async for piece in self._sessions.follow_log(
                 instance, self._copy, self._offset, once=once
             ):
-                self._offset = piece.offset + len(piece.data)
-                yield piece.data
+                if piece.offset > self._offset:
+                    # The worker has let go of what is stored: this reader is slower than the task.
+                    async for data in self._stored():
+                        yield data
+                if fresh := piece.data[max(0, self._offset - piece.offset) :]:
+                    self._offset = max(piece.offset, self._offset) + len(fresh)
+                    yield fresh
         except Unreachable:
             # The next look finds it back, elsewhere, or in the store.
             return
 
-    async def _stored(self, before: int | None) -> AsyncIterator[bytes]:
-        """What the store has beyond the position, of attempts below `before`."""
+    async def _stored(self) -> AsyncIterator[bytes]:
+        """What the store has beyond the position."""
         chunks = [_place(key) for key in await self._store.list(f"jobs/{self._copy}/logs")]
         end = (0, 0, "")
         for (attempt, start, key), (next_attempt, next_start, _) in pairwise([*chunks, end]):
-            if attempt < self._attempt or (before is not None and attempt >= before):
+            if attempt < self._attempt:
                 continue
             if attempt > self._attempt:
                 self._attempt, self._offset = attempt, 0

@@ -1,0 +1,170 @@
+"""The Docker engine: connecting to it, calls that take long, and its stream of events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import docker
+import structlog
+from docker.errors import APIError, DockerException
+from docker.types import CancellableStream
+
+from eva_worker.errors import RuntimeUnavailable
+
+_T = TypeVar("_T")
+
+# What the client raises: its errors, and those of `requests`, which are `OSError`s.
+FAILURES = (DockerException, OSError)
+RETRY_S = 1.0
+# Longer than an engine under load takes to start a container; then the call is tried again.
+_CALL_S = 60
+_EVENTS = ["die", "destroy", "kill"]
+
+_log = structlog.get_logger()
+
+
+def connect(host: str = "", *, timeout_s: float = _CALL_S) -> Any:
+    """Connect to a Docker engine.
+
+    Args:
+        host: Its URL; empty for the one that ``DOCKER_HOST`` or the system names.
+        timeout_s: How long it may say nothing before a call is given up.
+
+    Returns:
+        A `docker.DockerClient`.
+
+    Raises:
+        RuntimeUnavailable: It does not answer.
+    """
+    environment = os.environ | ({"DOCKER_HOST": host} if host else {})
+    try:
+        return docker.from_env(environment=environment, timeout=timeout_s)
+    except FAILURES as error:
+        where = environment.get("DOCKER_HOST", "its usual socket")
+        raise RuntimeUnavailable(f"no Docker engine at {where}: {error}") from error
+
+
+def reason(error: BaseException) -> str:
+    """What the engine said, for the user."""
+    return str((isinstance(error, APIError) and error.explanation) or error)
+
+
+def unanswered(error: BaseException) -> bool:
+    """Whether it is unknown if the engine did what it was asked."""
+    return isinstance(error, FAILURES) and not isinstance(error, APIError)
+
+
+def now_ms() -> int:
+    """Milliseconds since the epoch."""
+    return int(time.time() * 1000)
+
+
+def in_thread(name: str, work: Callable[[], _T]) -> asyncio.Future[_T]:
+    """Run something in a thread of its own, which does not keep the agent from leaving.
+
+    The pool of `asyncio.to_thread` is small and waited for at exit: an engine that hangs would
+    fill it, and the agent could not write its records any more.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[_T] = loop.create_future()
+
+    def settle(result: _T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        result: _T | None = None
+        trouble: BaseException | None = None
+        try:
+            result = work()
+        except BaseException as error:
+            trouble = error
+        with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits.
+            loop.call_soon_threadsafe(settle, result, trouble)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
+
+
+def close_stream(stream: CancellableStream) -> None:
+    """Have whoever reads a stream come to its end."""
+    with contextlib.suppress(AttributeError, *FAILURES):  # It has ended by itself.
+        stream.close()
+
+
+class EventStream:
+    """Follows what happens to the containers of one worker, in one thread.
+
+    Events are hints where to look, never the truth: a look shows that, and after each reconnect
+    all containers have to be looked at, so that no event has to be kept.
+
+    Args:
+        client: A `docker.DockerClient`.
+        labels: Of the containers.
+        happened: Told the action and the container's labels; called in the thread.
+        back: Told that events come (again), and from when to when they did not, in milliseconds
+            since the epoch; called in the thread.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        labels: Mapping[str, str],
+        *,
+        happened: Callable[[str, Mapping[str, str]], None],
+        back: Callable[[int, int], None],
+    ) -> None:
+        self._client = client
+        self._filters = {
+            "type": "container",
+            "label": [f"{name}={value}" for name, value in labels.items()],
+            "event": _EVENTS,
+        }
+        self._happened = happened
+        self._back = back
+        self._closed = threading.Event()
+        self._stream: CancellableStream | None = None
+        self._thread = threading.Thread(target=self._run, name="docker events", daemon=True)
+
+    def start(self) -> None:
+        """Begin; does nothing the second time."""
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def close(self) -> None:
+        """Stop following."""
+        self._closed.set()
+        if self._stream is not None:
+            close_stream(self._stream)
+
+    def _run(self) -> None:
+        lost_ms = now_ms()
+        while not self._closed.is_set():
+            try:
+                self._follow(lost_ms)
+                lost_ms = now_ms()
+            except Exception as error:
+                # Whatever it was: without this thread nobody hears of exits.
+                if not self._closed.is_set():
+                    _log.warning("engine fails", error=reason(error))
+            self._closed.wait(RETRY_S)
+
+    def _follow(self, lost_ms: int) -> None:
+        """Read events until the stream breaks."""
+        since = lost_ms // 1000 - 1
+        self._stream = stream = self._client.events(since=since, filters=self._filters, decode=True)
+        if self._closed.is_set():
+            close_stream(stream)
+        self._back(lost_ms, now_ms())
+        for event in stream:
+            self._happened(event["Action"], event["Actor"]["Attributes"])

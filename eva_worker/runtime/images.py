@@ -1,0 +1,265 @@
+"""Images on a Docker engine: fetched or built before a task starts, each once at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import shutil
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+from docker.errors import APIError, ImageNotFound, StreamParseError
+from docker.types import CancellableStream
+from urllib3.exceptions import HTTPError
+
+from eva_worker.errors import StartFailed
+from eva_worker.orders import Build
+from eva_worker.runtime import Image, Tell
+from eva_worker.runtime.engine import (
+    FAILURES,
+    RETRY_S,
+    close_stream,
+    in_thread,
+    reason,
+    unanswered,
+)
+
+_TRIES = 4
+_LAST_WORDS = 5
+_LONGEST_WORDS = 1_000
+_PROGRESS_EVERY_S = 5.0
+_MIB = 1 << 20
+
+_Message = Mapping[str, Any]
+
+_log = structlog.get_logger()
+
+
+class Images:
+    """The images of one engine.
+
+    Args:
+        client: A `docker.DockerClient`, used from several threads.
+        scratch: Directory for build contexts while they are sent.
+    """
+
+    def __init__(self, client: Any, scratch: Path) -> None:
+        self._client = client
+        self._scratch = scratch
+        self._making: dict[str, _Making] = {}
+        self._calls: dict[int, _Call] = {}
+        client.api.hooks["response"].append(self._answered)
+        shutil.rmtree(scratch, ignore_errors=True)  # Of an agent that died.
+        scratch.mkdir(parents=True)
+
+    async def ready(self, image: Image, tell: Tell) -> str:
+        """Have an image on the engine; see `Runtime.prepare`."""
+        reference = tag_of(image.build) if image.build else image.reference
+        making = self._making.get(reference)
+        if making is None or making.task.done():
+            making = _Making()
+            making.task = asyncio.create_task(self._make(reference, image, making))
+            self._making[reference] = making
+        making.tellers.append(tell)
+        try:
+            await asyncio.shield(making.task)
+        finally:
+            making.tellers.remove(tell)
+            if not making.tellers:
+                making.task.cancel()
+                if self._making.get(reference) is making:
+                    del self._making[reference]
+        return reference
+
+    async def _make(self, reference: str, image: Image, making: _Making) -> None:
+        for left in reversed(range(_TRIES)):
+            try:
+                if await in_thread("look for image", lambda: self._has(reference)):
+                    return
+                if image.build:
+                    await self._build(reference, image, image.build, making)
+                else:
+                    await self._pull(reference, making)
+            except FAILURES as error:
+                if not (unanswered(error) and left):
+                    raise StartFailed(f"image {reference}: {reason(error)}") from error
+                _log.warning("engine fails", image=reference, error=reason(error))
+                await asyncio.sleep(RETRY_S)
+        raise StartFailed(f"image {reference}: the engine broke off, {_TRIES} times")
+
+    def _has(self, reference: str) -> bool:
+        try:
+            self._client.api.inspect_image(reference)
+        except ImageNotFound:
+            return False
+        return True
+
+    async def _pull(self, reference: str, making: _Making) -> None:
+        making.tell(f"fetching image {reference}")
+        call = _Call(
+            f"image {reference} cannot be fetched",
+            lambda: self._client.api.pull(reference, stream=True, decode=True),
+            _PullProgress(making.tell).note,
+        )
+        await self._carry_out(call)
+
+    async def _build(self, tag: str, image: Image, build: Build, making: _Making) -> None:
+        directory = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=self._scratch))
+        try:
+            await image.lay_out(build.context, directory)
+            making.tell(f"building image {tag} from {build.dockerfile}")
+            output = _Output(making.tell)
+            call = _Call(
+                f"image cannot be built from {build.dockerfile}",
+                lambda: self._client.api.build(
+                    path=str(directory),
+                    dockerfile=build.dockerfile,
+                    tag=tag,
+                    rm=True,
+                    forcerm=True,
+                    # As for tasks: what they reach, an installation can.
+                    network_mode="host",
+                    decode=True,
+                ),
+                output.note,
+            )
+            try:
+                await self._carry_out(call)
+            except StartFailed as error:
+                raise StartFailed(f"{error}{output.last_words()}") from error
+        finally:
+            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+
+    async def _carry_out(self, call: _Call) -> None:
+        try:
+            await in_thread("image", lambda: self._work(call))
+        except asyncio.CancelledError:
+            # The engine gives its work up when nobody listens.
+            call.give_up()
+            raise
+
+    def _work(self, call: _Call) -> None:
+        me = threading.get_ident()
+        self._calls[me] = call
+        try:
+            call.run()
+        finally:
+            del self._calls[me]
+
+    def _answered(self, response: Any, *_args: Any, **_kwargs: Any) -> None:
+        """Told of each response, in the thread that asked, before its body is read."""
+        if call := self._calls.get(threading.get_ident()):
+            call.answered(response)
+
+
+def tag_of(build: Build) -> str:
+    """The name of an image that is built: the same for the same build, on any engine."""
+    what = f"{build.context}\0{build.dockerfile}"
+    return f"eva-build:{hashlib.sha256(what.encode()).hexdigest()[:40]}"
+
+
+class _Making:
+    """An image on its way, and who waits for it."""
+
+    task: asyncio.Task[None]
+
+    def __init__(self) -> None:
+        self.tellers: list[Tell] = []
+
+    def tell(self, line: str) -> None:
+        for tell in list(self.tellers):
+            tell(line)
+
+
+class _Call:
+    """Work of the engine that tells of itself as it goes on, and can be given up.
+
+    Args:
+        failure: What it means if the engine says that it failed.
+        ask: Has the engine begin; returns its messages.
+        note: Told each message.
+    """
+
+    def __init__(
+        self, failure: str, ask: Callable[[], Iterable[_Message]], note: Callable[[_Message], None]
+    ) -> None:
+        self._failure = failure
+        self._ask = ask
+        self._note = note
+        self._lock = threading.Lock()
+        self._given_up = False
+        self._stream: CancellableStream | None = None
+
+    def run(self) -> None:
+        """Follow the work to its end; raises `StartFailed` if the engine says that it failed."""
+        try:
+            for message in self._ask():
+                if error := message.get("error"):
+                    raise StartFailed(f"{self._failure}: {str(error).strip()}")
+                self._note(message)
+        except (HTTPError, StreamParseError) as error:  # Broken off in the middle.
+            raise ConnectionError(str(error)) from error
+        except APIError as error:
+            raise StartFailed(f"{self._failure}: {reason(error)}") from error
+
+    def answered(self, response: Any) -> None:
+        """Take note of the response whose body is the engine's messages."""
+        with self._lock:
+            self._stream = CancellableStream(iter(()), response)
+            if self._given_up:
+                close_stream(self._stream)
+
+    def give_up(self) -> None:
+        """Hang up; from another thread than the one that listens."""
+        with self._lock:
+            self._given_up = True
+            if self._stream:
+                close_stream(self._stream)
+
+
+class _PullProgress:
+    """Tells of a pull now and then: the bytes of all layers together, and the last word."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._layers: dict[str, tuple[int, int]] = {}
+        self._told_at = time.monotonic()
+
+    def note(self, message: _Message) -> None:
+        detail, status = message.get("progressDetail") or {}, message.get("status", "")
+        if status == "Downloading" and "total" in detail:
+            self._layers[message["id"]] = (detail.get("current", 0), detail["total"])
+            if time.monotonic() - self._told_at >= _PROGRESS_EVERY_S:
+                self._told_at = time.monotonic()
+                done, total = (
+                    sum(sizes) // _MIB for sizes in zip(*self._layers.values(), strict=True)
+                )
+                self._tell(f"{done} of at least {total} MiB")
+        elif status and "id" not in message:
+            self._tell(status)
+
+
+class _Output:
+    """Tells what a build prints, line by line, and keeps the end of it."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._line = ""
+        self._last: deque[str] = deque(maxlen=_LAST_WORDS)
+
+    def note(self, message: _Message) -> None:
+        *lines, self._line = (self._line + message.get("stream", "")).split("\n")
+        for line in filter(None, map(str.strip, lines)):
+            self._last.append(line)
+            self._tell(line)
+
+    def last_words(self) -> str:
+        """The end of the output, in brackets, for an error message."""
+        words = " | ".join([*self._last, *filter(None, [self._line.strip()])])
+        return f" ({words[-_LONGEST_WORDS:]})" if words else ""
