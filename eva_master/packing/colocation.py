@@ -36,6 +36,7 @@ class CoLocation:
         self.index = {name: number for number, name in enumerate(names)}
         self._pairs: Ints = np.full((len(names), len(names)), default_ppm, dtype=np.int64)
         self._recorded: dict[tuple[int, Crowd], int] = {}
+        self._sets: list[tuple[int, Crowd, int]] = []
         self._arrivals: dict[Crowd, list[tuple[int, int, int]]] = {}
         self._powers: dict[tuple[int, int], Ints] = {}
         self._losses: dict[Crowd, tuple[Ints, Ints]] = {}
@@ -47,12 +48,19 @@ class CoLocation:
     def _record(self, workload: int, others: list[int], ppm: int) -> None:
         if len(others) == 1:
             self._pairs[workload, others[0]] = ppm
+        else:
+            self._sets.append((workload, crowd_of(others), ppm))
         self._recorded[workload, crowd_of(others)] = ppm
         together = [*others, workload]
         for newcomer in sorted(set(together)):
             before = list(together)
             before.remove(newcomer)
             self._arrivals.setdefault(crowd_of(before), []).append((newcomer, workload, ppm))
+
+    @property
+    def pairs(self) -> Ints:
+        """Throughput of each workload (row) beside one task of another (column)."""
+        return self._pairs
 
     @property
     def harmless(self) -> bool:
@@ -112,7 +120,7 @@ class CoLocation:
             for other, number in crowd:
                 best = best * self._power(other, number) // MILLION
             present = dict(crowd)
-            for (workload, others), ppm in self._recorded.items():
+            for workload, others, ppm in self._sets:
                 if ppm > best[workload] and _includes(others, present):
                     best[workload] = ppm
             self._best[crowd] = best
@@ -134,7 +142,7 @@ class CoLocation:
         for _ in range(number - 1):
             # The order of multiplications may matter to the last digit.
             best = np.minimum(best * kindest // MILLION + 1, MILLION)
-        for (workload, others), ppm in self._recorded.items():
+        for workload, others, ppm in self._sets:
             if ppm > best[workload] and sum(count for _, count in others) >= number:
                 best[workload] = ppm
         return best

@@ -18,6 +18,7 @@ from eva_master.packing.free import fill_free
 from eva_master.packing.greedy import PackedSet, Supply, pack
 from eva_master.packing.matching import Reusable, match
 from eva_master.packing.problem import Contents, Problem
+from eva_master.packing.stakes import stakes
 
 Host = InstanceId | int
 """A live instance, or a new one by its key."""
@@ -123,18 +124,19 @@ def _place(problem: Problem, copies: list[CopyView], buy: Packer) -> Configurati
             contents = staying.setdefault(copy.instance, {})
             number = problem.class_of[copy.id]
             contents[number] = contents.get(number, 0) + 1
+    cost = stakes(problem)
     joined, left = fill_free(problem, staying, problem.counts(copy.id for copy in copies))
     sets, _ = buy(left, supply(problem, staying))
     slots: dict[Host, Contents] = {}
     slots.update(joined.items())
     launches: list[NewInstance] = []
-    for wanted, host in match(sets, _reusable(problem, staying, copies)):
+    for wanted, host in match(sets, _reusable(problem, staying, copies, cost)):
         if isinstance(host, PackedSet):
             launches.append(NewInstance(len(launches), host.offering))
             slots[launches[-1].key] = wanted
         else:
             slots[host] = wanted
-    places.update(_assign(problem, slots, copies))
+    places.update(_assign(problem, slots, copies, cost))
     total: dict[Host, Contents] = {**slots}
     for instance, contents in staying.items():
         extra = joined.get(instance)
@@ -168,16 +170,25 @@ def supply(
 
 
 def _reusable(
-    problem: Problem, staying: Mapping[InstanceId, Contents], copies: Iterable[CopyView]
+    problem: Problem,
+    staying: Mapping[InstanceId, Contents],
+    copies: Iterable[CopyView],
+    cost: Mapping[CopyId, int],
 ) -> list[Reusable]:
-    residents: dict[InstanceId, Counter[int]] = {}
+    residents: dict[InstanceId, dict[int, list[int]]] = {}
     for copy in copies:
         if copy.instance is not None:
-            counter = residents.setdefault(copy.instance, Counter())
-            counter[problem.class_of[copy.id]] += 1
+            each = residents.setdefault(copy.instance, {})
+            each.setdefault(problem.class_of[copy.id], []).append(cost.get(copy.id, 0))
     return [
         Reusable(
-            instance.id, instance.offering.id, instance.ready, residents.get(instance.id, Counter())
+            instance.id,
+            instance.offering.id,
+            instance.ready,
+            {
+                number: tuple(sorted(costs, reverse=True))
+                for number, costs in residents.get(instance.id, {}).items()
+            },
         )
         for instance in problem.snapshot.instances
         if instance.id not in staying
@@ -185,7 +196,10 @@ def _reusable(
 
 
 def _assign(
-    problem: Problem, slots: Mapping[Host, Contents], copies: list[CopyView]
+    problem: Problem,
+    slots: Mapping[Host, Contents],
+    copies: list[CopyView],
+    cost: Mapping[CopyId, int],
 ) -> dict[CopyId, Host]:
     """Choose who fills the slots: copies that are there already, then the others in order."""
     pools: dict[int, list[CopyId]] = {}
@@ -194,11 +208,18 @@ def _assign(
         number = problem.class_of[copy.id]
         pools.setdefault(number, []).append(copy.id)
         here.setdefault((copy.instance, number), []).append(copy.id)
+    filled: Counter[int] = Counter()
+    for contents in slots.values():
+        filled.update(contents)
     places: dict[CopyId, Host] = {}
     vacant: dict[int, list[Host]] = {}
     for host, contents in slots.items():
         for number, count in contents.items():
-            stayers = here.get((host, number), [])[:count]
+            stayers = here.get((host, number), [])
+            if filled[number] == len(pools[number]):
+                # No one is left out: those stay whose move would cost most.
+                stayers = sorted(stayers, key=lambda copy: -cost.get(copy, 0))
+            stayers = stayers[:count]
             places.update(dict.fromkeys(stayers, host))
             vacant.setdefault(number, []).extend([host] * (count - len(stayers)))
     for number, hosts_ in vacant.items():

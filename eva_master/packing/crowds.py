@@ -18,7 +18,7 @@ from eva_master.packing.knapsack import Floats, Found, Grid, Items, Question, it
 
 _TINY = 1e-12
 _DEPTHS = 3
-"""Grids are made for so many numbers of certain neighbours."""
+"""Losses beside so many neighbours are told apart, whoever they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +108,13 @@ class Search:
         alone = float(value[chosen.classes].max())
         if max(chosen.whole, alone) <= worth:
             return Found([], max(chosen.whole, alone), 1)
-        grids = []
+        grid = None
         if question.capacity[0]:
-            for number in range(1, _DEPTHS + 1):
-                lost = certain(number)[self.workloads[chosen.classes]]
-                left = value[chosen.classes] - self.charges[chosen.classes] * lost
-                grids.append(Grid(question.capacity, chosen, np.maximum(left, _TINY)))
-        return _Descent(self, chosen, grids, question).run()
+            # Whoever they are and slow down: it is the value beside one neighbour that counts.
+            coarse = items(question, floor)
+            assert coarse is not None
+            grid = Grid(question.capacity, coarse, coarse.value)
+        return _Descent(self, chosen, grid, question).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class _Descent:
     """One depth-first search; classes are named by their position in `Items`."""
 
     def __init__(
-        self, search: Search, chosen: Items, grids: list[Grid], question: Question
+        self, search: Search, chosen: Items, grid: Grid | None, question: Question
     ) -> None:
         self._companies = search.companies
         self._chosen = chosen
@@ -150,7 +150,7 @@ class _Descent:
         self._charge = search.charges[chosen.classes]
         self._value = question.value[chosen.classes]
         self._count = question.counts[chosen.classes]
-        self._grids = grids
+        self._grid = grid
         self._levels = [
             np.maximum(
                 self._value - self._charge * self._companies.lost_beside(number)[self._workload],
@@ -224,10 +224,10 @@ class _Descent:
         # Those before have had their turn.
         best = np.maximum.accumulate(ratio[::-1])[::-1]
         bounds: Floats = np.maximum(spare - share, 0.0) * best
-        if self._grids:
-            scale = each / self._levels[level][joining]
+        if self._grid is not None:
+            scale = each / self._levels[0][joining]
             scale = np.maximum.accumulate(scale[::-1])[::-1]
-            bounds = np.minimum(bounds, scale * self._grids[level].bounds(rooms))
+            bounds = np.minimum(bounds, scale * self._grid.bounds(rooms))
         return bounds
 
     def _take(self, joining: Ints, reached: Floats) -> None:

@@ -11,16 +11,20 @@ from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, OfferingId
 from eva_master.packing import knapsack
 from eva_master.packing.colocation import Ints
-from eva_master.packing.columns import Column, column
+from eva_master.packing.columns import Column, Pattern, column
 from eva_master.packing.crowds import Companies, Search
+from eva_master.packing.fills import Fills
 from eva_master.packing.greedy import Supply
 from eva_master.packing.knapsack import Floats, Found, Question
 from eva_master.packing.problem import Problem, vector
 from eva_master.packing.relaxation import Relaxation, Relaxed
+from eva_master.packing.reservation import Demand
 
 _CLOSE = 1e-9
 _SMOOTHING = 0.5
 _GRAIN = float(1 << 36)
+_SLOW, _HASTE = 2e-3, 10
+_LEAST = 4
 _KEPT = 8
 """Patterns taken from one search."""
 
@@ -32,6 +36,8 @@ class Budget:
     Attributes:
         classes: With more classes than that ``auto`` is content with Algorithm 1.
         iterations: Rounds of pricing.
+        class_iterations: Rounds of pricing times classes; four rounds are made in any case.
+        total_nodes: Sets looked at, after which the current round of pricing is the last.
         nodes: Sets looked at per machine and round of pricing.
         columns: No more pricing once there are so many.
         gap: Stop when cost and bound are this close, as a fraction.
@@ -44,7 +50,9 @@ class Budget:
 
     classes: int = 600
     iterations: int = 60
-    nodes: int = 600
+    class_iterations: int = 4_000
+    total_nodes: int = 60_000
+    nodes: int = 1_500
     columns: int = 20_000
     gap: float = 1e-4
     dives: int = 40
@@ -107,10 +115,11 @@ class Generated:
 class Generator:
     """Generates columns for one request."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, *, interference: bool = True) -> None:
         self._problem = problem = request.problem
-        counts, supply = request.counts, request.supply
-        self._counts = counts
+        self._counts, self._supply = request.counts, request.supply
+        self._interference = interference and not problem.colocation.harmless
+        supply = request.supply
         self._unit = float(max(o.price for o in problem.offerings) * MILLION)
         self._limits = {
             name: limit for name, limit in sorted(supply.items()) if limit is not None and limit > 0
@@ -124,9 +133,11 @@ class Generator:
         self._bound = 0.0
         self._center: Relaxed | None = None
         self._search: Search | None = None
-        if not problem.colocation.harmless:
+        self._fills: Fills | None = None
+        if self._interference:
             companies = Companies(problem.colocation)
             self._search = Search(companies, problem.workloads, charges)
+            self._fills = Fills(problem.workloads, charges, problem.colocation.pairs / MILLION)
 
     def run(self, seeds: Sequence[Column], budget: Budget) -> Generated | None:
         """Solve the LP as far as the budget goes.
@@ -137,23 +148,60 @@ class Generator:
         """
         relaxation = self._relaxation = Relaxation(self._counts, self._limits, self._unit)
         relaxation.add(seeds)
+        if self._search is not None:
+            self._begin_without_interference(seeds, budget)
+        classes = int(np.count_nonzero(self._counts))
+        most = min(budget.iterations, max(_LEAST, budget.class_iterations // max(classes, 1)))
         nodes = iteration = 0
+        before = float("inf")
         while True:
             relaxed = relaxation.solve()
             if relaxed is None:
                 return None
             if (
-                iteration == budget.iterations
+                iteration == most
+                or nodes >= budget.total_nodes
                 or len(relaxation.columns) >= budget.columns
                 or relaxed.cost <= self._bound * (1 + budget.gap)
             ):
                 break
             iteration += 1
-            found, tried = self._price(relaxed, budget)
+            # As long as the LP falls fast any column will do; then they have to be the best.
+            thorough = relaxed.cost > before * (1 - _SLOW)
+            before = relaxed.cost
+            effort = budget if thorough else replace(budget, nodes=budget.nodes // _HASTE)
+            found, tried = self._price(relaxed, effort)
             nodes += tried
-            if not relaxation.add(found):
+            if not relaxation.add(found) and thorough:
                 break
         return Generated(relaxation, relaxed, self._lower(), iteration, nodes, self._unit)
+
+    def _begin_without_interference(self, seeds: Sequence[Column], budget: Budget) -> None:
+        """Take bound and duals of the problem in which no task slows another one down.
+
+        There all tasks of equal demand are one class. Whatever interference costs comes on top,
+        so its bound holds, and its duals are near the ones that are looked for.
+        """
+        problem = self._problem
+        first: dict[Demand, int] = {}
+        like = np.array(
+            [first.setdefault(c.demand, number) for number, c in enumerate(problem.classes)]
+        )
+        counts = np.zeros_like(self._counts)
+        np.add.at(counts, like, self._counts)
+        alike = []
+        for seed in seeds:
+            pattern: dict[int, int] = {}
+            for number, count in seed.pattern:
+                pattern[int(like[number])] = pattern.get(int(like[number]), 0) + count
+            price = seed.offering.price * MILLION
+            alike.append(Column(seed.offering, tuple(sorted(pattern.items())), price))
+        generator = Generator(Request(problem, counts, self._supply), interference=False)
+        generated = generator.run(alike, budget)
+        if generated is not None and generator._center is not None:
+            center = generator._center
+            self._bound = generator._bound
+            self._center = replace(center, duals=center.duals[like])
 
     def _price(self, relaxed: Relaxed, budget: Budget) -> tuple[list[Column], int]:
         """Find columns that make the LP cheaper.
@@ -195,18 +243,24 @@ class Generator:
             )
             worth = price * (1 + budget.gap / 2)
             need = self._problem.need[offering.type.family]
-            found = self._find(
-                Question(np.array(capacity), need, duals, self._counts, worth, budget.nodes)
-            )
+            question = Question(np.array(capacity), need, duals, self._counts, worth, budget.nodes)
+            found = self._find(question)
             nodes += found.nodes
             scale = min(scale, price / max(price, found.bound))
-            columns.extend(
-                column(self._problem, offering, pattern) for pattern in found.patterns[-_KEPT:]
-            )
+            columns.extend(self._column(offering, pattern) for pattern in found.patterns[-_KEPT:])
+            if self._fills is not None and capacity[0]:
+                columns.extend(
+                    self._column(offering, pattern) for pattern in self._fills.patterns(question)
+                )
         # Scaled like this the duals admit no column that would pay: they are a bound.
         bound = scale * float((duals * self._counts).sum())
         bound += sum(rent * self._limits[name] for name, rent in rent_of.items())
         return columns, bound, nodes
+
+    def _column(self, offering: Offering, pattern: Pattern) -> Column:
+        if self._interference:
+            return column(self._problem, offering, pattern)
+        return Column(offering, pattern, offering.price * MILLION)
 
     def _find(self, question: Question) -> Found:
         return knapsack.search(question) if self._search is None else self._search.run(question)

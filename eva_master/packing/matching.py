@@ -1,15 +1,23 @@
-"""Which live instance becomes which packed set, so that few tasks have to move."""
+"""Which live instance becomes which packed set, so that moving costs the fewest dollars."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
+
 from eva_master.model.ids import InstanceId, OfferingId
+from eva_master.packing.colocation import Ints
 from eva_master.packing.greedy import PackedSet
 from eva_master.packing.problem import Contents
 
-Signature = tuple[tuple[int, int], ...]
+_LARGEST = 1_000_000
+"""Cells of an assignment problem; beyond that, sets that are there already are taken out."""
+
+Stakes = Mapping[int, tuple[int, ...]]
+"""Per class what each resident's move would cost, the dearest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +25,13 @@ class Reusable:
     """A live instance that may be filled anew.
 
     Attributes:
-        residents: What is on it now and may stay.
+        residents: What is on it now and may stay: what each one's move would cost, by class.
     """
 
     id: InstanceId
     offering: OfferingId
     ready: bool
-    residents: Contents
+    residents: Stakes
 
 
 def match(
@@ -31,9 +39,9 @@ def match(
 ) -> list[tuple[Contents, InstanceId | PackedSet]]:
     """Assign packed sets to live instances of their offering.
 
-    Pairs that share the most tasks come first; every live instance that can be used is used,
-    since that saves a launch. Instances with equal residents and equal sets are handled
-    together, so that the work depends on how many distinct ones there are.
+    The assignment keeps the most dollars of migration from being spent; of equals it moves the
+    fewest tasks, then it uses instances that are ready. Every live instance that can be used is
+    used, since that saves a launch.
 
     Args:
         sets: What is wanted.
@@ -43,55 +51,79 @@ def match(
         Every wanted instance: its contents, and the live instance that becomes it or else the
         set that it is one of, to be launched.
     """
-    unmatched = [packed.times for packed in sets]
+    left = [packed.times for packed in sets]
     matched: list[tuple[Contents, InstanceId | PackedSet]] = []
-
-    def use(number: int, ids: list[InstanceId]) -> list[InstanceId]:
-        used = min(unmatched[number], len(ids))
-        matched.extend((sets[number].contents, instance) for instance in ids[:used])
-        unmatched[number] -= used
-        return ids[used:]
-
     for offering in sorted({instance.offering for instance in live}):
-        here = [instance for instance in live if instance.offering == offering]
+        here = sorted((i for i in live if i.offering == offering), key=lambda i: i.id)
         numbers = [n for n, packed in enumerate(sets) if packed.offering.id == offering]
-        groups = _grouped(here)
-        for number, signature in _by_shared(sets, numbers, list(groups)):
-            groups[signature] = use(number, groups[signature])
-        rest = {instance for ids in groups.values() for instance in ids}
-        spare = [instance.id for instance in sorted(here, key=_readiest) if instance.id in rest]
-        for number in numbers:
-            spare = use(number, spare)
-    for packed, times in zip(sets, unmatched, strict=True):
+        for number, instance in _assigned(sets, {n: left[n] for n in numbers}, here):
+            matched.append((sets[number].contents, instance.id))
+            left[number] -= 1
+    for packed, times in zip(sets, left, strict=True):
         matched.extend((packed.contents, packed) for _ in range(times))
     return matched
 
 
-def _readiest(instance: Reusable) -> tuple[bool, InstanceId]:
-    return not instance.ready, instance.id
+def _assigned(
+    sets: Sequence[PackedSet], wanted: dict[int, int], live: list[Reusable]
+) -> list[tuple[int, Reusable]]:
+    """Pairs of set and live instance; all are of one offering."""
+    pairs: list[tuple[int, Reusable]] = []
+    if sum(wanted.values()) * len(live) > _LARGEST:
+        pairs, live = _unchanged(sets, wanted, live)
+        wanted = dict(wanted)
+        for number, _ in pairs:
+            wanted[number] -= 1
+    while live and any(wanted.values()):
+        # More than fits into one problem is done in turns.
+        rows = [number for number, times in wanted.items() for _ in range(min(times, len(live)))]
+        batch = live[: max(1, _LARGEST // len(rows))]
+        chosen = linear_sum_assignment(_gains(sets, rows, batch), maximize=True)
+        for row, column in zip(*(side.tolist() for side in chosen), strict=True):
+            pairs.append((rows[row], batch[column]))
+            wanted[rows[row]] -= 1
+        live = live[len(batch) :]
+    return pairs
 
 
-def _grouped(live: Sequence[Reusable]) -> dict[Signature, list[InstanceId]]:
-    """Instances with equal residents; those that are ready come first, then by id."""
-    groups: dict[Signature, list[InstanceId]] = {}
-    for instance in sorted(live, key=_readiest):
-        groups.setdefault(tuple(sorted(instance.residents.items())), []).append(instance.id)
-    return groups
+def _unchanged(
+    sets: Sequence[PackedSet], wanted: Mapping[int, int], live: list[Reusable]
+) -> tuple[list[tuple[int, Reusable]], list[Reusable]]:
+    """Leave instances alone that hold a wanted set already; returns these and the others."""
+    left = dict(wanted)
+    by_contents = {tuple(sorted(sets[number].contents.items())): number for number in wanted}
+    pairs: list[tuple[int, Reusable]] = []
+    others: list[Reusable] = []
+    for instance in live:
+        held = tuple(sorted((c, len(each)) for c, each in instance.residents.items()))
+        number = by_contents.get(held)
+        if number is not None and left[number]:
+            left[number] -= 1
+            pairs.append((number, instance))
+        else:
+            others.append(instance)
+    return pairs, others
 
 
-def _by_shared(
-    sets: Sequence[PackedSet], numbers: Sequence[int], signatures: Sequence[Signature]
-) -> list[tuple[int, Signature]]:
-    """Pairs of set and residents that share tasks, the one that shares the most first."""
-    holding: dict[int, list[tuple[int, int]]] = {}
-    for number in numbers:
-        for task_class, count in sets[number].contents.items():
-            holding.setdefault(task_class, []).append((number, count))
-    pairs: list[tuple[int, int, int]] = []
-    for row, signature in enumerate(signatures):
-        scores: dict[int, int] = {}
-        for task_class, residents in signature:
-            for number, count in holding.get(task_class, ()):
-                scores[number] = scores.get(number, 0) + min(count, residents)
-        pairs.extend((-score, number, row) for number, score in scores.items())
-    return [(number, signatures[row]) for _, number, row in sorted(pairs)]
+def _gains(sets: Sequence[PackedSet], rows: Sequence[int], live: Sequence[Reusable]) -> Ints:
+    """What is saved if a set (row) is put on an instance (column); exact in 53 bits.
+
+    Equal sets and equal residents are compared once.
+    """
+    # One task more or less is worth less than a micro-dollar, and so is an instance's readiness.
+    tasks = 1 + sum(len(each) for instance in live for each in instance.residents.values())
+    kinds: dict[tuple[tuple[int, tuple[int, ...]], ...], int] = {}
+    kind_of = [
+        kinds.setdefault(tuple(sorted(instance.residents.items())), len(kinds)) for instance in live
+    ]
+    numbers = sorted(set(rows))
+    table = np.zeros((len(numbers), len(kinds)), dtype=np.int64)
+    for line, number in enumerate(numbers):
+        contents = sets[number].contents
+        for residents, kind in kinds.items():
+            kept = [each[: contents.get(task_class, 0)] for task_class, each in residents]
+            stayers = sum(len(each) for each in kept)
+            table[line, kind] = sum(map(sum, kept)) * tasks + stayers
+    lines = {number: line for line, number in enumerate(numbers)}
+    gains: Ints = 2 * table[[lines[number] for number in rows]][:, kind_of]
+    return gains + np.array([instance.ready for instance in live], dtype=np.int64)

@@ -11,9 +11,10 @@ from eva_master.model.ids import MILLION, CopyId, InstanceId, OfferingId
 from eva_master.model.job import JobKind
 from eva_master.packing.configuration import Configuration, configure, price, waiting
 from eva_master.packing.greedy import PackedSet, pack
-from eva_master.packing.matching import Reusable, match
+from eva_master.packing.matching import Reusable, Stakes, match
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.reservation import cheapest_first, reservation
+from eva_master.packing.stakes import stakes
 from tests.fakes.snapshots import START, T1, T2, T3, T4, TABLE_3, Cluster, offer, table, task
 
 ALONE = Valuation(interference=False)
@@ -221,28 +222,76 @@ def test_live_instances_out_of_stock_are_used_again():
     assert configure(problem, problem.snapshot.copies).places == {"3/0": "i"}
 
 
-def test_matching_keeps_most_tasks_where_they_are():
-    box = OfferingId("box@local/on-demand")
-    offering = offer("box", (0, 8, 8), 1)
-    sets = [PackedSet(offering, {0: 2, 1: 1}, 1), PackedSet(offering, {1: 2}, 1)]
-    live = [
-        Reusable(InstanceId("a"), box, True, {1: 2}),
-        Reusable(InstanceId("b"), box, True, {0: 1, 1: 1}),
-        Reusable(InstanceId("c"), box, False, {}),
+BOX = offer("box", (0, 8, 8), 1)
+
+
+def live(name: str, residents: Stakes, *, ready: bool = True) -> Reusable:
+    return Reusable(InstanceId(name), BOX.id, ready, residents)
+
+
+def test_matching_keeps_most_dollars_from_being_spent():
+    sets = [PackedSet(BOX, {0: 2, 1: 1}, 1), PackedSet(BOX, {1: 2}, 1)]
+    there = [
+        live("a", {1: (5, 5)}),
+        live("b", {0: (5,), 1: (5,)}),
+        live("c", {}, ready=False),
     ]
-    hosts = {str(host): dict(wanted) for wanted, host in match(sets, live)}
+    hosts = {str(host): dict(wanted) for wanted, host in match(sets, there)}
     assert hosts == {"a": {1: 2}, "b": {0: 2, 1: 1}}
 
 
+def test_matching_looks_at_all_pairs_together():
+    # First come, first served would give a the first set, which shares most with it.
+    sets = [PackedSet(BOX, {0: 2, 1: 1}, 1), PackedSet(BOX, {0: 2}, 1)]
+    there = [live("a", {0: (9, 9), 1: (1,)}), live("b", {1: (8,)})]
+    hosts = {str(host): dict(wanted) for wanted, host in match(sets, there)}
+    assert hosts == {"a": {0: 2}, "b": {0: 2, 1: 1}}
+
+
+def test_matching_weighs_dollars_before_numbers_of_tasks():
+    sets = [PackedSet(BOX, {0: 2}, 1), PackedSet(BOX, {1: 1}, 1)]
+    (first, *_) = match(sets[:1], [live("a", {0: (1, 1)}), live("b", {0: (3,)})])
+    assert first[1] == "b"
+    (second, *_) = match(sets[1:], [live("a", {}), live("b", {1: (0,)})])
+    assert second[1] == "b", "of no dollars either way: the one with a task to keep"
+
+
+def test_matching_of_very_many_leaves_what_is_there_alone():
+    sets = [PackedSet(BOX, {number: 1}, 40) for number in range(30)]
+    there = [live(f"i{n:04}", {n % 30: (1,)}) for n in range(1200)]
+    for wanted, host in match(sets, there):
+        assert dict(wanted) == {int(str(host)[1:]) % 30: 1}
+
+
 def test_matching_prefers_instances_that_are_ready_and_launches_the_rest():
-    offering = offer("box", (0, 8, 8), 1)
-    sets = [PackedSet(offering, {0: 1}, 3)]
-    live = [
-        Reusable(InstanceId("a"), offering.id, False, {}),
-        Reusable(InstanceId("b"), offering.id, True, {}),
-        Reusable(InstanceId("c"), OfferingId("other"), True, {0: 1}),
+    sets = [PackedSet(BOX, {0: 1}, 3)]
+    there = [
+        live("a", {}, ready=False),
+        live("b", {}),
+        Reusable(InstanceId("c"), OfferingId("other"), True, {0: (1,)}),
     ]
-    assert [host for _, host in match(sets, live)] == ["b", "a", sets[0]]
+    assert {host for _, host in match(sets[:1], there) if isinstance(host, str)} == {"a", "b"}
+    one = match([PackedSet(BOX, {0: 1}, 1)], there)
+    assert [host for _, host in one] == ["b"]
+    assert match(sets, there)[-1][1] == sets[0]
+
+
+def test_what_takes_longer_to_move_costs_more():
+    cluster = Cluster(offer("box", (0, 8, 8), 1.0, limit=1), offer("room", (0, 4, 4), 0.6))
+    cluster.instance("i", "box")
+    cluster.job("a", task(any=(0, 4, 4)), on=["i"], launch_s=10)
+    cluster.job("b", task(any=(0, 4, 4)), on=["i"], launch_s=900)
+    moved = stakes(problem_of(cluster))
+    assert moved[CopyId("b/0")] > moved[CopyId("a/0")] > 0
+
+
+def test_each_member_of_a_gang_answers_for_all_of_it():
+    spec = task(any=(0, 4, 4))
+    cluster = Cluster(offer("box", (0, 4, 4), 3.6)).instance("i", "box").instance("j", "box")
+    cluster.job("g", spec, spec, on=["i", "j"], checkpoint_s=0, launch_s=1000)
+    cluster.instance("k", "box").job("a", spec, on=["k"], checkpoint_s=0, launch_s=1000)
+    # Of its own instance and of another one for 1,000 s, and twice as much for a gang of two.
+    assert stakes(problem_of(cluster)) == {"g/0": 4_000_000, "g/1": 4_000_000, "a/0": 2_000_000}
 
 
 def test_amounts_beyond_64_bits_stay_exact():
