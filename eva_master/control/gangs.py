@@ -93,9 +93,7 @@ def stored(turn: Turn, job: Job) -> dict[CopyId, tuple[int, ...]] | None:
         return known
     del turn.listed[job.id]
     reason = job.reason if resume else NOTHING_IN_COMMON
-    decided = replace(job, resume=resume, reason=reason)
-    turn.put_job(decided)
-    turn.send_list(decided)
+    turn.put_job(replace(job, resume=resume, reason=reason))  # so it is settled, and asked, again
     return None
 
 

@@ -66,6 +66,15 @@ async def test_a_registered_agent_is_welcomed_and_reported(master: RpcMaster) ->
     assert master.sessions.connected == 1
 
 
+async def test_it_is_known_where_others_reach_a_worker(master: RpcMaster) -> None:
+    agent = Agent(WorkersStub(master.worker_channel()).Session())
+    await agent.say(register=pb.Register(instance_id="i-1", address="10.0.0.7"))
+    await agent.hear()
+    registered = await master.loop.event()
+    assert isinstance(registered, WorkerRegistered)
+    assert registered.address == "10.0.0.7"
+
+
 async def test_an_agent_cannot_pose_as_another_instance(master: RpcMaster) -> None:
     agent = await master.agent("i-1", channel=master.worker_channel("i-2"))
     assert await agent.ended() is grpc.StatusCode.PERMISSION_DENIED

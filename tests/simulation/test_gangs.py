@@ -351,6 +351,25 @@ def test_all_members_are_told_to_stop_at_once() -> None:
     assert {copy for _, copy in told[:2]} == {FIRST, SECOND}
 
 
+def test_a_slow_store_is_asked_once() -> None:
+    """A question that is still being carried out might remove what the next attempt stores."""
+    stage = Stage()
+    request = stage.world.checkpoints.request
+    asked: list[int | None] = []
+
+    def slow(wanted: ListCheckpoints) -> None:
+        asked.append(wanted.give_up_after)
+        stage.world.timeline.after(200_000, lambda: request(wanted))
+
+    stage.world.checkpoints.request = slow
+    stage.publish(FIRST, SECOND)
+    stage.lose(SECOND)
+    stage.run_until_attempt(2)
+    # The first one published once more when it was stopped.
+    assert asked == [None, 1]
+    assert stage.origins(2) == [(1, None), (1, None)]
+
+
 def test_a_store_that_does_not_answer_is_asked_again_and_the_user_told() -> None:
     stage = Stage()
     request = stage.world.checkpoints.request
