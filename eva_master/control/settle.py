@@ -94,7 +94,7 @@ def _settle_unit(turn: Turn, job: Job, unit: list[TaskCopy]) -> None:
         for copy in active:
             turn.stop(copy, StopReason.GANG)
         for copy in unit:
-            if copy.state is CopyState.SUCCEEDED:
+            if copy.state is CopyState.SUCCEEDED and job.failure is None:
                 turn.put_copy(copy.to(CopyState.WAITING, turn.now))
                 turn.plan_wanted = True
     elif any(copy.target != copy.instance for copy in active) and _may_leave(turn, active):
@@ -104,11 +104,11 @@ def _settle_unit(turn: Turn, job: Job, unit: list[TaskCopy]) -> None:
             reason = StopReason.SUSPEND if suspended else StopReason.GANG
             turn.stop(copy, StopReason.MOVE if moves else reason)
     unit = [turn.state.copies[copy.id] for copy in unit]
-    if all(copy.state is CopyState.WAITING for copy in unit):
-        if job.failure is not None:
+    if job.failure is not None:
+        if not any(copy.state in HOLDING for copy in unit):
             judge_failure(turn, job)  # which has the job settled again
-        elif _may_start(turn, job, unit):
-            _start(turn, job, unit)
+    elif all(copy.state is CopyState.WAITING for copy in unit) and _may_start(turn, job, unit):
+        _start(turn, job, unit)
     for copy in unit:
         _say(turn, turn.state.copies[copy.id])
 

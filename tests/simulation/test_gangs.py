@@ -256,6 +256,16 @@ def test_a_gang_restarts_whole_though_a_member_was_done() -> None:
     assert (stage.job.state, stage.job.failures) == ("succeeded", 1)
 
 
+def test_a_member_that_was_done_stays_so_when_the_gang_is_not_tried_again() -> None:
+    stage = Stage({FIRST: Work(60_000)})
+    assert stage.world.run(lambda: stage.copy(FIRST).state == "succeeded")
+    stage.world.state.put_job(replace(stage.job, failures=stage.job.spec.retries))
+    fail(stage, SECOND)
+    assert stage.world.run(stage.world.quiet)
+    assert stage.job.state == "failed"
+    assert [stage.copy(copy).state.value for copy in (FIRST, SECOND)] == ["succeeded", "failed"]
+
+
 def fail(stage: Stage, copy: CopyId) -> None:
     """Its program exits with 1."""
     for agent, attempt in stage.world.workers.attempts_of(stage.job.id):
