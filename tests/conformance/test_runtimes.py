@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -16,7 +16,7 @@ import pytest
 
 from eva_worker.errors import StartFailed
 from eva_worker.orders import TaskKey
-from eva_worker.runtime import Exit, Runtime, TaskSpec
+from eva_worker.runtime import Exit, Image, Runtime, TaskSpec
 from eva_worker.runtime.docker import DockerRuntime, connect
 from eva_worker.runtime.process import ProcessRuntime
 from tests.fakes import dockerd
@@ -132,6 +132,18 @@ async def test_runs_the_command_and_keeps_its_code_and_output(bench: Bench) -> N
     await bench.runtime.start(bench.spec("pwd; echo $EVA_TASK_ID >&2; exit 7"))
     assert (await soon(bench.runtime.wait(KEY))).code == 7
     assert bench.file("log").read_text() == f"{bench.inside}\njob-1/0\n"
+
+
+async def test_task_without_an_image_of_its_own_can_be_prepared_again_and_again(
+    bench: Bench,
+) -> None:
+    async def no_context(digest: str, target: Path) -> None:
+        raise AssertionError(f"{digest} is not wanted in {target}")
+
+    first, second = [await bench.runtime.prepare(Image("", None, no_context), print) for _ in "12"]
+    assert first == second
+    await bench.runtime.start(replace(bench.spec("exit 3"), image=first))
+    assert (await soon(bench.runtime.wait(KEY))).code == 3
 
 
 async def test_environment_is_the_one_given(bench: Bench) -> None:

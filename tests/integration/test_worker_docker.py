@@ -134,6 +134,58 @@ async def test_directories_are_where_the_variables_say(bench: Bench) -> None:
         assert (bench.home / path).stat().st_uid == os.geteuid()
 
 
+async def test_task_can_gain_no_privileges(bench: Bench) -> None:
+    await bench.runtime.start(
+        bench.spec("grep -E 'Cap(Eff|Prm|Bnd)|NoNewPrivs' /proc/self/status; mount -t tmpfs x /mnt")
+    )
+    assert (await bench.ended()).code != 0
+    said = dict(line.split(":") for line in (bench.home / "log").read_text().splitlines()[:4])
+    assert {name: int(value, 16) for name, value in said.items()} == {
+        **{"CapPrm": 0, "CapEff": 0, "CapBnd": 0, "NoNewPrivs": 1}
+    }
+
+
+async def test_task_finds_nothing_of_another(bench: Bench, client: Any, tmp_path: Path) -> None:
+    other = Bench(tmp_path / "other", bench.engine)
+    for each in (bench, other):
+        (each.home / "run" / "eva.sock").write_text("secret")
+        (each.home / "checkpoints" / "secret").touch()
+    (other.home / "checkpoints" / "others").touch()
+    # The host's processes are not seen, its network is.
+    await bench.runtime.start(
+        bench.spec(
+            f"ls {other.home} {bench.home}; find / -xdev -name others 2>/dev/null;"
+            " find / -name '*.sock' 2>/dev/null; ls $EVA_CHECKPOINT_DIR /proc | grep -c '^[0-9]'"
+        )
+    )
+    await bench.ended()
+    lines = (bench.home / "log").read_text().splitlines()
+    assert [line for line in lines if "No such file" in line] == lines[:2]
+    assert lines[2] == "/eva/run/eva.sock"
+    assert int(lines[3]) < 10
+    other.runtime.close()
+
+
+async def test_gpus_are_asked_for_by_uuid(tmp_path: Path) -> None:
+    # The engine takes such requests where it finds NVIDIA's hook, which does nothing here.
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    hook = tools / "nvidia-container-runtime-hook"
+    hook.write_text("#!/bin/sh\nexit 0\n")
+    hook.chmod(0o755)
+    with dockerd.engine(tools=tools) as engine, contextlib.closing(connect(engine.url)) as client:
+        bench = Bench(tmp_path / "home", engine.url)
+        await bench.runtime.start(bench.spec("sleep 3600", gpus=("GPU-0a1b", "GPU-2c3d")))
+        [container] = client.containers.list()
+        [request] = container.attrs["HostConfig"]["DeviceRequests"]
+        assert request["DeviceIDs"] == ["GPU-0a1b", "GPU-2c3d"]
+        assert request["Capabilities"] == [["gpu"]]
+        await bench.runtime.kill(KEY)
+        await bench.ended()
+        await bench.runtime.cleanup(KEY)
+        bench.runtime.close()
+
+
 async def test_socket_of_the_next_agent_is_seen(bench: Bench) -> None:
     await bench.runtime.start(bench.spec("until [ -e $EVA_SOCKET ]; do sleep 0.01; done"))
     (bench.home / "run" / "eva.sock").touch()

@@ -198,3 +198,11 @@ def test_dockerfile_that_is_not_in_the_context(tmp_path: Path, line: str, messag
     (tmp_path / "d").mkdir()
     with pytest.raises(InvalidJob, match=re.escape(message)):
         job_with(tmp_path, line).build_context()
+
+
+def test_every_job_in_the_guide_is_accepted() -> None:
+    guide = Path(__file__).parents[2] / "docs" / "howto" / "containers.md"
+    blocks = re.findall(r"```yaml\n(.*?)```", guide.read_text(), re.DOTALL)
+    assert len(blocks) == 3
+    for block in blocks:
+        check_job(block, file_name="containers.md")
