@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from eva_worker._proto import worker_pb2 as pb
 from eva_worker.orders import TaskKey
 from eva_worker.runtime import Exit, TaskSpec
 from eva_worker.runtime.docker import DockerRuntime, connect
 from tests.fakes import dockerd
 from tests.fakes.dockerd import Engine
+from tests.fakes.master import FakeMaster
 
 pytestmark = pytest.mark.docker
 
 DEADLINE_S = 60
+FROZEN_HEARTBEATS = 40
 KEY = TaskKey("job-1/0", 1)
 LOOP = "touch up; until [ -e go ]; do sleep 0.02; done; exit 5"
 
@@ -177,3 +181,39 @@ async def test_exits_are_heard_of_at_once(bench: Bench, monkeypatch: pytest.Monk
     await until(bench.file("up").exists)
     bench.file("go").touch()
     assert (await bench.ended()).code == 5
+
+
+async def test_agent_of_a_frozen_engine_stays_with_its_master(
+    engine: Engine, tmp_path: Path
+) -> None:
+    (tmp_path / "objects").mkdir()
+    master = FakeMaster(tmp_path / "objects")
+    await master.start()
+    worker = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "eva_worker", "--instance-id", "i-1", "--emulated"),
+        *("--instance-type", "c7i.large", "--cpus", "2", "--memory-mib", "1024"),
+        *(*master.options(), "--state-dir", str(tmp_path / "state")),
+        *("--runtime", "docker", "--docker-host", engine.url, "--docker-image", dockerd.IMAGE),
+        env=master.environment(),
+    )
+    try:
+        await master.until(lambda: master.sessions)
+
+        def heartbeats() -> int:
+            return sum(one.WhichOneof("body") == "heartbeat" for one in master.session.heard)
+
+        with engine.frozen():
+            order = pb.TaskOrder(copy_id="job-1/0", attempt=1, job_id="job-1", run="exit 5")
+            master.send(start=pb.StartTask(order=order))
+            await master.phase("job-1/0", 1, pb.PHASE_STARTING)
+            before = heartbeats()
+            # Fifty milliseconds between two of them.
+            await master.until(lambda: heartbeats() > before + FROZEN_HEARTBEATS)
+            master.send(stop=pb.StopTask(copy_id="other/0", attempt=1))
+            assert (await master.phase("other/0", 1, pb.PHASE_EXITED)).never_started
+        assert (await master.phase("job-1/0", 1, pb.PHASE_EXITED)).exit_code == 5
+        assert len(master.sessions) == 1
+    finally:
+        worker.terminate()
+        assert await worker.wait() == 0
+        await master.vanish()
