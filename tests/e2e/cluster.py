@@ -264,13 +264,13 @@ class Cluster:
         mark = str(self.home)
         return [process for process in psutil.process_iter() if _bears(process, mark)]
 
-    def processes_of(self, instance: str, module: str) -> list[psutil.Process]:
-        """The processes of an instance that run a Python module."""
+    def processes_of(self, instance: str, module: str = "") -> list[psutil.Process]:
+        """The processes of an instance, all or those that run a Python module."""
         found = []
         for process in self.processes():
             try:
                 mine = process.environ().get("EVA_HOST", "").startswith(f"{instance}@")
-                if mine and module in process.cmdline():
+                if mine and (not module or module in process.cmdline()):
                     found.append(process)
             except psutil.Error:
                 continue

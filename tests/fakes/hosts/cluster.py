@@ -19,7 +19,6 @@ from tests.fakes.hosts.engine import SOCKET
 from tests.fakes.hosts.machine import MODULE as MACHINE
 from tests.fakes.hosts.machine import machine_command
 from tests.fakes.hosts.master import MODULE
-from tests.fakes.hosts.network import port
 from tests.fakes.hosts.site import VARIABLE, Site
 
 _RATE = 64 * MIB
@@ -104,11 +103,12 @@ class HostCluster(Cluster):
         return self.site.processes()
 
     def leftovers(self) -> list[str]:
-        """What is left of instances that are gone: their cables, and processes in containers."""
-        instances = [name for name, it in self.records().items() if it.gone_ms is None]
+        """Processes of instances that are gone, in containers and outside of them."""
+        records = self.records()
+        gone = {name for name, record in records.items() if record.gone_ms is not None}
         return [
-            *(self.site.switch.cables() - {port(name) for name in instances}),
-            *(f"process {pid} of {group}" for group, pid in self.site.contained(instances)),
+            *(str(it) for name in gone for it in self.processes_of(name)),
+            *(f"{pid} in {group}" for group, pid in self.site.contained(records.keys() - gone)),
         ]
 
     # -- what an instance is made of -----------------------------------------------------------

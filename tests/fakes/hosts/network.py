@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import subprocess
 from pathlib import Path
 
@@ -69,13 +68,6 @@ class Switch:
     def mend(self, instance: str = _MASTER) -> None:
         """Undo `cut`."""
         _inside(self.pid, f"link set dev {port(instance)} master {_BRIDGE}")
-
-    def cables(self) -> set[str]:
-        """The `port` of each instance."""
-        links = json.loads(
-            run("nsenter", f"--net=/proc/{self.pid}/ns/net", "ip", "-json", "link", "show")
-        )
-        return {link["ifname"] for link in links} - {"lo", _BRIDGE, _MASTER}
 
     def close(self) -> None:
         """End the network, and with it all machines that are on it."""
