@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import docker
 import psutil
 import pytest
 
@@ -53,6 +55,13 @@ def reaches(cluster: HostCluster, instance: str) -> bool:
     return done.returncode == 0
 
 
+def answers(cluster: HostCluster, instance: str) -> bool:
+    """Whether the engine of an instance does."""
+    with contextlib.suppress(docker.errors.DockerException), cluster.docker(instance) as client:
+        return bool(client.ping())
+    return False
+
+
 def test_each_host_has_its_own(make_hosts: Hosts) -> None:
     cluster = make_hosts(settings=PATIENT, catalog=SMALL, disk_mib=64)
     jobs = [cluster.submit(name) for name in ("one", "two")]
@@ -79,12 +88,24 @@ def test_each_host_has_its_own(make_hosts: Hosts) -> None:
     cluster.mend(one)
     until(lambda: reaches(cluster, one), "the cable is mended")
 
+    cluster.cut("master")
+    assert not reaches(cluster, one)
+    assert not reaches(cluster, two)
+    cluster.mend("master")
+    until(lambda: reaches(cluster, one) and reaches(cluster, two), "the master's is, too")
+
     cluster.freeze(one)
     known = cluster.lines(jobs[0])
     time.sleep(SILENCE_S)
     assert cluster.lines(jobs[0]) == known
     cluster.thaw(one)
     cluster.until_steps(jobs[0])
+
+    program, engine = cluster.container(f"{jobs[1]}/0"), cluster.engine(two)
+    engine.kill()
+    until(lambda: set(cluster.processes_of(two, "dockerd")) - {engine}, "an engine is started")
+    until(lambda: answers(cluster, two), "it answers")
+    assert cluster.container(f"{jobs[1]}/0") == program, "the container outlives its engine"
 
     filler = cluster.fill(one)
     with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
