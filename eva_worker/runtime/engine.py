@@ -113,7 +113,7 @@ class EventStream:
         labels: Of the containers.
         happened: Told the action and the container's labels; called in the thread.
         back: Told that events come (again), and from when to when they did not, in milliseconds
-            since the epoch; called in the thread.
+            since the epoch, 0 and 0 the first time; called in the thread.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class EventStream:
             close_stream(self._stream)
 
     def _run(self) -> None:
-        lost_ms = now_ms()
+        lost_ms = 0
         while not self._closed.is_set():
             try:
                 self._follow(lost_ms)
@@ -161,10 +161,10 @@ class EventStream:
 
     def _follow(self, lost_ms: int) -> None:
         """Read events until the stream breaks."""
-        since = lost_ms // 1000 - 1
+        since = (lost_ms or now_ms()) // 1000 - 1
         self._stream = stream = self._client.events(since=since, filters=self._filters, decode=True)
         if self._closed.is_set():
             close_stream(stream)
-        self._back(lost_ms, now_ms())
+        self._back(lost_ms, now_ms() if lost_ms else 0)
         for event in stream:
             self._happened(event["Action"], event["Actor"]["Attributes"])
