@@ -31,6 +31,9 @@ from eva_master.ports import Clock, Inbox
 
 Context = grpc.aio.ServicerContext[pb.WorkerMessage, pb.MasterMessage]
 
+_LAST_WRITE_S = 1.0
+"""A peer that does not read for so long is not told why its session ended."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -148,6 +151,7 @@ class WorkerSessions(WorkersServicer):
             raise session.fate from None
         finally:
             self._close(session)
+            await session.settle()
 
     async def Renew(self, request: pb.RenewRequest, context: Context) -> pb.Identity:  # noqa: N802
         """Give an agent a new certificate for the one with which it has connected."""
@@ -299,10 +303,15 @@ class _Session:
             self.task.cancel()
 
     def end(self) -> None:
-        """Nothing more is written or relayed."""
+        """Nothing more is written or relayed, but for what is being written."""
         self._ended = True
+        self._outgoing.clear()
         if self._expiry is not None:
             self._expiry.cancel()
-        if self._writer is not None:
-            self._writer.cancel()
         self.logs.end()
+
+    async def settle(self) -> None:
+        """Wait for the write under way: gRPC cannot tell a peer how a stream ends in the midst."""
+        if (writer := self._writer) is not None:
+            await asyncio.wait([writer], timeout=_LAST_WRITE_S)
+            writer.cancel()
