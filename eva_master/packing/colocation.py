@@ -27,6 +27,10 @@ class CoLocation:
         table: What was observed.
         workloads: Every workload that may be asked about.
         default_ppm: Pairwise value of workloads that were never seen together.
+
+    Attributes:
+        index: The number of each workload.
+        harmless: Whether no task is held to slow another one down.
     """
 
     def __init__(
@@ -45,6 +49,9 @@ class CoLocation:
             if others and workload in self.index and all(name in self.index for name in others):
                 self._record(self.index[workload], [self.index[name] for name in others], ppm)
 
+        observed = all(ppm == MILLION for ppm in self._recorded.values())
+        self.harmless = observed and bool((self._pairs == MILLION).all())
+
     def _record(self, workload: int, others: list[int], ppm: int) -> None:
         if len(others) == 1:
             self._pairs[workload, others[0]] = ppm
@@ -61,12 +68,6 @@ class CoLocation:
     def pairs(self) -> Ints:
         """Throughput of each workload (row) beside one task of another (column)."""
         return self._pairs
-
-    @property
-    def harmless(self) -> bool:
-        """Whether no task is held to slow another one down."""
-        observed = all(ppm == MILLION for ppm in self._recorded.values())
-        return observed and bool((self._pairs == MILLION).all())
 
     def throughput(self, workload: int, others: Crowd) -> int:
         """Throughput of a task of `workload` beside `others`, in millionths of standalone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from eva_master.model.catalog import InstanceType
 from eva_master.model.ids import MILLION
@@ -40,6 +41,7 @@ class Filling:
     ) -> None:
         self._problem = problem
         self._worth = worth
+        self._machine = machine
         self._need = problem.need[machine.family]
         self._capacity = np.array(vector(machine.capacity), dtype=np.int64)
         self._room = self._capacity.copy()
@@ -50,7 +52,9 @@ class Filling:
         self.added: dict[int, int] = {}
         for number, count in (residents or {}).items():
             self._take(number, count)
-        self._candidates = candidates[(self._need[candidates] <= self._room).all(axis=1)]
+        self._candidates = candidates
+        self._columns = self._need.T[:, candidates]
+        self._keep(self._fitting())
         if self._candidates.size:
             self._lost = self._loss()
 
@@ -64,10 +68,9 @@ class Filling:
             Its class and by how much it raises the TNRP, `None` if no task fits or each of
             them would lower it.
         """
-        candidates = self._candidates
-        fits = (left[candidates] > 0) & (self._need[candidates] <= self._room).all(axis=1)
         # What does not fit now will not fit later; what is used up will not come back.
-        self._candidates = candidates = candidates[fits]
+        self._keep(self._fitting() & (left[self._candidates] > 0))
+        candidates = self._candidates
         if not candidates.size:
             return None
         gains = self._gains(candidates)
@@ -84,6 +87,18 @@ class Filling:
         self._lost = self._loss()
         self.value += gain
         self.added[number] = self.added.get(number, 0) + 1
+
+    def _fitting(self) -> npt.NDArray[np.bool_]:
+        gpus, cpus, memory = self._columns
+        fits: npt.NDArray[np.bool_] = gpus <= self._room[0]
+        fits &= cpus <= self._room[1]
+        fits &= memory <= self._room[2]
+        return fits
+
+    def _keep(self, wanted: npt.NDArray[np.bool_]) -> None:
+        if not wanted.all():
+            self._candidates = self._candidates[wanted]
+            self._columns = self._columns[:, wanted]
 
     def _take(self, number: int, count: int) -> None:
         workload = int(self._problem.workloads[number])
@@ -103,6 +118,9 @@ class Filling:
         return total
 
     def _gains(self, candidates: Ints) -> Money:
+        if self._problem.colocation.harmless:
+            alone: Money = self._worth.prices[candidates] * MILLION
+            return alone
         crowd = tuple(sorted(self._crowd.items()))
         newcomer, members = self._problem.colocation.losses_after(crowd)
         prices, charges = self._worth.prices[candidates], self._worth.charges[candidates]
@@ -118,8 +136,7 @@ class Filling:
 
     def _alignment(self, candidates: Ints) -> Ints:
         # A dimension that the type lacks has neither demand nor room.
-        capacity = np.maximum(self._capacity, 1)
-        demand = self._need[candidates] * MILLION // capacity
-        room = self._room * MILLION // capacity
-        aligned: Ints = (demand * room).sum(axis=1)
+        room = self._room * MILLION // np.maximum(self._capacity, 1)
+        shares = self._problem.shares(self._machine)
+        aligned: Ints = (shares[:, candidates] * room[:, np.newaxis]).sum(axis=0)
         return aligned

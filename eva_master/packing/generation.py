@@ -25,6 +25,8 @@ _SMOOTHING = 0.5
 _GRAIN = float(1 << 36)
 _SLOW, _HASTE = 2e-3, 10
 _LEAST = 4
+_CROWDED = 8
+"""With interference it takes longer to look at a set, so fewer are looked at."""
 _KEPT = 8
 """Patterns taken from one search."""
 
@@ -51,8 +53,8 @@ class Budget:
     classes: int = 600
     iterations: int = 60
     class_iterations: int = 4_000
-    total_nodes: int = 60_000
-    nodes: int = 1_500
+    total_nodes: int = 160_000
+    nodes: int = 12_000
     columns: int = 20_000
     gap: float = 1e-4
     dives: int = 40
@@ -146,10 +148,14 @@ class Generator:
             seeds: Columns to begin with; they must cover all tasks within the supply.
             budget: How hard to try.
         """
+        full = budget
+        if self._interference:
+            total, each = budget.total_nodes // _CROWDED, budget.nodes // _CROWDED
+            budget = replace(budget, total_nodes=total, nodes=max(each, 1))
         relaxation = self._relaxation = Relaxation(self._counts, self._limits, self._unit)
         relaxation.add(seeds)
         if self._search is not None:
-            self._begin_without_interference(seeds, budget)
+            self._begin_without_interference(seeds, full)
         classes = int(np.count_nonzero(self._counts))
         most = min(budget.iterations, max(_LEAST, budget.class_iterations // max(classes, 1)))
         nodes = iteration = 0

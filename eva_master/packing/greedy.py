@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import le
 
 import numpy as np
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, OfferingId
+from eva_master.model.ids import MILLION, Family, OfferingId
 from eva_master.packing.colocation import Ints
 from eva_master.packing.filling import Filling
 from eva_master.packing.problem import Contents, Problem, Worth, vector
@@ -109,13 +110,14 @@ def smallest(problem: Problem, contents: Contents, supply: Supply, below: int) -
         supply: What may be used.
         below: Micro-dollars per hour.
     """
-    numbers: Sequence[int] = list(contents)
-    counts = np.array([contents[number] for number in numbers], dtype=np.int64)
+    needs: dict[Family, tuple[int, int, int]] = {}
     for offering in problem.offerings:
         if offering.price >= below:
             return None
         if supply.get(offering.id, 0) != 0:
-            need = counts @ problem.need[offering.type.family][numbers]
-            if (need <= np.array(vector(offering.type.capacity))).all():
+            family = offering.type.family
+            if family not in needs:
+                needs[family] = problem.total(family, contents)
+            if all(map(le, needs[family], vector(offering.type.capacity))):
                 return offering
     return None

@@ -138,7 +138,7 @@ class Optimizer:
                 [*columns_of(problem, sets), *self._usable(counts, supply)], self._budget
             )
             if generated is not None:
-                bound = min(generated.bound, packing.cost)
+                bound = generated.bound
                 packing = rounded(request, generated, packing, self._budget)
                 self._account(generated)
                 self._remember(_supporting(generated, columns_of(problem, packing.sets)))

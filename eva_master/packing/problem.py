@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import le
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from eva_master.model.catalog import Offering
+from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.ids import MILLION, CopyId, Family, InstanceId, OfferingId, Workload
 from eva_master.model.job import JobKind
 from eva_master.model.resources import Resources
@@ -26,6 +27,8 @@ not do."""
 IMPOSSIBLE = 1 << 40
 """Need of a task on a family that cannot host it: more than any instance has."""
 
+_UNKNOWN = Workload("")
+
 
 @dataclass(frozen=True, slots=True)
 class TaskClass:
@@ -33,7 +36,7 @@ class TaskClass:
 
     Attributes:
         demand: Per family.
-        workload: What they are to their neighbours.
+        workload: What they are to their neighbours; empty if nothing was observed of it.
         price: Reservation price in micro-dollars per hour; 0 if nothing can host them.
         charge: Reservation price of everything that slows down when one of them does: itself,
             or all members of its gang.
@@ -104,9 +107,13 @@ class Problem:
             if offering.id in listed and purchasable(offering, snapshot.now_ms)
         )
         families = sorted({offering.type.family for offering in self.offerings})
-        self.classes, self.class_of = self._classify(families, valuation.multi_task_view)
+        self._known = _observed(snapshot.throughput) if valuation.interference else frozenset()
+        self.classes, self.class_of = self._classify(
+            families, valuation.multi_task_view and valuation.interference
+        )
         demands = [task_class.demand for task_class in self.classes]
         self.need = {family: _needs(demands, family) for family in families}
+        self._rows = {family: rows.tolist() for family, rows in self.need.items()}
         table, default_ppm = snapshot.throughput, valuation.default_ppm
         if not valuation.interference:
             table, default_ppm = ThroughputTable(), MILLION
@@ -116,6 +123,7 @@ class Problem:
             [self.colocation.index[task_class.workload] for task_class in self.classes],
             dtype=np.int64,
         )
+        self._shares: dict[InstanceType, Ints] = {}
         self._reserved: dict[int, Offering | None] = {}
         self._values: dict[frozenset[tuple[int, int]], int] = {}
         self.worth = self._worth([c.price for c in self.classes], [c.charge for c in self.classes])
@@ -143,7 +151,7 @@ class Problem:
         for copy in self.snapshot.copies:
             number = demand_of[copy.id]
             charge = gangs.get(copy.job, prices[number])
-            keys.setdefault((number, copy.task.workload, charge), []).append(copy.id)
+            keys.setdefault((number, self._label(copy), charge), []).append(copy.id)
         grouped = sorted(
             keys.items(), key=lambda item: (demands[item[0][0]], item[0][1], item[0][2])
         )
@@ -154,6 +162,11 @@ class Problem:
         return classes, {
             copy: number for number, (_, members) in enumerate(grouped) for copy in members
         }
+
+    def _label(self, copy: CopyView) -> Workload:
+        """The copy's workload, or the label of all that nothing is known about: they are alike."""
+        workload = copy.task.workload
+        return workload if workload in self._known else _UNKNOWN
 
     def _worth(self, prices: Sequence[int], charges: Sequence[int]) -> Worth:
         """Choose integers wide enough for the value of any instance's contents."""
@@ -214,12 +227,35 @@ class Problem:
         """Whether the offering may be launched now, its limit aside."""
         return any(candidate.id == offering for candidate in self._buyable)
 
+    def shares(self, machine: InstanceType) -> Ints:
+        """What a task of each class (columns) takes of a machine's GPUs, CPU time and memory.
+
+        In millionths, rounded down.
+        """
+        found = self._shares.get(machine)
+        if found is None:
+            capacity = np.maximum(np.array(vector(machine.capacity), dtype=np.int64), 1)
+            found = self.need[machine.family].T * MILLION // capacity[:, np.newaxis]
+            self._shares[machine] = found
+        return found
+
+    def total(self, family: Family, contents: Contents) -> tuple[int, int, int]:
+        """What a set of tasks needs on a family: GPUs, milli-CPUs, MiB."""
+        rows = self._rows[family]
+        gpus = cpus = memory = 0
+        for number, count in contents.items():
+            need = rows[number]
+            gpus, cpus, memory = (
+                gpus + count * need[0],
+                cpus + count * need[1],
+                memory + count * need[2],
+            )
+        return gpus, cpus, memory
+
     def fits(self, offering: OfferingId, contents: Contents) -> bool:
         """Whether an empty instance of the offering holds a set of tasks."""
         machine = self.by_id[offering].type
-        need = self.need[machine.family]
-        total = sum((count * need[number] for number, count in contents.items()), np.zeros(3))
-        return bool((total <= np.array(vector(machine.capacity))).all())
+        return all(map(le, self.total(machine.family, contents), vector(machine.capacity)))
 
     def value(self, contents: Contents) -> int:
         """TNRP of a set of tasks, in millionths of micro-dollars per hour."""
@@ -259,6 +295,13 @@ class Problem:
 def vector(amount: Resources) -> tuple[int, int, int]:
     """The columns of `Problem.need`."""
     return amount.gpus, amount.milli_cpus, amount.memory_mib
+
+
+def _observed(table: ThroughputTable) -> frozenset[Workload]:
+    """Workloads that were seen in company."""
+    return frozenset(
+        name for (workload, others), _ in table.observed for name in (workload, *others)
+    )
 
 
 def _needs(demands: Sequence[Demand], family: Family) -> Ints:

@@ -213,5 +213,5 @@ def test_the_reference_agrees_that_absent_families_are_impossible():
         Valuation(),
     )
     assert problem.need["p"].tolist() == [[IMPOSSIBLE] * 3]
-    assert problem.colocation.index == {Workload("u"): 0}
+    assert problem.colocation.index == {Workload(""): 0}
     assert OneByOne(problem).run([1]) == (Sets(), [1])
