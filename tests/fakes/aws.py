@@ -1,7 +1,8 @@
 """AWS for tests: moto's server in a process of its own, and what moto lacks of EC2.
 
 Added to moto: client tokens, a launch that takes time, and faults of RunInstances on order. Orders
-go by cluster (the tag ``eva:cluster`` of a launch), so that all tests may share one server.
+go by cluster (the tag ``eva:cluster`` of a launch), so that all tests may share one server. And S3
+can be out of order; that is for who has a server of its own.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import pytest
 REGION = "us-east-1"
 CREDENTIALS = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
 _ORDERS = "/eva-orders"
+_OUTAGE = "/eva-outage"
 
 STATUS = {
     "IdempotentParameterMismatch": 400,
@@ -36,6 +38,7 @@ STATUS = {
     "InternalError": 500,
     "InvalidParameterValue": 400,
     "RequestLimitExceeded": 503,
+    "ServiceUnavailable": 503,
     "UnauthorizedOperation": 403,
     "VcpuLimitExceeded": 400,
 }
@@ -73,6 +76,19 @@ class Aws:
         """Have the next launches of a cluster fail, and all of them take so long."""
         order = {"cluster": cluster, "faults": list(faults), "launch_ms": launch_ms}
         request = urllib.request.Request(self.url + _ORDERS, json.dumps(order).encode())
+        with urllib.request.urlopen(request, timeout=30):
+            pass
+
+    def break_s3(self) -> None:
+        """Have S3 answer whatever it is asked with an error."""
+        self._set_outage("PUT")
+
+    def mend_s3(self) -> None:
+        """Undo `break_s3`."""
+        self._set_outage("DELETE")
+
+    def _set_outage(self, method: str) -> None:
+        request = urllib.request.Request(self.url + _OUTAGE, method=method)
         with urllib.request.urlopen(request, timeout=30):
             pass
 
@@ -117,11 +133,18 @@ class Ec2Front:
         self._launch_ms: dict[str, int] = {}
         self._launches: dict[str, tuple[dict[str, Any], bytes]] = {}
         self._pending: dict[str, datetime] = {}
+        self._outage = False
 
     def __call__(self, environ: dict[str, Any], start: StartResponse) -> Iterable[bytes]:
         if environ["PATH_INFO"] == _ORDERS:
             return self._take_order(environ, start)
+        if environ["PATH_INFO"] == _OUTAGE:
+            self._outage = environ["REQUEST_METHOD"] == "PUT"
+            start("200 OK", [("Content-Length", "0")])
+            return []
         if not environ.get("CONTENT_TYPE", "").startswith("application/x-www-form-urlencoded"):
+            if self._outage:
+                return _refuse(start, "ServiceUnavailable")
             return self._moto(environ, start)
         body = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
         environ["wsgi.input"] = io.BytesIO(body)

@@ -41,6 +41,7 @@ class HostCluster(Cluster):
         read_rate: Bytes per second that programs on one instance may read together.
         disk_mib: Size of the disk of each instance, without images and containers; such a disk
             is lost when the instance crashes. 0 for no limit.
+        live_restore: Whether containers outlive the Docker engine.
         objects_in_s3: Keep files in S3, which only who is on the network can reach, rather than
             in a directory of this machine.
     """
@@ -53,14 +54,16 @@ class HostCluster(Cluster):
         command: str = "up",
         read_rate: int = _RATE,
         disk_mib: int = 0,
+        live_restore: bool = True,
         objects_in_s3: bool = False,
     ) -> None:
         self._image = image.prepared()
         self.site = Site()
         self._read_rate = read_rate
         self._disk_mib = disk_mib
-        self._s3 = Aws(self.site.switch.address) if objects_in_s3 else None
-        objects = {"objects": self._s3.make_bucket()} if self._s3 else {}
+        self._live_restore = live_restore
+        self.s3 = Aws(self.site.switch.address) if objects_in_s3 else None
+        objects = {"objects": self.s3.make_bucket()} if self.s3 else {}
         super().__init__(
             self.site.path,
             settings={**objects, **(settings or {})},
@@ -77,7 +80,11 @@ class HostCluster(Cluster):
     def master_command(self) -> list[str]:
         """See `Cluster.master_command`."""
         machine = machine_command(
-            self.site, self._image, read_rate=self._read_rate, disk_mib=self._disk_mib
+            self.site,
+            self._image,
+            read_rate=self._read_rate,
+            disk_mib=self._disk_mib,
+            live_restore=self._live_restore,
         )
         return [
             *(sys.executable, "-m", MODULE, *self.master_options()),
@@ -94,8 +101,8 @@ class HostCluster(Cluster):
         try:
             super().close()
         finally:
-            if self._s3:
-                self._s3.stop()
+            if self.s3:
+                self.s3.stop()
             self.site.close()
 
     def processes(self) -> list[psutil.Process]:
@@ -112,6 +119,11 @@ class HostCluster(Cluster):
         ]
 
     # -- what an instance is made of -----------------------------------------------------------
+
+    def master(self) -> psutil.Process:
+        """The master, without the process that plans for it."""
+        (master,) = (it for it in self.processes() if MODULE in it.cmdline())
+        return master
 
     def machine(self, instance: str) -> psutil.Process:
         """The process below which everything of an instance is: to kill it is a power cut."""

@@ -22,12 +22,13 @@ def prepare() -> None:
     os.environ.pop("DOCKER_HOST", None)
 
 
-def command(data: Path, cgroup: str) -> list[str]:
+def command(data: Path, cgroup: str, *, live_restore: bool = True) -> list[str]:
     """The engine's command line.
 
     Args:
         data: Its data directory.
         cgroup: The parent of its containers' control groups.
+        live_restore: Whether containers outlive it.
     """
     return [
         *("dockerd", "--storage-driver=overlay2", f"--data-root={data}"),
@@ -35,10 +36,10 @@ def command(data: Path, cgroup: str) -> list[str]:
         *(
             "--bridge=none",
             "--iptables=false",
-            "--live-restore",
             "--log-level=warn",
             f"--cgroup-parent={cgroup}",
         ),
+        *(["--live-restore"] if live_restore else []),
     ]
 
 

@@ -40,7 +40,12 @@ _READY = b"ready\n"
 
 
 def machine_command(
-    site: Site, made: Path, *, read_rate: int = 64 * _MIB, disk_mib: int = 0
+    site: Site,
+    made: Path,
+    *,
+    read_rate: int = 64 * _MIB,
+    disk_mib: int = 0,
+    live_restore: bool = True,
 ) -> list[str]:
     """What to run as a machine of a site; ``--`` and the worker's command are to be appended.
 
@@ -49,6 +54,7 @@ def machine_command(
         made: What `image.prepared` returned.
         read_rate: Bytes per second of its data server.
         disk_mib: Size of its disk, 0 for no limit.
+        live_restore: Whether containers outlive its engine.
     """
     env = shutil.which("env")
     assert env
@@ -61,6 +67,7 @@ def machine_command(
         *("--image", str(made)),
         *("--rate", str(read_rate)),
         *("--disk-mib", str(disk_mib)),
+        *([] if live_restore else ["--no-live-restore"]),
     ]
 
 
@@ -82,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--image", type=Path, required=True, help="see the module `image`")
     parser.add_argument("--rate", type=int, required=True, help="bytes/s of the data server")
     parser.add_argument("--disk-mib", type=int, default=0, help="size of its disk, 0 for no limit")
+    parser.add_argument("--no-live-restore", action="store_true", help="of the engine")
     parser.add_argument("worker", nargs="+", help="command that runs the worker")
     return parser
 
@@ -150,7 +158,10 @@ class _Init:
         instance = _value(options.worker, "--instance-id")
         self._engine_data = here / "engine"
         cgroup = f"/{CGROUP}/{options.site.name}/{instance}"
-        self._engine = _Service(engine.command(self._engine_data, cgroup), here / "engine.log")
+        self._engine = _Service(
+            engine.command(self._engine_data, cgroup, live_restore=not options.no_live_restore),
+            here / "engine.log",
+        )
         self._worker = _Service(list(options.worker), here / "worker.log")
 
     def run(self) -> int:
