@@ -34,15 +34,14 @@ sample() {
         -f resample.awk declaration.txt >>"$work/state/draws"
 }
 
-# Publishes a checkpoint, then says how far this process has come.
+# Publishes a checkpoint, and says how far this process has come.
 save() {
     echo "$step" >"$work/state/step"
-    shielded eva-progress checkpoint "$work/state"
     shielded awk '{ words += $1; hits += $3 } END { print hits / words }' \
         "$work/state/draws" >"$work/share"
     read -r share <"$work/share"
     shielded eva-progress --steps $((step - first)) --total $((STEPS - first)) \
-        --metric "share=$share"
+        --metric "share=$share" checkpoint "$work/state"
     echo "step $step share $share"
 }
 

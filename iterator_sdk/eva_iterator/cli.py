@@ -33,13 +33,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = _parser()
     options = parser.parse_args(arguments)
-    if options.command == "checkpoint":
-        return _checkpoint(options.path)
     if options.command == "latest":
         return _latest()
-    if options.steps is None:
+    if options.command is None and options.steps is None:
         parser.error("one of --steps, checkpoint, latest is needed")
-    _report(options.steps, options.total, dict(options.metric))
+    report = options.steps is not None
+    metrics = dict(options.metric)
+    if report:
+        # Before the checkpoint: whoever finds it at once must not take it for one of fewer steps.
+        _report(options.steps, options.total, metrics)
+    if options.command == "checkpoint":
+        if code := _checkpoint(options.path):
+            return code
+        if report:
+            _report(options.steps, options.total, metrics, saved=options.steps)
     return 0
 
 
@@ -62,7 +69,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", metavar="checkpoint | latest")
     checkpoint = commands.add_parser(
-        "checkpoint", help="publish a copy of a file or directory as the newest checkpoint"
+        "checkpoint",
+        help="publish a copy of a file or directory as the newest checkpoint, of --steps if given",
     )
     checkpoint.add_argument("path", type=Path)
     commands.add_parser("latest", help="print where the newest checkpoint is; exit 1 if nowhere")
@@ -83,7 +91,7 @@ def _metric(text: str) -> tuple[str, float]:
     return name, float(value)
 
 
-def _report(steps: int, total: int, metrics: dict[str, float]) -> None:
+def _report(steps: int, total: int, metrics: dict[str, float], saved: int = 0) -> None:
     socket = os.environ.get(_session.SOCKET_VARIABLE)
     if not socket:
         return
@@ -100,6 +108,7 @@ def _report(steps: int, total: int, metrics: dict[str, float]) -> None:
         total_steps=total,
         generation=0 if directory is None else _checkpoints.newest(directory),
         metrics=metrics,
+        saved_steps=saved,
     )
     with connect(socket) as channel:
         try:

@@ -240,7 +240,7 @@ def test_shell_programs_report_absolute_counts(
         eva-progress --steps 9 --total 20 --metric loss=0.5 --metric lr=1e-3
         echo state > state
         eva-progress checkpoint state
-        eva-progress --steps 12
+        eva-progress --steps 12 checkpoint state
         cat "$(eva-progress latest)/state"
         """
     done = subprocess.run(
@@ -257,12 +257,13 @@ def test_shell_programs_report_absolute_counts(
         timeout=60,
     )
     assert (done.stdout, done.stderr) == ("state\n", "")
-    first, second, third = iterator_agent.reports
-    assert first.source == second.source == third.source
-    assert [first.steps, second.steps, third.steps] == [5, 9, 12]
-    assert second.total_steps == 20
-    assert dict(second.metrics) == {"loss": 0.5, "lr": 1e-3}
-    assert [first.generation, third.generation] == [0, 1]
+    reports = iterator_agent.reports
+    assert len({report.source for report in reports}) == 1
+    assert reports[1].total_steps == 20
+    assert dict(reports[1].metrics) == {"loss": 0.5, "lr": 1e-3}
+    # A checkpoint's steps are said before it is there, and that it holds them once it is.
+    said = [(report.steps, report.generation, report.saved_steps) for report in reports]
+    assert said == [(5, 0, 0), (9, 0, 0), (12, 1, 0), (12, 2, 12)]
 
 
 def test_shell_programs_go_on_without_an_agent(tmp_path: Path) -> None:
