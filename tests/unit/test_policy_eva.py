@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from eva_master.model.ids import MILLION, Millis
 from eva_master.model.plan import Place, Plan, PolicyMemory
 from eva_master.model.snapshot import Snapshot
+from eva_master.packing.problem import Problem, Valuation
 from eva_master.policies.eva import POLICY
+from eva_master.policies.eva.memory import load
 from tests.fakes.snapshots import (
     T1,
     T2,
@@ -26,7 +29,7 @@ from tests.fakes.snapshots import (
 
 
 def decide(
-    snapshot: Snapshot, memory: PolicyMemory | None = None, **settings: bool | int
+    snapshot: Snapshot, memory: PolicyMemory | None = None, **settings: bool | int | str
 ) -> tuple[Plan, PolicyMemory]:
     return POLICY.build(POLICY.config(**settings)).plan(snapshot, memory)
 
@@ -196,6 +199,83 @@ def test_a_memory_of_another_version_or_policy_is_ignored():
     fresh = decide(snapshot)
     for stranger in (PolicyMemory("eva", 99, {"x": 1}), PolicyMemory("other", 1, {"events": 1})):
         assert decide(snapshot, stranger) == fresh
+
+
+def waste() -> Snapshot:
+    """Algorithm 1 buys two boxes at 1.5 and a small one; two pairs at 1.0 each would do."""
+    cluster = Cluster(offer("box", (0, 10, 10), 1.5), offer("pair", (0, 9, 9), 1.0))
+    for number in range(2):
+        cluster.job(f"a{number}", task("a", any=(0, 5, 5))).job(
+            f"b{number}", task("b", any=(0, 4, 4))
+        )
+    return cluster.snapshot()
+
+
+def test_the_lower_bound_of_a_round_is_among_its_figures():
+    plan, _ = decide(waste(), interference=False, optimizer="lp")
+    figures = plan.figures
+    assert figures["cost_usd_per_hour"] == figures["price_after_usd_per_hour"] == 2.0
+    assert figures["lower_bound_usd_per_hour"] == pytest.approx(2.0, rel=1e-3)
+    assert figures["lower_bound_usd_per_hour"] <= 2.0
+    assert int(figures["lp_columns"]) > 0
+
+
+def test_greedy_alone_knows_no_bound():
+    plan, memory = decide(waste(), interference=False, optimizer="greedy")
+    assert "lower_bound_usd_per_hour" not in plan.figures
+    assert memory.data["bound"] == 0
+
+
+def test_the_lp_is_never_dearer_than_greedy():
+    costs = {
+        optimizer: decide(waste(), interference=False, optimizer=optimizer)[0].figures[
+            "cost_usd_per_hour"
+        ]
+        for optimizer in ("greedy", "lp", "auto")
+    }
+    assert costs["lp"] == costs["auto"] <= costs["greedy"]
+
+
+def test_a_round_in_which_nothing_changed_solves_nothing_and_shows_the_same_bound():
+    snapshot = waste()
+    first, memory = decide(snapshot, interference=False)
+    plan, after = decide(later(carried_out(snapshot, first), 5), memory, interference=False)
+    assert plan.figures["lp_iterations"] == 0
+    assert plan.figures["lower_bound_usd_per_hour"] == first.figures["lower_bound_usd_per_hour"]
+    assert after == memory
+
+
+def test_columns_are_remembered_by_what_classes_are_and_survive_the_journal():
+    snapshot = waste()
+    _, memory = decide(snapshot, interference=False)
+    again = PolicyMemory(memory.policy, memory.version, json.loads(json.dumps(memory.data)))
+    problem = Problem(snapshot, Valuation(interference=False))
+    columns = load(again, snapshot).columns
+    assert columns.seeds(problem)
+    # Another class comes before the others: numbers change, columns do not.
+    more = Cluster(offer("box", (0, 10, 10), 1.5), offer("pair", (0, 9, 9), 1.0))
+    more.job("0", task("0", any=(0, 1, 1)))
+    for number in range(2):
+        more.job(f"a{number}", task("a", any=(0, 5, 5))).job(f"b{number}", task("b", any=(0, 4, 4)))
+    changed = Problem(more.snapshot(), Valuation(interference=False))
+    before = [tuple(problem.classes[n] for n, _ in seed.pattern) for seed in columns.seeds(problem)]
+    after = [tuple(changed.classes[n] for n, _ in seed.pattern) for seed in columns.seeds(changed)]
+    assert before == after
+    # Of classes that are gone nothing is left.
+    assert columns.seeds(Problem(table_3(), Valuation())) == []
+
+
+def test_a_memory_without_columns_is_read_too():
+    snapshot = table_3()
+    _, memory = decide(snapshot)
+    older = {
+        key: value
+        for key, value in memory.data.items()
+        if key not in ("columns", "bounded", "bound")
+    }
+    read = load(PolicyMemory("eva", 1, older), snapshot)
+    assert read.events == 4
+    assert read.columns.rows == ()
 
 
 def test_a_policy_that_takes_over_does_not_count_what_happened_before():
