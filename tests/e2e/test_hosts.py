@@ -97,6 +97,12 @@ def gang_workdir(tmp_path: Path) -> Path:
     return tmp_path / "gang"
 
 
+def learned(cluster: HostCluster, gang: str) -> int:
+    """The first generation with enough steps, 0 while there is none; rank 0 alone publishes."""
+    published = enumerate(cluster.lines(gang, event="checkpoint"), start=1)
+    return next((number for number, line in published if line.step >= LEARNED), 0)
+
+
 # For so long that the members notice by themselves; and so shortly that none has when the host
 # dies, so that it is the master who stops the one that waits for the other.
 @pytest.mark.parametrize("cut_s", [60.0, 5.0])
@@ -123,9 +129,8 @@ def test_a_gang_goes_on_elsewhere_when_the_host_of_a_member_is_cut_off_and_dies(
     cluster.until_running(gang)
     places = [task.instance for task in cluster.job(gang).tasks]
     assert len(set(places)) == 2
-    cluster.until_steps(gang, more=LEARNED)
-    known = cluster.task(gang).generation
-    until(lambda: cluster.task(gang).generation > known, "what was learned is stored")
+    generation = until(lambda: learned(cluster, gang), "a checkpoint is worth going back to")
+    until(lambda: cluster.task(gang).generation >= generation, "it is stored")
 
     cluster.cut(places[1])
     began = time.monotonic()
@@ -165,7 +170,9 @@ def check_gang(cluster: HostCluster, gang: str, lost: str) -> None:
         again = before.keys() & after.keys()
         assert [after[step] for step in again] == pytest.approx([before[step] for step in again])
         assert after[resumed + 1] < before[1] / 2
-        assert after[resumed + 1] == pytest.approx(before[resumed], rel=0.3)
+        # A member may have been cut off in the very step after which the first one published.
+        last = min(resumed, max(before))
+        assert after[resumed + 1] == pytest.approx(before[last], rel=0.3)
         assert after[STEPS] < after[resumed + 1]
     # Nobody of the second attempt began before everybody of the first was gone for certain.
     begins = min(line.at_ms for lines in members for line in lines if line.attempt == 2)
