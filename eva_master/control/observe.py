@@ -144,6 +144,9 @@ def worker_lost(turn: Turn, event: WorkerLost) -> None:
     instance = turn.state.instances.get(event.instance)
     if instance is None:
         return
+    # While nobody reported, nothing was measured: a host that stood still was not slowed down.
+    ledger.book(turn.state, event.instance, turn.now)
+    turn.meters.restart(turn.state, event.instance)
     if event.goodbye:
         turn.dismiss(instance, "its worker said goodbye")
     turn.silent[event.instance] = turn.now
