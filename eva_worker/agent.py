@@ -23,7 +23,7 @@ from eva_worker.address import own_address
 from eva_worker.attempt import Services
 from eva_worker.book import Book
 from eva_worker.devices import CpuMap, Devices, discover_gpus, nominal_gpus
-from eva_worker.durable import read_json, write_json
+from eva_worker.durable import read_json, reserve, write_json
 from eva_worker.enrolment import Enrolment
 from eva_worker.identity import Identity
 from eva_worker.log import configure
@@ -91,6 +91,7 @@ class Agent:
         Raises:
             Exception: Nobody foresaw it; tasks run on, the supervisor starts another agent.
         """
+        await asyncio.to_thread(reserve.keep, self._settings.state_dir / "reserve")
         if saved := await asyncio.to_thread(read_json, self._cluster_file):
             self._storage.configure(Welcome(**saved))
         await self._tasks.adopt()
@@ -162,7 +163,10 @@ class Agent:
 
     async def _welcomed(self, welcome: Welcome) -> None:
         # On disk before any task is, so that uploads go on without a master after a restart.
-        await asyncio.to_thread(write_json, self._cluster_file, asdict(welcome))
+        try:
+            await asyncio.to_thread(write_json, self._cluster_file, asdict(welcome))
+        except OSError as error:
+            _log.error("settings cannot be written down", error=str(error))
         self._storage.configure(welcome)
 
 

@@ -13,6 +13,7 @@ import structlog
 
 from eva_worker.book import Book, Record, Stage
 from eva_worker.devices import Assignment, CpuMap, Devices
+from eva_worker.durable import is_full, reserve
 from eva_worker.errors import StartFailed, StoreUnavailable, WorkerError
 from eva_worker.iterator import (
     Counters,
@@ -29,7 +30,7 @@ from eva_worker.storage import Storage
 from eva_worker.transfer import together
 from eva_worker.uploads import LOG_KEPT, Uploader
 
-_FETCH_TRIES = 8
+_FETCH_TRIES = 12
 _LOST = "the runtime has lost its record"
 _PHASES = {
     Stage.PREPARING: Phase.STARTING,
@@ -167,6 +168,7 @@ class Attempt:
         await self._services.runtime.cleanup(self.key)
         await asyncio.to_thread(remove_socket_directory, self._socket)
         await asyncio.to_thread(self._services.book.remove, self.key)
+        await asyncio.to_thread(reserve.keep)
 
     async def _start(self) -> bool:
         """Prepare it and hand it to the runtime; tells whether it runs."""
@@ -287,13 +289,16 @@ class Attempt:
             over.set()
         self._services.devices.release(self.key)
         if not self.over:
+            message = ended.message
+            if ended.code and not message and await asyncio.to_thread(is_full, self._directory):
+                message = "the disk of its instance is full"
             await self._update(
                 stage=Stage.CLOSING,
                 exit_code=ended.code,
                 never_started=not ended.ran,
-                message=ended.message,
+                message=message,
             )
-        self._log.info("task ended", code=ended.code, reason=ended.message)
+        self._log.info("task ended", code=ended.code, reason=self._record.message)
         await uploads
         await self._iterator.close()
         await persistently(self._uploader.all, subject=f"remains of {self.key}")
@@ -342,8 +347,12 @@ class Attempt:
         self._changed(self.report())
 
     async def _save(self, **changes: Any) -> None:
+        """Change the record once it is on disk, however long the disk has no room for it."""
         record = replace(self._record, **changes)
-        await asyncio.to_thread(self._services.book.save, record)
+        await persistently(
+            lambda: asyncio.to_thread(self._services.book.save, record),
+            subject=f"record of {self.key}",
+        )
         self._record = record
 
 

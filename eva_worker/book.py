@@ -91,10 +91,14 @@ class Book:
         return self._highest.get(copy, 0)
 
     def add(self, record: Record) -> None:
-        """Begin to keep an attempt, which from now on has been seen, whatever happens."""
+        """Begin to keep an attempt, which from now on has been seen, whatever happens.
+
+        Raises:
+            OSError: The disk fails; as long as this process lives, it has been seen all the same.
+        """
         key = record.key
-        write_json(self._root / key.copy / "seen.json", {"attempt": key.attempt})
         self._highest[key.copy] = key.attempt
+        write_json(self._root / key.copy / "seen.json", {"attempt": key.attempt})
         self.save(record)
 
     def save(self, record: Record) -> None:

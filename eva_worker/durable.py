@@ -1,11 +1,62 @@
-"""Files that are whole after a crash: the old version, or the new one."""
+"""Files that are whole after a crash: the old version, or the new one.
+
+Tasks share the disk with the worker's records and may fill it. So that their end can be written
+down even then, some room is set aside (`Reserve`), which a record takes when there is no other.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 from pathlib import Path
 from typing import Any
+
+import structlog
+
+RESERVE_BYTES = 1 << 20
+"""Room for the records of some hundred attempts."""
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+_log = structlog.get_logger()
+
+
+class Reserve:
+    """Room on a disk that is given up when the disk is full."""
+
+    def __init__(self) -> None:
+        self._path: Path | None = None
+
+    def keep(self, path: Path | None = None) -> None:
+        """Set room aside, if there is any; again after it was used.
+
+        Args:
+            path: The file that takes it; `None` for the one named before.
+        """
+        self._path = path or self._path
+        if self._path is None:
+            return
+        with contextlib.suppress(OSError), self._path.open("ab") as file:
+            os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
+
+    def give_up(self) -> bool:
+        """Make room; tells whether there was any set aside."""
+        if self._path is None or not self._path.exists():
+            return False
+        _log.error("the disk is full: the room set aside for records is used", path=str(self._path))
+        self._path.unlink(missing_ok=True)
+        return True
+
+
+reserve = Reserve()
+"""The agent's; nothing is set aside before its first `Reserve.keep`."""
+
+
+def is_full(directory: Path) -> bool:
+    """Whether the disk of a directory has hardly more room than what is set aside."""
+    disk = os.statvfs(directory)
+    return disk.f_bavail * disk.f_frsize <= RESERVE_BYTES
 
 
 def write_json(path: Path, document: Any, *, sync: bool = True) -> None:
@@ -34,8 +85,17 @@ def write_file(path: Path, data: bytes, *, mode: int = 0o666, sync: bool = True)
         sync: Whether it must survive a power cut, too; without, it survives the process.
 
     Raises:
-        OSError: The disk is full or the directory cannot be written.
+        OSError: The disk is full, and no room is set aside, or the directory cannot be written.
     """
+    try:
+        _replace(path, data, mode=mode, sync=sync)
+    except OSError as error:
+        if error.errno not in _FULL or not reserve.give_up():
+            raise
+        _replace(path, data, mode=mode, sync=sync)
+
+
+def _replace(path: Path, data: bytes, *, mode: int, sync: bool) -> None:
     aside = path.with_name(f".{path.name}.new")
     aside.unlink(missing_ok=True)
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 import grpc
+import structlog
 
 from eva_worker._proto import iterator_pb2, iterator_pb2_grpc
 from eva_worker.durable import read_json, write_json
@@ -23,6 +24,8 @@ from eva_worker.orders import Progress
 _LONGEST_SOCKET = 107  # sockaddr_un: 108 bytes with the zero at the end.
 _INTERVAL_MS = 1_000
 _SAVE_EVERY_S = 1.0
+
+_log = structlog.get_logger()
 
 
 class Counters:
@@ -96,9 +99,8 @@ class Counters:
         return steps if published == generation else self.progress().steps
 
     def save(self) -> None:
-        """Write what changed since the last time."""
+        """Write what changed since the last time; a disk without room is asked again."""
         if self._dirty:
-            self._dirty = False
             document = {
                 "steps": self._steps,
                 "total": self._total,
@@ -107,7 +109,12 @@ class Counters:
                 "base": self._base,
             }
             # Not synced: counts need to survive the agent, a power cut ends the task anyway.
-            write_json(self._path, document, sync=False)
+            self._dirty = False
+            try:
+                write_json(self._path, document, sync=False)
+            except OSError as error:
+                self._dirty = True
+                _log.warning("progress cannot be written down", error=str(error))
 
 
 class IteratorServer(iterator_pb2_grpc.IteratorServicer):

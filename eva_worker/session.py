@@ -161,6 +161,8 @@ class Session:
                     _log.warning("unknown command", command=message.command_id, body=other)
         except BadOrder as error:
             _log.error("bad command", command=message.command_id, error=str(error))
+        except OSError as error:  # The disk. The master repeats what shows no effect.
+            _log.error("command failed", command=message.command_id, error=str(error))
 
     async def _fetch(self, order: Order) -> None:
         error = await self._tasks.fetch(order)

@@ -65,9 +65,7 @@ class Tasks:
                 Record(order.key, Stage.EXITED, order, never_started=True, message=_DRAINING)
             )
         else:
-            record = Record(order.key, Stage.PREPARING, order)
-            await asyncio.to_thread(self._services.book.add, record)
-            self._begin(record, adopted=False)
+            await self._add(Record(order.key, Stage.PREPARING, order))
 
     async def stop(self, key: TaskKey, grace_ms: int) -> None:
         """Stop an attempt; one that is not known here is one that never will be."""
@@ -155,8 +153,23 @@ class Tasks:
 
     async def _refuse(self, record: Record) -> None:
         """Keep an attempt as one that will never be started."""
-        await asyncio.to_thread(self._services.book.add, record)
-        self._begin(record, adopted=False)
+        await self._add(record)
+
+    async def _add(self, record: Record) -> None:
+        """Take an attempt in; one that the disk has no room for is one that never will be."""
+        try:
+            await asyncio.to_thread(self._services.book.add, record)
+        except OSError as error:
+            _log.error("attempt cannot be written down", key=str(record.key), error=str(error))
+            message = f"the disk of its instance fails: {error.strerror}"
+            stopped = record.stop_grace_ms is not None
+            self._changed(
+                Report(
+                    record.key, Phase.EXITED, never_started=True, stopped=stopped, message=message
+                )
+            )
+        else:
+            self._begin(record, adopted=False)
 
     def _repeat(self, key: TaskKey) -> None:
         """Say again how a seen attempt is; one that is not listed any more runs no more."""

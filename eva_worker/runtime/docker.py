@@ -289,7 +289,7 @@ class DockerRuntime:
                     return ended
             except FAILURES as error:
                 pause_s = RETRY_S
-                _log.warning("engine fails", key=str(key), error=reason(error))
+                _log.warning("end unknown as yet", key=str(key), error=reason(error))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await hint.wait()

@@ -24,6 +24,7 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 NOT_EXECUTABLE = 126
 POLL_S = 0.01
+RETRY_S = 1.0
 
 
 def write(name: str, document: dict[str, object]) -> None:
@@ -190,8 +191,14 @@ def main() -> int:
     os.close(1)  # Tells the agent that the task runs.
     task = Task(child)
     task.run()
-    write("exit.json", {"code": task.code, "at_ms": int(time.time() * 1000), "ran": True})
-    return 0
+    ended: dict[str, object] = {"code": task.code, "at_ms": int(time.time() * 1000), "ran": True}
+    while True:
+        try:
+            write("exit.json", ended)
+        except OSError:  # The disk is full, for now.
+            time.sleep(RETRY_S)
+        else:
+            return 0
 
 
 if __name__ == "__main__":
