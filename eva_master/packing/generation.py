@@ -23,7 +23,10 @@ from eva_master.packing.reservation import Demand
 _CLOSE = 1e-9
 _SMOOTHING = 0.5
 _GRAIN = float(1 << 36)
-_SLOW, _HASTE = 2e-3, 10
+_SLOW, _PATIENCE = 1e-3, 3
+"""The LP falls slowly if by less than this, as a fraction, so many times on end."""
+_HASTE, _CALMER = 64, 4
+"""By what searches are shortened at first, and by how much less once the LP falls slowly."""
 _LEAST = 4
 _CROWDED = 8
 """With interference it takes longer to look at a set, so fewer are looked at."""
@@ -53,14 +56,14 @@ class Budget:
     classes: int = 600
     iterations: int = 60
     class_iterations: int = 4_000
-    total_nodes: int = 160_000
+    total_nodes: int = 64_000
     nodes: int = 12_000
     columns: int = 20_000
     gap: float = 1e-4
     dives: int = 40
     integer_gap: float = 5e-4
     integer_classes: int = 40
-    integer_nodes: int = 50
+    integer_nodes: int = 10
     integer_columns: int = 300
 
 
@@ -159,7 +162,7 @@ class Generator:
         classes = int(np.count_nonzero(self._counts))
         most = min(budget.iterations, max(_LEAST, budget.class_iterations // max(classes, 1)))
         nodes = iteration = 0
-        before = float("inf")
+        before, haste, slow = float("inf"), _HASTE, 0
         while True:
             relaxed = relaxation.solve()
             if relaxed is None:
@@ -173,13 +176,17 @@ class Generator:
                 break
             iteration += 1
             # As long as the LP falls fast any column will do; then they have to be the best.
-            thorough = relaxed.cost > before * (1 - _SLOW)
+            slow = slow + 1 if relaxed.cost > before * (1 - _SLOW) else 0
+            if slow == _PATIENCE:
+                slow, haste = 0, max(haste // _CALMER, 1)
             before = relaxed.cost
-            effort = budget if thorough else replace(budget, nodes=budget.nodes // _HASTE)
+            effort = replace(budget, nodes=max(budget.nodes // haste, 1))
             found, tried = self._price(relaxed, effort)
             nodes += tried
-            if not relaxation.add(found) and thorough:
-                break
+            if not relaxation.add(found):
+                if haste == 1:
+                    break
+                haste = max(haste // _CALMER, 1)
         return Generated(relaxation, relaxed, self._lower(), iteration, nodes, self._unit)
 
     def _begin_without_interference(self, seeds: Sequence[Column], budget: Budget) -> None:

@@ -202,7 +202,7 @@ def test_a_memory_of_another_version_or_policy_is_ignored():
 
 
 def waste() -> Snapshot:
-    """Algorithm 1 buys two boxes at 1.5 and a small one; two pairs at 1.0 each would do."""
+    """Algorithm 1 buys a box and a pair, at 1.5 and 1.0; two pairs would do."""
     cluster = Cluster(offer("box", (0, 10, 10), 1.5), offer("pair", (0, 9, 9), 1.0))
     for number in range(2):
         cluster.job(f"a{number}", task("a", any=(0, 5, 5))).job(
@@ -226,14 +226,14 @@ def test_greedy_alone_knows_no_bound():
     assert memory.data["bound"] == 0
 
 
-def test_the_lp_is_never_dearer_than_greedy():
+def test_the_lp_finds_what_greedy_does_not():
     costs = {
         optimizer: decide(waste(), interference=False, optimizer=optimizer)[0].figures[
             "cost_usd_per_hour"
         ]
         for optimizer in ("greedy", "lp", "auto")
     }
-    assert costs["lp"] == costs["auto"] <= costs["greedy"]
+    assert costs == {"greedy": 2.5, "lp": 2.0, "auto": 2.0}
 
 
 def test_a_round_in_which_nothing_changed_solves_nothing_and_shows_the_same_bound():
