@@ -153,8 +153,7 @@ class Master:
                 planner=self._planner,
                 settings=control_settings(config),
                 # What other clouds' workers run tasks in is those clouds' affair.
-                containers=self._open_cloud is not local_cloud
-                or config.local.runtime == "docker",
+                containers=self._open_cloud is not local_cloud or config.local.runtime == "docker",
             ),
             cluster=ClusterService(front=self._front, clock=self._clock, about=about),
             tokens=TokensService(self._user_tokens),
