@@ -29,16 +29,16 @@ class Fills:
     """
 
     def __init__(self, workloads: Ints, charges: Floats, pairs: Floats) -> None:
-        self._workloads = workloads
-        self._charges = charges
-        self._pairs = pairs
+        self.workloads = workloads
+        self.charges = charges
+        self.pairs = pairs
 
     def patterns(self, question: Question) -> list[Pattern]:
         """Sets that fit and are worth more than was asked for, one per first class at most."""
         value, need = question.value, question.need
-        traits = np.stack(
-            [self._workloads, -self._workloads, self._charges, -value], axis=1
-        ).astype(np.float64)
+        traits = np.stack([self.workloads, -self.workloads, self.charges, -value], axis=1).astype(
+            np.float64
+        )
         chosen = items(question, value, traits)
         if chosen is None:
             return []
@@ -58,19 +58,19 @@ class _State:
         self, fills: Fills, question: Question, first: Ints, classes: Ints, share: Floats
     ) -> None:
         self._question, self._first, self._classes = question, first, classes
-        self._workload = fills._workloads[classes]
-        self._charge = fills._charges[classes]
+        self._workload = fills.workloads[classes]
+        self._charge = fills.charges[classes]
         self._own = question.value[classes]
         self._need = question.need[classes]
         self._share = np.maximum(share, _TINY)
-        self._pairs = fills._pairs
-        size, number = len(fills._pairs), len(first)
+        self._pairs = fills.pairs
+        size, number = len(fills.pairs), len(first)
         rows = np.arange(number)
-        begun = fills._workloads[first]
+        begun = fills.workloads[first]
         self._room = question.capacity - question.need[first]
         self._newcomer: Floats = self._pairs[:, begun].T.copy()
         self._held: Floats = np.zeros((number, size))
-        self._held[rows, begun] = fills._charges[first]
+        self._held[rows, begun] = fills.charges[first]
         self._worth: Floats = question.value[first].copy()
         self._joined: Ints = np.zeros((number, len(classes)), dtype=np.int64)
         self._left: Ints = question.counts[classes] - (first[:, np.newaxis] == classes)

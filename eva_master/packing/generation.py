@@ -125,7 +125,7 @@ class Generator:
         self._counts, self._supply = request.counts, request.supply
         self._interference = interference and not problem.colocation.harmless
         supply = request.supply
-        self._unit = float(max(o.price for o in problem.offerings) * MILLION)
+        self._unit = float(max(1, *(o.price for o in problem.offerings)) * MILLION)
         self._limits = {
             name: limit for name, limit in sorted(supply.items()) if limit is not None and limit > 0
         }
@@ -259,7 +259,8 @@ class Generator:
             question = Question(np.array(capacity), need, duals, self._counts, worth, budget.nodes)
             found = self._find(question)
             nodes += found.nodes
-            scale = min(scale, price / max(price, found.bound))
+            if found.bound > price:
+                scale = min(scale, price / found.bound)
             columns.extend(self._column(offering, pattern) for pattern in found.patterns[-_KEPT:])
             if self._fills is not None and capacity[0]:
                 columns.extend(

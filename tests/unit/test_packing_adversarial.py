@@ -127,6 +127,18 @@ def test_what_is_observed_of_three_counts_though_pairs_look_bad():
     assert bound > 1e12
 
 
+@pytest.mark.parametrize("valuation", [ALONE, Valuation()])
+def test_what_costs_nothing_is_packed_too(valuation):
+    cluster = Cluster(offer("own", (0, 4, 4), 0.0, limit=1), offer("box", (0, 4, 4), 1.0))
+    for number in range(3):
+        cluster.job(f"a{number}", task(any=(0, 4, 4)))
+    problem, sets, bound = optimal(cluster, valuation)
+    assert usd(problem, sets) == 2.0
+    assert bound == pytest.approx(2e12, rel=1e-3)
+    free = Cluster(offer("own", (0, 4, 4), 0.0)).job("a", task(any=(0, 4, 4)))
+    assert optimal(free, valuation)[2] == 0
+
+
 def test_everything_pinned_stays():
     cluster = Cluster(*TABLE_3).instance("i", "it1").instance("j", "it1")
     cluster.job("a", task(any=(1, 4, 10)), on=["i"], pinned=True)
