@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -9,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client import generate_latest
 
-from eva_worker import cli
+from eva_worker import cli, durable
 from eva_worker.book import Book, Record, Stage
 from eva_worker.devices import Assignment
-from eva_worker.durable import read_json, write_json
+from eva_worker.durable import RESERVE_BYTES, Reserve, read_json, write_json
 from eva_worker.errors import BadOrder, StartFailed
 from eva_worker.iterator import Counters, make_socket_directory, socket_path
 from eva_worker.metrics import Metrics
@@ -46,6 +47,47 @@ def test_records_survive(tmp_path: Path) -> None:
     assert Book(tmp_path).load() == []
     assert Book(tmp_path).highest(KEY.copy) == 7
     assert Book(tmp_path).highest("job-1/0") == 0
+
+
+def test_a_full_disk_has_room_for_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    aside, path = tmp_path / "reserve", tmp_path / "doc.json"
+    reserve = Reserve()
+    reserve.keep()
+    assert not reserve.give_up(), "before it is told where"
+    reserve.keep(aside)
+    assert aside.stat().st_blocks * 512 >= RESERVE_BYTES
+    monkeypatch.setattr(durable, "reserve", reserve)
+
+    def full(_: int) -> None:
+        if others or aside.exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    others = False
+    monkeypatch.setattr(os, "fsync", full)
+    write_json(path, {"version": 1})
+    assert read_json(path) == {"version": 1}
+    assert not aside.exists()
+    reserve.keep()
+    others = True
+    with pytest.raises(OSError, match="No space left"):
+        write_json(path, {"version": 2})
+    assert read_json(path) == {"version": 1}
+
+
+def test_an_attempt_that_the_disk_has_no_room_for_was_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = Book(tmp_path)
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        book.add(Record(KEY, Stage.PREPARING, ORDER))
+    # It is told as one that never started, so it must not be started when its order comes again.
+    assert book.highest(KEY.copy) == KEY.attempt
+    assert book.load() == []
 
 
 def test_half_written_document_is_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
