@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from functools import cache
 from itertools import product
@@ -238,6 +239,34 @@ def test_search_among_tasks_that_slow_each_other_down_bounds_all_patterns(questi
         full = tuple(dict(pattern).get(n, 0) for n in range(len(rows)))
         assert full in patterns
         assert worth_of(full) > worth - 1e-6
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_search_finds_the_best_of_larger_sets_that_slow_each_other_down(seed):
+    choose = random.Random(seed)
+    cluster = Cluster(offer("box", (9, 99, 99), 5))
+    rows = [
+        ((choose.randint(0, 1), choose.randint(1, 3), choose.randint(0, 3)), number, 3)
+        for number in range(4)
+    ]
+    for number, _ in enumerate(rows):
+        cluster.job(str(number), task(choose.choice(WORKLOADS), any=(0, 1, 1 + number)))
+    cluster.throughput = table(
+        {(a, (b,)): choose.choice([0.8, 0.93, 0.97, 1.0]) for a in WORKLOADS for b in WORKLOADS}
+    )
+    problem = Problem(cluster.snapshot(), Valuation())
+    size = (choose.randint(0, 4), 10, 12)
+    capacity, need, _, counts, patterns = asked(size, rows, 0)
+    value = np.array([choose.uniform(2, 6) for _ in rows])
+    charges = np.array([c.charge / MILLION for c in problem.classes])
+    best = max(
+        sum(count * value[n] for n, count in enumerate(pattern))
+        - problem.lost({n: count for n, count in enumerate(pattern) if count}) / MILLION / MILLION
+        for pattern in patterns
+    )
+    search = Search(Companies(problem.colocation), problem.workloads, charges)
+    found = search.run(Question(capacity, need, value, counts, best * 0.5, 100_000))
+    assert found.bound == pytest.approx(best)
 
 
 def test_a_budget_of_nothing_leaves_greedy_standing():
