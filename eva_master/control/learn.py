@@ -1,59 +1,90 @@
-"""From measured windows to what the cluster knows about its workloads."""
+"""From what was measured to what the cluster knows about workloads and instance types."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from eva_master.control.progress import company, standalone_rate
 from eva_master.control.state import State
-from eva_master.learning.attribution import attribute
-from eva_master.learning.colocation import observe, recorded
-from eva_master.model.ids import MILLION
-from eva_master.model.records import TaskCopy
+from eva_master.control.stopwatch import Lap
+from eva_master.learning.delays import Delay
+from eva_master.model.ids import MILLION, Millis
+from eva_master.model.job import JobKind
+from eva_master.model.records import Instance, TaskCopy
 from eva_master.model.states import CopyState
 
-_NOISE_PPM = 20_000
-"""A window that differs by less from what is recorded is not news; else every window would be,
-and each would call for a new plan."""
 
-
-def from_window(state: State, copy: TaskCopy) -> bool:
+def from_window(state: State, copy: TaskCopy, now: Millis) -> bool:
     """Learn from a complete window of a running copy.
 
-    A window alone teaches the stand-alone throughput, where the user stated none. A window in
-    company teaches how the company slows the workload down, once its stand-alone throughput is
-    known; in a gang that is attributed to one member (see `learning.attribution`).
+    A window alone teaches the stand-alone throughput. A window in company teaches how the company
+    slows the workload down, once its stand-alone throughput is known; in a gang that is
+    attributed to one member (see `learning.attribution`). A gang is one measurement, taken from
+    its first member that reports.
 
     Returns:
         Whether it is news that a plan may depend on.
     """
     members = _running_members(state, copy)
+    if any(member.index < copy.index and member.progress.rate > 0 for member in members):
+        return False
     entries = [company(state, member) for member in members]
-    alone = standalone_rate(state, copy)
     if not any(others for _, others in entries):
-        return _standalone(state, copy)
-    if not alone:
+        _standalone(state, copy, members, now)
+        return False  # a plan depends on it only through what it makes of later windows
+    rates = [standalone_rate(state, member) for member in members]
+    known = [rate for rate in rates if rate]
+    if len(known) < len(rates):
         return False
-    observed = max(1, min(MILLION, round(copy.progress.rate / alone * MILLION)))
-    lesson = attribute(state.throughput, entries, observed)
-    if lesson is None:
-        return False
-    entry, value = lesson
-    before = recorded(state.throughput, entry)
-    if before is not None and abs(before - value) < _NOISE_PPM:
-        return False
-    return state.set_learned(observe(state.throughput, entry, value), state.standalone)
+    # Alone, too, the slowest member would set the pace.
+    observed = max(1, min(MILLION, round(copy.progress.rate / min(known) * MILLION)))
+    before = state.throughput
+    state.set_learned(state.learned.in_company(entries, observed, now))
+    return state.throughput != before
 
 
-def _standalone(state: State, copy: TaskCopy) -> bool:
-    assert copy.instance is not None
-    family = state.instances[copy.instance].offering.type.family
-    task = state.task(copy)
-    if task.throughput_on(family) is None:
-        rates = state.standalone.observe(task.workload, family, copy.progress.rate)
-        state.set_learned(state.throughput, rates)
-    return False  # a plan depends on it only through what it makes of later windows
+def _standalone(state: State, copy: TaskCopy, members: list[TaskCopy], now: Millis) -> None:
+    families = {
+        state.instances[member.instance].offering.type.family
+        for member in members
+        if member.instance is not None
+    }
+    if len(families) == 1:  # else nobody knows whose pace it was
+        rates = state.standalone.observe(
+            state.task(copy).workload, families.pop(), copy.progress.rate, now
+        )
+        state.set_learned(replace(state.learned, standalone=rates))
 
 
 def _running_members(state: State, copy: TaskCopy) -> list[TaskCopy]:
-    gang = state.jobs[copy.job].spec.kind == "gang"
+    gang = state.jobs[copy.job].spec.kind is JobKind.GANG
     members = state.members(copy.job) if gang else (copy,)
     return [member for member in members if member.state is CopyState.RUNNING]
+
+
+def from_lap(state: State, copy: TaskCopy, lap: Lap, now: Millis) -> None:
+    """Learn how long a start or a stop of a copy's workload takes."""
+    kind, delay_ms = lap
+    _delay(state, kind, state.task(copy).workload, delay_ms, now)
+
+
+def from_boot(state: State, instance: Instance, now: Millis) -> None:
+    """Learn how long an instance of a type takes to come up; its worker has just registered.
+
+    How long the cloud took is learned from launches that succeeded at once.
+    """
+    if instance.up_ms is None:
+        return
+    name = instance.offering.type.name
+    if instance.launch_attempt == 1:
+        acquisition = max(0, instance.up_ms - instance.requested_ms)
+        _delay(state, Delay.ACQUISITION, name, acquisition, now)
+    _delay(state, Delay.SETUP, name, max(0, now - instance.up_ms), now)
+
+
+def _delay(state: State, kind: Delay, name: str, delay_ms: int, now: Millis) -> None:
+    before = state.learned.delays
+    delays = before.observe(kind, name, delay_ms, now)
+    state.set_learned(replace(state.learned, delays=delays))
+    if delays.relied_on(kind, name) != before.relied_on(kind, name):
+        state.pictures.clear()

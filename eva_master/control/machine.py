@@ -248,12 +248,14 @@ class Machine:
         """Make a checked plan the desired state."""
         turn = self._turn
         names: dict[int, InstanceId] = {}
+        listed = {offering.type.name: offering.type for offering in self.state.catalog}
         for launch in decision.launches:
             names[launch.key] = InstanceId(f"i{self.state.count(instances=1).instances:05d}")
+            offering = launch.offering  # in the picture its delays were the learned ones
             turn.put_instance(
                 Instance(
                     id=names[launch.key],
-                    offering=launch.offering,
+                    offering=replace(offering, type=listed[offering.type.name]),
                     history=((InstanceState.LAUNCHING.value, int(turn.now)),),
                     requested_ms=turn.now,
                 )

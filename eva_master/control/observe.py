@@ -147,6 +147,7 @@ def worker_lost(turn: Turn, event: WorkerLost) -> None:
     # While nobody reported, nothing was measured: a host that stood still was not slowed down.
     ledger.book(turn.state, event.instance, turn.now)
     turn.meters.restart(turn.state, event.instance)
+    turn.stopwatches.forget(turn.state, event.instance)
     if event.goodbye:
         turn.dismiss(instance, "its worker said goodbye")
     turn.silent[event.instance] = turn.now
@@ -165,7 +166,9 @@ def progress_sampled(turn: Turn, event: ProgressSampled) -> None:
         if complete:
             ledger.book(turn.state, event.instance, turn.now)
         turn.state.put_copy(replace(copy, progress=progress), journal=False)
-        if complete and learn.from_window(turn.state, turn.state.copies[copy_id]):
+        if lap := turn.stopwatches.stepped(copy_id, heard, turn.now):
+            learn.from_lap(turn.state, copy, lap, turn.now)
+        if complete and learn.from_window(turn.state, turn.state.copies[copy_id], turn.now):
             turn.plan_wanted = True
 
 

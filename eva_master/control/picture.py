@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from eva_master.control.settings import Settings
 from eva_master.control.state import State
+from eva_master.learning.delays import Delay
+from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.ids import CopyId, InstanceId, JobId, Millis, copy_id
 from eva_master.model.job import JobKind, JobSpec
 from eva_master.model.records import Job, TaskCopy
@@ -20,10 +24,11 @@ def snapshot(state: State, now: Millis, settings: Settings) -> Snapshot:
     Args:
         state: What to picture; ended jobs and instances that are going are left out.
         now: The time of the picture.
-        settings: Assumed delays where a job gave no hint.
+        settings: Assumed delays where nothing was measured and a job gave no hint.
     """
     jobs: list[JobView] = []
     copies: list[CopyView] = []
+    measured = _measured(state)
     for job in sorted(state.active):
         if state.jobs[job].state is not JobState.ENDING:
             view, its_copies = _pictured(state, state.jobs[job], settings)
@@ -31,10 +36,10 @@ def snapshot(state: State, now: Millis, settings: Settings) -> Snapshot:
             copies.extend(its_copies)
     return Snapshot(
         now_ms=now,
-        catalog=state.catalog,
+        catalog=tuple(_with_delays(offering, measured) for offering in state.catalog),
         jobs=tuple(jobs),
         copies=tuple(sorted(copies, key=lambda view: view.id)),
-        instances=_instances(state, copies),
+        instances=_instances(state, copies, measured),
         arrivals=state.counters.arrivals,
         completions=state.counters.completions,
         throughput=state.throughput,
@@ -104,8 +109,28 @@ def _job_view(state: State, job: Job, copies: tuple[CopyId, ...], settings: Sett
         submitted_ms=job.submitted_ms,
         priority=spec.priority,
         remaining_ms=_remaining(state, job),
-        checkpoint_ms=settings.checkpoint_ms if spec.checkpoint_ms is None else spec.checkpoint_ms,
-        launch_ms=settings.launch_ms if spec.launch_ms is None else spec.launch_ms,
+        checkpoint_ms=_checkpoint_ms(state, spec, settings),
+        launch_ms=_launch_ms(state, spec, settings),
+    )
+
+
+def _checkpoint_ms(state: State, spec: JobSpec, settings: Settings) -> int:
+    """What a stop takes: a job waits for the slowest of its tasks."""
+    hint, default = spec.checkpoint_ms, settings.checkpoint_ms
+    lookup = state.learned.delays.lookup
+    return max(
+        lookup(Delay.CHECKPOINT, workload, hint=hint, default=default)
+        for workload in {task.workload for task in spec.tasks}
+    )
+
+
+def _launch_ms(state: State, spec: JobSpec, settings: Settings) -> int:
+    """What a start takes, likewise."""
+    hint, default = spec.launch_ms, settings.launch_ms
+    lookup = state.learned.delays.lookup
+    return max(
+        lookup(Delay.START, workload, hint=hint, default=default)
+        for workload in {task.workload for task in spec.tasks}
     )
 
 
@@ -118,7 +143,32 @@ def _remaining(state: State, job: Job) -> int | None:
     return max(0, job.spec.duration_ms - done)
 
 
-def _instances(state: State, copies: list[CopyView]) -> tuple[InstanceView, ...]:
+def _measured(state: State) -> dict[str, InstanceType]:
+    """The types of the catalog whose delays were measured, with these in place of the assumed."""
+    delays = state.learned.delays
+    names = {name for kind, name in delays.known if kind in (Delay.ACQUISITION, Delay.SETUP)}
+    types = {offering.type.name: offering.type for offering in state.catalog}
+    return {
+        name: replace(
+            known,
+            acquisition_ms=delays.lookup(
+                Delay.ACQUISITION, name, hint=None, default=known.acquisition_ms
+            ),
+            setup_ms=delays.lookup(Delay.SETUP, name, hint=None, default=known.setup_ms),
+        )
+        for name in names
+        if (known := types.get(name)) is not None
+    }
+
+
+def _with_delays(offering: Offering, measured: dict[str, InstanceType]) -> Offering:
+    known = measured.get(offering.type.name)
+    return offering if known is None else replace(offering, type=known)
+
+
+def _instances(
+    state: State, copies: list[CopyView], measured: dict[str, InstanceType]
+) -> tuple[InstanceView, ...]:
     residents: dict[InstanceId, list[CopyId]] = {}
     for copy in copies:
         if copy.instance is not None:
@@ -126,7 +176,7 @@ def _instances(state: State, copies: list[CopyView]) -> tuple[InstanceView, ...]
     return tuple(
         InstanceView(
             id=instance.id,
-            offering=instance.offering,
+            offering=_with_delays(instance.offering, measured),
             residents=tuple(residents.get(instance.id, ())),
             ready=stage is InstanceState.READY,
         )
@@ -142,7 +192,7 @@ def hypothetical(state: State, spec: JobSpec, now: Millis, settings: Settings) -
         state: The cluster.
         spec: The job that might be submitted; its id in the picture is `PREVIEW`.
         now: The time of the picture.
-        settings: Assumed delays where a job gave no hint.
+        settings: Assumed delays where nothing was measured and a job gave no hint.
     """
     real = snapshot(state, now, settings)
     ids = tuple(copy_id(PREVIEW, index) for index in range(len(spec.tasks)))
@@ -157,8 +207,8 @@ def hypothetical(state: State, spec: JobSpec, now: Millis, settings: Settings) -
         submitted_ms=now,
         priority=spec.priority,
         remaining_ms=spec.duration_ms,
-        checkpoint_ms=settings.checkpoint_ms if spec.checkpoint_ms is None else spec.checkpoint_ms,
-        launch_ms=settings.launch_ms if spec.launch_ms is None else spec.launch_ms,
+        checkpoint_ms=_checkpoint_ms(state, spec, settings),
+        launch_ms=_launch_ms(state, spec, settings),
     )
     return Snapshot(
         now_ms=now,

@@ -2,29 +2,53 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from eva_master.control.state import State
 from eva_master.learning.colocation import Key, key
+from eva_master.learning.windows import Mark, pace
 from eva_master.model.ids import CopyId, InstanceId, Millis
 from eva_master.model.records import Progress, TaskCopy
 from eva_master.model.states import CopyState
 
+_MARKS = 20
+"""Marks in a window; reports that come more densely are taken together."""
+_STALLED = 10
+"""After as many windows without a step a task's last rate is no longer said to be its rate."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Window:
-    """Where a measurement began."""
+    """A measurement under way.
 
-    start_ms: Millis
-    steps: int
+    Attributes:
+        marks: When steps were heard of, the first mark opened the window.
+    """
+
+    marks: list[Mark] = field(default_factory=list)
 
 
 class Meters:
-    """Open windows; not journalled, since a restart merely begins them anew."""
+    """Open windows; not journalled, since a restart merely begins them anew.
+
+    What comes before a window, and is never measured: everything up to the first finished step of
+    an attempt, and then its warm-up, half a window long.
+    """
 
     def __init__(self, window_ms: int) -> None:
         self._window_ms = window_ms
         self._open: dict[CopyId, Window] = {}
+        self._warming: dict[CopyId, Millis | None] = {}
+        """Attempts that began a short while ago, with the time of their first step."""
+
+    def began(self, copy: CopyId) -> None:
+        """An attempt runs from now on."""
+        self._warming[copy] = None
+
+    def ended(self, copy: CopyId) -> None:
+        """An attempt runs no longer."""
+        self._warming.pop(copy, None)
+        self._open.pop(copy, None)
 
     def restart(self, state: State, instance: InstanceId) -> None:
         """Company on an instance changed: what was measured there says nothing now."""
@@ -37,6 +61,9 @@ class Meters:
     def sample(self, copy: TaskCopy, heard: Progress, now: Millis) -> tuple[Progress, bool]:
         """Take in a report.
 
+        A window opens and closes with a report of more steps than before, so that a task of slow
+        steps is measured over whole ones.
+
         Args:
             copy: The copy that is reported of.
             heard: Its cumulative figures; `Progress.rate` is ignored.
@@ -44,21 +71,47 @@ class Meters:
 
         Returns:
             The figures with the rate of the last complete window, and whether this report
-            completed one. Start-up is left out: a window opens with the first finished step.
+            completed one.
         """
         progress = replace(heard, rate=copy.progress.rate)
         window = self._open.get(copy.id)
-        if heard.steps == 0 or heard.steps < copy.progress.steps:
+        before = copy.progress.steps if window is None else window.marks[-1][1]
+        if heard.steps < before:
             self._open.pop(copy.id, None)
             return progress, False
+        if heard.steps == before:
+            return self._stalled(copy, progress, now), False
         if window is None:
-            self._open[copy.id] = Window(now, heard.steps)
+            if self._warm(copy.id, now):
+                self._open[copy.id] = Window([(now, heard.steps)])
             return progress, False
-        elapsed = now - window.start_ms
-        if elapsed < self._window_ms:
+        start, last = window.marks[0][0], window.marks[-1][0]
+        if now - start < self._window_ms:
+            if now - last >= self._window_ms // _MARKS:
+                window.marks.append((now, heard.steps))
             return progress, False
-        self._open[copy.id] = Window(now, heard.steps)
-        return replace(progress, rate=(heard.steps - window.steps) * 1000 / elapsed), True
+        rate = pace([*window.marks, (now, heard.steps)])
+        self._open[copy.id] = Window([(now, heard.steps)])
+        return (progress, False) if rate is None else (replace(progress, rate=rate), True)
+
+    def _warm(self, copy: CopyId, now: Millis) -> bool:
+        """Whether an attempt that did a step has warmed up."""
+        if copy not in self._warming:
+            return True
+        first = self._warming[copy]
+        if first is None:
+            first = self._warming[copy] = now
+        if now - first < self._window_ms // 2:
+            return False
+        del self._warming[copy]
+        return True
+
+    def _stalled(self, copy: TaskCopy, progress: Progress, now: Millis) -> Progress:
+        window = self._open.get(copy.id)
+        if window is None or now - window.marks[-1][0] < _STALLED * self._window_ms:
+            return progress
+        del self._open[copy.id]
+        return replace(progress, rate=0.0)
 
 
 def standalone_rate(state: State, copy: TaskCopy) -> float | None:

@@ -22,8 +22,8 @@ class Settings:
         backoff_ms: Before the first retry of a failed task; doubles with each failure.
         backoff_limit_ms: The longest such wait.
         window_ms: Over how long throughput is measured.
-        checkpoint_ms: Assumed time to checkpoint and stop a task that gave no hint.
-        launch_ms: Assumed time to start a task that gave no hint.
+        checkpoint_ms: Assumed time to checkpoint and stop a task, until it is known better.
+        launch_ms: Assumed time to start a task, until it is known better.
         gang_ports: First and last of the ports on which gangs meet.
     """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from eva_master.control import gangs
+from eva_master.control import gangs, learn
 from eva_master.control.observe import is_gang, judge_failure
 from eva_master.control.turn import Turn
 from eva_master.model.actions import SyncWorker
@@ -271,6 +271,7 @@ def settle_instance(turn: Turn, instance_id: InstanceId) -> None:
         ready = instance.to(InstanceState.READY, turn.now)
         turn.put_instance(replace(ready, ready_ms=turn.now))
         instance = turn.state.instances[instance_id]
+        learn.from_boot(turn.state, instance, turn.now)
     if reason := _why_unwanted(turn, instance):
         turn.dismiss(instance, reason)
         instance = turn.state.instances[instance_id]

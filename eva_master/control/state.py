@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 
-from eva_master.learning.colocation import table_from_json, table_to_json
+from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount, Round
@@ -48,8 +48,7 @@ class State:
         sessions: The open session of each connected instance.
         catalog: Offerings, with what the cloud said about their availability.
         memory: The policy's.
-        throughput: What was learned about co-location.
-        standalone: What was learned about tasks on their own.
+        learned: About workloads and instance types.
     """
 
     def __init__(self, catalog: Catalog) -> None:
@@ -61,8 +60,8 @@ class State:
         self.sessions: dict[InstanceId, int] = {}
         self.catalog = catalog
         self.memory: PolicyMemory | None = None
-        self.throughput = ThroughputTable()
-        self.standalone = StandaloneTable()
+        self.learned = Knowledge()
+        self._learned_written = self.learned
         self.counters = Counters()
         self.active: dict[JobId, None] = {}
         """Jobs that have not ended, in order of submission."""
@@ -111,8 +110,7 @@ class State:
                 data=dict(data) if isinstance(data := memory["data"], dict) else {},
             )
         if isinstance(learned := values.get("learned"), dict):
-            self.throughput = table_from_json(learned["throughput"])
-            self.standalone = StandaloneTable.from_json(learned["standalone"])
+            self.learned = self._learned_written = Knowledge.from_json(learned)
         if isinstance(unavailable := values.get("unavailable"), dict):
             for offering, until in unavailable.items():
                 self.set_unavailable(OfferingId(offering), Millis(int(str(until))))
@@ -205,19 +203,25 @@ class State:
             self.memory = memory
             self._unwritten.values["memory"] = None if memory is None else asdict(memory)
 
-    def set_learned(self, throughput: ThroughputTable, standalone: StandaloneTable) -> bool:
-        """Keep what was learned and tell whether it is news; written with the next round."""
-        news = throughput != self.throughput or standalone != self.standalone
-        self.throughput = throughput
-        self.standalone = standalone
-        return news
+    @property
+    def throughput(self) -> ThroughputTable:
+        """What was learned about co-location."""
+        return self.learned.throughput
+
+    @property
+    def standalone(self) -> StandaloneTable:
+        """What was learned about tasks on their own."""
+        return self.learned.standalone
+
+    def set_learned(self, learned: Knowledge) -> None:
+        """Keep what was learned; written with the next round."""
+        self.learned = learned
 
     def write_learned(self) -> None:
-        """Have what was learned written with the next commit."""
-        self._unwritten.values["learned"] = {
-            "throughput": table_to_json(self.throughput),
-            "standalone": self.standalone.to_json(),
-        }
+        """Have what was learned since the last time written with the next commit."""
+        if self.learned is not self._learned_written:
+            self._learned_written = self.learned
+            self._unwritten.values["learned"] = self.learned.to_json()
 
     def set_unavailable(self, offering: OfferingId, until: Millis) -> None:
         """Remember that an offering is out of stock."""

@@ -7,10 +7,11 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TypeVar
 
-from eva_master.control import ledger
+from eva_master.control import learn, ledger
 from eva_master.control.progress import Meters
 from eva_master.control.settings import Settings
 from eva_master.control.state import State
+from eva_master.control.stopwatch import Stopwatches
 from eva_master.model.actions import (
     Action,
     FetchFiles,
@@ -101,6 +102,7 @@ class Turn:
         self.outbox = outbox
         self.alarms = alarms
         self.meters = meters
+        self.stopwatches = Stopwatches()
         self.now = Millis(0)
         self.actions: list[Action] = []
         self.plan_wanted = False
@@ -174,9 +176,21 @@ class Turn:
                 ledger.book(self.state, place, self.now)
                 self.meters.restart(self.state, place)
         self.state.put_copy(copy)
+        if old is not None and old.state is not copy.state:
+            self._measure(old, copy)
         self.touch(("job", copy.job))
         for place in {copy.instance, copy.target, *((old.instance, old.target) if old else ())}:
             self._touch_place(place)
+
+    def _measure(self, old: TaskCopy, copy: TaskCopy) -> None:
+        """Have clocks and meters follow a copy into another state."""
+        if copy.state is CopyState.RUNNING:
+            self.meters.began(copy.id)
+        else:
+            self.meters.ended(copy.id)
+        lap = self.stopwatches.changed(old, copy, self.now)
+        if lap is not None:
+            learn.from_lap(self.state, copy, lap, self.now)
 
     def put_instance(self, instance: Instance) -> None:
         """Replace an instance."""

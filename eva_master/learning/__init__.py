@@ -1,1 +1,1 @@
-"""What the cluster learns, as pure values: co-location, standalone throughput, event rates."""
+"""What the cluster learns, as pure values: co-location, standalone rates, delays, event rates."""

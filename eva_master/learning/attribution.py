@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eva_master.learning.colocation import Key, observe, recorded
+from eva_master.learning.colocation import Key, recorded
 from eva_master.model.snapshot import ThroughputTable
 
 
@@ -49,9 +49,3 @@ def attribute(
         return min(unseen, key=lambda entry: (-len(entry[1]), entry)), observed_ppm
     lowest_ppm, lowest = min(known)
     return lowest, (lowest_ppm + observed_ppm) // 2
-
-
-def learn(table: ThroughputTable, members: Sequence[Key], observed_ppm: int) -> ThroughputTable:
-    """The table after a job's throughput was observed, see `attribute`."""
-    lesson = attribute(table, members, observed_ppm)
-    return table if lesson is None else observe(table, *lesson)

@@ -1,4 +1,4 @@
-"""The co-location throughput table (Eva, section 4.3): look-up, observation, journal form."""
+"""The co-location throughput table (Eva, section 4.3): look-up, observation."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ def observe(table: ThroughputTable, entry: Key, ppm: int) -> ThroughputTable:
     return ThroughputTable((*table.observed[:index], (entry, value), *table.observed[after:]))
 
 
-def table_to_json(table: ThroughputTable) -> Json:
-    """The journal's form: a list of [workload, [others], millionths]."""
-    return [[workload, list(others), ppm] for (workload, others), ppm in table.observed]
+def forget(table: ThroughputTable, entry: Key) -> ThroughputTable:
+    """The table without an entry."""
+    return ThroughputTable(tuple(item for item in table.observed if item[0] != entry))
 
 
 def table_from_json(data: Json) -> ThroughputTable:
-    """Read what `table_to_json` wrote.
+    """Read the journal's first form: a list of [workload, [others], millionths].
 
     Raises:
         ValueError: The data has another form.

@@ -42,7 +42,7 @@ def _two_on_a_box() -> tuple[Machine, State]:
         state.put_job(Job(name, spec, Millis(0), running))
         state.put_copy(TaskCopy(copy, name, 0, running, 1, BOX, BOX))
     machine = Machine(state, Settings(window_ms=WINDOW_MS))
-    machine.handle([_registered(1, 1)], Millis(0))
+    machine.handle([_registered(1, 0)], Millis(0))
     machine.handle([_sampled(1, 1)], Millis(0))
     machine.handle([_sampled(1, 1 + RATE * 10)], Millis(WINDOW_MS))
     assert {state.copies[it].progress.rate for it in COPIES} == {RATE}

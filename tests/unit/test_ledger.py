@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from eva_master.control import ledger
 from eva_master.control.state import State
+from eva_master.learning.knowledge import Knowledge
 from eva_master.model.ids import MILLION, CopyId, InstanceId, JobId, Millis, Workload
 from eva_master.model.records import Instance, Job, Progress, TaskCopy
 from eva_master.model.snapshot import ThroughputTable
@@ -48,7 +49,7 @@ def test_until_it_is_measured_sharing_is_expected_to_cost_what_is_known_of_it() 
     bill = ledger.bill(state, Millis(31_000))
     assert bill.alone == (100_000 + 190_000) * 30_000 * 95 // 100
     known = ThroughputTable((((Workload("j0"), (Workload("j1"),)), 600_000),))
-    state.set_learned(known, state.standalone)
+    state.set_learned(Knowledge(throughput=known))
     bill = ledger.bill(state, Millis(31_000))
     assert bill.jobs[JobId("j0")].alone == 100_000 * 30_000 * 60 // 100
 

@@ -1,0 +1,24 @@
+"""A bound on what is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from eva_master.learning.estimate import Estimate
+
+LIMIT = 4_096
+"""Entries of one kind. Labels are the users', who may use a new one for every job."""
+
+K = TypeVar("K")
+
+
+def bounded(entries: Mapping[K, Estimate], limit: int = LIMIT) -> Mapping[K, Estimate]:
+    """The same entries without the one that was measured longest ago, if they are too many.
+
+    To be called for every entry that is added, so that one is enough.
+    """
+    if len(entries) <= limit:
+        return entries
+    oldest = min(entries, key=lambda key: (entries[key].at_ms, str(key)))
+    return {key: estimate for key, estimate in entries.items() if key != oldest}

@@ -1,0 +1,106 @@
+"""How long starts, stops and launches take, as the cluster measured them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from eva_master.learning.bounds import bounded
+from eva_master.learning.estimate import Estimate, taken
+from eva_master.model.ids import Millis
+from eva_master.model.plan import Json
+
+_SLACK_MS = 1_000
+"""Delays that differ by less are never doubted, however small they are."""
+_TRUSTED = 3
+"""As many measurements count for more than what a user said."""
+
+
+class Delay(StrEnum):
+    """What takes time."""
+
+    CHECKPOINT = "checkpoint"
+    """From a stop to the exit with a newer checkpoint, of a workload."""
+    START = "start"
+    """From a start to the first step, of a workload."""
+    ACQUISITION = "acquisition"
+    """From a launch to an instance that is billed, of an instance type."""
+    SETUP = "setup"
+    """From there to its worker's registration, of an instance type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """What was measured.
+
+    Attributes:
+        known: Milliseconds, by kind and name of the workload or the instance type.
+    """
+
+    known: Mapping[tuple[Delay, str], Estimate] = field(default_factory=dict)
+
+    def lookup(self, kind: Delay, name: str, *, hint: int | None, default: int) -> int:
+        """The delay to reckon with, in milliseconds.
+
+        What was measured three times goes before a hint, a hint before fewer measurements, and
+        both before the default. A measured delay has two significant digits, so that noise is
+        no news.
+
+        Args:
+            kind: Of the delay.
+            name: Of the workload or the instance type.
+            hint: The user's, `None` if he gave none.
+            default: Where nothing is known.
+        """
+        estimate = self.known.get((kind, name))
+        if estimate is not None and (hint is None or estimate.samples >= _TRUSTED):
+            return two_digits(estimate.value)
+        return default if hint is None else hint
+
+    def observe(self, kind: Delay, name: str, delay_ms: int, at: Millis) -> Delays:
+        """Take in a measurement.
+
+        Args:
+            kind: Of the delay.
+            name: Of the workload or the instance type.
+            delay_ms: Not negative.
+            at: When it was over.
+        """
+        estimate = taken(self.known.get((kind, name)), delay_ms, at, _SLACK_MS)
+        return Delays(bounded({**self.known, (kind, name): estimate}))
+
+    def relied_on(self, kind: Delay, name: str) -> tuple[int, bool] | None:
+        """What a look-up depends on; as long as it is equal, so are all look-ups."""
+        estimate = self.known.get((kind, name))
+        if estimate is None:
+            return None
+        return two_digits(estimate.value), estimate.samples >= _TRUSTED
+
+    def to_json(self) -> Json:
+        """The journal's form: a list of [kind, name, estimate]."""
+        return [[kind.value, name, it.to_json()] for (kind, name), it in sorted(self.known.items())]
+
+    @staticmethod
+    def from_json(data: Json) -> Delays:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: The data has another form.
+        """
+        if not isinstance(data, list):
+            raise ValueError("learned delays are a list")
+        known: dict[tuple[Delay, str], Estimate] = {}
+        for row in data:
+            match row:
+                case [str(kind), str(name), list(estimate)]:
+                    known[Delay(kind), name] = Estimate.from_json(estimate)
+                case _:
+                    raise ValueError(f"not a learned delay: {row!r}")
+        return Delays(known)
+
+
+def two_digits(value: int) -> int:
+    """Round a positive integer to two significant digits."""
+    unit = int(10 ** max(0, len(str(value)) - 2))
+    return (value + unit // 2) // unit * unit

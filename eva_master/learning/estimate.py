@@ -1,0 +1,81 @@
+"""A figure learned from noisy measurements: robust, and following a changed world."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from eva_master.model.ids import Millis
+from eva_master.model.plan import Json
+
+_MEMORY = 8
+"""A new measurement counts at least one part in so many, so old ones fade."""
+_FAR = 2
+"""A measurement is doubted when it is more than so many times the estimate, or less than the
+estimate divided by it."""
+_DOUBTS = 3
+"""As many doubted measurements in a row, and it is the world that has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What was measured so far, as one integer.
+
+    Attributes:
+        value: The estimate, in the unit of the measurements.
+        samples: How many measurements stand behind it, doubted ones apart.
+        at_ms: When the last of these was made.
+        doubted: Measurements since then that were too far off to be believed.
+    """
+
+    value: int
+    at_ms: Millis
+    samples: int = 1
+    doubted: tuple[int, ...] = ()
+
+    def taking(self, sample: int, at: Millis, slack: int = 0) -> Estimate:
+        """The estimate after one more measurement.
+
+        The first eight are averaged, later ones count an eighth. One that is far off is only
+        remembered; the third of these in a row replaces the estimate by the median of the three.
+
+        Args:
+            sample: Not negative.
+            at: When it was made.
+            slack: A difference of up to so much is never far off.
+        """
+        if self._far(sample, slack):
+            doubted = (*self.doubted, sample)
+            if len(doubted) < _DOUBTS:
+                return replace(self, doubted=doubted)
+            return Estimate(sorted(doubted)[_DOUBTS // 2], at, _DOUBTS)
+        weight = min(self.samples + 1, _MEMORY)
+        value = (self.value * (weight - 1) + sample + weight // 2) // weight
+        return Estimate(value, at, self.samples + 1)
+
+    def _far(self, sample: int, slack: int) -> bool:
+        low, high = sorted((sample, self.value))
+        return high - low > slack and high > _FAR * low
+
+    def to_json(self) -> list[Json]:
+        """The journal's form."""
+        return [self.value, self.at_ms, self.samples, list(self.doubted)]
+
+    @staticmethod
+    def from_json(data: Json) -> Estimate:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: The data has another form.
+        """
+        match data:
+            case [int(value), int(at), int(samples), list(doubted)] if all(
+                isinstance(one, int) for one in doubted
+            ):
+                return Estimate(value, Millis(at), samples, tuple(int(str(one)) for one in doubted))
+            case _:
+                raise ValueError(f"not an estimate: {data!r}")
+
+
+def taken(known: Estimate | None, sample: int, at: Millis, slack: int = 0) -> Estimate:
+    """The estimate after a measurement, be it the first; see `Estimate.taking`."""
+    return Estimate(sample, at) if known is None else known.taking(sample, at, slack)

@@ -1,0 +1,137 @@
+"""All that the cluster has learned about its workloads and instances, as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from eva_master.learning.attribution import attribute
+from eva_master.learning.bounds import LIMIT
+from eva_master.learning.colocation import (
+    Key,
+    forget,
+    key,
+    observe,
+    recorded,
+    table_from_json,
+)
+from eva_master.learning.delays import Delays
+from eva_master.learning.estimate import Estimate, taken
+from eva_master.learning.standalone import StandaloneTable
+from eva_master.model.ids import Millis, Workload
+from eva_master.model.plan import Json
+from eva_master.model.snapshot import ThroughputTable
+
+_VERSION = 2
+_NOISE_PPM = 20_000
+"""An estimate that differs by less from what the policies know is not news; else every window
+would be, and each would call for a new plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What was learned.
+
+    Attributes:
+        throughput: How company slows workloads down, as the policies know it.
+        evidence: The estimates behind it, in millionths, with the same keys.
+        standalone: What workloads achieve alone.
+        delays: How long starts, stops and launches take.
+    """
+
+    throughput: ThroughputTable = field(default_factory=ThroughputTable)
+    evidence: Mapping[Key, Estimate] = field(default_factory=dict)
+    standalone: StandaloneTable = field(default_factory=StandaloneTable)
+    delays: Delays = field(default_factory=Delays)
+
+    def in_company(self, members: Sequence[Key], observed_ppm: int, at: Millis) -> Knowledge:
+        """After a window of a job of which at least one task shared its instance.
+
+        The only task of a job is measured again and again: its windows make an estimate. What a
+        gang's window says of one of its members is a bound (see `attribution.attribute`), which
+        stands as it is.
+
+        Args:
+            members: The entry of each task of the job that runs, see `colocation.key`.
+            observed_ppm: The job's normalised throughput, in millionths.
+            at: When the window ended.
+        """
+        lesson = attribute(self.throughput, members, observed_ppm)
+        if lesson is None:
+            return self
+        entry, value = lesson
+        before = self.evidence.get(entry)
+        if before is None or len(members) == 1:
+            after = taken(before, value, at)
+        else:
+            after = Estimate(value, at, before.samples + 1)
+        known = recorded(self.throughput, entry)
+        news = known is None or abs(known - after.value) >= _NOISE_PPM
+        table = observe(self.throughput, entry, after.value) if news else self.throughput
+        return replace(self, throughput=table, evidence={**self.evidence, entry: after})._bounded()
+
+    def _bounded(self) -> Knowledge:
+        if len(self.evidence) <= LIMIT:
+            return self
+        oldest = min(self.evidence, key=lambda entry: (self.evidence[entry].at_ms, entry))
+        return replace(
+            self,
+            throughput=forget(self.throughput, oldest),
+            evidence={entry: it for entry, it in self.evidence.items() if entry != oldest},
+        )
+
+    def to_json(self) -> dict[str, Json]:
+        """The journal's form, with its version."""
+        rows: list[Json] = [
+            [workload, list(others), ppm, self._evidence((workload, others), ppm).to_json()]
+            for (workload, others), ppm in self.throughput.observed
+        ]
+        return {
+            "version": _VERSION,
+            "colocation": rows,
+            "standalone": self.standalone.to_json(),
+            "delays": self.delays.to_json(),
+        }
+
+    def _evidence(self, entry: Key, ppm: int) -> Estimate:
+        return self.evidence.get(entry) or Estimate(ppm, Millis(0))
+
+    @staticmethod
+    def from_json(data: Mapping[str, Json]) -> Knowledge:
+        """Read what `to_json` wrote, in this version or the first one, which had no number.
+
+        Raises:
+            ValueError: The data has another form, or is of a later version.
+        """
+        version = data.get("version", 1)
+        if version == 1:
+            table = table_from_json(data.get("throughput"))
+            return Knowledge(
+                throughput=table,
+                evidence={entry: Estimate(ppm, Millis(0)) for entry, ppm in table.observed},
+                standalone=StandaloneTable.from_json(data.get("standalone")),
+            )
+        if version != _VERSION:
+            raise ValueError(f"what was learned is of version {version}, not {_VERSION}")
+        observed, evidence = _colocation(data.get("colocation"))
+        return Knowledge(
+            throughput=ThroughputTable(tuple(sorted(observed.items()))),
+            evidence=evidence,
+            standalone=StandaloneTable.from_json(data.get("standalone")),
+            delays=Delays.from_json(data.get("delays")),
+        )
+
+
+def _colocation(data: Json) -> tuple[dict[Key, int], dict[Key, Estimate]]:
+    if not isinstance(data, list):
+        raise ValueError("learned co-location is a list")
+    observed: dict[Key, int] = {}
+    evidence: dict[Key, Estimate] = {}
+    for row in data:
+        match row:
+            case [str(workload), list(others), int(ppm), list(estimate)]:
+                entry = key(Workload(workload), (Workload(str(other)) for other in others))
+                observed[entry], evidence[entry] = ppm, Estimate.from_json(estimate)
+            case _:
+                raise ValueError(f"not an entry of learned co-location: {row!r}")
+    return observed, evidence
