@@ -144,10 +144,7 @@ def worker_lost(turn: Turn, event: WorkerLost) -> None:
     instance = turn.state.instances.get(event.instance)
     if instance is None:
         return
-    # While nobody reported, nothing was measured: a host that stood still was not slowed down.
-    ledger.book(turn.state, event.instance, turn.now)
-    turn.meters.restart(turn.state, event.instance)
-    turn.stopwatches.forget(turn.state, event.instance)
+    _unmeasured(turn, event.instance)
     if event.goodbye:
         turn.dismiss(instance, "its worker said goodbye")
     turn.silent[event.instance] = turn.now
@@ -158,6 +155,8 @@ def progress_sampled(turn: Turn, event: ProgressSampled) -> None:
     """Throughput reports; only what was learned from them is ever written."""
     if event.session != turn.state.sessions.get(event.instance):
         return
+    if event.after_silence:
+        _unmeasured(turn, event.instance)
     for copy_id, attempt, heard in event.samples:
         copy = turn.state.copies.get(copy_id)
         if copy is None or copy.attempt != attempt or copy.instance != event.instance:
@@ -170,6 +169,16 @@ def progress_sampled(turn: Turn, event: ProgressSampled) -> None:
             learn.from_lap(turn.state, copy, lap, turn.now)
         if complete and learn.from_window(turn.state, turn.state.copies[copy_id], turn.now):
             turn.plan_wanted = True
+
+
+def _unmeasured(turn: Turn, instance: InstanceId) -> None:
+    """Nothing was heard of an instance for a while: its tasks may have stood still, as it did.
+
+    What is measured across such a time would pass for what they do to each other.
+    """
+    ledger.book(turn.state, instance, turn.now)
+    turn.meters.restart(turn.state, instance)
+    turn.stopwatches.forget(turn.state, instance)
 
 
 def _take(turn: Turn, instance: InstanceId, report: CopyReport) -> None:

@@ -148,11 +148,14 @@ class ProgressSampled:
 
     Attributes:
         samples: Copy, attempt, progress; `Progress.rate` is for the machine to fill in.
+        after_silence: Several reports were due before and did not come, or nobody was there to
+            take them.
     """
 
     instance: InstanceId
     session: int
     samples: tuple[tuple[CopyId, int, Progress], ...]
+    after_silence: bool = False
 
 
 @dataclass(frozen=True, slots=True)

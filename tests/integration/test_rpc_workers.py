@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import grpc
 import pytest
 
 from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersStub
-from eva_master.adapters.rpc.workers import WorkerSessions
+from eva_master.adapters.rpc.workers import Welcome, WorkerSessions, _Session
 from eva_master.model.actions import (
     FetchFiles,
     ForgetTask,
@@ -212,13 +214,28 @@ async def test_a_session_ends_with_the_certificate_it_was_opened_with(master: Rp
 
 
 class _StoppedClock:
+    at = 1_000
+
     def now(self) -> int:
-        return 1_000
+        return self.at
 
 
 def test_sessions_grow_though_the_clock_stands_still() -> None:
     sessions = WorkerSessions(None, _StoppedClock(), None, None)
     assert [sessions._number() for _ in range(3)] == [1_000, 1_001, 1_002]
+
+
+async def test_the_first_beat_after_a_silence_says_so() -> None:
+    clock, events = _StoppedClock(), asyncio.Queue[Any]()
+    inbox = SimpleNamespace(post=events.put_nowait)
+    welcome = Welcome("test", "file:///objects", heartbeat_ms=2_000, upload_ms=1_000)
+    sessions = WorkerSessions(inbox, clock, None, welcome)
+    session = _Session(I1, 1, None)
+    for pause_ms in (0, 2_000, 5_999, 6_000, 2_000):
+        clock.at += pause_ms
+        sessions._hear(session, pb.WorkerMessage(heartbeat=pb.Heartbeat()))
+    assert events.get_nowait() == ProgressSampled(I1, 1, (), after_silence=True)
+    assert events.empty()
 
 
 async def test_a_log_is_relayed_from_the_offset_to_its_end(master: RpcMaster) -> None:

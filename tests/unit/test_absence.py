@@ -64,3 +64,14 @@ def test_a_host_that_stood_still_was_not_slowed_down_by_company() -> None:
 
     machine.handle([_sampled(2, steps + RATE + RATE * 10)], Millis(61_000 + WINDOW_MS))
     assert {state.copies[it].progress.rate for it in COPIES} == {RATE}
+
+
+def test_a_master_that_stood_still_has_measured_nothing() -> None:
+    machine, state = _two_on_a_box()
+    known = state.throughput
+    steps = 1 + RATE * 10
+    # What a worker had sent before the master stopped reading is read half a minute later.
+    late = [replace(_sampled(1, steps + RATE), after_silence=True), _sampled(1, steps + 2 * RATE)]
+    asked = machine.handle(late, Millis(40_000))
+    assert state.throughput == known
+    assert not [it for it in asked if isinstance(it, RequestPlan)]

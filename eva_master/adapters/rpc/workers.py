@@ -26,13 +26,16 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import CopyId, InstanceId
+from eva_master.model.ids import CopyId, InstanceId, Millis
 from eva_master.ports import Clock, Inbox
 
 Context = grpc.aio.ServicerContext[pb.WorkerMessage, pb.MasterMessage]
 
 _LAST_WRITE_S = 1.0
 """A peer that does not read for so long is not told why its session ended."""
+_MISSED_BEATS = 3
+_SILENCE_MS = 5_000
+"""At least: with beats in quick succession, three of them are late on any busy machine."""
 
 log = structlog.get_logger(__name__)
 
@@ -213,8 +216,11 @@ class WorkerSessions(WorkersServicer):
         match message.WhichOneof("body"):
             case "heartbeat":
                 self.heartbeats += 1
-                if samples := messages.samples(message.heartbeat.samples):
-                    self._inbox.post(ProgressSampled(instance, number, samples))
+                samples = messages.samples(message.heartbeat.samples)
+                silence_ms = max(_SILENCE_MS, _MISSED_BEATS * self._welcome.heartbeat_ms)
+                after_silence = session.beat(self._clock.now()) >= silence_ms
+                if samples or after_silence:
+                    self._inbox.post(ProgressSampled(instance, number, samples, after_silence))
             case "reports":
                 reports = messages.reports(message.reports.tasks)
                 self._inbox.post(WorkerReported(instance, number, reports))
@@ -257,6 +263,7 @@ class _Session:
         self.instance = instance
         self.number = number
         self.context = context
+        self._beat_ms: Millis | None = None
         self.loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         assert task is not None
@@ -277,6 +284,12 @@ class _Session:
         self._outgoing.setdefault(message.command_id, message)
         if self._writer is None:
             self._writer = self.loop.create_task(self._write())
+
+    def beat(self, now: Millis) -> int:
+        """Note a heartbeat; returns how long ago the one before it was, in milliseconds."""
+        before = now if self._beat_ms is None else self._beat_ms
+        self._beat_ms = now
+        return now - before
 
     async def _write(self) -> None:
         try:
