@@ -11,13 +11,11 @@ from tests.e2e.matrix import TWO_EACH
 
 pytestmark = [pytest.mark.hosts, pytest.mark.waits]
 
-SPARING = {"upload_interval": "2s"}
-
 
 @pytest.mark.parametrize("cut_s", [5.0, 20.0, 60.0])
 @pytest.mark.timeout(300)
 def test_cut_that_is_waited_for(make_hosts: Hosts, cut_s: float) -> None:
-    cluster = make_hosts(settings=matrix.settings(**SPARING), catalog=TWO_EACH, objects_in_s3=True)
+    cluster = make_hosts(settings=matrix.settings(), catalog=TWO_EACH, objects_in_s3=True)
     ending, going_on = jobs = matrix.run(cluster, "ending", "going-on")
     instance = cluster.task(ending).instance
     container = matrix.container_of(cluster, going_on)
@@ -56,7 +54,7 @@ def test_cut_that_is_waited_for(make_hosts: Hosts, cut_s: float) -> None:
 
 def test_cut_that_is_not(make_hosts: Hosts) -> None:
     cluster = make_hosts(
-        settings={"lost_worker_timeout": "5s", **SPARING}, catalog=TWO_EACH, objects_in_s3=True
+        settings=matrix.settings(lost_worker_timeout="5s"), catalog=TWO_EACH, objects_in_s3=True
     )
     ending, going_on = jobs = matrix.run(cluster, "ending", "going-on")
     instance = cluster.task(ending).instance

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.hosts, pytest.mark.waits]
 
 STOPPED_S = 30.0
 # Shorter than the stop, by more than it takes to notice that a worker is silent.
-HASTY = {"lost_worker_timeout": "5s"}
+HASTY = matrix.settings(lost_worker_timeout="5s")
 
 
 @contextlib.contextmanager
@@ -102,7 +102,7 @@ def test_engine(make_hosts: Hosts) -> None:
 
 def test_master(make_hosts: Hosts) -> None:
     # Healthy workers were silent for longer than this when the master comes to itself.
-    cluster = make_hosts(settings={"lost_worker_timeout": "25s"}, catalog=TWO_EACH)
+    cluster = make_hosts(settings=matrix.settings(lost_worker_timeout="25s"), catalog=TWO_EACH)
     ending, going_on = jobs = matrix.run(cluster, "ending", "going-on")
     container = matrix.container_of(cluster, going_on)
 

@@ -15,11 +15,10 @@ from tests.e2e.matrix import TWO_EACH
 pytestmark = [pytest.mark.hosts, pytest.mark.waits]
 
 OUTAGE_S = 30.0
-SPARING = {"upload_interval": "2s"}
 
 
 def test_uploads(make_hosts: Hosts) -> None:
-    cluster = make_hosts(settings=matrix.settings(**SPARING), catalog=TWO_EACH, objects_in_s3=True)
+    cluster = make_hosts(settings=matrix.settings(), catalog=TWO_EACH, objects_in_s3=True)
     assert cluster.s3
     ending, going_on = jobs = matrix.run(cluster, "ending", "going-on")
     instance = cluster.task(ending).instance
@@ -51,11 +50,11 @@ def test_uploads(make_hosts: Hosts) -> None:
 
 
 def test_submission_and_fetches(make_hosts: Hosts, tmp_path: Path) -> None:
-    cluster = make_hosts(settings=matrix.settings(**SPARING), catalog=TWO_EACH, objects_in_s3=True)
+    cluster = make_hosts(settings=matrix.settings(), catalog=TWO_EACH, objects_in_s3=True)
     assert cluster.s3
     (tmp_path / "hello").write_text("hello")
     hello = {"workdir": tmp_path, "run": "cat hello", "throughput": None}
-    starting = cluster.submit("starting")
+    starting = matrix.submit(cluster, "starting")
 
     cluster.s3.break_s3()
 
