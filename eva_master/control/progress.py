@@ -75,11 +75,10 @@ class Meters:
         """
         progress = replace(heard, rate=copy.progress.rate)
         window = self._open.get(copy.id)
-        before = copy.progress.steps if window is None else window.marks[-1][1]
-        if heard.steps < before:
+        if heard.steps < copy.progress.steps:
             self._open.pop(copy.id, None)
             return progress, False
-        if heard.steps == before:
+        if heard.steps == copy.progress.steps:
             return self._stalled(copy, progress, now), False
         if window is None:
             if self._warm(copy.id, now):

@@ -58,6 +58,7 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
     bill: pb.Bill = field(default_factory=pb.Bill)
     plan: pb.PlanResponse = field(default_factory=pb.PlanResponse)
     settings: str = "{}"
+    learned: pb.Learned = field(default_factory=pb.Learned)
     page_size: int = 100
     failures: dict[str, list[EvaError | grpc.StatusCode]] = field(
         default_factory=lambda: defaultdict(list)
@@ -179,6 +180,11 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
         self.arrived("Cost", request, context)
         self.fail("Cost", context)
         return self.bill
+
+    def Interference(self, request, context):
+        self.arrived("Interference", request, context)
+        self.fail("Interference", context)
+        return self.learned
 
     def Config(self, request, context):
         self.arrived("Config", request, context)

@@ -294,3 +294,75 @@ def test_money_has_the_digits_that_matter(micro_usd: int, text: str) -> None:
 )
 def test_spans_have_two_units(duration_ms: int, text: str) -> None:
     assert span(duration_ms) == text
+
+
+def sample_learned() -> pb.Learned:
+    now = 1_800_000_000_000
+    return pb.Learned(
+        now_ms=now,
+        standalone=[
+            pb.StandaloneRate(
+                workload="bert", family="p3", rate=2.5, windows=7, measured_ms=now - 90_000
+            ),
+            pb.StandaloneRate(workload="resnet18", family="c7i", stated=4.0),
+        ],
+        interference=[
+            pb.Interference(
+                workload="bert",
+                others=["resnet18", "resnet18"],
+                throughput_ppm=812_345,
+                windows=3,
+                measured_ms=now - 5_000,
+            )
+        ],
+        delays=[
+            pb.LearnedDelay(
+                kind="setup", name="p3.2xlarge", delay_ms=61_400, measurements=2, measured_ms=now
+            )
+        ],
+    )
+
+
+def test_interference_shows_what_was_learned(eva: Run, api: FakeApi) -> None:
+    api.learned = sample_learned()
+    lines = [line.split() for line in eva("interference").stdout.splitlines()]
+    assert ["bert", "p3", "2.5", "-", "7", "1m", "30s", "ago"] in lines
+    assert ["resnet18", "c7i", "-", "4", "0", "-"] in lines
+    assert ["bert", "resnet18", "+", "resnet18", "0.812", "3", "5s", "ago"] in lines
+    assert ["setup", "p3.2xlarge", "61.4", "2", "0s", "ago"] in lines
+
+
+def test_interference_json(eva: Run, api: FakeApi) -> None:
+    api.learned = sample_learned()
+    shown = read(eva("interference", "--json"))
+    assert shown["now_ms"] == api.learned.now_ms
+    assert shown["standalone"][1] == {
+        "workload": "resnet18",
+        "family": "c7i",
+        "steps_per_second": None,
+        "stated_steps_per_second": 4.0,
+        "windows": 0,
+        "measured_ms": None,
+    }
+    assert shown["interference"] == [
+        {
+            "workload": "bert",
+            "beside": ["resnet18", "resnet18"],
+            "normalised_throughput": 0.812345,
+            "windows": 3,
+            "measured_ms": api.learned.now_ms - 5_000,
+        }
+    ]
+    assert shown["delays"] == [
+        {
+            "kind": "setup",
+            "of": "p3.2xlarge",
+            "delay_ms": 61_400,
+            "measurements": 2,
+            "measured_ms": api.learned.now_ms,
+        }
+    ]
+
+
+def test_interference_of_a_young_cluster(eva: Run) -> None:
+    assert eva("interference").stdout == "nothing was measured yet\n"

@@ -151,6 +151,10 @@ class Client:
         """What everything cost so far."""
         return self._call(self._cluster.Cost, pb.CostRequest())
 
+    def interference(self) -> pb.Learned:
+        """What was learned of workloads and instance types."""
+        return self._call(self._cluster.Interference, pb.InterferenceRequest())
+
     def config(self) -> str:
         """The master's settings in force, as JSON."""
         return self._call(self._cluster.Config, pb.ConfigRequest()).json

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 
 from eva_master.adapters.front import Front
-from eva_master.adapters.rpc import views
+from eva_master.adapters.rpc import learned, views
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterServicer
 from eva_master.ports import Clock
@@ -73,6 +73,15 @@ class ClusterService(ClusterServicer):
         """The bill."""
         now = self._clock.now()
         return await self._front.read(lambda state: views.bill(state, now))
+
+    async def Interference(  # noqa: N802
+        self,
+        request: pb.InterferenceRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> pb.Learned:
+        """What was learned of workloads and instance types."""
+        now = self._clock.now()
+        return await self._front.read(lambda state: learned.view(state, now))
 
     async def Config(  # noqa: N802
         self,

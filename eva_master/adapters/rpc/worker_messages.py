@@ -20,6 +20,9 @@ from eva_master.model.ids import CopyId
 from eva_master.model.records import Progress
 from eva_master.model.resources import Resources
 
+_MOST_STEPS = 2**53
+"""More cannot be counted exactly in a float; no program does as many, so a figure was wrong."""
+
 _PHASES = {
     pb.PHASE_STARTING: Phase.STARTING,
     pb.PHASE_RUNNING: Phase.RUNNING,
@@ -116,14 +119,22 @@ def _report(message: pb.TaskReport) -> CopyReport:
         never_started=message.never_started,
         stopped=message.stopped,
         generation=message.generation,
-        progress=progress(message.progress) if message.HasField("progress") else None,
+        progress=progress(message.progress)
+        if message.HasField("progress") and _plausible(message.progress)
+        else None,
         message=message.message,
     )
 
 
 def samples(messages: Iterable[pb.Sample]) -> tuple[tuple[CopyId, int, Progress], ...]:
-    """Copy, attempt and progress of each sample of a heartbeat."""
-    return tuple((CopyId(it.copy_id), it.attempt, progress(it)) for it in messages)
+    """Copy, attempt and progress of each sample of a heartbeat; implausible ones are dropped."""
+    return tuple(
+        (CopyId(it.copy_id), it.attempt, progress(it)) for it in messages if _plausible(it)
+    )
+
+
+def _plausible(sample: pb.Sample) -> bool:
+    return max(sample.steps, sample.total_steps) <= _MOST_STEPS
 
 
 def progress(sample: pb.Sample) -> Progress:

@@ -27,6 +27,7 @@ _COMMANDS = {
     "nodes": "cluster",
     "cost": "cluster",
     "top": "cluster",
+    "interference": "learned",
     "plan": "jobs",
     "token": "users",
     "whoami": "users",

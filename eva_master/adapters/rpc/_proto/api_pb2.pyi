@@ -953,6 +953,145 @@ class ConfigResponse(google.protobuf.message.Message):
 global___ConfigResponse = ConfigResponse
 
 @typing.final
+class InterferenceRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___InterferenceRequest = InterferenceRequest
+
+@typing.final
+class Learned(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STANDALONE_FIELD_NUMBER: builtins.int
+    INTERFERENCE_FIELD_NUMBER: builtins.int
+    DELAYS_FIELD_NUMBER: builtins.int
+    NOW_MS_FIELD_NUMBER: builtins.int
+    now_ms: builtins.int
+    @property
+    def standalone(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___StandaloneRate]:
+        """Sorted by workload and family."""
+
+    @property
+    def interference(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Interference]:
+        """Sorted by workload and neighbours."""
+
+    @property
+    def delays(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___LearnedDelay]:
+        """Sorted by kind and name."""
+
+    def __init__(
+        self,
+        *,
+        standalone: collections.abc.Iterable[global___StandaloneRate] | None = ...,
+        interference: collections.abc.Iterable[global___Interference] | None = ...,
+        delays: collections.abc.Iterable[global___LearnedDelay] | None = ...,
+        now_ms: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["delays", b"delays", "interference", b"interference", "now_ms", b"now_ms", "standalone", b"standalone"]) -> None: ...
+
+global___Learned = Learned
+
+@typing.final
+class StandaloneRate(google.protobuf.message.Message):
+    """What a workload achieves when it shares its instance with nobody."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WORKLOAD_FIELD_NUMBER: builtins.int
+    FAMILY_FIELD_NUMBER: builtins.int
+    RATE_FIELD_NUMBER: builtins.int
+    WINDOWS_FIELD_NUMBER: builtins.int
+    MEASURED_MS_FIELD_NUMBER: builtins.int
+    STATED_FIELD_NUMBER: builtins.int
+    workload: builtins.str
+    family: builtins.str
+    rate: builtins.float
+    """Iterations per second as measured; 0 if it never was."""
+    windows: builtins.int
+    measured_ms: builtins.int
+    """Of the last one; 0 if unknown."""
+    stated: builtins.float
+    """As job files of active jobs state it, which goes first; 0 if none does."""
+    def __init__(
+        self,
+        *,
+        workload: builtins.str = ...,
+        family: builtins.str = ...,
+        rate: builtins.float = ...,
+        windows: builtins.int = ...,
+        measured_ms: builtins.int = ...,
+        stated: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["family", b"family", "measured_ms", b"measured_ms", "rate", b"rate", "stated", b"stated", "windows", b"windows", "workload", b"workload"]) -> None: ...
+
+global___StandaloneRate = StandaloneRate
+
+@typing.final
+class Interference(google.protobuf.message.Message):
+    """How much of its standalone rate a workload keeps beside others."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WORKLOAD_FIELD_NUMBER: builtins.int
+    OTHERS_FIELD_NUMBER: builtins.int
+    THROUGHPUT_PPM_FIELD_NUMBER: builtins.int
+    WINDOWS_FIELD_NUMBER: builtins.int
+    MEASURED_MS_FIELD_NUMBER: builtins.int
+    workload: builtins.str
+    throughput_ppm: builtins.int
+    """In millionths, as policies reckon with it."""
+    windows: builtins.int
+    measured_ms: builtins.int
+    @property
+    def others(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Workloads of its neighbours, one per task."""
+
+    def __init__(
+        self,
+        *,
+        workload: builtins.str = ...,
+        others: collections.abc.Iterable[builtins.str] | None = ...,
+        throughput_ppm: builtins.int = ...,
+        windows: builtins.int = ...,
+        measured_ms: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["measured_ms", b"measured_ms", "others", b"others", "throughput_ppm", b"throughput_ppm", "windows", b"windows", "workload", b"workload"]) -> None: ...
+
+global___Interference = Interference
+
+@typing.final
+class LearnedDelay(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    DELAY_MS_FIELD_NUMBER: builtins.int
+    MEASUREMENTS_FIELD_NUMBER: builtins.int
+    MEASURED_MS_FIELD_NUMBER: builtins.int
+    kind: builtins.str
+    """Of a workload: checkpoint, start. Of an instance type: acquisition, setup."""
+    name: builtins.str
+    delay_ms: builtins.int
+    measurements: builtins.int
+    measured_ms: builtins.int
+    def __init__(
+        self,
+        *,
+        kind: builtins.str = ...,
+        name: builtins.str = ...,
+        delay_ms: builtins.int = ...,
+        measurements: builtins.int = ...,
+        measured_ms: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["delay_ms", b"delay_ms", "kind", b"kind", "measured_ms", b"measured_ms", "measurements", b"measurements", "name", b"name"]) -> None: ...
+
+global___LearnedDelay = LearnedDelay
+
+@typing.final
 class MissingBlobsRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

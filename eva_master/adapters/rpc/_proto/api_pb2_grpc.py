@@ -357,6 +357,11 @@ class ClusterStub(object):
                 request_serializer=eva_dot_api_dot_v1_dot_api__pb2.ConfigRequest.SerializeToString,
                 response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.ConfigResponse.FromString,
                 )
+        self.Interference = channel.unary_unary(
+                '/eva.api.v1.Cluster/Interference',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.InterferenceRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.Learned.FromString,
+                )
 
 
 class ClusterServicer(object):
@@ -380,6 +385,13 @@ class ClusterServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Interference(self, request, context):
+        """What was learned of workloads and instance types.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClusterServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -397,6 +409,11 @@ def add_ClusterServicer_to_server(servicer, server):
                     servicer.Config,
                     request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.ConfigRequest.FromString,
                     response_serializer=eva_dot_api_dot_v1_dot_api__pb2.ConfigResponse.SerializeToString,
+            ),
+            'Interference': grpc.unary_unary_rpc_method_handler(
+                    servicer.Interference,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.InterferenceRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.Learned.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -456,6 +473,23 @@ class Cluster(object):
         return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Cluster/Config',
             eva_dot_api_dot_v1_dot_api__pb2.ConfigRequest.SerializeToString,
             eva_dot_api_dot_v1_dot_api__pb2.ConfigResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Interference(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Cluster/Interference',
+            eva_dot_api_dot_v1_dot_api__pb2.InterferenceRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.Learned.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

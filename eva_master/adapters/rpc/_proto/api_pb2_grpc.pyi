@@ -207,6 +207,12 @@ class ClusterStub:
         eva_master.adapters.rpc._proto.api_pb2.ConfigResponse,
     ]
 
+    Interference: grpc.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.InterferenceRequest,
+        eva_master.adapters.rpc._proto.api_pb2.Learned,
+    ]
+    """What was learned of workloads and instance types."""
+
 class ClusterAsyncStub:
     Describe: grpc.aio.UnaryUnaryMultiCallable[
         eva_master.adapters.rpc._proto.api_pb2.DescribeRequest,
@@ -222,6 +228,12 @@ class ClusterAsyncStub:
         eva_master.adapters.rpc._proto.api_pb2.ConfigRequest,
         eva_master.adapters.rpc._proto.api_pb2.ConfigResponse,
     ]
+
+    Interference: grpc.aio.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.InterferenceRequest,
+        eva_master.adapters.rpc._proto.api_pb2.Learned,
+    ]
+    """What was learned of workloads and instance types."""
 
 class ClusterServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
@@ -244,6 +256,14 @@ class ClusterServicer(metaclass=abc.ABCMeta):
         request: eva_master.adapters.rpc._proto.api_pb2.ConfigRequest,
         context: _ServicerContext,
     ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.ConfigResponse, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.ConfigResponse]]: ...
+
+    @abc.abstractmethod
+    def Interference(
+        self,
+        request: eva_master.adapters.rpc._proto.api_pb2.InterferenceRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.Learned, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.Learned]]:
+        """What was learned of workloads and instance types."""
 
 def add_ClusterServicer_to_server(servicer: ClusterServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
 

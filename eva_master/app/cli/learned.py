@@ -1,0 +1,152 @@
+"""The command that shows what the cluster has learned: interference."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from eva_master.app.cli.session import (
+    Session,
+    address_option,
+    console,
+    json_option,
+    pass_session,
+    print_json,
+)
+from eva_master.app.cli.tables import grid
+from eva_master.app.cli.words import ago, plain
+from eva_master.model.ids import MILLION
+
+if TYPE_CHECKING:
+    from eva_master.adapters.rpc.messages import (
+        Interference,
+        Learned,
+        LearnedDelay,
+        StandaloneRate,
+    )
+
+
+@click.command()
+@json_option
+@address_option
+@pass_session
+def interference(session: Session, as_json: bool) -> None:
+    """Show what was learned: how tasks slow each other down, and what moves cost."""
+    with session.client() as client:
+        learned = client.interference()
+    if as_json:
+        print_json(shape(learned))
+    elif learned.standalone or learned.interference or learned.delays:
+        console().print(tables(learned))
+    else:
+        click.echo("nothing was measured yet")
+
+
+def tables(message: Learned) -> RenderableType:
+    """What was learned, a table for each kind of it that there is."""
+    parts: list[RenderableType] = []
+    for found, title, draw in (
+        (message.standalone, "alone on an instance", _standalone),
+        (message.interference, "beside others", _interference),
+        (message.delays, "delays", _delays),
+    ):
+        if found:
+            parts += [Text()] if parts else []
+            parts += [Text(title, style="bold"), draw(message)]
+    return Group(*parts)
+
+
+def _standalone(message: Learned) -> RenderableType:
+    table = grid(
+        *("WORKLOAD", "FAMILY", "IT/S", "STATED", "WINDOWS", "MEASURED"),
+        right=("IT/S", "STATED", "WINDOWS"),
+    )
+    for one in message.standalone:
+        table.add_row(
+            plain(one.workload),
+            one.family,
+            _rate(one.rate),
+            _rate(one.stated),
+            str(one.windows),
+            ago(one.measured_ms, message.now_ms),
+        )
+    return table
+
+
+def _interference(message: Learned) -> RenderableType:
+    table = grid(
+        *("WORKLOAD", "BESIDE", "NORMALISED", "WINDOWS", "MEASURED"),
+        right=("NORMALISED", "WINDOWS"),
+    )
+    for one in message.interference:
+        table.add_row(
+            plain(one.workload),
+            plain(" + ".join(one.others)),
+            f"{one.throughput_ppm / MILLION:.3f}",
+            str(one.windows),
+            ago(one.measured_ms, message.now_ms),
+        )
+    return table
+
+
+def _delays(message: Learned) -> RenderableType:
+    table = grid(
+        *("DELAY", "OF", "SECONDS", "MEASUREMENTS", "MEASURED"), right=("SECONDS", "MEASUREMENTS")
+    )
+    for one in message.delays:
+        table.add_row(
+            one.kind,
+            plain(one.name),
+            f"{one.delay_ms / 1000:.1f}",
+            str(one.measurements),
+            ago(one.measured_ms, message.now_ms),
+        )
+    return table
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:.3g}" if rate else "-"
+
+
+def shape(message: Learned) -> dict[str, Any]:
+    """What ``--json`` prints, see `eva_master.app.cli.shapes`."""
+    return {
+        "now_ms": message.now_ms,
+        "standalone": [_standalone_shape(one) for one in message.standalone],
+        "interference": [_interference_shape(one) for one in message.interference],
+        "delays": [_delay_shape(one) for one in message.delays],
+    }
+
+
+def _standalone_shape(one: StandaloneRate) -> dict[str, Any]:
+    return {
+        "workload": one.workload,
+        "family": one.family,
+        "steps_per_second": one.rate or None,
+        "stated_steps_per_second": one.stated or None,
+        "windows": one.windows,
+        "measured_ms": one.measured_ms or None,
+    }
+
+
+def _interference_shape(one: Interference) -> dict[str, Any]:
+    return {
+        "workload": one.workload,
+        "beside": list(one.others),
+        "normalised_throughput": one.throughput_ppm / MILLION,
+        "windows": one.windows,
+        "measured_ms": one.measured_ms or None,
+    }
+
+
+def _delay_shape(one: LearnedDelay) -> dict[str, Any]:
+    return {
+        "kind": one.kind,
+        "of": one.name,
+        "delay_ms": one.delay_ms,
+        "measurements": one.measurements,
+        "measured_ms": one.measured_ms or None,
+    }
