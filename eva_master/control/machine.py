@@ -36,6 +36,7 @@ from eva_master.model.events import (
 )
 from eva_master.model.ids import InstanceId, JobId, Millis, copy_id
 from eva_master.model.plan import Plan
+from eva_master.model.reasons import Reasons
 from eva_master.model.records import Instance, Job, Outcome, TaskCopy
 from eva_master.model.states import CopyState, InstanceState, JobState
 
@@ -225,14 +226,15 @@ class Machine:
         self._in_flight = None
         present = snapshot(self.state, turn.now, self.settings)
         decision = reconcile(present, event.plan)
-        self._adopt(decision)
+        names = self._adopt(decision)
         self.state.set_memory(event.memory)
         self.state.write_learned()
-        self.state.put_round(self._round(event.round, event.plan, decision))
+        reasons = event.plan.reasons.adopted(names, set(decision.dropped))
+        self.state.put_round(self._round(event.round, event.plan, decision, reasons))
         if decision.dropped:
             turn.plan_wanted = True
 
-    def _round(self, number: int, plan: Plan, decision: Decision) -> Round:
+    def _round(self, number: int, plan: Plan, decision: Decision, reasons: Reasons) -> Round:
         moves = sum(self.state.copies[copy].instance is not None for copy, _ in decision.places)
         assert self._requested is not None
         return Round(
@@ -242,10 +244,11 @@ class Machine:
             launches=len(decision.launches),
             moves=moves,
             figures=plan.figures,
+            reasons=reasons,
         )
 
-    def _adopt(self, decision: Decision) -> None:
-        """Make a checked plan the desired state."""
+    def _adopt(self, decision: Decision) -> dict[int, InstanceId]:
+        """Make a checked plan the desired state; returns the names of new instances."""
         turn = self._turn
         names: dict[int, InstanceId] = {}
         listed = {offering.type.name: offering.type for offering in self.state.catalog}
@@ -270,3 +273,4 @@ class Machine:
         for copy, reason in decision.suspends:
             suspended = replace(self.state.copies[copy], waiting_for=reason)
             turn.put_copy(replace(suspended, target=None, fetched=None))
+        return names

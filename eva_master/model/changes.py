@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from eva_master.model.ids import Exact, InstanceId, JobId, Millis
 from eva_master.model.plan import Json
+from eva_master.model.reasons import Reasons
 from eva_master.model.records import Instance, Job, TaskCopy
 
 
@@ -15,8 +16,9 @@ class Round:
     """One planning round, for the record.
 
     Attributes:
-        figures: The plan's own reasons.
+        figures: The plan's own.
         launches: Instances launched, moves: copies told to move.
+        reasons: `None` where they are not kept, or were not asked for.
     """
 
     number: int
@@ -25,6 +27,7 @@ class Round:
     launches: int
     moves: int
     figures: Mapping[str, int | float | str] = field(default_factory=dict)
+    reasons: Reasons | None = None
 
 
 @dataclass(frozen=True, slots=True)

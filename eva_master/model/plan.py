@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import CopyId, InstanceId
+from eva_master.model.reasons import Reasons
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -74,10 +75,12 @@ class Plan:
     Attributes:
         launches: New instances, each used by at least one `Place`.
         entries: At most one per copy.
-        figures: Why, in numbers and words (savings, migration cost, which kind of plan), for
-            the round's record and for ``eva explain``.
+        figures: What the round came to (kind of plan, prices, effort), for statistics.
+        reasons: Why, per instance and per move. Plans that do the same are equal, whatever
+            their reasons.
     """
 
     launches: tuple[NewInstance, ...] = ()
     entries: tuple[PlanEntry, ...] = ()
     figures: Mapping[str, int | float | str] = field(default_factory=dict)
+    reasons: Reasons = field(default=Reasons(), compare=False)

@@ -16,7 +16,7 @@ from eva_master.model.actions import (
     WorkerAction,
 )
 from eva_master.model.catalog import Catalog
-from eva_master.model.changes import Changes
+from eva_master.model.changes import Changes, Round
 from eva_master.model.events import Event, Read
 from eva_master.model.ids import Millis
 from eva_master.model.plan import Plan, PolicyMemory
@@ -124,6 +124,18 @@ class Journal(Protocol):
         """Write in one transaction; when this returns the changes survive a power cut.
 
         Committing the same changes twice is harmless.
+        """
+        ...
+
+
+class RoundHistory(Protocol):
+    """Why rounds were planned as they were; any thread may ask."""
+
+    def explained(self, upto: int | None = None) -> Round | None:
+        """The newest round whose reasons are kept, with them.
+
+        Args:
+            upto: Its number is no more than this; `None` for the newest of all.
         """
         ...
 

@@ -7,6 +7,7 @@ rewrites the documents.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
@@ -14,6 +15,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from eva_master.model.errors import StorageError
 from eva_master.model.job import JobSpec
+from eva_master.model.reasons import Reasons
 from eva_master.model.records import Instance, Job, TaskCopy
 
 RECORD_VERSION = 1
@@ -67,6 +69,22 @@ COPIES = Codec(TypeAdapter(list[TaskCopy], config=_CONFIG), leave_out=_NOTHING)
 INSTANCES = Codec(TypeAdapter(list[Instance], config=_CONFIG), leave_out=_NOTHING)
 JOBS = Codec(TypeAdapter(list[Job], config=_CONFIG), leave_out=frozenset({"spec"}))
 """Without the spec: it never changes, and that of a large array is megabytes long."""
+
+
+_REASONS = TypeAdapter(Reasons)
+
+
+def encode_reasons(reasons: Reasons) -> bytes:
+    """A round's reasons, compressed: most of them are the same words again."""
+    return zlib.compress(_REASONS.dump_json(reasons))
+
+
+def decode_reasons(document: bytes) -> Reasons | None:
+    """The inverse of `encode_reasons`; `None` for those of a release that wrote another form."""
+    try:
+        return _REASONS.validate_json(zlib.decompress(document))
+    except (ValidationError, zlib.error):
+        return None
 
 
 def with_spec(job: str, spec: str) -> str:

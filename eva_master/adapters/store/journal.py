@@ -15,6 +15,7 @@ from sqlalchemy import (
     Row,
     Table,
     create_engine,
+    delete,
     event,
     make_url,
     select,
@@ -32,6 +33,9 @@ from eva_master.model.job import JobSpec
 
 _BUSY_TIMEOUT_MS = 10_000
 """How long a commit waits for somebody else's lock, such as a backup's; masters are kept apart."""
+
+ROUNDS_EXPLAINED = 300
+"""Reasons are kept of so many rounds: a day's, if there is one every five minutes."""
 
 _UPSERTS: dict[str, Callable[[Table], Any]] = {
     "sqlite": sqlite.insert,
@@ -132,12 +136,19 @@ class SqlJournal:
             tables.JOB_ACCOUNTS: _latest(rows.job_account_row, changes.job_accounts),
             tables.INSTANCE_ACCOUNTS: _latest(rows.instance_account_row, changes.instance_accounts),
             tables.ROUNDS: _latest(rows.round_row, changes.rounds),
+            tables.REASONS: _latest(
+                rows.reasons_row, (one for one in changes.rounds if one.reasons is not None)
+            ),
             tables.DOCUMENTS: _latest(rows.document_row, changes.values.items()),
         }
         with self._transaction() as connection:
             for table, values in writes.items():
                 if values:
                     connection.execute(self._upserts[table], values)
+            if writes[tables.REASONS]:
+                last = max(values["round"] for values in writes[tables.REASONS])
+                old = tables.REASONS.c.round <= last - ROUNDS_EXPLAINED
+                connection.execute(delete(tables.REASONS).where(old))
         self._specs.update((job.id, job.spec) for job in unwritten)
 
     def rounds(self, *, limit: int, before: int | None = None) -> tuple[Round, ...]:
@@ -155,6 +166,21 @@ class SqlJournal:
             query = query.where(tables.ROUNDS.c.number < before)
         with self._transaction() as connection:
             return tuple(map(rows.round_record, connection.execute(query)))
+
+    def explained(self, upto: int | None = None) -> Round | None:
+        """See `eva_master.ports.RoundHistory.explained`; any thread may call it.
+
+        Raises:
+            StorageError: The database cannot be read.
+        """
+        both = tables.ROUNDS.join(tables.REASONS, tables.ROUNDS.c.number == tables.REASONS.c.round)
+        columns = (*tables.ROUNDS.c, tables.REASONS.c.record)
+        query = select(*columns).select_from(both).order_by(tables.ROUNDS.c.number.desc()).limit(1)
+        if upto is not None:
+            query = query.where(tables.ROUNDS.c.number <= upto)
+        with self._transaction() as connection:
+            row = connection.execute(query).first()
+            return None if row is None else rows.explained_round(row)
 
     def close(self) -> None:
         """Let go of the database, and of the lock."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Row
@@ -119,6 +120,17 @@ def round_record(row: Row[Any]) -> Round:
     return Round(
         row.number, row.at_ms, row.planned_ms, row.launches, row.moves, json.loads(row.figures)
     )
+
+
+def reasons_row(record: Round) -> Values:
+    """Why a round's plan was as it was."""
+    assert record.reasons is not None
+    return {"round": record.number, "record": codec.encode_reasons(record.reasons)}
+
+
+def explained_round(row: Row[Any]) -> Round:
+    """A round with its reasons, from a row of both tables."""
+    return replace(round_record(row), reasons=codec.decode_reasons(row.record))
 
 
 def document_row(item: tuple[str, Json]) -> Values:

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
 
 METADATA = MetaData()
 
@@ -83,6 +94,14 @@ ROUNDS = Table(
     Column("launches", Integer, nullable=False),
     Column("moves", Integer, nullable=False),
     Column("figures", Text, nullable=False),
+)
+
+# Of the newest rounds alone; compressed, since they name every task.
+REASONS = Table(
+    "reasons",
+    METADATA,
+    Column("round", BigInteger, primary_key=True, autoincrement=False),
+    Column("record", LargeBinary, nullable=False),
 )
 
 # The values of `Changes`; VALUES itself is a word of SQL.

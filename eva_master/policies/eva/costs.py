@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from eva_master.model.ids import MILLION
 from eva_master.model.job import JobKind
+from eva_master.model.plan import NewInstance
 from eva_master.model.snapshot import CopyView, JobView
 from eva_master.packing.configuration import Configuration, Host
 from eva_master.packing.problem import Contents, Problem
@@ -35,22 +36,31 @@ def migration_cost(problem: Problem, present: Configuration, configuration: Conf
         present: Where everything is now.
         configuration: Where it is to be.
     """
-    cost = sum(
-        launch.offering.price
-        * (launch.offering.type.setup_ms + launch.offering.type.acquisition_ms)
-        for launch in configuration.launches
-    )
-    for copy in _disturbed(problem, configuration):
-        source = copy.instance
-        target = configuration.places.get(copy.id, source)
-        idle = _share(problem, present, copy, source)
-        if target != source:
-            idle += _share(problem, configuration, copy, target)
-        cost += idle * _delay_ms(problem.jobs[copy.job])
+    cost = sum(launch_cost(launch) for launch in configuration.launches)
+    for copy in disturbed(problem, configuration):
+        cost += idle_cost(problem, present, configuration, copy)
     return cost
 
 
-def _disturbed(problem: Problem, configuration: Configuration) -> list[CopyView]:
+def launch_cost(launch: NewInstance) -> int:
+    """What is paid for a new instance until it can run tasks; in the unit of `migration_cost`."""
+    machine = launch.offering.type
+    return launch.offering.price * (machine.setup_ms + machine.acquisition_ms)
+
+
+def idle_cost(
+    problem: Problem, present: Configuration, configuration: Configuration, copy: CopyView
+) -> int:
+    """What a disturbed copy holds idle meanwhile, see `migration_cost`."""
+    source = copy.instance
+    target = configuration.places.get(copy.id, source)
+    idle = _share(problem, present, copy, source)
+    if target != source:
+        idle += _share(problem, configuration, copy, target)
+    return idle * _delay_ms(problem.jobs[copy.job])
+
+
+def disturbed(problem: Problem, configuration: Configuration) -> list[CopyView]:
     """Copies that move, and the running members of their gangs."""
     moves = moved(problem, configuration)
     gangs = {copy.job for copy in moves if problem.jobs[copy.job].kind is JobKind.GANG}
