@@ -11,7 +11,7 @@ from eva_master.model.ids import CopyId, InstanceId, Millis
 from eva_master.model.records import Progress, TaskCopy
 from eva_master.model.states import CopyState
 
-_MARKS = 20
+_MARKS = 30
 """Marks in a window; reports that come more densely are taken together."""
 _STALLED = 10
 """After as many windows without a step a task's last rate is no longer said to be its rate."""

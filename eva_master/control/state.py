@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount, Round
+from eva_master.model.errors import StorageError
 from eva_master.model.ids import CopyId, Family, InstanceId, JobId, Millis, OfferingId, copy_id
 from eva_master.model.job import TaskSpec
 from eva_master.model.plan import Json, PolicyMemory
@@ -110,7 +111,7 @@ class State:
                 data=dict(data) if isinstance(data := memory["data"], dict) else {},
             )
         if isinstance(learned := values.get("learned"), dict):
-            self.learned = self._learned_written = Knowledge.from_json(learned)
+            self.learned = self._learned_written = _knowledge(learned)
         if isinstance(unavailable := values.get("unavailable"), dict):
             for offering, until in unavailable.items():
                 self.set_unavailable(OfferingId(offering), Millis(int(str(until))))
@@ -332,6 +333,17 @@ class State:
             rounds=tuple(taken.rounds),
             values=taken.values,
         )
+
+
+def _knowledge(document: Mapping[str, Json]) -> Knowledge:
+    try:
+        return Knowledge.from_json(document)
+    except ValueError as error:
+        raise StorageError(
+            f"the journal's record of what was learned cannot be read: {error}",
+            hint="start the release that wrote it; or delete the row 'learned' of the table "
+            "'documents', and everything is learned anew",
+        ) from error
 
 
 def _submission(job: Job) -> int:

@@ -10,7 +10,8 @@ Mark = tuple[int, int]
 """A time in milliseconds at which a task was heard to have got on, and its steps by then."""
 
 _PAUSE = 3
-"""A stretch that took so many times the usual time per step had a pause in it."""
+"""A stretch that took so many times the usual time, and that of a step more since reports cut steps
+in two, had a pause in it."""
 _ENOUGH = 5
 """With fewer stretches nobody can say what is usual."""
 
@@ -18,9 +19,9 @@ _ENOUGH = 5
 def pace(marks: Sequence[Mark]) -> float | None:
     """Steps per second over a window.
 
-    A stretch from one mark to the next whose time per step is more than three times the median
-    is left out, with its steps and its time: there the task stored a checkpoint, was evaluated
-    or waited. Of fewer than five stretches all count.
+    A stretch from one mark to the next that took more than three times as long as its steps, and
+    one more, take by the median is left out, with its steps and its time: there the task stored a
+    checkpoint, was evaluated or waited. Of fewer than five stretches all count.
 
     Args:
         marks: In order; time and steps never go back.
@@ -35,7 +36,7 @@ def pace(marks: Sequence[Mark]) -> float | None:
     ]
     if len(stretches) >= _ENOUGH:
         usual = median(elapsed / steps for elapsed, steps in stretches)
-        steady = [(ms, steps) for ms, steps in stretches if ms <= _PAUSE * usual * steps]
+        steady = [(ms, steps) for ms, steps in stretches if ms <= _PAUSE * usual * (steps + 1)]
         stretches = steady if usual > 0 else stretches
     elapsed = sum(ms for ms, _ in stretches)
     return sum(steps for _, steps in stretches) * 1000 / elapsed if elapsed > 0 else None

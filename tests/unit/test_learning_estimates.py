@@ -84,6 +84,10 @@ def test_what_is_slow_throughout_is_no_pause() -> None:
     assert pace(marks(*[(1_000, 10)] * 3, *[(2_500, 10)] * 3)) == pytest.approx(60 / 10.5)
 
 
+def test_slow_steps_that_reports_cut_in_two_are_no_pause() -> None:
+    assert pace(marks(*[(500, 2)] * 10, (1_000, 1))) == pytest.approx(21 / 6)
+
+
 def test_of_few_stretches_all_count() -> None:
     assert pace(marks(*[(1_000, 10)] * 3, (27_000, 10))) == pytest.approx(40 / 30)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from eva_master.control.state import State
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.changes import Changes
+from eva_master.model.errors import StorageError
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.records import Instance, Job
@@ -44,3 +47,10 @@ def test_restored_instances_are_in_order_of_launch() -> None:
     state = State.restored((), Changes(instances=instances))
     assert list(state.instances) == ["i00002", "i99999", "i100000"]
     assert list(state.live) == list(state.instances)
+
+
+def test_what_was_learned_in_another_form_keeps_the_master_from_starting() -> None:
+    written = Changes(values={"learned": {"version": 99}})
+    with pytest.raises(StorageError, match="of version 99") as refused:
+        State.restored((OFFERING,), written)
+    assert "learned anew" in refused.value.hint

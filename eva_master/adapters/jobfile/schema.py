@@ -180,7 +180,7 @@ class StorageSection(_Section):
 
 
 class DelaysSection(_Section):
-    """What a move costs, where the user knows; learned otherwise."""
+    """What a move costs, as far as the user knows; measured ones go first."""
 
     checkpoint: ShortDuration | None = Field(
         default=None, description="From stop to checkpoint stored."
@@ -262,7 +262,7 @@ class JobFile(_Section):
         default=60_000, description="From SIGTERM to SIGKILL.", json_schema_extra={"default": "60s"}
     )
     delays: DelaysSection = Field(
-        default=DelaysSection(), description="What a move costs; assumed where absent."
+        default=DelaysSection(), description="What a move costs, until it was measured three times."
     )
     retries: Annotated[Count, Field(ge=0, le=1_000)] = Field(
         default=3, description="How many failures are followed by another attempt."
