@@ -20,7 +20,7 @@ demo: setup
 # Tests that wait do it together. With code 5, this machine has nothing to run them with.
 test: setup
 	$(BIN)/python -m pytest -m "not waits"
-	$(BIN)/python -m pytest -m waits -n 10 --dist worksteal || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest -m waits -n 10 --dist worksteal tests/e2e || [ $$? -eq 5 ]
 
 check: setup proto
 	git diff --exit-code -- '*/_proto/*'
