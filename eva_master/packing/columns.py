@@ -20,9 +20,10 @@ class Column:
     Attributes:
         offering: What the instance is bought as.
         pattern: What is on it.
-        cost: Its price and the value of the throughput that its tasks lose to one another, in
-            millionths of micro-dollars per hour. The savings S are the reservation prices of
-            all tasks less the cost of all columns.
+        cost: Its price and the value of the throughput that its tasks lose to one another and
+            to families on which they run slower, in millionths of micro-dollars per hour. The
+            savings S are what all tasks are worth where they run fastest less the cost of all
+            columns.
     """
 
     offering: Offering
@@ -32,13 +33,18 @@ class Column:
 
 def column(problem: Problem, offering: Offering, pattern: Pattern) -> Column:
     """Price a pattern on an offering."""
-    return Column(offering, pattern, offering.price * MILLION + problem.lost(dict(pattern)))
+    lost = problem.lost(dict(pattern), offering.type.family)
+    return Column(offering, pattern, offering.price * MILLION + lost)
 
 
 def cost(problem: Problem, sets: list[PackedSet]) -> int:
     """What sets cost together, throughput lost included; see `Column.cost`."""
     return sum(
-        packed.times * (packed.offering.price * MILLION + problem.lost(packed.contents))
+        packed.times
+        * (
+            packed.offering.price * MILLION
+            + problem.lost(packed.contents, packed.offering.type.family)
+        )
         for packed in sets
     )
 

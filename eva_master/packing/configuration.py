@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, CopyId, InstanceId, OfferingId
 from eva_master.model.job import JobKind
 from eva_master.model.plan import NewInstance
@@ -87,22 +88,30 @@ def configure(
 
 def savings(problem: Problem, configuration: Configuration) -> int:
     """S: TNRP less price, over all instances, in millionths of micro-dollars per hour."""
-    worth = sum(problem.value(contents) for contents in configuration.contents.values())
-    return worth - MILLION * price(problem, configuration)
+    return sum(
+        problem.value(contents, offering.type.family) - MILLION * offering.price
+        for contents, offering in _filled(problem, configuration)
+    )
 
 
 def lost(problem: Problem, configuration: Configuration) -> int:
-    """The value of the throughput lost to interference, in millionths as `savings`."""
-    return sum(problem.lost(contents) for contents in configuration.contents.values())
+    """The value of the throughput lost to neighbours and slow families, as `savings`."""
+    return sum(
+        problem.lost(contents, offering.type.family)
+        for contents, offering in _filled(problem, configuration)
+    )
 
 
 def price(problem: Problem, configuration: Configuration) -> int:
     """What the instances that hold tasks cost, in micro-dollars per hour."""
-    new = {launch.key: launch.offering.price for launch in configuration.launches}
-    return sum(
-        new[host] if isinstance(host, int) else problem.offering_of(host).price
-        for host in configuration.contents
-    )
+    return sum(offering.price for _, offering in _filled(problem, configuration))
+
+
+def _filled(problem: Problem, configuration: Configuration) -> Iterator[tuple[Contents, Offering]]:
+    """Every instance that holds a task: what is on it and what it is."""
+    new = {launch.key: launch.offering for launch in configuration.launches}
+    for host, contents in configuration.contents.items():
+        yield contents, new[host] if isinstance(host, int) else problem.offering_of(host)
 
 
 def _urgency(problem: Problem, copy: CopyView) -> tuple[bool, bool, int, int, str, CopyId]:

@@ -40,7 +40,8 @@ class Filling:
         residents: Contents | None = None,
     ) -> None:
         self._problem = problem
-        self._worth = worth
+        self._prices = worth.prices[machine.family]
+        self._values = worth.charges[machine.family]
         self._machine = machine
         self._need = problem.need[machine.family]
         self._capacity = np.array(vector(machine.capacity), dtype=np.int64)
@@ -104,7 +105,7 @@ class Filling:
         workload = int(self._problem.workloads[number])
         self._room = self._room - count * self._need[number]
         self._crowd[workload] = self._crowd.get(workload, 0) + count
-        charge = count * int(self._worth.charges[number])
+        charge = count * int(self._values[number])
         self._charges[workload] = self._charges.get(workload, 0) + charge
 
     def _loss(self) -> int:
@@ -119,16 +120,16 @@ class Filling:
 
     def _gains(self, candidates: Ints) -> Money:
         if self._problem.colocation.harmless:
-            alone: Money = self._worth.prices[candidates] * MILLION
+            alone: Money = self._prices[candidates] * MILLION
             return alone
         crowd = tuple(sorted(self._crowd.items()))
         newcomer, members = self._problem.colocation.losses_after(crowd)
-        prices, charges = self._worth.prices[candidates], self._worth.charges[candidates]
+        prices, charges = self._prices[candidates], self._values[candidates]
         workloads = self._problem.workloads[candidates]
         gains: Money = prices * MILLION - newcomer[workloads] * charges
         if crowd:
             held = np.array(
-                [self._charges[workload] for workload, _ in crowd], dtype=self._worth.charges.dtype
+                [self._charges[workload] for workload, _ in crowd], dtype=self._values.dtype
             )
             losses = (members * held[:, np.newaxis]).sum(axis=0)
             gains = gains - losses[workloads] + self._lost

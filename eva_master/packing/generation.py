@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, OfferingId
+from eva_master.model.ids import MILLION, Family, OfferingId
 from eva_master.packing import knapsack
 from eva_master.packing.colocation import Ints
 from eva_master.packing.columns import Column, Pattern, column
@@ -18,7 +18,6 @@ from eva_master.packing.greedy import Supply
 from eva_master.packing.knapsack import Floats, Found, Question
 from eva_master.packing.problem import Problem, vector
 from eva_master.packing.relaxation import Relaxation, Relaxed
-from eva_master.packing.reservation import Demand
 
 _CLOSE = 1e-9
 _SMOOTHING = 0.5
@@ -129,20 +128,26 @@ class Generator:
         self._limits = {
             name: limit for name, limit in sorted(supply.items()) if limit is not None and limit > 0
         }
-        self._machines: dict[tuple[str, tuple[int, int, int]], list[Offering]] = {}
+        self._machines: dict[tuple[Family, tuple[int, int, int]], list[Offering]] = {}
         for offering in problem.offerings:
             if supply.get(offering.id, 0) != 0:
                 key = (offering.type.family, vector(offering.type.capacity))
                 self._machines.setdefault(key, []).append(offering)
-        charges = np.array([float(c.charge) for c in problem.classes]) * (MILLION / self._unit)
         self._bound = 0.0
         self._center: Relaxed | None = None
-        self._search: Search | None = None
-        self._fills: Fills | None = None
-        if self._interference:
-            companies = Companies(problem.colocation)
-            self._search = Search(companies, problem.workloads, charges)
-            self._fills = Fills(problem.workloads, charges, problem.colocation.pairs / MILLION)
+        self._searches: dict[Family, Search] = {}
+        self._fills: dict[Family, Fills] = {}
+        self._slow: dict[Family, Floats] = {}
+        scale, companies = MILLION / self._unit, Companies(problem.colocation)
+        for family in sorted({family for family, _ in self._machines}):
+            if not problem.uniform:
+                slow = [float(problem.slowness(n, family)) for n in range(len(problem.classes))]
+                self._slow[family] = _rounded(np.array(slow) * scale)
+            if self._interference:
+                charges = np.array([float(c.charge_on(family)) for c in problem.classes]) * scale
+                pairs = problem.colocation.pairs / MILLION
+                self._searches[family] = Search(companies, problem.workloads, charges)
+                self._fills[family] = Fills(problem.workloads, charges, pairs)
 
     def run(self, seeds: Sequence[Column], budget: Budget) -> Generated | None:
         """Solve the LP as far as the budget goes.
@@ -157,7 +162,7 @@ class Generator:
             budget = replace(budget, total_nodes=total, nodes=max(each, 1))
         relaxation = self._relaxation = Relaxation(self._counts, self._limits, self._unit)
         relaxation.add(seeds)
-        if self._search is not None:
+        if self._interference:
             self._begin_without_interference(seeds, full)
         classes = int(np.count_nonzero(self._counts))
         most = min(budget.iterations, max(_LEAST, budget.class_iterations // max(classes, 1)))
@@ -192,24 +197,26 @@ class Generator:
     def _begin_without_interference(self, seeds: Sequence[Column], budget: Budget) -> None:
         """Take bound and duals of the problem in which no task slows another one down.
 
-        There all tasks of equal demand are one class. Whatever interference costs comes on top,
-        so its bound holds, and its duals are near the ones that are looked for.
+        There all tasks of equal demand and speed are one class. What interference costs comes on
+        top, so its bound holds, and its duals are near the ones that are looked for.
         """
         problem = self._problem
-        first: dict[Demand, int] = {}
+        first: dict[object, int] = {}
         like = np.array(
-            [first.setdefault(c.demand, number) for number, c in enumerate(problem.classes)]
+            [
+                first.setdefault((c.demand, c.prices), number)
+                for number, c in enumerate(problem.classes)
+            ]
         )
         counts = np.zeros_like(self._counts)
         np.add.at(counts, like, self._counts)
+        generator = Generator(Request(problem, counts, self._supply), interference=False)
         alike = []
         for seed in seeds:
             pattern: dict[int, int] = {}
             for number, count in seed.pattern:
                 pattern[int(like[number])] = pattern.get(int(like[number]), 0) + count
-            price = seed.offering.price * MILLION
-            alike.append(Column(seed.offering, tuple(sorted(pattern.items())), price))
-        generator = Generator(Request(problem, counts, self._supply), interference=False)
+            alike.append(generator.column(seed.offering, tuple(sorted(pattern.items()))))
         generated = generator.run(alike, budget)
         if generated is not None and generator._center is not None:
             center = generator._center
@@ -249,35 +256,39 @@ class Generator:
         rent_of = self._relaxation.rent_of(rents)
         scale, nodes = 1.0, 0
         columns: list[Column] = []
-        for (_, capacity), offerings in self._machines.items():
+        for (family, capacity), offerings in self._machines.items():
             price, offering = min(
                 ((o.price * MILLION / self._unit - rent_of.get(o.id, 0.0), o) for o in offerings),
                 key=lambda item: item[0],
             )
             worth = price * (1 + budget.gap / 2)
-            need = self._problem.need[offering.type.family]
-            question = Question(np.array(capacity), need, duals, self._counts, worth, budget.nodes)
-            found = self._find(question)
+            need = self._problem.need[family]
+            value = duals - self._slow[family] if self._slow else duals
+            question = Question(np.array(capacity), need, value, self._counts, worth, budget.nodes)
+            found = self._find(family, question)
             nodes += found.nodes
             if found.bound > price:
                 scale = min(scale, price / found.bound)
-            columns.extend(self._column(offering, pattern) for pattern in found.patterns[-_KEPT:])
-            if self._fills is not None and capacity[0]:
-                columns.extend(
-                    self._column(offering, pattern) for pattern in self._fills.patterns(question)
-                )
+            columns.extend(self.column(offering, pattern) for pattern in found.patterns[-_KEPT:])
+            if self._fills and capacity[0]:
+                fills = self._fills[family].patterns(question)
+                columns.extend(self.column(offering, pattern) for pattern in fills)
         # Scaled like this the duals admit no column that would pay: they are a bound.
         bound = scale * float((duals * self._counts).sum())
         bound += sum(rent * self._limits[name] for name, rent in rent_of.items())
         return columns, bound, nodes
 
-    def _column(self, offering: Offering, pattern: Pattern) -> Column:
+    def column(self, offering: Offering, pattern: Pattern) -> Column:
+        """Price a pattern, without what its tasks lose to one another if that is left out."""
         if self._interference:
             return column(self._problem, offering, pattern)
-        return Column(offering, pattern, offering.price * MILLION)
+        slow, family = self._problem.slowness, offering.type.family
+        price = offering.price + sum(count * slow(number, family) for number, count in pattern)
+        return Column(offering, pattern, price * MILLION)
 
-    def _find(self, question: Question) -> Found:
-        return knapsack.search(question) if self._search is None else self._search.run(question)
+    def _find(self, family: Family, question: Question) -> Found:
+        search = self._searches.get(family)
+        return knapsack.search(question) if search is None else search.run(question)
 
     def _lower(self) -> int:
         return max(0, int(self._bound * self._unit * (1 - _CLOSE)))

@@ -56,6 +56,8 @@ def pack(problem: Problem, counts: Ints, supply: Supply) -> tuple[list[PackedSet
     worth = problem.worth
     while True:
         sets.extend(_pass(problem, worth, left, remaining))
+        if not left.any():
+            return sets, left
         on_sale = [o for o in problem.offerings if remaining.get(o.id, 0) != 0]
         worth, hosted = problem.worth_among(on_sale)
         if not (left[hosted] > 0).any():
@@ -73,7 +75,7 @@ def _pass(
             filling = _fill(problem, worth, offering, left)
             if not filling.added or filling.value < offering.price * MILLION:
                 break
-            chosen = _downsized(problem, offering, filling.added, supply)
+            chosen = smallest(problem, filling.added, supply, offering) or offering
             times = min(int(left[number]) // count for number, count in filling.added.items())
             available = supply[chosen.id]
             if available is not None:
@@ -94,30 +96,40 @@ def _fill(problem: Problem, worth: Worth, offering: Offering, left: Ints) -> Fil
     return filling
 
 
-def _downsized(
-    problem: Problem, offering: Offering, contents: Contents, supply: Supply
-) -> Offering:
-    """The cheapest offering that holds the same set, `offering` itself if none is cheaper."""
-    return smallest(problem, contents, supply, below=offering.price) or offering
-
-
-def smallest(problem: Problem, contents: Contents, supply: Supply, below: int) -> Offering | None:
-    """The cheapest offering that holds a set and costs less than `below`.
+def smallest(
+    problem: Problem, contents: Contents, supply: Supply, offering: Offering
+) -> Offering | None:
+    """The offering on which a set costs least, if that is less than on the one it is on.
 
     Args:
         problem: The classes.
         contents: The set.
         supply: What may be used.
-        below: Micro-dollars per hour.
+        offering: What the set is on.
+
+    Returns:
+        The offering of the least price and throughput lost, of equals the first by price and id.
     """
     needs: dict[Family, tuple[int, int, int]] = {}
-    for offering in problem.offerings:
-        if offering.price >= below:
-            return None
-        if supply.get(offering.id, 0) != 0:
-            family = offering.type.family
-            if family not in needs:
-                needs[family] = problem.total(family, contents)
-            if all(map(le, needs[family], vector(offering.type.capacity))):
-                return offering
-    return None
+    best, found = _cost(problem, contents, offering), None
+    for candidate in problem.offerings:
+        # Where speed is the same everywhere, price decides and the first that fits is cheapest.
+        if problem.uniform and (found is not None or candidate.price >= offering.price):
+            break
+        if supply.get(candidate.id, 0) == 0:
+            continue
+        family = candidate.type.family
+        if family not in needs:
+            needs[family] = problem.total(family, contents)
+        if all(map(le, needs[family], vector(candidate.type.capacity))):
+            cost = _cost(problem, contents, candidate)
+            if cost < best:
+                best, found = cost, candidate
+    return found
+
+
+def _cost(problem: Problem, contents: Contents, offering: Offering) -> int:
+    """As `columns.Column.cost`, as far as it depends on the offering."""
+    if problem.uniform:
+        return offering.price
+    return offering.price * MILLION - problem.value(contents, offering.type.family)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import le
 from typing import Any
 
@@ -16,7 +16,16 @@ from eva_master.model.job import JobKind
 from eva_master.model.resources import Resources
 from eva_master.model.snapshot import CopyView, InstanceView, JobView, Snapshot, ThroughputTable
 from eva_master.packing.colocation import CoLocation, Ints
-from eva_master.packing.reservation import Demand, cheapest_first, purchasable, reservation
+from eva_master.packing.reservation import (
+    Demand,
+    Speeds,
+    cheapest_first,
+    price_on,
+    purchasable,
+    reservation,
+    reservations,
+    speeds,
+)
 
 Contents = Mapping[int, int]
 """The tasks on an instance: class number -> how many."""
@@ -40,25 +49,51 @@ class TaskClass:
         price: Reservation price in micro-dollars per hour; 0 if nothing can host them.
         charge: Reservation price of everything that slows down when one of them does: itself,
             or all members of its gang.
+        speeds: How fast they run on each family.
+        prices: Reservation price times speed, per family that can host them; empty if it is
+            `price` on all of them.
     """
 
     demand: Demand
     workload: Workload
     price: int
     charge: int
+    speeds: Speeds = ()
+    prices: tuple[tuple[Family, int], ...] = ()
+
+    def price_on(self, family: Family) -> int:
+        """What running one of them on a family is worth, in micro-dollars per hour."""
+        return next((price for name, price in self.prices if name == family), self.price)
+
+    def charge_on(self, family: Family) -> int:
+        """`charge` where the one that is slowed down is on this family."""
+        return self.charge + self.price_on(family) - self.price
+
+    def reserved(self, offering: Offering) -> TaskClass:
+        """The class if this offering sets its reservation price."""
+        if offering.price == self.price and not self.prices:
+            return self
+        prices = tuple((name, price_on(name, offering, self.speeds)) for name, _ in self.prices)
+        charge = self.charge + offering.price - self.price
+        return replace(self, price=offering.price, charge=charge, prices=prices)
+
+    @property
+    def most(self) -> int:
+        """What running one of them is worth where it runs fastest, in micro-dollars per hour."""
+        return max((price for _, price in self.prices), default=self.price)
 
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What running a task of each class is worth.
+    """What running a task of each class is worth, per family.
 
     Attributes:
-        prices: Reservation prices.
-        charges: See `TaskClass.charge`.
+        prices: Reservation price times speed, see `TaskClass.price_on`.
+        charges: See `TaskClass.charge_on`.
     """
 
-    prices: Money
-    charges: Money
+    prices: Mapping[Family, Money]
+    charges: Mapping[Family, Money]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +120,7 @@ class Problem:
         classes: Sorted; a class is named by its number.
         class_of: Of every copy.
         need: Per family, a row per class: GPUs, milli-CPUs, MiB.
+        uniform: Whether all tasks are worth the same on every family.
         workloads: Per class, its number in `colocation`.
         worth: At the reservation prices of this snapshot.
         colocation: Throughput of tasks that share an instance.
@@ -111,6 +147,7 @@ class Problem:
         self.classes, self.class_of = self._classify(
             families, valuation.multi_task_view and valuation.interference
         )
+        self.uniform = not any(task_class.prices for task_class in self.classes)
         demands = [task_class.demand for task_class in self.classes]
         self.need = {family: _needs(demands, family) for family in families}
         self._rows = {family: rows.tolist() for family, rows in self.need.items()}
@@ -125,55 +162,94 @@ class Problem:
         )
         self._shares: dict[InstanceType, Ints] = {}
         self._reserved: dict[int, Offering | None] = {}
-        self._values: dict[frozenset[tuple[int, int]], int] = {}
-        self.worth = self._worth([c.price for c in self.classes], [c.charge for c in self.classes])
+        self._values: dict[tuple[Family | None, frozenset[tuple[int, int]]], int] = {}
+        self.worth = self._worth(self.classes)
 
     def _classify(
         self, families: Sequence[Family], multi_task_view: bool
     ) -> tuple[tuple[TaskClass, ...], dict[CopyId, int]]:
         """Price every copy and group them: linear in the number of copies."""
-        distinct: dict[Demand, int] = {}
-        demand_of = {
-            copy.id: distinct.setdefault(copy.task.demand, len(distinct))
-            for copy in self.snapshot.copies
-        }
-        demands = list(distinct)
-        needs = {family: _needs(demands, family) for family in families}
-        rest = (offering for offering in self.offerings if offering not in self._buyable)
-        reservations = _reservations(needs, (*self._buyable, *rest), len(demands))
-        prices = [0 if offering is None else offering.price for offering in reservations]
+        distinct: dict[tuple[Demand, Speeds], int] = {}
+        kinds: dict[tuple[Demand, tuple[tuple[Family, int], ...]], int] = {}
+        kind_of: dict[CopyId, int] = {}
+        for copy in self.snapshot.copies:
+            stated = copy.task.demand, copy.task.throughput
+            if stated not in kinds:
+                like = copy.task.demand, speeds(copy.task)
+                kinds[stated] = distinct.setdefault(like, len(distinct))
+            kind_of[copy.id] = kinds[stated]
+        models = self._priced(list(distinct), families)
         gangs: dict[str, int] = {}
         if multi_task_view:
             for job in self.snapshot.jobs:
                 if job.kind is JobKind.GANG and len(job.copies) > 1:
-                    gangs[job.id] = sum(prices[demand_of[copy]] for copy in job.copies)
+                    gangs[job.id] = sum(models[kind_of[copy]].price for copy in job.copies)
         keys: dict[tuple[int, Workload, int], list[CopyId]] = {}
         for copy in self.snapshot.copies:
-            number = demand_of[copy.id]
-            charge = gangs.get(copy.job, prices[number])
-            keys.setdefault((number, self._label(copy), charge), []).append(copy.id)
+            kind = kind_of[copy.id]
+            charge = gangs.get(copy.job, models[kind].price)
+            keys.setdefault((kind, self._label(copy), charge), []).append(copy.id)
         grouped = sorted(
-            keys.items(), key=lambda item: (demands[item[0][0]], item[0][1], item[0][2])
+            (
+                (replace(models[kind], workload=workload, charge=charge), members)
+                for (kind, workload, charge), members in keys.items()
+            ),
+            key=lambda item: (item[0].demand, item[0].workload, item[0].charge, item[0].speeds),
         )
-        classes = tuple(
-            TaskClass(demands[number], workload, prices[number], charge)
-            for (number, workload, charge), _ in grouped
-        )
-        return classes, {
+        return tuple(task_class for task_class, _ in grouped), {
             copy: number for number, (_, members) in enumerate(grouped) for copy in members
         }
+
+    def _priced(
+        self, kinds: Sequence[tuple[Demand, Speeds]], families: Sequence[Family]
+    ) -> list[TaskClass]:
+        """Find reservation prices; the workloads and gangs of these classes are to be filled in."""
+        needs = {family: _needs([demand for demand, _ in kinds], family) for family in families}
+        paces = [pace for _, pace in kinds]
+        rest = [offering for offering in self.offerings if offering not in self._buyable]
+        now = reservations(needs, self._buyable, paces)
+        later = reservations(needs, rest, paces)
+        hosted = {name: np.zeros(len(kinds), dtype=np.bool_) for name in families}
+        for offering in self.offerings:
+            name = offering.type.family
+            hosted[name] |= (needs[name] <= np.array(vector(offering.type.capacity))).all(axis=1)
+        found = []
+        for row, (demand, pace) in enumerate(kinds):
+            places = tuple((name, 0) for name, _ in pace if name in hosted and hosted[name][row])
+            unpriced = TaskClass(demand, _UNKNOWN, 0, 0, pace, places)
+            own = now[row] or later[row]
+            found.append(unpriced if own is None else unpriced.reserved(own))
+        return found
 
     def _label(self, copy: CopyView) -> Workload:
         """The copy's workload, or the label of all that nothing is known about: they are alike."""
         workload = copy.task.workload
         return workload if workload in self._known else _UNKNOWN
 
-    def _worth(self, prices: Sequence[int], charges: Sequence[int]) -> Worth:
+    def _worth(self, classes: Sequence[TaskClass]) -> Worth:
         """Choose integers wide enough for the value of any instance's contents."""
+        families = [None] if self.uniform else list(self.need)
+        prices = {
+            family: [c.price if family is None else c.price_on(family) for c in classes]
+            for family in families
+        }
+        charges = {
+            family: [c.charge if family is None else c.charge_on(family) for c in classes]
+            for family in families
+        }
+        largest = max((max(row, default=0) for row in charges.values()), default=0)
         most = max(self._most_tasks(), 1)
-        largest = max((*prices, *charges), default=0)
         dtype = np.int64 if 2 * largest * most * MILLION < 2**62 else np.object_
-        return Worth(np.array(prices, dtype=dtype), np.array(charges, dtype=dtype))
+        each = {family: np.array(row, dtype=dtype) for family, row in prices.items()}
+        every = {family: np.array(row, dtype=dtype) for family, row in charges.items()}
+        if self.uniform:
+            return Worth(
+                dict.fromkeys(self.need, each[None]), dict.fromkeys(self.need, every[None])
+            )
+        return Worth(
+            {family: each[family] for family in self.need},
+            {family: every[family] for family in self.need},
+        )
 
     def _most_tasks(self) -> int:
         """Bound how many tasks any instance may hold."""
@@ -204,19 +280,21 @@ class Problem:
             The worth, and which classes one of the offerings hosts; of the others the worth is
             unchanged.
         """
-        found = _reservations(self.need, offerings, len(self.classes))
-        prices, charges = [], []
-        for task_class, offering in zip(self.classes, found, strict=True):
-            price = task_class.price if offering is None else offering.price
-            prices.append(price)
-            charges.append(task_class.charge + price - task_class.price)
+        found = reservations(self.need, offerings, [c.speeds for c in self.classes])
+        revalued = [
+            task_class if offering is None else task_class.reserved(offering)
+            for task_class, offering in zip(self.classes, found, strict=True)
+        ]
         hosted = np.array([offering is not None for offering in found], dtype=np.bool_)
-        return self._worth(prices, charges), hosted
+        return self._worth(revalued), hosted
 
     def reservation(self, number: int) -> Offering | None:
         """The offering that sets the reservation price of a class, if it is on sale now."""
         if number not in self._reserved:
-            self._reserved[number] = reservation(self.classes[number].demand, self._buyable)
+            task_class = self.classes[number]
+            self._reserved[number] = reservation(
+                task_class.demand, self._buyable, task_class.speeds
+            )
         return self._reserved[number]
 
     def offering_of(self, instance: InstanceId) -> Offering:
@@ -257,27 +335,40 @@ class Problem:
         machine = self.by_id[offering].type
         return all(map(le, self.total(machine.family, contents), vector(machine.capacity)))
 
-    def value(self, contents: Contents) -> int:
-        """TNRP of a set of tasks, in millionths of micro-dollars per hour."""
-        signature = frozenset(contents.items())
-        if signature not in self._values:
-            self._values[signature] = self._value(contents)
-        return self._values[signature]
+    def value(self, contents: Contents, family: Family) -> int:
+        """TNRP of a set of tasks on a family, in millionths of micro-dollars per hour."""
+        key = None if self.uniform else family, frozenset(contents.items())
+        if key not in self._values:
+            self._values[key] = self._value(contents, family)
+        return self._values[key]
 
-    def lost(self, contents: Contents) -> int:
-        """What a set of tasks loses to interference: its reservation prices less its TNRP."""
-        worth = sum(count * self.classes[number].price for number, count in contents.items())
-        return worth * MILLION - self.value(contents)
+    def lost(self, contents: Contents, family: Family) -> int:
+        """What a set of tasks loses by being together, and on this family.
 
-    def _value(self, contents: Contents) -> int:
+        That is what running each of them is worth on its own where it runs fastest, less the
+        set's TNRP; in millionths of micro-dollars per hour.
+        """
+        worth = sum(count * self.classes[number].most for number, count in contents.items())
+        return worth * MILLION - self.value(contents, family)
+
+    def slowness(self, number: int, family: Family) -> int:
+        """What a task of a class on its own loses by running on this family.
+
+        In micro-dollars per hour.
+        """
+        task_class = self.classes[number]
+        return task_class.most - task_class.price_on(family)
+
+    def _value(self, contents: Contents, family: Family) -> int:
         crowd: dict[int, int] = {}
         charges: dict[int, int] = {}
         total = 0
         for number, count in contents.items():
             task_class, workload = self.classes[number], int(self.workloads[number])
-            total += count * task_class.price * MILLION
+            total += count * task_class.price_on(family) * MILLION
             crowd[workload] = crowd.get(workload, 0) + count
-            charges[workload] = charges.get(workload, 0) + count * task_class.charge
+            charge = count * task_class.charge_on(family)
+            charges[workload] = charges.get(workload, 0) + charge
         for workload, charge in charges.items():
             others = {**crowd, workload: crowd[workload] - 1}
             beside = tuple(sorted((other, count) for other, count in others.items() if count))
@@ -311,15 +402,3 @@ def _needs(demands: Sequence[Demand], family: Family) -> Ints:
             if name == family:
                 rows[row] = vector(need)
     return rows
-
-
-def _reservations(
-    needs: Mapping[Family, Ints], offerings: Sequence[Offering], count: int
-) -> list[Offering | None]:
-    """`reservation.reservation` of many demands at once."""
-    found = np.full(count, -1, dtype=np.int64)
-    for number, offering in enumerate(offerings):
-        capacity = np.array(vector(offering.type.capacity), dtype=np.int64)
-        fits = (needs[offering.type.family] <= capacity).all(axis=1)
-        found[fits & (found < 0)] = number
-    return [None if number < 0 else offerings[number] for number in found.tolist()]

@@ -81,7 +81,7 @@ class _Partial:
                 if not self._trim:
                     break
                 pattern = clipped
-                cheaper = smallest(self._problem, pattern, self.supply, below=offering.price)
+                cheaper = smallest(self._problem, pattern, self.supply, offering)
                 offering = cheaper or offering
                 if not pattern or not self._pays(offering, pattern):
                     break
@@ -99,7 +99,7 @@ class _Partial:
         return taken
 
     def _pays(self, offering: Offering, pattern: Contents) -> bool:
-        return self._problem.value(pattern) >= offering.price * MILLION
+        return self._problem.value(pattern, offering.type.family) >= offering.price * MILLION
 
     def completed(self) -> Packing | None:
         """Pack what is left over by Algorithm 1; `None` if it does not fit."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from itertools import product
 
@@ -13,18 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, OfferingId
+from eva_master.model.ids import MILLION, Family, OfferingId
 from eva_master.packing import knapsack
 from eva_master.packing.colocation import Ints
 from eva_master.packing.columns import cost
 from eva_master.packing.crowds import Companies, Search
-from eva_master.packing.generation import Budget
+from eva_master.packing.generation import Budget, Generator, Request
 from eva_master.packing.greedy import PackedSet, pack
 from eva_master.packing.knapsack import Question
 from eva_master.packing.optimizer import Optimizer, Tier
 from eva_master.packing.problem import Problem, Valuation, vector
 from tests.fakes.snapshots import Cluster, offer, table, task
 
+ANY = Family("any")
 WORKLOADS = ("u", "v", "w")
 sizes = st.tuples(st.integers(0, 2), st.integers(0, 4), st.integers(0, 4))
 catalogs = st.lists(
@@ -42,6 +44,7 @@ jobs = st.lists(
         st.sampled_from(WORKLOADS),
         st.dictionaries(st.sampled_from(["p", "c"]), sizes, min_size=1),
         st.integers(1, 2),
+        st.dictionaries(st.sampled_from(["p", "c"]), st.integers(1, 5)),
     ),
     min_size=1,
     max_size=4,
@@ -65,8 +68,12 @@ def problems(draw: st.DrawFn) -> Problem:
             for number, (family, size, usd, limit) in enumerate(draw(catalogs))
         )
     )
-    for number, (workload, demand, count) in enumerate(draw(jobs)):
-        cluster.job(f"{number}", *[task(workload, **demand)] * count)
+    alike = draw(st.booleans())
+    for number, (workload, demand, count, rates) in enumerate(draw(jobs)):
+        spec = task(workload, **demand)
+        if not alike:
+            spec = replace(spec, throughput=tuple(sorted(rates.items())))
+        cluster.job(f"{number}", *[spec] * count)
     cluster.throughput = table(draw(entries))
     return Problem(cluster.snapshot(), Valuation(draw(st.booleans())))
 
@@ -88,9 +95,9 @@ def cheapest(problem: Problem, counts: tuple[int, ...]) -> int | None:
     patterns = [p for p in product(*(range(count + 1) for count in counts)) if any(p)]
     columns: dict[tuple[int, ...], list[tuple[int, int]]] = {}
     for pattern in patterns:
-        lost = problem.lost({n: count for n, count in enumerate(pattern) if count})
+        contents = {n: count for n, count in enumerate(pattern) if count}
         columns[pattern] = [
-            (place, lost + MILLION * offering.price)
+            (place, problem.lost(contents, offering.type.family) + MILLION * offering.price)
             for place, offering in enumerate(problem.offerings)
             if fits(problem, offering, pattern)
         ]
@@ -227,7 +234,7 @@ def test_search_among_tasks_that_slow_each_other_down_bounds_all_patterns(questi
     capacity, need, value, counts, patterns = asked(size, rows, worth)
 
     def worth_of(pattern: tuple[int, ...]) -> float:
-        lost = problem.lost({n: count for n, count in enumerate(pattern) if count})
+        lost = problem.lost({n: count for n, count in enumerate(pattern) if count}, ANY)
         return float(np.array(pattern) @ value) - lost / MILLION / MILLION
 
     charges = np.array([c.charge / MILLION for c in problem.classes])
@@ -261,7 +268,9 @@ def test_search_finds_the_best_of_larger_sets_that_slow_each_other_down(seed):
     charges = np.array([c.charge / MILLION for c in problem.classes])
     best = max(
         sum(count * value[n] for n, count in enumerate(pattern))
-        - problem.lost({n: count for n, count in enumerate(pattern) if count}) / MILLION / MILLION
+        - problem.lost({n: count for n, count in enumerate(pattern) if count}, ANY)
+        / MILLION
+        / MILLION
         for pattern in patterns
     )
     search = Search(Companies(problem.colocation), problem.workloads, charges)
@@ -292,3 +301,22 @@ def test_auto_leaves_many_classes_to_greedy():
     assert few.effort.iterations == 0
     assert Optimizer(problem, Tier.AUTO, (), Budget(classes=12)).bound(counts, supply) is not None
     assert Optimizer(problem, Tier.GREEDY).bound(counts, supply) is None
+
+
+@settings(deadline=None, max_examples=100)
+@given(problems())
+def test_the_lp_s_own_solution_is_never_below_its_bound(problem):
+    """Its columns cost what they cost, whatever their tasks lose on slow families."""
+    supply = supply_of(problem)
+    sets, left = pack(problem, problem.counts(problem.class_of), supply)
+    request = Request(problem, problem.counts(problem.class_of) - left, supply)
+    for interference in (True, False):
+        generator = Generator(request, interference=interference)
+        seeds = [
+            generator.column(packed.offering, tuple(sorted(packed.contents.items())))
+            for packed in sets
+        ]
+        generated = generator.run(seeds, Budget())
+        if sets:
+            assert generated is not None
+            assert generated.bound <= generated.cost * (1 + 1e-6)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,6 +36,7 @@ jobs = st.lists(
         st.sampled_from(WORKLOADS),
         st.dictionaries(st.sampled_from(["p", "c"]), sizes, min_size=1),
         st.integers(1, 3),
+        st.dictionaries(st.sampled_from(["p", "c"]), st.integers(1, 5)),
     ),
     min_size=1,
     max_size=8,
@@ -54,8 +58,11 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         for number, (family, size, usd, limit) in enumerate(draw(offerings))
     ]
     cluster = Cluster(*catalog)
-    for number, (workload, demand, count) in enumerate(draw(jobs)):
+    alike = draw(st.booleans())
+    for number, (workload, demand, count, rates) in enumerate(draw(jobs)):
         spec = task(workload, **demand)
+        if not alike:
+            spec = replace(spec, throughput=tuple(sorted(rates.items())))
         # Twice, so that classes have more than one member.
         cluster.job(f"{number}", *[spec] * count).job(f"{number}+", *[spec] * count)
     cluster.throughput = table(draw(entries))
@@ -67,11 +74,32 @@ class OneByOne:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.prices = [task_class.price for task_class in problem.classes]
-        self.charges = [task_class.charge for task_class in problem.classes]
+        buyable = [o for o in problem.offerings if o.limit != 0]
+        self.own = [
+            self.least(n, buyable) or self.least(n, problem.offerings)
+            for n in range(len(problem.classes))
+        ]
+        self.first = list(self.own)
         self.supply = {offering.id: offering.limit for offering in problem.offerings}
 
-    def tnrp(self, members: list[int]) -> int:
+    def speed(self, number: int, family: str) -> int:
+        return dict(self.problem.classes[number].speeds).get(family, 1)
+
+    def least(self, number: int, offerings: Sequence[Offering]) -> Offering | None:
+        """Where an iteration costs least."""
+        return min(
+            (o for o in offerings if self.fits([number], o)),
+            key=lambda o: Fraction(o.price, self.speed(number, o.type.family)),
+            default=None,
+        )
+
+    def price(self, number: int, family: str) -> int:
+        own = self.own[number]
+        if own is None:
+            return 0
+        return own.price * self.speed(number, family) // self.speed(number, own.type.family)
+
+    def tnrp(self, members: list[int], family: str) -> int:
         total = 0
         for position, number in enumerate(members):
             others = members[:position] + members[position + 1 :]
@@ -79,8 +107,10 @@ class OneByOne:
             throughput = self.problem.colocation.throughput(
                 int(self.problem.workloads[number]), tuple(sorted(crowd.items()))
             )
-            total += MILLION * self.prices[number]
-            total -= (MILLION - throughput) * self.charges[number]
+            task_class = self.problem.classes[number]
+            others = task_class.charge - task_class.price
+            charge = others + self.price(number, family)
+            total += MILLION * self.price(number, family) - (MILLION - throughput) * charge
         return total
 
     def needs(self, members: list[int], offering: Offering) -> list[int]:
@@ -106,7 +136,10 @@ class OneByOne:
             for offering in sorted(self.problem.offerings, key=lambda o: (-o.price, o.id)):
                 while self.supply[offering.id] != 0:
                     members = self.fill(offering, list(left))
-                    if not members or self.tnrp(members) < MILLION * offering.price:
+                    if (
+                        not members
+                        or self.tnrp(members, offering.type.family) < MILLION * offering.price
+                    ):
                         break
                     self.place(members, offering, sets, left)
             on_sale = [o for o in self.problem.offerings if self.supply[o.id] != 0]
@@ -115,24 +148,29 @@ class OneByOne:
 
     def fill(self, offering: Offering, left: list[int]) -> list[int]:
         members: list[int] = []
+        family = offering.type.family
         while True:
             options = [
-                (self.tnrp([*members, n]), self.alignment(n, members, offering), -n)
+                (self.tnrp([*members, n], family), self.alignment(n, members, offering), -n)
                 for n, count in enumerate(left)
                 if count and self.fits([*members, n], offering)
             ]
-            if not options or max(options)[0] < self.tnrp(members):
+            if not options or max(options)[0] < self.tnrp(members, family):
                 return members
             members.append(-max(options)[2])
             left[members[-1]] -= 1
 
     def place(self, members: list[int], offering: Offering, sets: Sets, left: list[int]) -> None:
-        smaller = [
-            o
-            for o in self.problem.offerings
-            if o.price < offering.price and self.supply[o.id] != 0 and self.fits(members, o)
+        contents = Counter(members)
+        holding = [
+            o for o in self.problem.offerings if self.supply[o.id] != 0 and self.fits(members, o)
         ]
-        chosen = smaller[0] if smaller else offering
+
+        def saved(o: Offering) -> int:
+            return self.problem.value(contents, o.type.family) - o.price * MILLION
+
+        # Of equals the one it is on, then the cheapest.
+        chosen = max([offering, *holding], key=saved)
         limit = self.supply[chosen.id]
         self.supply[chosen.id] = None if limit is None else limit - 1
         sets[chosen.id, tuple(sorted(Counter(members).items()))] += 1
@@ -141,10 +179,9 @@ class OneByOne:
 
     def revalue(self, on_sale: list[Offering], left: list[int]) -> bool:
         again = False
-        for number, task_class in enumerate(self.problem.classes):
-            own = next((o for o in on_sale if self.fits([number], o)), None)
-            self.prices[number] = task_class.price if own is None else own.price
-            self.charges[number] = task_class.charge + self.prices[number] - task_class.price
+        for number in range(len(self.problem.classes)):
+            own = self.least(number, on_sale)
+            self.own[number] = own or self.first[number]
             again |= own is not None and left[number] > 0
         return again
 

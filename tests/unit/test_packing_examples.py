@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eva_master.model.ids import MILLION, CopyId, InstanceId, OfferingId
+from eva_master.model.ids import MILLION, CopyId, Family, InstanceId, OfferingId
 from eva_master.model.job import JobKind
 from eva_master.packing.configuration import Configuration, configure, price, waiting
 from eva_master.packing.greedy import PackedSet, pack
@@ -17,6 +17,7 @@ from eva_master.packing.reservation import cheapest_first, reservation
 from eva_master.packing.stakes import stakes
 from tests.fakes.snapshots import START, T1, T2, T3, T4, TABLE_3, Cluster, offer, table, task
 
+ANY = Family("any")
 ALONE = Valuation(interference=False)
 
 
@@ -71,7 +72,7 @@ def test_tnrp_decides_whether_table_3_tasks_share(first, second, usd, together):
     cluster = Cluster(*TABLE_3).job("1", T1).job("2", T2)
     cluster.throughput = table({("t1", ("t2",)): first, ("t2", ("t1",)): second})
     problem = problem_of(cluster, Valuation())
-    assert problem.value(contents(problem, "1", "2")) == usd * MILLION * MILLION
+    assert problem.value(contents(problem, "1", "2"), ANY) == usd * MILLION * MILLION
     configuration = configure(problem, waiting(problem))
     shared = [("it1", {"1", "2"})]
     assert by_type(problem, configuration) == (
@@ -88,8 +89,8 @@ def test_slowdown_of_one_member_is_charged_for_the_gang_and_may_be_negative():
         problem_of(cluster, Valuation(multi_task_view=False)),
     )
     # 3 - 4 * 0.3 * 3 + 0.4 against 0.7 * 3 + 0.4
-    assert whole.value(contents(whole, "g", "4")) == -200_000 * MILLION
-    assert single.value(contents(single, "g", "4")) == 2_500_000 * MILLION
+    assert whole.value(contents(whole, "g", "4"), ANY) == -200_000 * MILLION
+    assert single.value(contents(single, "g", "4"), ANY) == 2_500_000 * MILLION
 
 
 def test_members_of_an_array_do_not_slow_each_other_down():
@@ -297,8 +298,8 @@ def test_each_member_of_a_gang_answers_for_all_of_it():
 def test_amounts_beyond_64_bits_stay_exact():
     huge = replace(TABLE_3[3], price=4 * 10**17)
     problem = problem_of(Cluster(huge).job("a", T4).job("b", T4), Valuation(default_ppm=999_999))
-    assert problem.worth.prices.dtype == np.object_
+    assert problem.worth.prices[ANY].dtype == np.object_
     sets, left = pack(problem, problem.counts(problem.class_of), {huge.id: None})
     assert [packed.times for packed in sets] == [2]
     assert not left.any()
-    assert problem.value({0: 2}) == 2 * 4 * 10**17 * 999_999
+    assert problem.value({0: 2}, ANY) == 2 * 4 * 10**17 * 999_999

@@ -91,5 +91,5 @@ class Columns:
 def _digest(task_class: TaskClass) -> str:
     """Name a class by what does not change with prices."""
     gang = task_class.charge * 1000 // max(task_class.price, 1)
-    text = repr((task_class.demand, task_class.workload, gang))
+    text = repr((task_class.demand, task_class.workload, gang, *task_class.speeds))
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -175,7 +175,7 @@ def _candidates(problem: Problem, present: Configuration) -> list[CopyView]:
             own = problem.reservation(number)
             if own is not None and own.id == offering.id:
                 continue
-        if problem.value(contents) < offering.price * MILLION:
+        if problem.value(contents, offering.type.family) < offering.price * MILLION:
             inefficient.add(host)
     return [copy for copy in _settled(problem) if copy.instance in inefficient]
 

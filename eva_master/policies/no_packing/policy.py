@@ -12,7 +12,7 @@ from eva_master.model.job import JobKind
 from eva_master.model.plan import Hold, NewInstance, Place, Plan, PlanEntry, PolicyMemory
 from eva_master.model.snapshot import CopyView, Snapshot
 from eva_master.packing.explain import why_unplaced
-from eva_master.packing.reservation import cheapest_first, purchasable, reservation
+from eva_master.packing.reservation import cheapest_first, purchasable, reservation, speeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class _Market:
         taken: list[tuple[OfferingId, InstanceId]] = []
         entries: list[PlanEntry] = []
         for copy in unit:
-            offering = reservation(copy.task.demand, self._open())
+            offering = reservation(copy.task.demand, self._open(), speeds(copy.task))
             if offering is None:
                 self._used, self.launches = used, self.launches[:keys]
                 for id_, instance in reversed(taken):
