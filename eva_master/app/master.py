@@ -155,7 +155,9 @@ class Master:
                 # What other clouds' workers run tasks in is those clouds' affair.
                 containers=self._open_cloud is not local_cloud or config.local.runtime == "docker",
             ),
-            cluster=ClusterService(front=self._front, clock=self._clock, about=about),
+            cluster=ClusterService(
+                front=self._front, clock=self._clock, about=about, history=self._journal
+            ),
             tokens=TokensService(self._user_tokens),
             enrolment=EnrolmentService(self._certificates, self._join_tokens),
             workers=self._sessions,

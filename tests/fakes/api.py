@@ -59,6 +59,7 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
     plan: pb.PlanResponse = field(default_factory=pb.PlanResponse)
     settings: str = "{}"
     learned: pb.Learned = field(default_factory=pb.Learned)
+    explanation: pb.Explanation = field(default_factory=pb.Explanation)
     page_size: int = 100
     failures: dict[str, list[EvaError | grpc.StatusCode]] = field(
         default_factory=lambda: defaultdict(list)
@@ -180,6 +181,11 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
         self.arrived("Cost", request, context)
         self.fail("Cost", context)
         return self.bill
+
+    def Explain(self, request, context):
+        self.arrived("Explain", request, context)
+        self.fail("Explain", context)
+        return self.explanation
 
     def Interference(self, request, context):
         self.arrived("Interference", request, context)

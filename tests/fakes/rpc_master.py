@@ -37,6 +37,7 @@ from eva_master.control.settings import Settings
 from eva_master.control.state import State
 from eva_master.model.actions import Reply
 from eva_master.model.catalog import Catalog, InstanceType, Offering
+from eva_master.model.changes import Round
 from eva_master.model.events import CancelRequested, Event, JobSubmitted, Read, Tick
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, Workload, copy_id
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
@@ -46,7 +47,7 @@ from eva_master.model.resources import Resources
 from eva_master.model.snapshot import Snapshot
 from eva_master.model.states import CopyState, InstanceState, JobState
 from eva_master.model.users import Role
-from eva_master.ports import Clock, ObjectStore
+from eva_master.ports import Clock, ObjectStore, Policy, RoundHistory
 from eva_worker.channel import dial
 from tests.fakes.authority import authority
 from tests.fakes.planner import InlinePlanner
@@ -120,6 +121,13 @@ class FirstFit:
             ),
             memory,
         )
+
+
+class NoRounds:
+    """A history without rounds."""
+
+    def explained(self, upto: int | None = None) -> Round | None:
+        return None
 
 
 class ScriptedLoop:
@@ -336,6 +344,7 @@ async def served(
     store: ObjectStore,
     planner: InlinePlanner,
     settings: Settings,
+    history: RoundHistory | None = None,
 ) -> AsyncIterator[RpcMaster]:
     """Run the server over a control loop, on free ports of this machine."""
     clock = SystemClock()
@@ -354,6 +363,7 @@ async def served(
             front=front,
             clock=clock,
             about=About("test", "first-fit", "0.0", '{"policy": "first-fit"}'),
+            history=history or NoRounds(),
         ),
         tokens=TokensService(tokens),
         enrolment=EnrolmentService(agent_certificates(front), join_tokens),
@@ -377,6 +387,9 @@ async def served(
 async def rpc_master(
     directory: Path,
     answer: Callable[[State, JobSubmitted | CancelRequested], Reply] = accept,
+    *,
+    history: RoundHistory | None = None,
+    policy: Policy | None = None,
 ) -> AsyncIterator[RpcMaster]:
     """Run the server over a control loop that does as it is told."""
     loop = ScriptedLoop(answer)
@@ -388,8 +401,9 @@ async def rpc_master(
             front=loop.front,
             sessions=sessions,
             store=open_store(f"file://{directory}/objects"),
-            planner=InlinePlanner(loop.inbox, FirstFit()),
+            planner=InlinePlanner(loop.inbox, policy or FirstFit()),
             settings=Settings(),
+            history=history,
         ) as master:
             yield master
     finally:

@@ -36,6 +36,7 @@ NEEDED: Mapping[str, Role] = {
     "/eva.api.v1.Cluster/Cost": Role.VIEWER,
     "/eva.api.v1.Cluster/Config": Role.VIEWER,
     "/eva.api.v1.Cluster/Interference": Role.VIEWER,
+    "/eva.api.v1.Cluster/Explain": Role.VIEWER,
     "/eva.api.v1.Tokens/Create": Role.OPERATOR,
     "/eva.api.v1.Tokens/List": Role.OPERATOR,
     "/eva.api.v1.Tokens/Revoke": Role.OPERATOR,

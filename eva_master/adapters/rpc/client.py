@@ -155,6 +155,10 @@ class Client:
         """What was learned of workloads and instance types."""
         return self._call(self._cluster.Interference, pb.InterferenceRequest())
 
+    def explain(self, subject: str = "") -> pb.Explanation:
+        """Why a job, an instance or a round is as it is; the newest round if none is named."""
+        return self._call(self._cluster.Explain, pb.ExplainRequest(subject=subject))
+
     def config(self) -> str:
         """The master's settings in force, as JSON."""
         return self._call(self._cluster.Config, pb.ConfigRequest()).json

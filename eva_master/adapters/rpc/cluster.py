@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
 
 from eva_master.adapters.front import Front
-from eva_master.adapters.rpc import learned, views
+from eva_master.adapters.rpc import explain, learned, views
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterServicer
-from eva_master.ports import Clock
+from eva_master.adapters.rpc.access import caller
+from eva_master.ports import Clock, RoundHistory
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -40,12 +42,14 @@ class ClusterService(ClusterServicer):
         front: The way to the control loop.
         clock: For what is owed now.
         about: What does not change.
+        history: Why rounds were planned as they were.
     """
 
-    def __init__(self, *, front: Front, clock: Clock, about: About) -> None:
+    def __init__(self, *, front: Front, clock: Clock, about: About, history: RoundHistory) -> None:
         self._front = front
         self._clock = clock
         self._about = about
+        self._history = history
 
     async def Describe(  # noqa: N802
         self,
@@ -82,6 +86,18 @@ class ClusterService(ClusterServicer):
         """What was learned of workloads and instance types."""
         now = self._clock.now()
         return await self._front.read(lambda state: learned.view(state, now))
+
+    async def Explain(  # noqa: N802
+        self,
+        request: pb.ExplainRequest,
+        context: Context,  # noqa: ARG002
+    ) -> pb.Explanation:
+        """Why a job, an instance or a round is as it is."""
+        owner, now = caller().owner, self._clock.now()
+        subject = await self._front.read(
+            lambda state: explain.find(state, owner, request.subject, now)
+        )
+        return await asyncio.to_thread(explain.explain, self._history, subject, now)
 
     async def Config(  # noqa: N802
         self,

@@ -1,8 +1,12 @@
 """The messages of eva.api.v1, for those who show them or make them up in tests."""
 
 from eva_master.adapters.rpc._proto.api_pb2 import (
+    Alternative,
     Bill,
     ClusterState,
+    Exchange,
+    Explanation,
+    Hosting,
     Instance,
     InstanceCost,
     Interference,
@@ -10,17 +14,24 @@ from eva_master.adapters.rpc._proto.api_pb2 import (
     JobCost,
     Learned,
     LearnedDelay,
+    Move,
     Placement,
     PlanResponse,
     Resources,
     StandaloneRate,
     Task,
+    Tenant,
     Token,
+    Weighing,
 )
 
 __all__ = [
+    "Alternative",
     "Bill",
     "ClusterState",
+    "Exchange",
+    "Explanation",
+    "Hosting",
     "Instance",
     "InstanceCost",
     "Interference",
@@ -28,10 +39,13 @@ __all__ = [
     "JobCost",
     "Learned",
     "LearnedDelay",
+    "Move",
     "Placement",
     "PlanResponse",
     "Resources",
     "StandaloneRate",
     "Task",
+    "Tenant",
     "Token",
+    "Weighing",
 ]

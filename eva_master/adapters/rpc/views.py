@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from eva_master.adapters.rpc import reasons
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.control import ledger
 from eva_master.control.picture import PREVIEW
@@ -208,6 +209,10 @@ def plan(picture: Snapshot, decided: Plan, alone: int) -> pb.PlanResponse:
         ),
         alone_micro_usd_per_hour=alone,
         moves=sum(key in places and places[key] != place for key, place in before.items()),
+        hostings=[
+            reasons.hosting(one) for one in decided.reasons.hostings if reasons.hosts(one, copies)
+        ],
+        exchanges=map(reasons.exchange, decided.reasons.exchanges),
     )
 
 

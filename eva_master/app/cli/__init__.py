@@ -28,6 +28,7 @@ _COMMANDS = {
     "cost": "cluster",
     "top": "cluster",
     "interference": "learned",
+    "explain": "explain",
     "plan": "jobs",
     "token": "users",
     "whoami": "users",

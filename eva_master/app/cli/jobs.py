@@ -78,13 +78,24 @@ def cancel(session: Session, jobs: tuple[str, ...], yes: bool) -> None:
 @pass_session
 def plan(session: Session, file: str, as_json: bool) -> None:
     """Show what would happen to the job in FILE, in dollars; changes nothing."""
-    from eva_master.app.cli import shapes, tables
+    from rich.console import Group
+
+    from eva_master.app.cli import explanation, shapes, tables
 
     job_file = read_job_file(Path(file))
     job_file.check()
     with session.client() as client:
         answer = client.plan(job_file.text, file_name=job_file.name)
     if as_json:
-        print_json(shapes.plan(answer))
+        print_json(
+            {
+                **shapes.plan(answer),
+                "instances": [explanation.hosting_shape(one) for one in answer.hostings],
+                "exchanges": [explanation.exchange_shape(one) for one in answer.exchanges],
+            }
+        )
     else:
-        console().print(tables.plan(answer))
+        why = Group(
+            *explanation.hostings(answer.hostings), *explanation.exchanges(answer.exchanges)
+        )
+        console().print(tables.plan(answer), why, sep="\n")

@@ -878,12 +878,22 @@ class PlanResponse(google.protobuf.message.Message):
     PRICE_AFTER_MICRO_USD_PER_HOUR_FIELD_NUMBER: builtins.int
     ALONE_MICRO_USD_PER_HOUR_FIELD_NUMBER: builtins.int
     MOVES_FIELD_NUMBER: builtins.int
+    HOSTINGS_FIELD_NUMBER: builtins.int
+    EXCHANGES_FIELD_NUMBER: builtins.int
     price_before_micro_usd_per_hour: builtins.int
     price_after_micro_usd_per_hour: builtins.int
     alone_micro_usd_per_hour: builtins.int
     moves: builtins.int
     @property
     def placements(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Placement]: ...
+    @property
+    def hostings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Hosting]:
+        """The instances that the job would be on."""
+
+    @property
+    def exchanges(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Exchange]:
+        """What would move for it."""
+
     def __init__(
         self,
         *,
@@ -892,8 +902,10 @@ class PlanResponse(google.protobuf.message.Message):
         price_after_micro_usd_per_hour: builtins.int = ...,
         alone_micro_usd_per_hour: builtins.int = ...,
         moves: builtins.int = ...,
+        hostings: collections.abc.Iterable[global___Hosting] | None = ...,
+        exchanges: collections.abc.Iterable[global___Exchange] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["alone_micro_usd_per_hour", b"alone_micro_usd_per_hour", "moves", b"moves", "placements", b"placements", "price_after_micro_usd_per_hour", b"price_after_micro_usd_per_hour", "price_before_micro_usd_per_hour", b"price_before_micro_usd_per_hour"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alone_micro_usd_per_hour", b"alone_micro_usd_per_hour", "exchanges", b"exchanges", "hostings", b"hostings", "moves", b"moves", "placements", b"placements", "price_after_micro_usd_per_hour", b"price_after_micro_usd_per_hour", "price_before_micro_usd_per_hour", b"price_before_micro_usd_per_hour"]) -> None: ...
 
 global___PlanResponse = PlanResponse
 
@@ -951,6 +963,282 @@ class ConfigResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["json", b"json"]) -> None: ...
 
 global___ConfigResponse = ConfigResponse
+
+@typing.final
+class ExplainRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SUBJECT_FIELD_NUMBER: builtins.int
+    subject: builtins.str
+    """A job's id or name, an instance's id, or a round's number; the newest round if empty."""
+    def __init__(
+        self,
+        *,
+        subject: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["subject", b"subject"]) -> None: ...
+
+global___ExplainRequest = ExplainRequest
+
+@typing.final
+class Explanation(google.protobuf.message.Message):
+    """As the round reckoned; what has changed since is in the job."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: builtins.int
+    SUBJECT_FIELD_NUMBER: builtins.int
+    ROUND_FIELD_NUMBER: builtins.int
+    AT_MS_FIELD_NUMBER: builtins.int
+    NOW_MS_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    HOSTINGS_FIELD_NUMBER: builtins.int
+    EXCHANGES_FIELD_NUMBER: builtins.int
+    MOVED_IN_ROUND_FIELD_NUMBER: builtins.int
+    MOVED_MS_FIELD_NUMBER: builtins.int
+    WEIGHING_FIELD_NUMBER: builtins.int
+    kind: builtins.str
+    """job, instance or round"""
+    subject: builtins.str
+    round: builtins.int
+    at_ms: builtins.int
+    """When the round was planned."""
+    now_ms: builtins.int
+    moved_in_round: builtins.int
+    moved_ms: builtins.int
+    @property
+    def job(self) -> global___Job:
+        """Of a job alone: as it is now, with what it waits for."""
+
+    @property
+    def hostings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Hosting]:
+        """Of the job, of the instance, or all."""
+
+    @property
+    def exchanges(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Exchange]:
+        """Of a job or an instance: the last ones that concern it, which may be of an earlier round."""
+
+    @property
+    def weighing(self) -> global___Weighing:
+        """Absent where the policy had nothing to choose between."""
+
+    def __init__(
+        self,
+        *,
+        kind: builtins.str = ...,
+        subject: builtins.str = ...,
+        round: builtins.int = ...,
+        at_ms: builtins.int = ...,
+        now_ms: builtins.int = ...,
+        job: global___Job | None = ...,
+        hostings: collections.abc.Iterable[global___Hosting] | None = ...,
+        exchanges: collections.abc.Iterable[global___Exchange] | None = ...,
+        moved_in_round: builtins.int = ...,
+        moved_ms: builtins.int = ...,
+        weighing: global___Weighing | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["job", b"job", "weighing", b"weighing"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "exchanges", b"exchanges", "hostings", b"hostings", "job", b"job", "kind", b"kind", "moved_in_round", b"moved_in_round", "moved_ms", b"moved_ms", "now_ms", b"now_ms", "round", b"round", "subject", b"subject", "weighing", b"weighing"]) -> None: ...
+
+global___Explanation = Explanation
+
+@typing.final
+class Hosting(google.protobuf.message.Message):
+    """An instance that a plan keeps or buys: it pays if its value is no less than its price."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    INSTANCE_FIELD_NUMBER: builtins.int
+    TYPE_FIELD_NUMBER: builtins.int
+    PRICE_MICRO_USD_PER_HOUR_FIELD_NUMBER: builtins.int
+    VALUE_MICRO_USD_PER_HOUR_FIELD_NUMBER: builtins.int
+    TENANTS_FIELD_NUMBER: builtins.int
+    instance: builtins.str
+    """Empty for one that would be launched."""
+    type: builtins.str
+    price_micro_usd_per_hour: builtins.int
+    value_micro_usd_per_hour: builtins.int
+    @property
+    def tenants(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Tenant]: ...
+    def __init__(
+        self,
+        *,
+        instance: builtins.str = ...,
+        type: builtins.str = ...,
+        price_micro_usd_per_hour: builtins.int = ...,
+        value_micro_usd_per_hour: builtins.int = ...,
+        tenants: collections.abc.Iterable[global___Tenant] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["instance", b"instance", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "tenants", b"tenants", "type", b"type", "value_micro_usd_per_hour", b"value_micro_usd_per_hour"]) -> None: ...
+
+global___Hosting = Hosting
+
+@typing.final
+class Tenant(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TASK_FIELD_NUMBER: builtins.int
+    RESERVATION_MICRO_USD_PER_HOUR_FIELD_NUMBER: builtins.int
+    THROUGHPUT_PPM_FIELD_NUMBER: builtins.int
+    VALUE_MICRO_USD_PER_HOUR_FIELD_NUMBER: builtins.int
+    SHARE_MICRO_USD_PER_HOUR_FIELD_NUMBER: builtins.int
+    task: builtins.str
+    """"JOB/INDEX" """
+    reservation_micro_usd_per_hour: builtins.int
+    """What it would cost alone."""
+    throughput_ppm: builtins.int
+    """Expected beside the others, in millionths of its throughput alone."""
+    value_micro_usd_per_hour: builtins.int
+    """What is left of the first once slowdowns are charged; may be negative."""
+    share_micro_usd_per_hour: builtins.int
+    """Its part of the instance's price."""
+    def __init__(
+        self,
+        *,
+        task: builtins.str = ...,
+        reservation_micro_usd_per_hour: builtins.int = ...,
+        throughput_ppm: builtins.int = ...,
+        value_micro_usd_per_hour: builtins.int = ...,
+        share_micro_usd_per_hour: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["reservation_micro_usd_per_hour", b"reservation_micro_usd_per_hour", "share_micro_usd_per_hour", b"share_micro_usd_per_hour", "task", b"task", "throughput_ppm", b"throughput_ppm", "value_micro_usd_per_hour", b"value_micro_usd_per_hour"]) -> None: ...
+
+global___Tenant = Tenant
+
+@typing.final
+class Exchange(google.protobuf.message.Message):
+    """Moves that hang together, with what they save and cost together."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MOVES_FIELD_NUMBER: builtins.int
+    SAVED_MICRO_USD_PER_HOUR_FIELD_NUMBER: builtins.int
+    COST_MICRO_USD_FIELD_NUMBER: builtins.int
+    BREAK_EVEN_MS_FIELD_NUMBER: builtins.int
+    saved_micro_usd_per_hour: builtins.int
+    cost_micro_usd: builtins.int
+    break_even_ms: builtins.int
+    """Absent if it never pays for itself."""
+    @property
+    def moves(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Move]: ...
+    def __init__(
+        self,
+        *,
+        moves: collections.abc.Iterable[global___Move] | None = ...,
+        saved_micro_usd_per_hour: builtins.int = ...,
+        cost_micro_usd: builtins.int = ...,
+        break_even_ms: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_break_even_ms", b"_break_even_ms", "break_even_ms", b"break_even_ms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_break_even_ms", b"_break_even_ms", "break_even_ms", b"break_even_ms", "cost_micro_usd", b"cost_micro_usd", "moves", b"moves", "saved_micro_usd_per_hour", b"saved_micro_usd_per_hour"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_break_even_ms", b"_break_even_ms"]) -> typing.Literal["break_even_ms"] | None: ...
+
+global___Exchange = Exchange
+
+@typing.final
+class Move(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TASK_FIELD_NUMBER: builtins.int
+    SOURCE_FIELD_NUMBER: builtins.int
+    TARGET_FIELD_NUMBER: builtins.int
+    COST_MICRO_USD_FIELD_NUMBER: builtins.int
+    task: builtins.str
+    source: builtins.str
+    target: builtins.str
+    """Empty for an instance that would be launched."""
+    cost_micro_usd: builtins.int
+    def __init__(
+        self,
+        *,
+        task: builtins.str = ...,
+        source: builtins.str = ...,
+        target: builtins.str = ...,
+        cost_micro_usd: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cost_micro_usd", b"cost_micro_usd", "source", b"source", "target", b"target", "task", b"task"]) -> None: ...
+
+global___Move = Move
+
+@typing.final
+class Weighing(google.protobuf.message.Message):
+    """How a round's configuration was chosen: by savings * horizon - migration cost."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CHOSEN_FIELD_NUMBER: builtins.int
+    ALTERNATIVES_FIELD_NUMBER: builtins.int
+    HORIZON_MS_FIELD_NUMBER: builtins.int
+    EVENTS_PER_HOUR_FIELD_NUMBER: builtins.int
+    FULL_SHARE_FIELD_NUMBER: builtins.int
+    COST_MICRO_USD_PER_HOUR_FIELD_NUMBER: builtins.int
+    LOWER_BOUND_MICRO_USD_PER_HOUR_FIELD_NUMBER: builtins.int
+    OPTIMIZER_FIELD_NUMBER: builtins.int
+    COLUMNS_FIELD_NUMBER: builtins.int
+    CLASSES_FIELD_NUMBER: builtins.int
+    TASKS_FIELD_NUMBER: builtins.int
+    INSTANCES_FIELD_NUMBER: builtins.int
+    chosen: builtins.str
+    """keep, partial or full"""
+    horizon_ms: builtins.int
+    events_per_hour: builtins.float
+    full_share: builtins.float
+    """Of events that led to a full reconfiguration."""
+    cost_micro_usd_per_hour: builtins.int
+    lower_bound_micro_usd_per_hour: builtins.int
+    """Absent if it is not known."""
+    optimizer: builtins.str
+    columns: builtins.int
+    classes: builtins.int
+    tasks: builtins.int
+    instances: builtins.int
+    @property
+    def alternatives(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Alternative]: ...
+    def __init__(
+        self,
+        *,
+        chosen: builtins.str = ...,
+        alternatives: collections.abc.Iterable[global___Alternative] | None = ...,
+        horizon_ms: builtins.int = ...,
+        events_per_hour: builtins.float = ...,
+        full_share: builtins.float = ...,
+        cost_micro_usd_per_hour: builtins.int = ...,
+        lower_bound_micro_usd_per_hour: builtins.int | None = ...,
+        optimizer: builtins.str = ...,
+        columns: builtins.int = ...,
+        classes: builtins.int = ...,
+        tasks: builtins.int = ...,
+        instances: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_lower_bound_micro_usd_per_hour", b"_lower_bound_micro_usd_per_hour", "lower_bound_micro_usd_per_hour", b"lower_bound_micro_usd_per_hour"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_lower_bound_micro_usd_per_hour", b"_lower_bound_micro_usd_per_hour", "alternatives", b"alternatives", "chosen", b"chosen", "classes", b"classes", "columns", b"columns", "cost_micro_usd_per_hour", b"cost_micro_usd_per_hour", "events_per_hour", b"events_per_hour", "full_share", b"full_share", "horizon_ms", b"horizon_ms", "instances", b"instances", "lower_bound_micro_usd_per_hour", b"lower_bound_micro_usd_per_hour", "optimizer", b"optimizer", "tasks", b"tasks"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_lower_bound_micro_usd_per_hour", b"_lower_bound_micro_usd_per_hour"]) -> typing.Literal["lower_bound_micro_usd_per_hour"] | None: ...
+
+global___Weighing = Weighing
+
+@typing.final
+class Alternative(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: builtins.int
+    SAVINGS_MICRO_USD_PER_HOUR_FIELD_NUMBER: builtins.int
+    MIGRATION_MICRO_USD_FIELD_NUMBER: builtins.int
+    MOVES_FIELD_NUMBER: builtins.int
+    kind: builtins.str
+    savings_micro_usd_per_hour: builtins.int
+    migration_micro_usd: builtins.int
+    moves: builtins.int
+    def __init__(
+        self,
+        *,
+        kind: builtins.str = ...,
+        savings_micro_usd_per_hour: builtins.int = ...,
+        migration_micro_usd: builtins.int = ...,
+        moves: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["kind", b"kind", "migration_micro_usd", b"migration_micro_usd", "moves", b"moves", "savings_micro_usd_per_hour", b"savings_micro_usd_per_hour"]) -> None: ...
+
+global___Alternative = Alternative
 
 @typing.final
 class InterferenceRequest(google.protobuf.message.Message):

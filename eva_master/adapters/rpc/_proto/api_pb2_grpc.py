@@ -362,6 +362,11 @@ class ClusterStub(object):
                 request_serializer=eva_dot_api_dot_v1_dot_api__pb2.InterferenceRequest.SerializeToString,
                 response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.Learned.FromString,
                 )
+        self.Explain = channel.unary_unary(
+                '/eva.api.v1.Cluster/Explain',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.Explanation.FromString,
+                )
 
 
 class ClusterServicer(object):
@@ -392,6 +397,13 @@ class ClusterServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Explain(self, request, context):
+        """Why a job, an instance or a round is as it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClusterServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -414,6 +426,11 @@ def add_ClusterServicer_to_server(servicer, server):
                     servicer.Interference,
                     request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.InterferenceRequest.FromString,
                     response_serializer=eva_dot_api_dot_v1_dot_api__pb2.Learned.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.ExplainRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.Explanation.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -490,6 +507,23 @@ class Cluster(object):
         return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Cluster/Interference',
             eva_dot_api_dot_v1_dot_api__pb2.InterferenceRequest.SerializeToString,
             eva_dot_api_dot_v1_dot_api__pb2.Learned.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Cluster/Explain',
+            eva_dot_api_dot_v1_dot_api__pb2.ExplainRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.Explanation.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -213,6 +213,12 @@ class ClusterStub:
     ]
     """What was learned of workloads and instance types."""
 
+    Explain: grpc.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.ExplainRequest,
+        eva_master.adapters.rpc._proto.api_pb2.Explanation,
+    ]
+    """Why a job, an instance or a round is as it is."""
+
 class ClusterAsyncStub:
     Describe: grpc.aio.UnaryUnaryMultiCallable[
         eva_master.adapters.rpc._proto.api_pb2.DescribeRequest,
@@ -234,6 +240,12 @@ class ClusterAsyncStub:
         eva_master.adapters.rpc._proto.api_pb2.Learned,
     ]
     """What was learned of workloads and instance types."""
+
+    Explain: grpc.aio.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.ExplainRequest,
+        eva_master.adapters.rpc._proto.api_pb2.Explanation,
+    ]
+    """Why a job, an instance or a round is as it is."""
 
 class ClusterServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
@@ -264,6 +276,14 @@ class ClusterServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.Learned, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.Learned]]:
         """What was learned of workloads and instance types."""
+
+    @abc.abstractmethod
+    def Explain(
+        self,
+        request: eva_master.adapters.rpc._proto.api_pb2.ExplainRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.Explanation, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.Explanation]]:
+        """Why a job, an instance or a round is as it is."""
 
 def add_ClusterServicer_to_server(servicer: ClusterServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
 

@@ -1,0 +1,34 @@
+"""The command that tells why: explain."""
+
+from __future__ import annotations
+
+import click
+
+from eva_master.app.cli.session import (
+    Session,
+    address_option,
+    console,
+    json_option,
+    pass_session,
+    print_json,
+)
+
+
+@click.command()
+@click.argument("subject", metavar="[JOB|NODE|ROUND]", default="")
+@json_option
+@address_option
+@pass_session
+def explain(session: Session, subject: str, as_json: bool) -> None:
+    """Tell why a job is where it is, why an instance is paid for, or why a round chose its plan.
+
+    Without an argument it is the newest round.
+    """
+    from eva_master.app.cli import explanation
+
+    with session.client() as client:
+        answer = client.explain(subject)
+    if as_json:
+        print_json(explanation.shape(answer))
+    else:
+        console().print(explanation.told(answer), soft_wrap=True)
