@@ -111,31 +111,31 @@ class Weighing:
 
     Attributes:
         chosen: Kind of the alternative that was adopted.
+        cost_micro_usd_per_hour: Price and the value of the throughput lost to interference.
+        classes: Of tasks that no decision tells apart.
+        tasks: That have a place.
+        instances: That hold them.
         horizon_ms: D̂, how long the configuration is expected to last.
         events_per_hour: λ, arrivals and ends of jobs.
         full_share: p, the share of events that led to a full reconfiguration.
-        cost_micro_usd_per_hour: Price and the value of the throughput lost to interference.
         lower_bound_micro_usd_per_hour: What no scheduler can pay less than for the same tasks;
             `None` if it is not known.
         optimizer: How sets of tasks were made: ``greedy``, ``lp`` or ``auto``.
         columns: In the LPs that were solved in this round.
-        classes: Of tasks that no decision tells apart.
-        tasks: That have a place.
-        instances: That hold them.
     """
 
     chosen: str
     alternatives: tuple[Alternative, ...]
-    horizon_ms: int
-    events_per_hour: float
-    full_share: float
     cost_micro_usd_per_hour: int
-    lower_bound_micro_usd_per_hour: int | None
-    optimizer: str
-    columns: int
     classes: int
     tasks: int
     instances: int
+    horizon_ms: int = 0
+    events_per_hour: float = 0.0
+    full_share: float = 0.0
+    lower_bound_micro_usd_per_hour: int | None = None
+    optimizer: str = ""
+    columns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

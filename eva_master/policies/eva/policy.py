@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eva_master.learning.rates import horizon_ms
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, CopyId, InstanceId
+from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, CopyId, InstanceId, micro_usd
 from eva_master.model.plan import Hold, Place, Plan, PlanEntry, PolicyMemory
+from eva_master.model.reasons import Alternative, Reasons, Weighing
 from eva_master.model.snapshot import CopyView, Snapshot
 from eva_master.packing.configuration import (
     Configuration,
     configure,
+    lost,
     price,
     savings,
     waiting,
@@ -23,6 +25,7 @@ from eva_master.policies.eva.columns import KEPT, Columns
 from eva_master.policies.eva.config import Config
 from eva_master.policies.eva.costs import migration_cost, moved, net_value
 from eva_master.policies.eva.memory import NAME, Memory, digest, load
+from eva_master.policies.eva.reasons import exchanges, hostings
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +85,31 @@ class Eva:
         options = self._options(problem, present, occasion, optimizer)
         chosen = self._choose(options, horizon)
         before, bound = bounded(before, problem, optimizer, chosen.configuration)
+        weighing = replace(
+            _weighing(problem, options, chosen),
+            horizon_ms=horizon,
+            events_per_hour=seen.rate_per_hour(config.min_horizon_s * 1000),
+            full_share=seen.full_share,
+            lower_bound_micro_usd_per_hour=before.bound // MILLION if before.bounded else None,
+            optimizer=tier.value,
+            columns=optimizer.effort.columns,
+        )
+        reasons = Reasons(
+            hostings(problem, chosen.configuration),
+            exchanges(problem, present, options["keep"].configuration, chosen.configuration),
+            weighing,
+        )
         figures = {
             **_figures(problem, present, options, chosen),
             **bound,
             "horizon_s": horizon / 1000,
-            "events_per_hour": seen.rate_per_hour(config.min_horizon_s * 1000),
-            "full_share": seen.full_share,
+            "events_per_hour": weighing.events_per_hour,
+            "full_share": weighing.full_share,
         }
         after = replace(before, columns=Columns.of(problem, optimizer.seeds(KEPT)))
         if occasion.events or chosen.kind == "full":
             after = replace(after, rates=rates.counted(occasion.events, full=chosen.kind == "full"))
-        return _plan(problem, chosen, figures), occasion.remember(after).dump()
+        return _plan(problem, chosen, figures, reasons), occasion.remember(after).dump()
 
     def _options(
         self, problem: Problem, present: Configuration, occasion: _Occasion, optimizer: Optimizer
@@ -197,7 +214,26 @@ def _acceptable(option: Option, keep: Option) -> bool:
     return option.configuration.unplaced.keys() <= keep.configuration.unplaced.keys()
 
 
-def _plan(problem: Problem, option: Option, figures: dict[str, int | float | str]) -> Plan:
+def _weighing(problem: Problem, options: dict[str, Option], chosen: Option) -> Weighing:
+    """The options and the size of the chosen one, for the record."""
+    configuration = chosen.configuration
+    micro_usd_per_hour = price(problem, configuration) + lost(problem, configuration) // MILLION
+    return Weighing(
+        chosen=chosen.kind,
+        alternatives=tuple(
+            Alternative(one.kind, one.savings // MILLION, micro_usd(one.cost), one.moves)
+            for one in options.values()
+        ),
+        cost_micro_usd_per_hour=micro_usd_per_hour,
+        classes=len(problem.classes),
+        tasks=len(configuration.places),
+        instances=len(configuration.contents),
+    )
+
+
+def _plan(
+    problem: Problem, option: Option, figures: dict[str, int | float | str], reasons: Reasons
+) -> Plan:
     configuration = option.configuration
     entries: list[PlanEntry] = [
         Place(copy, host)
@@ -206,7 +242,7 @@ def _plan(problem: Problem, option: Option, figures: dict[str, int | float | str
     ]
     entries.extend(Hold(copy, reason) for copy, reason in configuration.unplaced.items())
     entries.sort(key=_copy)
-    return Plan(configuration.launches, tuple(entries), figures)
+    return Plan(configuration.launches, tuple(entries), figures, reasons)
 
 
 def _copy(entry: PlanEntry) -> CopyId:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import CopyId, InstanceId, OfferingId
+from eva_master.model.ids import MILLION, CopyId, Family, InstanceId, OfferingId
 from eva_master.model.job import JobKind
 from eva_master.model.plan import Hold, NewInstance, Place, Plan, PlanEntry, PolicyMemory
+from eva_master.model.reasons import Hosting, Reasons, Tenant, Where
 from eva_master.model.snapshot import CopyView, Snapshot
 from eva_master.packing.explain import why_unplaced
-from eva_master.packing.reservation import cheapest_first, purchasable, reservation, speeds
+from eva_master.packing.reservation import (
+    Demand,
+    Speeds,
+    cheapest_first,
+    price_on,
+    purchasable,
+    reservation,
+    speeds,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +52,9 @@ class NoPacking:
             for unit in units:
                 entries.extend(market.buy(unit))
         entries.sort(key=lambda entry: entry.copy)
-        return Plan(launches=tuple(market.launches), entries=tuple(entries)), memory
+        launches = tuple(market.launches)
+        reasons = Reasons(_hostings(snapshot, launches, entries, market.value))
+        return Plan(launches, tuple(entries), reasons=reasons), memory
 
 
 class _Market:
@@ -60,6 +72,7 @@ class _Market:
         for instance in snapshot.instances:
             if instance.id not in occupied:
                 self._empty.setdefault(instance.offering.id, []).append(instance.id)
+        self._reserved: dict[tuple[Demand, Speeds], Offering | None] = {}
         self.launches: list[NewInstance] = []
 
     def waits(self, copy: CopyView) -> bool:
@@ -87,6 +100,14 @@ class _Market:
                 entries.append(Place(copy.id, self.launches[-1].key))
         return entries
 
+    def value(self, copy: CopyView, family: Family) -> int:
+        """The copy's reservation price times its speed on a family, limits aside."""
+        pace = speeds(copy.task)
+        kind = copy.task.demand, pace
+        if kind not in self._reserved:
+            self._reserved[kind] = reservation(copy.task.demand, self._offerings, pace)
+        return price_on(family, self._reserved[kind], pace)
+
     def _open(self) -> list[Offering]:
         return [
             offering
@@ -103,6 +124,35 @@ class _Market:
             return why if copy == stuck.id else f"its gang waits for {stuck.id}: {why}"
 
         return [Hold(copy.id, reason(copy.id)) for copy in unit]
+
+
+def _hostings(
+    snapshot: Snapshot,
+    launches: Sequence[NewInstance],
+    entries: Sequence[PlanEntry],
+    value: Callable[[CopyView, Family], int],
+) -> tuple[Hosting, ...]:
+    """What each instance costs, and what its tasks are worth."""
+    new = {entry.copy: entry.on for entry in entries if isinstance(entry, Place)}
+    offerings: dict[Where, Offering] = {view.id: view.offering for view in snapshot.instances}
+    offerings.update((launch.key, launch.offering) for launch in launches)
+    tenants: defaultdict[Where, list[Tenant]] = defaultdict(list)
+    for copy in snapshot.copies:
+        place = new.get(copy.id, copy.instance)
+        if place is not None and place in offerings:
+            worth = value(copy, offerings[place].type.family)
+            tenants[place].append(Tenant(copy.id, worth, MILLION, worth))
+    return tuple(
+        Hosting(
+            place,
+            offering.type.name,
+            offering.price,
+            sum(tenant.value_micro_usd_per_hour for tenant in tenants[place]),
+            tuple(tenants[place]),
+        )
+        for place, offering in offerings.items()
+        if place in tenants
+    )
 
 
 @dataclass(frozen=True, slots=True)
