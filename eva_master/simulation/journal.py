@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount, Round
 from eva_master.model.ids import CopyId, InstanceId, JobId
 from eva_master.model.plan import Json
@@ -12,7 +14,7 @@ class MemoryJournal:
     """Implements `eva_master.ports.Journal`; survives the master, not the process.
 
     Attributes:
-        rounds: Every round by its number.
+        rounds: Every round by its number, without the reasons, which would fill the memory.
         commits: How many transactions there were.
     """
 
@@ -47,5 +49,7 @@ class MemoryJournal:
         self._instance_accounts.update(
             (account.instance, account) for account in changes.instance_accounts
         )
-        self.rounds.update((record.number, record) for record in changes.rounds)
+        self.rounds.update(
+            (record.number, replace(record, reasons=None)) for record in changes.rounds
+        )
         self._values.update(changes.values)

@@ -131,7 +131,7 @@ async def test_a_round_is_told_with_what_it_weighed(site: Site) -> None:
     assert newest == await site.told("explain", "1")
     assert "chosen: keep what runs" in newest
     assert "the plan costs $0.0982/h, slowdowns included" in newest
-    assert "2 tasks in 1 classes on 1 instance; optimizer auto" in newest
+    assert "2 tasks of 1 kind on 1 instance; optimizer auto" in newest
     weighing = json.loads(await site.told("explain", "--json"))["weighing"]
     (keep,) = weighing["alternatives"]
     assert (keep["kind"], keep["savings_micro_usd_per_hour"]) == ("keep", 80_325)

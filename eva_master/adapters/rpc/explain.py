@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from eva_master.adapters.rpc import reasons, views
 from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.adapters.store.journal import ROUNDS_EXPLAINED
 from eva_master.control.state import State
 from eva_master.model.changes import Round
 from eva_master.model.errors import NotFound
@@ -118,7 +119,7 @@ def explain(history: RoundHistory, subject: Subject | int | None, now: Millis) -
         what = "any round" if subject is None else f"round {subject}"
         raise NotFound(
             f"there are no reasons of {what}",
-            hint="a round's reasons are kept until 300 later ones have been made; "
+            hint=f"those of the newest {ROUNDS_EXPLAINED} rounds are kept; "
             "`eva explain` shows the newest",
         )
     return pb.Explanation(

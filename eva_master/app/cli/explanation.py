@@ -69,7 +69,7 @@ def hostings(messages: Iterable[Hosting]) -> Iterator[RenderableType]:
         if gain < 0:
             verdict = f"{_hourly(-gain)} more than its tasks are worth"
         yield f"{name}: worth {_hourly(value)}, costs {price(asked)}; {verdict}"
-        yield Padding(_tenants(one.tenants), (0, 0, 0, 2))
+        yield Padding(_tenants(one.tenants), (0, 0, 0, 2), expand=False)
     if len(found) > _MOST_HOSTINGS:
         yield f"... and {count(len(found) - _MOST_HOSTINGS, 'instance')} more; --json has them all"
 
@@ -126,13 +126,13 @@ def _weighing(message: Weighing) -> Iterator[RenderableType]:
         f"{message.events_per_hour:.3g} arrivals and ends of jobs an hour, of which "
         f"{100 * message.full_share:.3g}% led to a full reconfiguration"
     )
-    yield Padding(_alternatives(message), (0, 0, 0, 2))
+    yield Padding(_alternatives(message), (0, 0, 0, 2), expand=False)
     bound = "a lower bound is not known"
     if message.HasField("lower_bound_micro_usd_per_hour"):
         bound = f"nobody can pay less than {price(message.lower_bound_micro_usd_per_hour)}"
     yield (f"the plan costs {price(message.cost_micro_usd_per_hour)}, slowdowns included; {bound}")
     yield (
-        f"{count(message.tasks, 'task')} in {message.classes:,} classes on "
+        f"{count(message.tasks, 'task')} of {count(message.classes, 'kind')} on "
         f"{count(message.instances, 'instance')}; optimizer {plain(message.optimizer)}, "
         f"{count(message.columns, 'column')}"
     )
