@@ -71,7 +71,7 @@ def hostings(messages: Iterable[Hosting]) -> Iterator[RenderableType]:
         yield f"{name}: worth {_hourly(value)}, costs {price(asked)}; {verdict}"
         yield Padding(_tenants(one.tenants), (0, 0, 0, 2), expand=False)
     if len(found) > _MOST_HOSTINGS:
-        yield f"... and {count(len(found) - _MOST_HOSTINGS, 'instance')} more; --json has them all"
+        yield f"... and {len(found) - _MOST_HOSTINGS:,} more; --json has them all"
 
 
 def _tenants(messages: Iterable[Tenant]) -> Table:

@@ -1,0 +1,163 @@
+"""How explanations are written down, against a real server with canned answers."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.app.cli import main
+from tests.fakes.api import NOW_MS, FakeApi
+
+Run = Callable[..., Result]
+
+
+def hosting(number: int, **fields: int) -> pb.Hosting:
+    """An instance that costs a dollar, with one task."""
+    tenant = pb.Tenant(
+        task=f"a-1/{number}",
+        reservation_micro_usd_per_hour=1_000_000,
+        throughput_ppm=912_345,
+        value_micro_usd_per_hour=-250_000,
+        share_micro_usd_per_hour=1_000_000,
+    )
+    values = {"price_micro_usd_per_hour": 1_000_000, "value_micro_usd_per_hour": 400_000, **fields}
+    return pb.Hosting(instance=f"i-{number}", type="box", tenants=[tenant], **values)
+
+
+def exchange(moves: int, **fields: int) -> pb.Exchange:
+    return pb.Exchange(
+        moves=[pb.Move(task=f"b-2/{n}", source="i-1", target="i-2") for n in range(moves)],
+        **fields,
+    )
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApi]:
+    with FakeApi() as api:
+        yield api
+
+
+@pytest.fixture
+def eva(api: FakeApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    for name in list(os.environ):
+        if name.startswith("EVA_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for name, value in api.environment.items():
+        monkeypatch.setenv(name, value)
+    return lambda *arguments: CliRunner().invoke(main, list(arguments))
+
+
+def of_a_round() -> pb.Explanation:
+    """A round that moved tasks on a large cluster."""
+    return pb.Explanation(
+        kind="round",
+        subject="8",
+        round=8,
+        at_ms=NOW_MS - 60_000,
+        now_ms=NOW_MS,
+        hostings=[hosting(number) for number in range(23)],
+        exchanges=[
+            exchange(10, saved_micro_usd_per_hour=2_000_000, cost_micro_usd=500_000),
+            exchange(1, saved_micro_usd_per_hour=-300_000, cost_micro_usd=-1, break_even_ms=0),
+        ],
+        weighing=pb.Weighing(
+            chosen="full",
+            alternatives=[
+                pb.Alternative(kind="keep", savings_micro_usd_per_hour=-1_000_000),
+                pb.Alternative(
+                    kind="full",
+                    savings_micro_usd_per_hour=1_700_000,
+                    migration_micro_usd=500_000,
+                    moves=11,
+                ),
+            ],
+            horizon_ms=7_200_000,
+            events_per_hour=3.25,
+            full_share=0.125,
+            cost_micro_usd_per_hour=5_000_000,
+            tasks=23,
+            classes=1,
+            instances=23,
+            optimizer="greedy",
+        ),
+    )
+
+
+def test_a_round_in_words(eva: Run, api: FakeApi) -> None:
+    api.explanation = of_a_round()
+    result = eva("explain")
+    assert result.exit_code == 0, result.output
+    text = result.stdout
+    assert api.of("Explain")[0].request.subject == ""
+    for part in (
+        "round 8, 1m 0s ago",
+        "chosen: full reconfiguration; it is expected to last 2h 0m, at 3.25 arrivals",
+        "12.5% led to a full reconfiguration",
+        "the plan costs $5.00/h, slowdowns included; a lower bound is not known",
+        "23 tasks of 1 kind on 23 instances; optimizer greedy, 0 columns",
+        "i-0 (box): worth $0.40/h, costs $1.00/h; $0.60/h more than its tasks are worth",
+        "i-19 (box)",
+        "... and 3 more; --json has them all",
+        "b-2/7 from i-1 to i-2 and 2 more: saves $2.00/h, costs $0.5000 once, never pays",
+        "b-2/0 from i-1 to i-2: adds $0.30/h, costs -$0.000001 once, pays for itself after 0s",
+    ):
+        assert part in text
+    assert "i-20 (box)" not in text
+    rows = {tuple(line.split()) for line in text.splitlines()}
+    assert ("a-1/0", "$1.00/h", "91.2%", "-$0.25/h", "$1.00/h") in rows
+    assert ("keep", "what", "runs", "-$1.00/h", "$0.00", "0", "-$2.00") in rows
+    # 1.7 an hour for two hours, less 0.5.
+    assert ("full", "reconfiguration", "$1.70/h", "$0.5000", "11", "$2.90") in rows
+
+
+def test_json_has_the_documented_shape(eva: Run, api: FakeApi) -> None:
+    api.explanation = of_a_round()
+    shown = json.loads(eva("explain", "8", "--json").stdout)
+    assert api.of("Explain")[0].request.subject == "8"
+    assert shown.keys() == {
+        *("kind", "subject", "now_ms", "round", "at_ms", "job", "instances", "moved_in_round"),
+        *("moved_ms", "exchanges", "weighing"),
+    }
+    assert len(shown["instances"]) == 23
+    assert shown["instances"][0]["tasks"][0] == {
+        "task": "a-1/0",
+        "normalised_throughput": 0.912345,
+        "reservation_price_usd_per_hour": 1.0,
+        "reservation_price_micro_usd_per_hour": 1_000_000,
+        "value_usd_per_hour": -0.25,
+        "value_micro_usd_per_hour": -250_000,
+        "share_usd_per_hour": 1.0,
+        "share_micro_usd_per_hour": 1_000_000,
+    }
+    first, second = shown["exchanges"]
+    assert (first["break_even_ms"], second["break_even_ms"]) == (None, 0)
+    assert first["moves"][0].keys() == {"task", "source", "target", "cost_usd", "cost_micro_usd"}
+    assert (shown["job"], shown["moved_in_round"]) == (None, None)
+    weighing = shown["weighing"]
+    assert weighing["lower_bound_micro_usd_per_hour"] is None
+    assert weighing["lower_bound_usd_per_hour"] is None
+    assert weighing["alternatives"][1]["migration_cost_usd"] == 0.5
+
+
+def test_what_others_named_does_no_harm_to_the_terminal(eva: Run, api: FakeApi) -> None:
+    task = pb.Task(index=0, state="waiting", waiting_for="\x1b[31mlimit")
+    api.explanation = pb.Explanation(
+        kind="job", subject="a-1", job=pb.Job(id="a-1", state="pending", tasks=[task])
+    )
+    text = eva("explain", "a").stdout
+    assert "a-1/0 waits:" in text
+    assert "\x1b" not in text
+
+
+def test_an_instance_that_no_plan_used(eva: Run, api: FakeApi) -> None:
+    api.explanation = pb.Explanation(kind="instance", subject="i-1", round=4, now_ms=NOW_MS)
+    assert eva("explain", "i-1").stdout.strip() == (
+        "i-1: no plan that is still kept put a task on it"
+    )
