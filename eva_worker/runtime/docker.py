@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import os
 import re
@@ -47,6 +48,7 @@ __all__ = ["DockerRuntime", "connect"]
 
 # An exit is told by an event; this is for the event that was lost all the same.
 _LOOK_AGAIN_S = 30.0
+_NOTICED_MS = 2_000  # An engine that dies is noticed a little after its containers have died.
 _START_TRIES = 60
 _SIGNALLED = 128  # A shell's exit code for a signal is this much more than its number.
 _MIB = 1 << 20
@@ -121,6 +123,7 @@ class DockerRuntime:
 
     async def start(self, spec: TaskSpec) -> None:
         """See `Runtime.start`."""
+        self._events.start()
         await in_thread(f"start {spec.key}", lambda: self._launch(spec))
         self._watch(spec.key)
 
@@ -171,9 +174,12 @@ class DockerRuntime:
         assert watch is None or watch.done(), f"{key} still runs"
         if timer := self._kills.pop(key, None):
             timer.cancel()
-        # An engine that is away now is asked again by the next agent: no record, hence a leftover.
-        with contextlib.suppress(*FAILURES):
+        try:
             await in_thread(f"remove {key}", lambda: self._remove(key))
+        except FAILURES as error:
+            # Should this agent die first, the next one finds no record, hence a leftover.
+            _log.warning("container not removed yet", key=str(key), error=reason(error))
+            self._spawn(self._remove_later(key))
         self._hints.pop(key, None)
         self._killed.discard(key)
         await asyncio.to_thread(shutil.rmtree, self._root / key.path, ignore_errors=True)
@@ -281,36 +287,45 @@ class DockerRuntime:
     async def _exit(self, key: TaskKey) -> Exit:
         """Wait for an attempt's end, however long the engine is away meanwhile."""
         hint = self._hints[key]
+        lost_ms = 0
         while True:
             hint.clear()
             pause_s = _LOOK_AGAIN_S
+            began_ms = now_ms()
             try:
-                if ended := await in_thread(f"look at {key}", lambda: self._look(key)):
+                look = functools.partial(self._look, key, lost_ms)
+                if ended := await in_thread(f"look at {key}", look):
                     return ended
+                lost_ms = 0
             except FAILURES as error:
-                pause_s = RETRY_S
+                pause_s, lost_ms = RETRY_S, lost_ms or began_ms
                 _log.warning("end unknown as yet", key=str(key), error=reason(error))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await hint.wait()
 
-    def _look(self, key: TaskKey) -> Exit | None:
-        """How an attempt ended, `None` if it has not."""
+    def _look(self, key: TaskKey, lost_ms: int) -> Exit | None:
+        """How an attempt ended, `None` if it has not.
+
+        Args:
+            key: Which attempt.
+            lost_ms: Since when looks at it had no answer, 0 if the last one had.
+        """
         path = self._root / key.path / "exit.json"
         if record := read_json(path):
             return Exit(**record)
-        ended = self._container_exit(key)
+        ended = self._container_exit(key, lost_ms)
         # Who comes after a closed runtime finds it out and writes it down on its own.
         if ended and not self._closed.is_set():
             write_json(path, asdict(ended))
         return ended
 
-    def _container_exit(self, key: TaskKey) -> Exit | None:
+    def _container_exit(self, key: TaskKey, lost_ms: int) -> Exit | None:
         try:
             container = self._client.api.inspect_container(self._name(key))
             status = container["State"]["Status"]
             if status in {"exited", "dead"}:
-                return self._explained(key, _exit_of(container))
+                return self._explained(key, _exit_of(container), lost_ms)
             if status != "created":
                 return None
             self._remove(key)
@@ -320,13 +335,14 @@ class DockerRuntime:
                 return Exit(-signal.SIGKILL, now_ms(), message=message)
         return Exit(0, now_ms(), ran=False, message="the agent died while it started the task")
 
-    def _explained(self, key: TaskKey, ended: Exit) -> Exit:
+    def _explained(self, key: TaskKey, ended: Exit, lost_ms: int) -> Exit:
         """Say of a kill that nobody here asked for where it came from, if that is known."""
         asked = (self._root / key.path / "stop.json").exists()
         if ended.code != -signal.SIGKILL or ended.message or asked:
             return ended
-        lost_ms, back_ms = self._away_ms
-        if lost_ms <= ended.at_ms <= back_ms:
+        # A look may find the engine again before its events come again.
+        spans = (self._away_ms, (lost_ms, lost_ms and now_ms()))
+        if any(lost - _NOTICED_MS <= ended.at_ms <= back for lost, back in spans):
             return replace(ended, message="the Docker engine went away and took the task along")
         if key in self._killed:
             message = "killed through the Docker engine: by somebody, or because it was stopped"
@@ -412,6 +428,14 @@ class DockerRuntime:
     def _remove(self, key: TaskKey) -> None:
         with contextlib.suppress(NotFound):
             self._client.api.remove_container(self._name(key), force=True, v=True)
+
+    async def _remove_later(self, key: TaskKey) -> None:
+        removed = False
+        while not removed:
+            await asyncio.sleep(RETRY_S)
+            with contextlib.suppress(*FAILURES):
+                await in_thread(f"remove {key}", lambda: self._remove(key))
+                removed = True
 
     def _name(self, key: TaskKey) -> str:
         """The name of an attempt's container, fit for people and not to be met twice."""

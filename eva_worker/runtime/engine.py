@@ -150,21 +150,25 @@ class EventStream:
     def _run(self) -> None:
         lost_ms = 0
         while not self._closed.is_set():
+            began_ms = now_ms()
             try:
-                self._follow(lost_ms)
-                lost_ms = now_ms()
+                stream = self._open(lost_ms)
+                try:
+                    for event in stream:
+                        self._happened(event["Action"], event["Actor"]["Attributes"])
+                finally:
+                    lost_ms = now_ms()
             except Exception as error:
+                lost_ms = lost_ms or began_ms
                 # Whatever it was: without this thread nobody hears of exits.
                 if not self._closed.is_set():
                     _log.warning("engine fails", error=reason(error))
             self._closed.wait(RETRY_S)
 
-    def _follow(self, lost_ms: int) -> None:
-        """Read events until the stream breaks."""
+    def _open(self, lost_ms: int) -> CancellableStream:
         since = (lost_ms or now_ms()) // 1000 - 1
         self._stream = stream = self._client.events(since=since, filters=self._filters, decode=True)
         if self._closed.is_set():
             close_stream(stream)
         self._back(lost_ms, now_ms() if lost_ms else 0)
-        for event in stream:
-            self._happened(event["Action"], event["Actor"]["Attributes"])
+        return stream

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,12 @@ async def no_context(digest: str, target: Path) -> None:
 def client(docker_engine: str) -> Iterator[Any]:
     with contextlib.closing(connect(docker_engine)) as client:
         yield client
-        left = client.containers.list(all=True)
+        # An engine that is busy may be a while in removing what it was told to.
+        deadline = time.monotonic() + DEADLINE_S
+        while left := client.containers.list(all=True, ignore_removed=True):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
         for container in left:
             container.remove(force=True)
         assert not left

@@ -28,6 +28,8 @@ LOOP = "touch up; until [ -e go ]; do sleep 0.02; done; exit 5"
 
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(DEADLINE_S):
+        # Once at least: restarts hold up the loop, and the runtime has to have had its turn before.
+        await asyncio.sleep(0.01)
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -124,6 +126,17 @@ async def test_task_that_its_engine_takes_along_was_killed_and_says_why(
     bench.runtime.close()
     await bench.new().adopt()
     assert await bench.ended() == ended
+
+
+async def test_what_is_forgotten_while_the_engine_is_away_is_removed_later(bench: Bench) -> None:
+    await bench.start("true")
+    await bench.ended()
+    bench.engine.stop(signal.SIGKILL)
+    await bench.runtime.cleanup(KEY)
+    bench.engine.start()
+    client = connect(bench.engine.url)
+    await until(lambda: not client.containers.list(all=True, ignore_removed=True))
+    client.close()
 
 
 async def test_kill_by_somebody_else_is_told_apart(bench: Bench) -> None:
