@@ -54,7 +54,8 @@ class Filling:
         for number, count in (residents or {}).items():
             self._take(number, count)
         self._candidates = candidates
-        self._columns = self._need.T[:, candidates]
+        # One row per resource: it is these that are gone through.
+        self._columns = np.ascontiguousarray(self._need[candidates].T)
         self._keep(self._fitting())
         if self._candidates.size:
             self._lost = self._loss()
@@ -98,8 +99,9 @@ class Filling:
 
     def _keep(self, wanted: npt.NDArray[np.bool_]) -> None:
         if not wanted.all():
-            self._candidates = self._candidates[wanted]
-            self._columns = self._columns[:, wanted]
+            kept = np.flatnonzero(wanted)
+            self._candidates = self._candidates[kept]
+            self._columns = self._columns.take(kept, axis=1)
 
     def _take(self, number: int, count: int) -> None:
         workload = int(self._problem.workloads[number])
@@ -139,5 +141,5 @@ class Filling:
         # A dimension that the type lacks has neither demand nor room.
         room = self._room * MILLION // np.maximum(self._capacity, 1)
         shares = self._problem.shares(self._machine)
-        aligned: Ints = (shares[:, candidates] * room[:, np.newaxis]).sum(axis=0)
+        aligned: Ints = room @ shares.take(candidates, axis=1)
         return aligned

@@ -61,7 +61,7 @@ class Budget:
     gap: float = 1e-4
     dives: int = 40
     integer_gap: float = 5e-4
-    integer_classes: int = 40
+    integer_classes: int = 150
     integer_nodes: int = 10
     integer_columns: int = 300
 

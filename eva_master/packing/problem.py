@@ -313,7 +313,8 @@ class Problem:
         found = self._shares.get(machine)
         if found is None:
             capacity = np.maximum(np.array(vector(machine.capacity), dtype=np.int64), 1)
-            found = self.need[machine.family].T * MILLION // capacity[:, np.newaxis]
+            need = np.ascontiguousarray(self.need[machine.family].T)
+            found = need * MILLION // capacity[:, np.newaxis]
             self._shares[machine] = found
         return found
 

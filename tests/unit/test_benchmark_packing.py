@@ -59,7 +59,7 @@ def test_interference_is_priced_in_to_the_last_per_mille(size):
 def test_interference_among_many_sizes_saves_much_compared_with_greedy():
     row = measure(spread_out(200, 0), INTERFERENCE, Tier.AUTO)
     assert row["lower_bound_usd_per_hour"] <= row["cost_usd_per_hour"]
-    assert row["cost_usd_per_hour"] <= 0.9 * row["greedy_usd_per_hour"]
+    assert row["cost_usd_per_hour"] <= 0.85 * row["greedy_usd_per_hour"]
     assert row["lp_iterations"] <= 40
 
 
