@@ -17,9 +17,10 @@ $(VENV)/.done: constraints.txt pyproject.toml iterator_sdk/pyproject.toml
 demo: setup
 	$(BIN)/python -m examples.demo
 
-# Tests that wait do it together. With code 5, this machine has nothing to run them with.
+# Several at once, since most wait for other processes; those that only wait, all together. With
+# code 5, this machine has nothing to run them with.
 test: setup
-	$(BIN)/python -m pytest -m "not waits"
+	$(BIN)/python -m pytest -m "not waits" -n 4 --dist worksteal
 	$(BIN)/python -m pytest -m waits -n 10 --dist worksteal tests/e2e || [ $$? -eq 5 ]
 
 check: setup proto
