@@ -137,6 +137,7 @@ def check(snapshot: Snapshot, plan: Plan) -> None:
     _check_launches(snapshot, plan)
     _check_room(carried_out(snapshot, plan), snapshot)
     _check_gangs(snapshot, plan)
+    _check_reasons(snapshot, plan)
 
 
 def _check_launches(snapshot: Snapshot, plan: Plan) -> None:
@@ -174,6 +175,27 @@ def _check_gangs(snapshot: Snapshot, plan: Plan) -> None:
             members = set(job.copies)
             assert not (members & placed and members & (held | suspended)), f"{job.id} is split"
             assert not members & suspended or members <= suspended
+
+
+def _check_reasons(snapshot: Snapshot, plan: Plan) -> None:
+    live = {instance.id for instance in snapshot.instances}
+    before = {copy.id: copy.instance for copy in snapshot.copies if copy.instance in live}
+    entries = {entry.copy: entry for entry in plan.entries}
+    places: dict[CopyId, InstanceId | int] = {
+        **{copy: host for copy, host in before.items() if copy not in entries},
+        **{entry.copy: entry.on for entry in plan.entries if isinstance(entry, Place)},
+    }
+    told = [(tenant.copy, one.on) for one in plan.reasons.hostings for tenant in one.tenants]
+    assert sorted(told) == sorted(places.items()), "every place has a reason"
+    for one in plan.reasons.hostings:
+        values = sum(tenant.value_micro_usd_per_hour for tenant in one.tenants)
+        assert abs(values - one.value_micro_usd_per_hour) <= len(one.tenants), "but for rounding"
+    running = {copy.id for copy in snapshot.copies if copy.running}
+    moves = [move for one in plan.reasons.exchanges for move in one.moves]
+    assert sorted((move.copy, move.source, move.target) for move in moves) == sorted(
+        (copy, before[copy], places[copy])
+        for copy in entries.keys() & running & before.keys() & places.keys()
+    ), "every move has a reason"
 
 
 def quiet(plan: Plan) -> bool:
@@ -222,6 +244,8 @@ def test_the_same_cluster_gets_the_same_plan_in_whatever_order_it_was_built(name
     )
     assert policy.plan(snapshot, None) == policy.plan(snapshot, None)
     assert policy.plan(other, None) == policy.plan(snapshot, None)
+    first, second = policy.plan(other, None)[0], policy.plan(snapshot, None)[0]
+    assert first.reasons == second.reasons
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))
