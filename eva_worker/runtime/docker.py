@@ -471,7 +471,7 @@ def _exit_of(container: dict[str, Any]) -> Exit:
     code = int(state["ExitCode"])
     if _SIGNALLED < code <= _SIGNALLED + signal.SIGRTMAX:
         code = _SIGNALLED - code
-    message = ""
+    message = str(state.get("Error") or "")  # Why the engine could not run it to its end.
     if code and state["OOMKilled"]:
         limit_mib = container["HostConfig"]["Memory"] // _MIB
         message = f"out of memory: the task's limit is {limit_mib} MiB"

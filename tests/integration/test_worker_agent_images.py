@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import secrets
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from eva_worker._proto import worker_pb2 as pb
+from eva_worker.runtime.docker import connect
 from tests.fakes import dockerd, registry
 from tests.fakes.master import DEADLINE_S, FakeMaster
 from tests.fakes.registry import Registry
@@ -63,6 +65,10 @@ async def master(docker_engine: str, tmp_path: Path) -> AsyncIterator[FakeMaster
         worker.terminate()
         assert await worker.wait() == 0
         await master.vanish()
+        # Those of attempts that no master told the worker to forget.
+        with contextlib.closing(connect(docker_engine)) as client:
+            for container in client.containers.list(all=True):
+                container.remove(force=True)
 
 
 @pytest.fixture
