@@ -48,6 +48,8 @@ def test_a_move_teaches_how_long_its_workload_takes_to_stop_and_start() -> None:
     world.submit(job("a", 2, minutes=60))
     world.submit(job("other", 2, minutes=60))
     _until_steps(world, "a-1/0")
+    world.submit(replace(job("a", 2, minutes=60), name="like-a"))
+    assert world.run(lambda: JobId("like-a-3") in world.state.jobs)
     before = next(view for view in _picture(world).jobs if view.id == "a-1")
     # To the first report of a step, which comes 5 s after the program's start.
     assert (before.checkpoint_ms, before.launch_ms) == (8_000, 30_000)
@@ -55,7 +57,22 @@ def test_a_move_teaches_how_long_its_workload_takes_to_stop_and_start() -> None:
     _moved(world, script, "a-1/0", "bigger")
     after = {view.id: view for view in _picture(world).jobs}
     assert after[JobId("a-1")].checkpoint_ms == 13_000
+    assert after[JobId("like-a-3")].checkpoint_ms == 13_000
     assert after[JobId("other-2")].checkpoint_ms == 8_000
+
+
+def test_a_start_that_was_heard_of_late_teaches_nothing() -> None:
+    script = Script({"a-1/0": "box"}, {"box": MEDIUM})
+    world = _world(script)
+    world.submit(job("a", 2, minutes=60))
+    assert world.run(lambda: bool(world.state.copies) and _state(world, "a-1/0") == "starting")
+    world.workers.cut(next(iter(world.state.live)), back_after_ms=100_000)
+    _until_steps(world, "a-1/0")
+    assert not [name for kind, name in _known(world) if kind is Delay.START]
+
+
+def _state(world: World, name: str) -> str:
+    return world.state.copies[CopyId(name)].state
 
 
 def test_a_job_s_slowest_task_counts() -> None:
@@ -98,7 +115,7 @@ def _known(world: World) -> list[tuple[Delay, str]]:
 
 
 def test_an_instance_teaches_how_long_its_type_takes() -> None:
-    slow = replace(MEDIUM, type=replace(MEDIUM.type, acquisition_ms=0, setup_ms=0))
+    slow = replace(MEDIUM, type=replace(MEDIUM.type, acquisition_ms=9_876, setup_ms=61_234))
     script = Script({"a-1/0": "box"}, {"box": MEDIUM})
     world = World((slow, LARGE), script, settings=SETTINGS)
     world.submit(job("a", 2, minutes=60))
@@ -110,6 +127,7 @@ def test_an_instance_teaches_how_long_its_type_takes() -> None:
     picture = _picture(world)
     assert {view.offering.type.name for view in picture.instances} == {"c.4"}
     known = {offering.type.name: offering.type for offering in picture.catalog}
+    assert (known["c.4"].acquisition_ms, known["c.4"].setup_ms) == (9_900, 61_000)
     assert all(view.offering.type == known["c.4"] for view in picture.instances)
     assert known["c.8"] == LARGE.type
     # What was bought is on record as it was sold: a measurement is not an instance's property.

@@ -15,7 +15,7 @@ from eva_master.control import learn
 from eva_master.control.progress import Meters
 from eva_master.control.state import State
 from eva_master.learning.colocation import key, recorded
-from eva_master.model.ids import MILLION, CopyId, InstanceId, JobId, Millis, Workload
+from eva_master.model.ids import MILLION, CopyId, Family, InstanceId, JobId, Millis, Workload
 from eva_master.model.records import Instance, Job, Progress, TaskCopy
 from tests.fakes.jobs import CATALOG, CPU, LARGE, job, task
 
@@ -184,6 +184,35 @@ def test_a_gang_is_one_measurement() -> None:
 def test_a_gang_is_measured_by_the_first_member_that_reports() -> None:
     state = _state(0.0, 8.0, stated=10 * MILLION, gang=True)
     assert _teach(state, "ab/1")
+
+
+def test_a_gang_of_which_one_rate_is_unknown_teaches_nothing() -> None:
+    state = _state(8.0, 8.0, stated=10 * MILLION, gang=True)
+    record = state.jobs[JobId("ab")]
+    tasks = (record.spec.tasks[0], replace(record.spec.tasks[1], throughput=()))
+    state.put_job(replace(record, spec=replace(record.spec, tasks=tasks)))
+    assert not _teach(state, "ab/0")
+    assert state.throughput.observed == ()
+
+
+def test_a_gang_on_two_families_teaches_no_rate() -> None:
+    state = _state(8.0, 8.0, gang=True)
+    other = replace(LARGE, type=replace(LARGE.type, name="d.8", family=Family("d")))
+    far = Instance(InstanceId("far"), other, (("ready", 0),), Millis(0), up_ms=Millis(0))
+    state.put_instance(far)
+    state.put_copy(replace(state.copies[CopyId("ab/1")], instance=far.id, target=far.id))
+    _teach(state, "ab/0")
+    assert not state.standalone.rates
+    state.put_instance(replace(far, offering=LARGE))
+    _teach(state, "ab/0")
+    assert list(state.standalone.rates) == [(Workload("a"), CPU)]
+
+
+def test_a_launch_that_had_to_be_repeated_teaches_nothing_of_the_cloud() -> None:
+    state = _state()
+    came = replace(state.instances[BOX], launch_attempt=2)
+    learn.from_boot(state, came, Millis(9_000))
+    assert [(kind.value, name) for kind, name in state.learned.delays.known] == [("setup", "c.8")]
 
 
 def test_a_program_faster_than_stated_is_not_slowed_down() -> None:
