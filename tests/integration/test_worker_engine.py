@@ -224,7 +224,9 @@ async def test_agent_of_a_frozen_engine_stays_with_its_master(
             await master.until(lambda: heartbeats() > before + FROZEN_HEARTBEATS)
             master.send(stop=pb.StopTask(copy_id="other/0", attempt=1))
             assert (await master.phase("other/0", 1, pb.PHASE_EXITED)).never_started
-        assert (await master.phase("job-1/0", 1, pb.PHASE_EXITED)).exit_code == 5
+        report = await master.phase("job-1/0", 1, pb.PHASE_EXITED)
+        said = [piece.read_text() for piece in master.store.glob("jobs/job-1/0/logs/*/*")]
+        assert (report.exit_code, report.message, said) == (5, "", [])
         assert len(master.sessions) == 1
     finally:
         worker.terminate()
