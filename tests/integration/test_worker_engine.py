@@ -56,6 +56,13 @@ class Bench:
     def file(self, name: str, key: TaskKey = KEY) -> Path:
         return self.home / "work" / key.path / name
 
+    async def up(self) -> None:
+        """Wait until the task has made the file ``up``; fail with its own words if it ends."""
+        over = asyncio.create_task(self.runtime.wait(KEY))
+        await until(lambda: over.done() or self.file("up").exists())
+        assert self.file("up").exists(), (over.result(), self.file("log").read_text())
+        over.cancel()
+
     async def ended(self, key: TaskKey = KEY) -> Exit:
         async with asyncio.timeout(DEADLINE_S):
             return await self.runtime.wait(key)
@@ -84,7 +91,7 @@ def restart(engine: Engine, how: signal.Signals) -> None:
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 async def test_task_outlives_an_engine_that_restores(bench: Bench, how: signal.Signals) -> None:
     await bench.start()
-    await until(bench.file("up").exists)
+    await bench.up()
     restart(bench.engine, how)
     bench.file("go").touch()
     ended = await bench.ended()
@@ -94,7 +101,7 @@ async def test_task_outlives_an_engine_that_restores(bench: Bench, how: signal.S
 @pytest.mark.parametrize("engine", [True], indirect=True)
 async def test_task_outlives_engine_and_agent(bench: Bench) -> None:
     await bench.start()
-    await until(bench.file("up").exists)
+    await bench.up()
     bench.runtime.close()
     restart(bench.engine, signal.SIGKILL)
     assert list(await bench.new().adopt()) == [KEY]
@@ -106,7 +113,7 @@ async def test_task_outlives_engine_and_agent(bench: Bench) -> None:
 @pytest.mark.parametrize("engine", [True], indirect=True)
 async def test_exit_while_the_engine_is_away_is_known(bench: Bench) -> None:
     await bench.start()
-    await until(bench.file("up").exists)
+    await bench.up()
     bench.engine.stop(signal.SIGKILL)
     bench.file("go").touch()
     bench.engine.start()
@@ -118,7 +125,7 @@ async def test_task_that_its_engine_takes_along_was_killed_and_says_why(
     bench: Bench, how: signal.Signals
 ) -> None:
     await bench.start()
-    await until(bench.file("up").exists)
+    await bench.up()
     restart(bench.engine, how)
     ended = await bench.ended()
     assert ended.code == -signal.SIGKILL
@@ -141,7 +148,7 @@ async def test_what_is_forgotten_while_the_engine_is_away_is_removed_later(bench
 
 async def test_kill_by_somebody_else_is_told_apart(bench: Bench) -> None:
     await bench.start()
-    await until(bench.file("up").exists)
+    await bench.up()
     for container in connect(bench.engine.url).containers.list():
         container.kill()
     ended = await bench.ended()
@@ -152,7 +159,7 @@ async def test_kill_by_somebody_else_is_told_apart(bench: Bench) -> None:
 async def test_frozen_engine_holds_up_nothing_but_itself(bench: Bench) -> None:
     other = TaskKey("job-1/1", 1)
     await bench.start("trap 'echo asked; exit 3' TERM; touch up; while :; do sleep 0.02; done")
-    await until(bench.file("up").exists)
+    await bench.up()
     with bench.engine.frozen():
         starting = asyncio.create_task(bench.start("echo once; exit 4", other))
         await bench.runtime.stop(KEY, DEADLINE_S)
@@ -191,7 +198,7 @@ async def test_exits_are_heard_of_at_once(bench: Bench, monkeypatch: pytest.Monk
     # Without the events the next look would come much later.
     monkeypatch.setattr("eva_worker.runtime.docker._LOOK_AGAIN_S", 3600.0)
     await bench.start()
-    await until(bench.file("up").exists)
+    await bench.up()
     bench.file("go").touch()
     assert (await bench.ended()).code == 5
 
