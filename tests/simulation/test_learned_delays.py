@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from eva_master.control import learn
 from eva_master.control.picture import snapshot
 from eva_master.control.settings import Settings
+from eva_master.control.state import State
 from eva_master.learning.delays import Delay
-from eva_master.model.ids import CopyId, JobId
+from eva_master.model.ids import CopyId, JobId, Millis
 from eva_master.model.job import JobKind
+from eva_master.model.records import Job, TaskCopy
 from eva_master.model.snapshot import Snapshot
 from eva_master.simulation.workers import Delays
 from eva_master.simulation.world import World
@@ -67,12 +70,28 @@ def test_a_start_that_was_heard_of_late_teaches_nothing() -> None:
     world.submit(job("a", 2, minutes=60))
     assert world.run(lambda: bool(world.state.copies) and _state(world, "a-1/0") == "starting")
     world.workers.cut(next(iter(world.state.live)), back_after_ms=100_000)
-    _until_steps(world, "a-1/0")
+    assert world.run(lambda: world.state.copies[CopyId("a-1/0")].progress.steps > 300)
     assert not [name for kind, name in _known(world) if kind is Delay.START]
 
 
 def _state(world: World, name: str) -> str:
     return world.state.copies[CopyId(name)].state
+
+
+def test_a_job_that_nothing_happens_to_is_pictured_with_what_another_one_taught() -> None:
+    state = State(CATALOG)
+    for number in (1, 2):
+        name = JobId(f"a-{number}")
+        history = (("pending", 0),)
+        state.put_job(Job(name, job("a", 2), Millis(0), history, command=str(number)))
+        state.put_copy(TaskCopy(CopyId(f"{name}/0"), name, 0, (("waiting", 0),)))
+    seen = []
+    for measured in (None, 20_000, 20_100):
+        if measured:
+            lap = (Delay.START, measured)
+            learn.from_lap(state, state.copies[CopyId("a-1/0")], lap, Millis(1))
+        seen += [view.launch_ms for view in snapshot(state, Millis(1), SETTINGS).jobs]
+    assert seen == [47_000, 47_000, 20_000, 20_000, 20_000, 20_000]
 
 
 def test_a_job_s_slowest_task_counts() -> None:
