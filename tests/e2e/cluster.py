@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -244,6 +245,9 @@ class Cluster:
         finally:
             for client in self._clients.values():
                 client.close()
+            # What a killed master left behind notices it a moment later.
+            with contextlib.suppress(AssertionError):
+                until(lambda: not self.processes(), "all processes end", within_s=20)
             left = self._clear()
             if self._master is not None:
                 self._master.wait()
