@@ -34,6 +34,11 @@ def copy_id(job: JobId, index: int, copy: int = 0) -> CopyId:
     return CopyId(f"{job}/{index}+{copy}" if copy else f"{job}/{index}")
 
 
+def base_of(workload: Workload) -> Workload:
+    """What a workload is a variant of: ``resnet18`` for ``resnet18[3]``, itself without bracket."""
+    return Workload(workload.partition("[")[0])
+
+
 def micro_usd(amount: int) -> int:
     """Round an exact amount (see `Exact`) to micro-dollars, half up."""
     return (amount + MILLIS_PER_HOUR // 2) // MILLIS_PER_HOUR

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.channels import open_channel
 from eva_master.adapters.rpc.client import Client
 from eva_master.adapters.store import SqlJournal
+from tests.fakes.ports import free_port
 
 PROGRAMS = Path(__file__).with_name("programs")
 EVA = (sys.executable, "-m", "eva_master.app.cli")
@@ -110,14 +110,14 @@ class Cluster:
     ) -> None:
         self.home = home
         self.state_dir = home / "state"
-        self.address = f"{host}:{_free_port(host)}"
-        self.metrics_port = _free_port(host)
+        self.address = f"{host}:{free_port(host)}"
+        self.metrics_port = free_port(host)
         self.command = command
         self._record = home / "record"
         self._record.mkdir()
         self._log = home / "master.log"
         self._config = home / "master.yaml"
-        workers = {"worker_listen": f"{host}:{_free_port(host)}"}
+        workers = {"worker_listen": f"{host}:{free_port(host)}"}
         document = {**SETTINGS, **workers, **(settings or {})}
         if catalog is not None:
             file = home / "catalog.yaml"
@@ -396,12 +396,6 @@ class Cluster:
         logs = [self._log, *sorted((self.state_dir / "cloud").glob("*/*.log"))]
         tasks = sorted((self.state_dir / "cloud").glob("*/disk/tasks/**/log"))
         return [(str(path.relative_to(self.home)), _tail(path)) for path in [*logs, *tasks]]
-
-
-def _free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
 
 
 def _bears(process: psutil.Process, mark: str) -> bool:

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,8 @@ from eva_iterator._proto.iterator_pb2_grpc import (
     IteratorServicer,
     add_IteratorServicer_to_server,
 )
+
+from tests.fakes.ports import free_port
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 JOB_FILES = sorted(EXAMPLES.glob("*/job.yaml"))
@@ -244,13 +245,6 @@ class Gang:
         """Ends the agents."""
         for agent in self._agents:
             agent.close()
-
-
-def free_port() -> int:
-    """A TCP port on which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def numbers(line: str) -> list[float]:

@@ -1,0 +1,78 @@
+"""What arrives at a cluster over time: recorded or made up, the same for every scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from eva_master.model.ids import Family, Workload
+from eva_master.model.resources import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class TraceTask:
+    """One task of a recorded job.
+
+    Attributes:
+        demand: What it needs on a family without an entry of its own, `None` if only the families
+            in `demand_by_family` can host it.
+        demand_by_family: What it needs on certain families, `None` where it cannot run. Sorted.
+        image: What has to be on an instance before the task starts.
+        fetch_ms: To bring its files to an instance.
+        build_ms: To make its image, the first time that this meets an instance.
+        kill_ms: To end it.
+        upload_ms: To store its checkpoint after that.
+    """
+
+    demand: Resources | None
+    demand_by_family: tuple[tuple[Family, Resources | None], ...] = ()
+    image: str = ""
+    fetch_ms: int = 0
+    build_ms: int = 0
+    kill_ms: int = 0
+    upload_ms: int = 0
+
+    def resolved(self, families: Iterable[Family]) -> tuple[tuple[Family, Resources], ...]:
+        """The demand on each family that can host the task, sorted; the form of a `TaskSpec`."""
+        own = dict(self.demand_by_family)
+        needs = ((family, own.get(family, self.demand)) for family in sorted(set(families)))
+        return tuple((family, need) for family, need in needs if need is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceJob:
+    """A job as it arrives: a gang if it has several tasks.
+
+    Attributes:
+        id: Unique in the trace.
+        workload: The class whose throughput is learned, such as ``resnet18[3]``; what stands
+            before the bracket is its base, the row of the interference table.
+        arrival_ms: After the beginning of the trace.
+        duration_ms: Running alone, without delays.
+        init_ms: From the start of its last task to first progress.
+        steps_per_s: Running alone, in millionths of an iteration per second.
+        total_steps: Iterations until it is done.
+        tasks: At least one.
+    """
+
+    id: str
+    workload: Workload
+    arrival_ms: int
+    duration_ms: int
+    tasks: tuple[TraceTask, ...]
+    init_ms: int = 0
+    steps_per_s: int = 1_000_000
+    total_steps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Jobs in the order of their arrival.
+
+    Attributes:
+        name: For people.
+        jobs: Sorted by arrival, then by id.
+    """
+
+    name: str
+    jobs: tuple[TraceJob, ...]
