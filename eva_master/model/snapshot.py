@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eva_master.model.catalog import Catalog, Offering
-from eva_master.model.ids import CopyId, InstanceId, JobId, Millis, Workload
+from eva_master.model.ids import CopyId, Family, InstanceId, JobId, Millis, Workload
 from eva_master.model.job import JobKind, TaskSpec
 
 
@@ -18,6 +18,7 @@ class CopyView:
         pinned: In the middle of a start, stop or move: not to be moved in this round, its room
             on `instance` is taken.
         running: Moving it would cost a checkpoint and a start.
+        held: The last plan found no room for it.
     """
 
     id: CopyId
@@ -26,6 +27,7 @@ class CopyView:
     instance: InstanceId | None
     pinned: bool
     running: bool
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,18 @@ class ThroughputTable:
 
 
 @dataclass(frozen=True, slots=True)
+class StandaloneRates:
+    """Standalone throughput as it was measured.
+
+    Attributes:
+        measured: (workload, family) -> iterations per second in millionths; 0 for one that ran
+            for long and reported none. Sorted by key.
+    """
+
+    measured: tuple[tuple[tuple[Workload, Family], int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything a policy may know; built by the control loop, never changed.
 
@@ -87,6 +101,9 @@ class Snapshot:
         arrivals: Jobs that arrived since the cluster began.
         completions: Jobs that ended since the cluster began.
         throughput: What was learned about co-location.
+        standalone: What was learned about tasks on their own.
+        profile: Whether a task is not to be packed with others until its standalone throughput
+            is known, see `packing.problem`.
     """
 
     now_ms: Millis
@@ -97,3 +114,5 @@ class Snapshot:
     arrivals: int = 0
     completions: int = 0
     throughput: ThroughputTable = ThroughputTable()
+    standalone: StandaloneRates = StandaloneRates()
+    profile: bool = False
