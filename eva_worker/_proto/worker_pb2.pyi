@@ -106,6 +106,7 @@ class WorkerMessage(google.protobuf.message.Message):
     FETCHED_FIELD_NUMBER: builtins.int
     LOG_FIELD_NUMBER: builtins.int
     GOODBYE_FIELD_NUMBER: builtins.int
+    INTERRUPTION_FIELD_NUMBER: builtins.int
     @property
     def register(self) -> global___Register:
         """First message of a session, and of no other."""
@@ -122,6 +123,10 @@ class WorkerMessage(google.protobuf.message.Message):
     def goodbye(self) -> global___Goodbye:
         """The instance is leaving; without it, the end of the stream is a death."""
 
+    @property
+    def interruption(self) -> global___Interruption:
+        """Repeated after a reconnection while it still holds."""
+
     def __init__(
         self,
         *,
@@ -131,10 +136,11 @@ class WorkerMessage(google.protobuf.message.Message):
         fetched: global___Fetched | None = ...,
         log: global___LogChunk | None = ...,
         goodbye: global___Goodbye | None = ...,
+        interruption: global___Interruption | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["body", b"body", "fetched", b"fetched", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "log", b"log", "register", b"register", "reports", b"reports"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["body", b"body", "fetched", b"fetched", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "log", b"log", "register", b"register", "reports", b"reports"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["register", "heartbeat", "reports", "fetched", "log", "goodbye"] | None: ...
+    def HasField(self, field_name: typing.Literal["body", b"body", "fetched", b"fetched", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "interruption", b"interruption", "log", b"log", "register", b"register", "reports", b"reports"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["body", b"body", "fetched", b"fetched", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "interruption", b"interruption", "log", b"log", "register", b"register", "reports", b"reports"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["register", "heartbeat", "reports", "fetched", "log", "goodbye", "interruption"] | None: ...
 
 global___WorkerMessage = WorkerMessage
 
@@ -448,6 +454,28 @@ class Goodbye(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["reason", b"reason"]) -> None: ...
 
 global___Goodbye = Goodbye
+
+@typing.final
+class Interruption(google.protobuf.message.Message):
+    """The cloud has said that it will take the instance away, or that it may."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AT_MS_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    at_ms: builtins.int
+    """Milliseconds since the epoch; 0 if the cloud only recommends to leave."""
+    reason: builtins.str
+    """In the cloud's words."""
+    def __init__(
+        self,
+        *,
+        at_ms: builtins.int = ...,
+        reason: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "reason", b"reason"]) -> None: ...
+
+global___Interruption = Interruption
 
 @typing.final
 class TaskOrder(google.protobuf.message.Message):
