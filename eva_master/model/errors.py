@@ -7,6 +7,7 @@
     │   ├── DuplicateName     an active job of this owner has this name
     │   └── Unplaceable       no instance type can hold a task
     ├── InvalidConfig         settings that cannot be used
+    ├── InvalidTrace          a file of a simulation that cannot be read as what it should be
     ├── NotFound              no such job, instance, task or object
     ├── CloudError            what a cloud answers, in the scheduler's words
     │   ├── CapacityUnavailable   out of stock: try another offering, later this one
@@ -75,6 +76,10 @@ class Unplaceable(InvalidJob):
 
 class InvalidConfig(EvaError):
     """The settings cannot be used as they are."""
+
+
+class InvalidTrace(EvaError):
+    """A trace, or a table of interference, is not what it should be."""
 
 
 class NotFound(EvaError):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
-from eva_master.model.ids import Family, Workload
+from eva_master.model.ids import MILLION, Family, Workload, base_of
 from eva_master.model.resources import Resources
 
 
@@ -51,7 +51,7 @@ class TraceJob:
         duration_ms: Running alone, without delays.
         init_ms: From the start of its last task to first progress.
         steps_per_s: Running alone, in millionths of an iteration per second.
-        total_steps: Iterations until it is done.
+        total_steps: Whole iterations until it is done; 0 if it is shorter than one.
         tasks: At least one.
     """
 
@@ -76,3 +76,29 @@ class Trace:
 
     name: str
     jobs: tuple[TraceJob, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Interference:
+    """How much tasks slow each other down, as it was measured: the truth of a simulation.
+
+    Attributes:
+        pairs: What a workload achieves beside one other, in millionths of what it achieves alone.
+            Both are bases (see `eva_master.model.ids.base_of`).
+        default_ppm: The same for a pair that was not measured.
+    """
+
+    pairs: Mapping[tuple[Workload, Workload], int] = field(default_factory=dict)
+    default_ppm: int = MILLION
+
+    def __call__(self, workload: Workload, others: tuple[Workload, ...]) -> float:
+        """Normalised throughput beside any number of others: the product over the pairs.
+
+        Args:
+            workload: Whose throughput; a variant behaves as its base.
+            others: Those that share its instance. In one order for one result, to the last bit.
+        """
+        base, speed = base_of(workload), 1.0
+        for other in others:
+            speed *= self.pairs.get((base, base_of(other)), self.default_ppm) / MILLION
+        return speed

@@ -1,0 +1,16 @@
+"""Traces and tables of interference: read from files, written to files, made up from a seed."""
+
+from eva_master.adapters.traces.evajson import read_trace, write_trace
+from eva_master.adapters.traces.interference import (
+    measured_interference,
+    read_interference,
+    uniform_interference,
+)
+
+__all__ = [
+    "measured_interference",
+    "read_interference",
+    "read_trace",
+    "uniform_interference",
+    "write_trace",
+]

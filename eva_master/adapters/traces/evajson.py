@@ -1,0 +1,183 @@
+"""Traces as JSON: an object of jobs, in seconds, vCPUs and GiB. The form that Eva also writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from eva_master.adapters.traces.rows import read_json, refusal, row_problem
+from eva_master.model.errors import Problem
+from eva_master.model.ids import MILLION, Family, Workload
+from eva_master.model.resources import Resources
+from eva_master.model.trace import Trace, TraceJob, TraceTask
+
+_ANY = "any"
+
+_Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False, strict=True)]
+_Demand = tuple[
+    Annotated[int, Field(ge=0, le=1_000, strict=True)],
+    Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False, strict=True)],
+    Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False, strict=True)],
+]
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Task(_Row):
+    """One task; `name` and `shm_size` are read by others."""
+
+    demand: Annotated[dict[str, _Demand | None], Field(min_length=1)]
+    image_id: int | str = ""
+    fetch_delay: _Seconds = 0
+    build_image_delay: _Seconds = 0
+    kill_delay: _Seconds = 0
+    upload_delay: _Seconds = 0
+    name: str = ""
+    shm_size: float = 0
+
+
+class _Job(_Row):
+    """One job; whether it is `support_throughput_aware` is read by others."""
+
+    name: Annotated[str, Field(min_length=1)]
+    arrival_time: _Seconds
+    duration: _Seconds
+    tasks: Annotated[dict[str, _Task], Field(min_length=1)]
+    init_delay: _Seconds = 0
+    full_throughput: Annotated[float, Field(ge=1e-6, le=1e9, allow_inf_nan=False)] = 1.0
+    total_iters: Annotated[int, Field(ge=0, strict=True)] | None = None
+    support_throughput_aware: bool = True
+
+
+_JOBS: TypeAdapter[dict[str, _Job]] = TypeAdapter(dict[str, _Job])
+
+
+def read_trace(path: Path) -> Trace:
+    """Read a trace.
+
+    Raises:
+        InvalidTrace: It cannot be read or is wrong; names job and field of each problem.
+    """
+    rows = read_json(path)
+    if not isinstance(rows, dict) or not rows:
+        raise refusal(path, [Problem("a trace is an object of jobs, with at least one")])
+    try:
+        jobs = _JOBS.validate_python(rows)
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        raise refusal(path, (row_problem(one, "job") for one in details)) from error
+    if homeless := list(_homeless(jobs)):
+        raise refusal(path, homeless)
+    return Trace(path.stem, in_order(_job(number, row) for number, row in jobs.items()))
+
+
+def write_trace(trace: Trace, path: Path) -> None:
+    """Write a trace, such that `read_trace` reads the same jobs.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    rows = {job.id: _row(job) for job in trace.jobs}
+    path.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def in_order(jobs: Iterator[TraceJob]) -> tuple[TraceJob, ...]:
+    """Jobs as `Trace.jobs` has them; of ids that are numbers, 2 is before 10."""
+    return tuple(sorted(jobs, key=lambda job: (job.arrival_ms, len(job.id), job.id)))
+
+
+def _homeless(jobs: dict[str, _Job]) -> Iterator[Problem]:
+    for number, job in jobs.items():
+        for task, row in job.tasks.items():
+            if not any(row.demand.values()):
+                key = f"job {number}: tasks.{task}.demand"
+                yield Problem("there is no family that could host it", key)
+
+
+def _job(number: str, row: _Job) -> TraceJob:
+    steps_per_s = round(row.full_throughput * MILLION)
+    duration_ms = _millis(row.duration)
+    stated = row.total_iters
+    return TraceJob(
+        id=number,
+        workload=Workload(row.name),
+        arrival_ms=_millis(row.arrival_time),
+        duration_ms=duration_ms,
+        init_ms=_millis(row.init_delay),
+        steps_per_s=steps_per_s,
+        total_steps=steps_in(duration_ms, steps_per_s) if stated is None else stated,
+        tasks=tuple(_task(task) for task in row.tasks.values()),
+    )
+
+
+def steps_in(duration_ms: int, steps_per_s: int) -> int:
+    """Whole iterations in a time, at millionths of an iteration per second."""
+    return duration_ms * steps_per_s // (1_000 * MILLION)
+
+
+def _task(row: _Task) -> TraceTask:
+    demands = {family: _resources(need) for family, need in row.demand.items()}
+    return TraceTask(
+        demand=demands.pop(_ANY, None),
+        demand_by_family=tuple((Family(family), demands[family]) for family in sorted(demands)),
+        image=str(row.image_id),
+        fetch_ms=_millis(row.fetch_delay),
+        build_ms=_millis(row.build_image_delay),
+        kill_ms=_millis(row.kill_delay),
+        upload_ms=_millis(row.upload_delay),
+    )
+
+
+def _resources(need: _Demand | None) -> Resources | None:
+    if need is None:
+        return None
+    gpus, cpus, gib = need
+    return Resources(gpus, round(cpus * 1_000), round(gib * 1_024))
+
+
+def _millis(seconds: float) -> int:
+    return round(seconds * 1_000)
+
+
+def _row(job: TraceJob) -> dict[str, Any]:
+    return {
+        "name": job.workload,
+        "arrival_time": _seconds(job.arrival_ms),
+        "duration": _seconds(job.duration_ms),
+        "init_delay": _seconds(job.init_ms),
+        "full_throughput": job.steps_per_s / MILLION,
+        "total_iters": job.total_steps,
+        "tasks": {str(index): _task_row(task) for index, task in enumerate(job.tasks)},
+    }
+
+
+def _task_row(task: TraceTask) -> dict[str, Any]:
+    demands: dict[str, Any] = {} if task.demand is None else {_ANY: _vector(task.demand)}
+    demands |= {family: need and _vector(need) for family, need in task.demand_by_family}
+    return {
+        "demand": demands,
+        "image_id": task.image,
+        "fetch_delay": _seconds(task.fetch_ms),
+        "build_image_delay": _seconds(task.build_ms),
+        "kill_delay": _seconds(task.kill_ms),
+        "upload_delay": _seconds(task.upload_ms),
+    }
+
+
+def _vector(need: Resources) -> list[float]:
+    return [need.gpus, _whole(need.milli_cpus, 1_000), _whole(need.memory_mib, 1_024)]
+
+
+def _seconds(millis: int) -> float:
+    return _whole(millis, 1_000)
+
+
+def _whole(amount: int, unit: int) -> float:
+    """An amount in a larger unit; without a fraction where there is none."""
+    return amount // unit if amount % unit == 0 else amount / unit

@@ -1,0 +1,92 @@
+"""What the readers have in common: files, and complaints that name row and field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import ErrorDetails
+
+from eva_master.adapters.yamlfile import dotted, invalid
+from eva_master.model.errors import InvalidTrace, Problem
+
+_MOST_PROBLEMS = 20
+"""A file of the wrong kind has a problem in each of its rows; nobody reads them all."""
+
+
+def read_text(path: Path) -> str:
+    """Read a file.
+
+    Raises:
+        InvalidTrace: It cannot be read, or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise invalid(InvalidTrace, str(path), [Problem(str(error))]) from error
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file in which no key may stand twice.
+
+    Raises:
+        InvalidTrace: It cannot be read, is not JSON, or has a key twice.
+    """
+    text = read_text(path)
+    try:
+        return json.loads(text, object_pairs_hook=_without_repetition)
+    except json.JSONDecodeError as error:
+        problem = Problem(f"this is not JSON: {error.msg}", "", error.lineno, error.colno)
+        raise invalid(InvalidTrace, str(path), [problem]) from error
+    except _RepeatedError as error:
+        problem = Problem(f"the key {error.key!r} stands twice")
+        raise invalid(InvalidTrace, str(path), [problem]) from error
+    except RecursionError as error:
+        raise invalid(InvalidTrace, str(path), [Problem("it is nested too deeply")]) from error
+
+
+def refusal(path: Path, problems: Iterable[Problem]) -> InvalidTrace:
+    """Make the error of a file, with the first of its problems."""
+    found = list(problems)
+    kept = found[:_MOST_PROBLEMS]
+    if len(found) > len(kept):
+        kept.append(Problem(f"and {len(found) - len(kept):,} more", line=kept[-1].line))
+    return invalid(InvalidTrace, str(path), kept)
+
+
+def row_problem(details: ErrorDetails, row: str) -> Problem:
+    """Say what pydantic found wrong with a field of a row.
+
+    Args:
+        details: Located in a mapping of rows: the first part is the row's key.
+        row: What a row is called: ``job``.
+    """
+    name, *field = details["loc"] or ("",)
+    where = dotted(tuple(field))
+    match details["type"]:
+        case "missing":
+            message = "is missing"
+        case "extra_forbidden":
+            message = "is no field of this format"
+        case _:
+            message = details["msg"][:1].lower() + details["msg"][1:]
+    return Problem(message, f"{row} {name}: {where}" if where else f"{row} {name}")
+
+
+class _RepeatedError(Exception):
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise _RepeatedError(key)
+            seen.add(key)
+    return found
