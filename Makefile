@@ -44,7 +44,7 @@ bench: setup
 # Needs uv. Names no index address.
 lock:
 	mkdir -p build
-	sed 's/"eva-scheduler\[examples\]"/"scikit-learn>=1.4,<2"/; /"eva-iterator/d' pyproject.toml > build/pyproject.toml
+	sed '/"eva-scheduler\[/d; /"eva-iterator/d' pyproject.toml > build/pyproject.toml
 	uv pip compile build/pyproject.toml --all-extras --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-header --no-annotate -o constraints.txt
 	uv pip compile proto/requirements.in --universal --python-version 3.11 \
