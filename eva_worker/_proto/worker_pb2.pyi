@@ -233,6 +233,7 @@ class Register(google.protobuf.message.Message):
     AGENT_VERSION_FIELD_NUMBER: builtins.int
     INSTANCE_TYPE_FIELD_NUMBER: builtins.int
     ADDRESS_FIELD_NUMBER: builtins.int
+    BOOT_FIELD_NUMBER: builtins.int
     instance_id: builtins.str
     """As in the agent's certificate."""
     agent_version: builtins.str
@@ -247,6 +248,10 @@ class Register(google.protobuf.message.Message):
     def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___TaskReport]:
         """Every attempt the agent knows of, exited ones until they are forgotten."""
 
+    @property
+    def boot(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___BootStage]:
+        """How long the instance took to become a worker, in order; only until it is first welcomed."""
+
     def __init__(
         self,
         *,
@@ -256,11 +261,31 @@ class Register(google.protobuf.message.Message):
         agent_version: builtins.str = ...,
         instance_type: builtins.str = ...,
         address: builtins.str = ...,
+        boot: collections.abc.Iterable[global___BootStage] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["capacity", b"capacity"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "agent_version", b"agent_version", "capacity", b"capacity", "instance_id", b"instance_id", "instance_type", b"instance_type", "tasks", b"tasks"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "agent_version", b"agent_version", "boot", b"boot", "capacity", b"capacity", "instance_id", b"instance_id", "instance_type", b"instance_type", "tasks", b"tasks"]) -> None: ...
 
 global___Register = Register
+
+@typing.final
+class BootStage(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    MS_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """Such as download."""
+    ms: builtins.int
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        ms: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ms", b"ms", "name", b"name"]) -> None: ...
+
+global___BootStage = BootStage
 
 @typing.final
 class Welcome(google.protobuf.message.Message):
