@@ -87,4 +87,4 @@ def _delay(state: State, kind: Delay, name: str, delay_ms: int, now: Millis) -> 
     delays = before.observe(kind, name, delay_ms, now)
     state.set_learned(replace(state.learned, delays=delays))
     if delays.relied_on(kind, name) != before.relied_on(kind, name):
-        state.pictures.clear()
+        state.album.workload_changed(name)

@@ -1,4 +1,8 @@
-"""The state as a policy may see it."""
+"""The state as a policy may see it.
+
+A picture is not made from scratch: the album keeps the views of the last one, and only jobs and
+instances that have changed since are looked at.
+"""
 
 from __future__ import annotations
 
@@ -26,24 +30,63 @@ def snapshot(state: State, now: Millis, settings: Settings) -> Snapshot:
         now: The time of the picture.
         settings: Assumed delays where nothing was measured and a job gave no hint.
     """
-    jobs: list[JobView] = []
-    copies: list[CopyView] = []
-    measured = _measured(state)
-    for job in sorted(state.active):
-        if state.jobs[job].state is not JobState.ENDING:
-            view, its_copies = _pictured(state, state.jobs[job], settings)
-            jobs.append(view)
-            copies.extend(its_copies)
+    album = state.album
+    _brought_up_to_date(state, settings)
     return Snapshot(
         now_ms=now,
-        catalog=tuple(_with_delays(offering, measured) for offering in state.catalog),
-        jobs=tuple(jobs),
-        copies=tuple(sorted(copies, key=lambda view: view.id)),
-        instances=_instances(state, copies, measured),
+        catalog=album.catalog,
+        jobs=album.jobs.ordered(),
+        copies=album.copies.ordered(),
+        instances=album.instances.ordered(),
         arrivals=state.counters.arrivals,
         completions=state.counters.completions,
         throughput=state.throughput,
     )
+
+
+def revision(state: State, settings: Settings) -> int:
+    """A number that is the same as long as pictures differ in their time alone.
+
+    What it takes depends on how much has changed since the last picture, not on the cluster.
+    """
+    _brought_up_to_date(state, settings)
+    return state.album.revision
+
+
+def _brought_up_to_date(state: State, settings: Settings) -> None:
+    """Make the views anew that may no longer be true."""
+    album = state.album
+    _follow_what_was_learned(state)
+    for name in album.outdated_jobs():
+        job = state.jobs[name]
+        if name in state.active and job.state is not JobState.ENDING:
+            copies = _views(state, job)
+            view = _job_view(state, job, tuple(copy.id for copy in copies), settings)
+            album.put_job(name, view, copies)
+        else:
+            album.put_job(name, None, ())
+    # Who came and who went has been noted by now.
+    for place in album.outdated_instances():
+        album.put_instance(place, _instance_view(state, place))
+
+
+def _follow_what_was_learned(state: State) -> None:
+    """See whether anything has changed that is no job, copy or instance."""
+    album, delays, catalog = state.album, state.learned.delays, state.catalog
+    basis = (catalog, delays, state.counters.arrivals, state.counters.completions, state.throughput)
+    if all(new is old for new, old in zip(basis, album.basis, strict=False)) and album.basis:
+        return
+    if not album.basis or basis[2:] != album.basis[2:]:
+        album.revision += 1
+    album.basis = basis
+    measured = _measured(state)
+    if measured != album.measured:
+        album.measured = measured
+        album.instances_changed()
+    listed = tuple(_with_delays(offering, measured) for offering in catalog)
+    if listed != album.catalog:
+        album.catalog = listed
+        album.revision += 1
 
 
 def pinned(unit: list[TaskCopy]) -> bool:
@@ -72,16 +115,6 @@ def _in_transit(copy: TaskCopy) -> bool:
             return False
 
 
-def _pictured(state: State, job: Job, settings: Settings) -> tuple[JobView, tuple[CopyView, ...]]:
-    """A job and its copies; taken from the picture before when they have not changed since."""
-    pictured = state.pictures.get(job.id)
-    if pictured is None:
-        copies = _views(state, job)
-        view = _job_view(state, job, tuple(copy.id for copy in copies), settings)
-        pictured = state.pictures[job.id] = (view, copies)
-    return pictured
-
-
 def _views(state: State, job: Job) -> tuple[CopyView, ...]:
     members = list(state.members(job.id))
     gang = job.spec.kind is JobKind.GANG
@@ -94,6 +127,7 @@ def _views(state: State, job: Job) -> tuple[CopyView, ...]:
             instance=copy.target,
             pinned=together if gang else pinned([copy]),
             running=copy.state is CopyState.RUNNING,
+            held=copy.target is None and bool(copy.waiting_for),
         )
         for copy in members
         if copy.state not in SETTLED
@@ -166,22 +200,17 @@ def _with_delays(offering: Offering, measured: dict[str, InstanceType]) -> Offer
     return offering if known is None else replace(offering, type=known)
 
 
-def _instances(
-    state: State, copies: list[CopyView], measured: dict[str, InstanceType]
-) -> tuple[InstanceView, ...]:
-    residents: dict[InstanceId, list[CopyId]] = {}
-    for copy in copies:
-        if copy.instance is not None:
-            residents.setdefault(copy.instance, []).append(copy.id)
-    return tuple(
-        InstanceView(
-            id=instance.id,
-            offering=_with_delays(instance.offering, measured),
-            residents=tuple(residents.get(instance.id, ())),
-            ready=stage is InstanceState.READY,
-        )
-        for instance in map(state.instances.__getitem__, sorted(state.live))
-        if (stage := instance.state) in LIVE
+def _instance_view(state: State, name: InstanceId) -> InstanceView | None:
+    """`None` for one that is gone or going."""
+    instance = state.instances[name]
+    stage = instance.state
+    if stage not in LIVE:
+        return None
+    return InstanceView(
+        id=name,
+        offering=_with_delays(instance.offering, state.album.measured),
+        residents=state.album.residents(name),
+        ready=stage is InstanceState.READY,
     )
 
 
@@ -219,4 +248,6 @@ def hypothetical(state: State, spec: JobSpec, now: Millis, settings: Settings) -
         arrivals=real.arrivals + 1,
         completions=real.completions,
         throughput=real.throughput,
+        standalone=real.standalone,
+        profile=real.profile,
     )

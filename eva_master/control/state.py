@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
+from eva_master.control.album import Album
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.catalog import Catalog, Offering
@@ -16,7 +17,7 @@ from eva_master.model.job import TaskSpec
 from eva_master.model.plan import Json, PolicyMemory
 from eva_master.model.records import Instance, Job, TaskCopy
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.model.snapshot import CopyView, JobView, ThroughputTable
+from eva_master.model.snapshot import ThroughputTable
 from eva_master.model.states import ENDED, LIVE, CopyState, InstanceState
 
 
@@ -50,6 +51,7 @@ class State:
         catalog: Offerings, with what the cloud said about their availability.
         memory: The policy's.
         learned: About workloads and instance types.
+        album: What `control.picture` made of the records, and what of it may be out of date.
     """
 
     def __init__(self, catalog: Catalog) -> None:
@@ -75,8 +77,7 @@ class State:
         self._commands: dict[str, JobId] = {}
         self._names: dict[tuple[str, str], JobId] = {}
         self._members: dict[JobId, tuple[CopyId, ...]] = {}
-        self.pictures: dict[JobId, tuple[JobView, tuple[CopyView, ...]]] = {}
-        """What `control.picture` made of jobs; dropped as soon as it may no longer be true."""
+        self.album = Album()
         self._unwritten = _Unwritten()
 
     @classmethod
@@ -122,7 +123,7 @@ class State:
         """Add or replace a job."""
         known = job.id in self.jobs
         self.jobs[job.id] = job
-        self.pictures.pop(job.id, None)
+        self.album.job_changed(job.id)
         self._unwritten.jobs[job.id] = None
         if not known:
             self._commands[job.command] = job.id
@@ -141,7 +142,7 @@ class State:
         old = self.copies.get(copy.id)
         self.copies[copy.id] = copy
         if journal:
-            self.pictures.pop(copy.job, None)
+            self.album.job_changed(copy.job)
             self._unwritten.copies[copy.id] = None
         if old is None or old.instance != copy.instance:
             self._reindex(self._holders, copy.id, old.instance if old else None, copy.instance)
@@ -170,6 +171,7 @@ class State:
     def put_instance(self, instance: Instance) -> None:
         """Add or replace an instance."""
         self.instances[instance.id] = instance
+        self.album.instance_changed(instance.id)
         self._unwritten.instances[instance.id] = None
         if instance.state is InstanceState.GONE:
             self.live.pop(instance.id, None)
@@ -179,7 +181,8 @@ class State:
     def put_job_account(self, account: JobAccount) -> None:
         """Replace what a job owes."""
         self.job_accounts[account.job] = account
-        self.pictures.pop(account.job, None)
+        if self.jobs[account.job].spec.duration_ms is not None:
+            self.album.job_changed(account.job)  # less of it is left
         self._unwritten.job_accounts[account.job] = None
 
     def put_instance_account(self, account: InstanceAccount) -> None:
