@@ -66,6 +66,8 @@ class Album:
         instances: Views by instance.
         catalog: With learned delays in place of assumed ones.
         measured: The types whose delays were learned, by name.
+        basis: What was last seen of all that is no job, copy or instance.
+        sources: What `catalog` and `measured` were made of.
         made: How many views were made, ever.
         revision: Grows with every change that a policy can see, the time apart.
     """
@@ -77,7 +79,7 @@ class Album:
         self.catalog: Catalog = ()
         self.measured: dict[str, InstanceType] = {}
         self.basis: tuple[object, ...] = ()
-        """What was last seen of all that is no job, copy or instance."""
+        self.sources: tuple[object, ...] = ()
         self.made = 0
         self.revision = 0
         self._residents: dict[InstanceId, set[CopyId]] = {}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from eva_master.control import gangs, observe, settle
-from eva_master.control.picture import snapshot
+from eva_master.control.picture import revision, snapshot
 from eva_master.control.progress import Meters
 from eva_master.control.reconcile import Decision, reconcile
 from eva_master.control.settings import Settings
@@ -61,6 +61,8 @@ class Machine:
         self._turn = Turn(state, settings, Outbox(), self._alarms, meters)
         self._requested: Millis | None = None
         self._in_flight: int | None = None
+        self._seen: int | None = None
+        """The revision of the picture that the last plan was requested with."""
 
     def recover(self, now: Millis) -> list[Action]:
         """Begin, or begin again after a crash: everything that still holds is said again."""
@@ -203,11 +205,22 @@ class Machine:
                 self._alarms.at(earliest, _ROUND)
                 return
         turn.plan_wanted = False
+        self._alarms.at(Millis(turn.now + self.settings.round_period_ms), _PERIOD)
+        if self._nothing_new():
+            return
         self._requested = turn.now
         self._in_flight = self.state.count(rounds=1).rounds
-        self._alarms.at(Millis(turn.now + self.settings.round_period_ms), _PERIOD)
         picture = snapshot(self.state, turn.now, self.settings)
         turn.actions.append(RequestPlan(self._in_flight, picture, self.state.memory))
+
+    def _nothing_new(self) -> bool:
+        """Whether a policy would see what it has seen before, with a place for every task."""
+        before = self._seen
+        self._seen = revision(self.state, self._turn.now, self.settings)
+        if self._seen != before or self.state.unplaced:
+            return False
+        self.state.write_learned()  # there may be what no plan depends on
+        return True
 
     def _period_is_over(self) -> bool:
         """Whether the last round is so long ago that there has to be one; each sets an alarm."""
@@ -216,7 +229,7 @@ class Machine:
 
     def _plan_failed(self, event: PlanFailed) -> None:
         if event.round == self._in_flight:
-            self._in_flight = None
+            self._in_flight = self._seen = None
             self._turn.plan_wanted = True
 
     def _planned(self, event: PlanReady) -> None:

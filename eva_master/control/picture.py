@@ -31,7 +31,7 @@ def snapshot(state: State, now: Millis, settings: Settings) -> Snapshot:
         settings: Assumed delays where nothing was measured and a job gave no hint.
     """
     album = state.album
-    _brought_up_to_date(state, settings)
+    _brought_up_to_date(state, now, settings)
     return Snapshot(
         now_ms=now,
         catalog=album.catalog,
@@ -44,19 +44,19 @@ def snapshot(state: State, now: Millis, settings: Settings) -> Snapshot:
     )
 
 
-def revision(state: State, settings: Settings) -> int:
+def revision(state: State, now: Millis, settings: Settings) -> int:
     """A number that is the same as long as pictures differ in their time alone.
 
     What it takes depends on how much has changed since the last picture, not on the cluster.
     """
-    _brought_up_to_date(state, settings)
+    _brought_up_to_date(state, now, settings)
     return state.album.revision
 
 
-def _brought_up_to_date(state: State, settings: Settings) -> None:
+def _brought_up_to_date(state: State, now: Millis, settings: Settings) -> None:
     """Make the views anew that may no longer be true."""
     album = state.album
-    _follow_what_was_learned(state)
+    _follow_the_rest(state, now)
     for name in album.outdated_jobs():
         job = state.jobs[name]
         if name in state.active and job.state is not JobState.ENDING:
@@ -70,15 +70,21 @@ def _brought_up_to_date(state: State, settings: Settings) -> None:
         album.put_instance(place, _instance_view(state, place))
 
 
-def _follow_what_was_learned(state: State) -> None:
+def _follow_the_rest(state: State, now: Millis) -> None:
     """See whether anything has changed that is no job, copy or instance."""
-    album, delays, catalog = state.album, state.learned.delays, state.catalog
-    basis = (catalog, delays, state.counters.arrivals, state.counters.completions, state.throughput)
-    if all(new is old for new, old in zip(basis, album.basis, strict=False)) and album.basis:
-        return
-    if not album.basis or basis[2:] != album.basis[2:]:
+    album, catalog, delays = state.album, state.catalog, state.learned.delays
+    basis = (
+        tuple(offering.id for offering in catalog if not offering.available(now)),
+        state.counters.arrivals,
+        state.counters.completions,
+        state.throughput,
+    )
+    if basis != album.basis:
+        album.basis = basis
         album.revision += 1
-    album.basis = basis
+    if album.sources and catalog is album.sources[0] and delays is album.sources[1]:
+        return
+    album.sources = catalog, delays
     measured = _measured(state)
     if measured != album.measured:
         album.measured = measured

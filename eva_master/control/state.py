@@ -73,6 +73,7 @@ class State:
         self._holders: defaultdict[InstanceId, dict[CopyId, None]] = defaultdict(dict)
         self._aimed: defaultdict[InstanceId, dict[CopyId, None]] = defaultdict(dict)
         self._moving: dict[CopyId, None] = {}
+        self._unplaced: dict[CopyId, None] = {}
         self._reservation_prices: dict[tuple[tuple[Family, Resources], ...], int] = {}
         self._commands: dict[str, JobId] = {}
         self._names: dict[tuple[str, str], JobId] = {}
@@ -149,6 +150,10 @@ class State:
         if old is None or old.target != copy.target:
             self._reindex(self._aimed, copy.id, old.target if old else None, copy.target)
 
+        if copy.state is CopyState.WAITING and copy.target is None:
+            self._unplaced[copy.id] = None
+        else:
+            self._unplaced.pop(copy.id, None)
         if copy.state is CopyState.RUNNING and copy.target not in (None, copy.instance):
             self._moving[copy.id] = None
         else:
@@ -289,6 +294,11 @@ class State:
             assert need is not None, f"{copy.id} cannot run on {family}"
             total = total + need
         return total
+
+    @property
+    def unplaced(self) -> bool:
+        """Whether any copy waits for a plan to give it a place."""
+        return bool(self._unplaced)
 
     def moving(self) -> tuple[TaskCopy, ...]:
         """The running copies that are to run elsewhere."""
