@@ -8,6 +8,7 @@ from eva_master.control.progress import company, standalone_rate
 from eva_master.control.state import State
 from eva_master.control.stopwatch import Lap
 from eva_master.learning.delays import Delay
+from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.ids import MILLION, Millis
 from eva_master.model.job import JobKind
 from eva_master.model.records import Instance, TaskCopy
@@ -30,8 +31,7 @@ def from_window(state: State, copy: TaskCopy, now: Millis) -> bool:
         return False
     entries = [company(state, member) for member in members]
     if not any(others for _, others in entries):
-        _standalone(state, copy, members, now)
-        return False  # a plan depends on it only through what it makes of later windows
+        return _standalone(state, copy, members, now)
     rates = [standalone_rate(state, member) for member in members]
     known = [rate for rate in rates if rate]
     if len(known) < len(rates):
@@ -43,17 +43,51 @@ def from_window(state: State, copy: TaskCopy, now: Millis) -> bool:
     return state.throughput != before
 
 
-def _standalone(state: State, copy: TaskCopy, members: list[TaskCopy], now: Millis) -> None:
+def _standalone(state: State, copy: TaskCopy, members: list[TaskCopy], now: Millis) -> bool:
     families = {
         state.instances[member.instance].offering.type.family
         for member in members
         if member.instance is not None
     }
-    if len(families) == 1:  # else nobody knows whose pace it was
-        rates = state.standalone.observe(
-            state.task(copy).workload, families.pop(), copy.progress.rate, now
-        )
-        state.set_learned(replace(state.learned, standalone=rates))
+    if len(families) != 1:
+        return False  # nobody knows whose pace it was
+    table = state.standalone.observe(
+        state.task(copy).workload, families.pop(), copy.progress.rate, now
+    )
+    return _taken(state, table)
+
+
+def _taken(state: State, table: StandaloneTable) -> bool:
+    """Keep what was learned of tasks on their own; whether policies get to know of it."""
+    before = state.standalone.known
+    state.set_learned(replace(state.learned, standalone=table))
+    return table.known != before
+
+
+def unprofiled(state: State, copy: TaskCopy) -> bool:
+    """Whether nothing is known of the standalone throughput of a copy's task."""
+    task = state.task(copy)
+    return not task.throughput and not state.standalone.profiled(task.workload)
+
+
+def from_silence(state: State, copy: TaskCopy, since: Millis, now: Millis) -> bool:
+    """Learn that a copy's workload reports no iterations: it will have no figure, ever.
+
+    Args:
+        state: To be told.
+        copy: Nothing is learned unless it has run since then without a step.
+        since: A few windows ago.
+        now: The time.
+
+    Returns:
+        Whether it is news that a plan may depend on.
+    """
+    if copy.state is not CopyState.RUNNING or copy.instance is None or copy.progress.steps:
+        return False
+    if copy.started_ms is None or copy.started_ms > since:
+        return False
+    family = state.instances[copy.instance].offering.type.family
+    return _taken(state, state.standalone.silent(state.task(copy).workload, family, now))
 
 
 def _running_members(state: State, copy: TaskCopy) -> list[TaskCopy]:

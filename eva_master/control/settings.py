@@ -24,6 +24,8 @@ class Settings:
         window_ms: Over how long throughput is measured.
         checkpoint_ms: Assumed time to checkpoint and stop a task, until it is known better.
         launch_ms: Assumed time to start a task, until it is known better.
+        profile: Whether a task whose standalone throughput is unknown is kept from others until
+            it has run alone for a window.
         gang_ports: First and last of the ports on which gangs meet.
     """
 
@@ -39,4 +41,5 @@ class Settings:
     window_ms: int = 60_000
     checkpoint_ms: int = 8_000
     launch_ms: int = 47_000
+    profile: bool = False
     gang_ports: tuple[int, int] = (20_000, 29_999)

@@ -33,7 +33,11 @@ from eva_master.model.states import LIVE, CopyState, InstanceState
 _Name = TypeVar("_Name", JobId, InstanceId)
 
 Entity = tuple[str, str]
-"""What an alarm wakes: ("job" | "instance", id), ("sweep" | "period" | "stock" | "round", "")."""
+"""What an alarm wakes: ("job" | "instance", id), ("sweep" | "period" | "stock" | "round", ""),
+("profile", id of a copy)."""
+
+_PATIENCE = 3
+"""A task that has reported no step for so many windows is held to report none, ever."""
 
 
 class Outbox:
@@ -130,6 +134,8 @@ class Turn:
                 self._sweep = True
             case "period" | "stock":
                 self.plan_wanted = self.plan_wanted or bool(self.state.active)
+            case "profile":
+                self._profile(CopyId(name))
             case _:
                 pass  # woken merely to be asked for a plan that is wanted already
 
@@ -186,11 +192,24 @@ class Turn:
         """Have clocks and meters follow a copy into another state."""
         if copy.state is CopyState.RUNNING:
             self.meters.began(copy.id)
+            self.watch(copy)
         else:
             self.meters.ended(copy.id)
         lap = self.stopwatches.changed(old, copy, self.now)
         if lap is not None:
             learn.from_lap(self.state, copy, lap, self.now)
+
+    def watch(self, copy: TaskCopy) -> None:
+        """Look at a copy that has begun to run again later: does it report steps?"""
+        if self.settings.profile and learn.unprofiled(self.state, copy):
+            later = Millis(self.now + _PATIENCE * self.settings.window_ms)
+            self.alarms.at(later, ("profile", copy.id))
+
+    def _profile(self, name: CopyId) -> None:
+        copy = self.state.copies.get(name)
+        since = Millis(self.now - _PATIENCE * self.settings.window_ms)
+        if copy is not None and learn.from_silence(self.state, copy, since, self.now):
+            self.plan_wanted = True
 
     def put_instance(self, instance: Instance) -> None:
         """Replace an instance."""

@@ -22,7 +22,9 @@ from eva_master.model.ids import Millis, Workload
 from eva_master.model.plan import Json
 from eva_master.model.snapshot import ThroughputTable
 
-_VERSION = 2
+_VERSION = 3
+_READABLE = (2, 3)
+"""Version 2 did not have what policies know of standalone throughput."""
 _NOISE_PPM = 20_000
 """An estimate that differs by less from what the policies know is not news; else every window
 would be, and each would call for a new plan."""
@@ -111,7 +113,7 @@ class Knowledge:
                 evidence={entry: Estimate(ppm, Millis(0)) for entry, ppm in table.observed},
                 standalone=StandaloneTable.from_json(data.get("standalone")),
             )
-        if version != _VERSION:
+        if version not in _READABLE:
             raise ValueError(f"what was learned is of version {version}, not {_VERSION}")
         observed, evidence = _colocation(data.get("colocation"))
         return Knowledge(

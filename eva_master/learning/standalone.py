@@ -1,14 +1,23 @@
-"""Standalone throughput per workload and family, as it was measured."""
+"""Standalone throughput per workload and family, as it was measured (Eva, section 3)."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from eva_master.learning.bounds import bounded
 from eva_master.learning.estimate import Estimate, taken
 from eva_master.model.ids import MILLION, Family, Millis, Workload
 from eva_master.model.plan import Json
+from eva_master.model.snapshot import StandaloneRates
+
+Key = tuple[Workload, Family]
+
+_NOISE = 20
+"""An estimate is no news to the policies while it differs by less than one part in so many from
+what they know: every one that is makes them value tasks anew."""
+_DIGITS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,15 +25,23 @@ class StandaloneTable:
     """What tasks achieve when they share their instance with nobody.
 
     Attributes:
-        rates: Iterations per second in millionths, by workload and family.
+        rates: Iterations per second in millionths, by workload and family; 0 for one that ran
+            for long and reported none.
+        known: What the policies know of it.
     """
 
-    rates: Mapping[tuple[Workload, Family], Estimate] = field(default_factory=dict)
+    rates: Mapping[Key, Estimate] = field(default_factory=dict)
+    known: StandaloneRates = field(default_factory=StandaloneRates)
 
     def lookup(self, workload: Workload, family: Family) -> float | None:
-        """Iterations per second, `None` before the first observation."""
+        """Iterations per second, `None` before the first one was observed."""
         rate = self.rates.get((workload, family))
-        return None if rate is None else rate.value / MILLION
+        return None if rate is None or rate.value == 0 else rate.value / MILLION
+
+    def profiled(self, workload: Workload) -> bool:
+        """Whether anything is known of a workload, be it that it reports no iterations."""
+        index = bisect_left(self.known.measured, workload, key=_workload)
+        return index < len(self.known.measured) and self.known.measured[index][0][0] == workload
 
     def observe(
         self, workload: Workload, family: Family, rate: float, at: Millis
@@ -44,33 +61,70 @@ class StandaloneTable:
         sample = round(rate * MILLION)
         if sample <= 0:
             return self
-        estimate = taken(self.rates.get((workload, family)), sample, at)
-        return StandaloneTable(bounded({**self.rates, (workload, family): estimate}))
+        before = self.rates.get((workload, family))
+        if before is not None and before.value == 0:
+            before = None
+        return self._with((workload, family), taken(before, sample, at))
+
+    def silent(self, workload: Workload, family: Family, at: Millis) -> StandaloneTable:
+        """Note that a task ran for long and reported no iteration; whatever is known stands."""
+        if (workload, family) in self.rates:
+            return self
+        return self._with((workload, family), Estimate(0, at))
+
+    def _with(self, entry: Key, estimate: Estimate) -> StandaloneTable:
+        rates = bounded({**self.rates, entry: estimate})
+        known = dict(self.known.measured)
+        told = known.get(entry)
+        if told is not None and abs(estimate.value - told) * _NOISE < max(told, 1):
+            return replace(self, rates=rates)
+        known[entry] = _rounded(estimate.value)
+        kept = sorted((key, rate) for key, rate in known.items() if key in rates)
+        return StandaloneTable(rates, StandaloneRates(tuple(kept)))
 
     def to_json(self) -> Json:
-        """The journal's form: a list of [workload, family, estimate in millionths per second]."""
+        """The journal's form: a list of [workload, family, estimate, what policies know].
+
+        Rates are in millionths per second.
+        """
+        known = dict(self.known.measured)
         return [
-            [workload, family, it.to_json()]
+            [workload, family, it.to_json(), known.get((workload, family), _rounded(it.value))]
             for (workload, family), it in sorted(self.rates.items())
         ]
 
     @staticmethod
     def from_json(data: Json) -> StandaloneTable:
-        """Read what `to_json` wrote, or what its first version wrote: plain rates.
+        """Read what `to_json` wrote, or earlier versions: without what policies know, or rates.
 
         Raises:
             ValueError: The data has another form.
         """
         if not isinstance(data, list):
             raise ValueError("a table of standalone throughput is a list")
-        rates: dict[tuple[Workload, Family], Estimate] = {}
+        rates: dict[Key, Estimate] = {}
+        known: dict[Key, int] = {}
         for row in data:
             match row:
                 case [str(workload), str(family), int(rate)]:
-                    estimate = Estimate(rate, Millis(0))
-                case [str(workload), str(family), list(known)]:
-                    estimate = Estimate.from_json(known)
+                    estimate, told = Estimate(rate, Millis(0)), _rounded(rate)
+                case [str(workload), str(family), list(written)]:
+                    estimate = Estimate.from_json(written)
+                    told = _rounded(estimate.value)
+                case [str(workload), str(family), list(written), int(told)]:
+                    estimate = Estimate.from_json(written)
                 case _:
                     raise ValueError(f"not an entry of standalone throughput: {row!r}")
-            rates[Workload(workload), Family(family)] = estimate
-        return StandaloneTable(rates)
+            entry = Workload(workload), Family(family)
+            rates[entry], known[entry] = estimate, told
+        return StandaloneTable(rates, StandaloneRates(tuple(sorted(known.items()))))
+
+
+def _workload(item: tuple[Key, int]) -> Workload:
+    return item[0][0]
+
+
+def _rounded(value: int) -> int:
+    """Round to three significant digits."""
+    unit = int(10 ** max(0, len(str(value)) - _DIGITS))
+    return (value + unit // 2) // unit * unit

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from eva_master.learning.attribution import attribute
+from eva_master.learning.bounds import bounded
 from eva_master.learning.colocation import (
     key,
     lookup,
@@ -114,6 +115,41 @@ def test_standalone_throughput_is_kept_per_workload_and_family():
     assert StandaloneTable.from_json(learned.to_json()) == learned
     with pytest.raises(ValueError, match="not an entry"):
         StandaloneTable.from_json([[1, 2, 3]])
+
+
+def test_policies_know_a_rate_to_three_digits_until_it_is_off_by_a_twentieth():
+    table = StandaloneTable().observe(A, Family("p3"), 104.26, Millis(0))
+    assert table.known.measured == (((A, Family("p3")), 104_000_000),)
+    for at, rate in enumerate((100.0, 108.0, 100.5, 107.0), start=1):
+        after = table.observe(A, Family("p3"), rate, Millis(at))
+        assert after.known is table.known, "noise is no news"
+        table = after
+    for at in range(20):
+        table = table.observe(A, Family("p3"), 115.0, Millis(at + 10))
+    ((_, told),) = table.known.measured
+    assert told == pytest.approx(112_000_000, rel=0.03)
+    assert StandaloneTable.from_json(table.to_json()) == table, "what they know, too"
+
+
+def test_a_workload_that_reports_nothing_is_known_by_that_until_it_does():
+    table = StandaloneTable().silent(A, Family("p3"), Millis(1))
+    assert table.known.measured == (((A, Family("p3")), 0),)
+    assert table.profiled(A)
+    assert not table.profiled(B)
+    assert table.lookup(A, Family("p3")) is None
+    assert table.silent(A, Family("p3"), Millis(2)) is table
+    heard = table.observe(A, Family("p3"), 4.0, Millis(3))
+    assert heard.lookup(A, Family("p3")) == 4.0
+    assert heard.known.measured == (((A, Family("p3")), 4_000_000),)
+    assert heard.silent(A, Family("p3"), Millis(4)) is heard
+
+
+def test_of_rates_that_are_forgotten_the_policies_know_nothing(monkeypatch):
+    monkeypatch.setattr("eva_master.learning.standalone.bounded", lambda it: bounded(it, 1))
+    table = StandaloneTable().observe(B, Family("p3"), 2.0, Millis(1))
+    table = table.observe(A, Family("p3"), 4.0, Millis(2))
+    assert table.known.measured == (((A, Family("p3")), 4_000_000),)
+    assert set(table.rates) == {(A, Family("p3"))}
 
 
 def rates(**values: float) -> EventRates:

@@ -184,10 +184,18 @@ def test_the_journal_of_the_first_version_is_read() -> None:
     assert learned.standalone.lookup(A, Family("p3")) == 2.5
 
 
+def test_the_journal_of_the_second_version_is_read() -> None:
+    rows = [["a", "p3", [2_501_000, 7, 3, []]]]
+    data = {**knowledge().to_json(), "version": 2, "standalone": rows}
+    learned = Knowledge.from_json(data)
+    assert learned.standalone.rates[A, Family("p3")] == Estimate(2_501_000, Millis(7), 3)
+    assert learned.standalone.known.measured == (((A, Family("p3")), 2_500_000),)
+
+
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
-        ("version", 3, "of version 3"),
+        ("version", 4, "of version 4"),
         ("colocation", {}, "is a list"),
         ("colocation", [["a", ["b"]]], "not an entry"),
         ("standalone", [[1, 2, 3]], "not an entry"),

@@ -154,9 +154,30 @@ def _teach(state: State, copy: str) -> bool:
 def test_a_window_alone_teaches_the_rate_even_where_one_is_stated() -> None:
     for stated in (None, 3 * MILLION):
         state = _state(2.0, stated=stated)
-        assert not _teach(state, "a/0")
+        assert _teach(state, "a/0")
+        assert not _teach(state, "a/0"), "the same again is no news"
         assert state.standalone.lookup(Workload("a"), CPU) == 2.0
         assert state.throughput.observed == ()
+
+
+def test_a_task_that_runs_on_without_a_step_is_known_to_report_none() -> None:
+    state = _state(0.0)
+    copy = replace(state.copies[CopyId("a/0")], started_ms=Millis(1_000))
+    assert learn.unprofiled(state, copy)
+    later = {"since": Millis(1_000), "now": Millis(9_000)}
+    assert not learn.from_silence(state, replace(copy, progress=Progress(steps=1)), **later)
+    assert not learn.from_silence(state, replace(copy, started_ms=Millis(1_001)), **later)
+    waits = replace(copy, history=(("waiting", 0),))
+    assert not learn.from_silence(state, waits, **later)
+    assert learn.from_silence(state, copy, **later)
+    assert not learn.from_silence(state, copy, **later), "it is known already"
+    assert not learn.unprofiled(state, copy)
+    assert state.standalone.lookup(Workload("a"), CPU) is None
+
+
+def test_a_task_that_a_rate_is_stated_of_needs_no_profile() -> None:
+    state = _state(0.0, stated=MILLION)
+    assert not learn.unprofiled(state, state.copies[CopyId("a/0")])
 
 
 def test_a_window_in_company_teaches_how_it_slows_down() -> None:
