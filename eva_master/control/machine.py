@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from eva_master.control import gangs, observe, settle
+from eva_master.control import gangs, learn, observe, settle
 from eva_master.control.picture import revision, snapshot
 from eva_master.control.progress import Meters
 from eva_master.control.reconcile import Decision, reconcile
@@ -66,8 +66,13 @@ class Machine:
 
     def recover(self, now: Millis) -> list[Action]:
         """Begin, or begin again after a crash: everything that still holds is said again."""
-        self._turn.plan_wanted = True
-        self._turn.touch(_SWEEP)
+        turn = self._turn
+        turn.now = Millis(max(now, turn.now))
+        turn.plan_wanted = True
+        turn.touch(_SWEEP)
+        for copy in self.state.copies.values():
+            if copy.state is CopyState.RUNNING:
+                turn.watch(copy)
         return self.handle([Tick()], now)
 
     def deadline(self) -> Millis | None:
@@ -283,6 +288,8 @@ class Machine:
             held = self.state.copies[copy]
             if held.waiting_for != reason:
                 turn.put_copy(replace(held, waiting_for=reason))
+                if self.settings.profile and learn.unprofiled(self.state, held):
+                    turn.plan_wanted = True  # without room of its own it may be packed
         for copy, reason in decision.suspends:
             suspended = replace(self.state.copies[copy], waiting_for=reason)
             turn.put_copy(replace(suspended, target=None, fetched=None))

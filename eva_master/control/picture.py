@@ -41,6 +41,8 @@ def snapshot(state: State, now: Millis, settings: Settings) -> Snapshot:
         arrivals=state.counters.arrivals,
         completions=state.counters.completions,
         throughput=state.throughput,
+        standalone=state.standalone.known,
+        profile=settings.profile,
     )
 
 
@@ -78,6 +80,7 @@ def _follow_the_rest(state: State, now: Millis) -> None:
         state.counters.arrivals,
         state.counters.completions,
         state.throughput,
+        state.standalone.known,
     )
     if basis != album.basis:
         album.basis = basis
