@@ -154,6 +154,7 @@ def _job_view(state: State, job: Job, copies: tuple[CopyId, ...], settings: Sett
         remaining_ms=_remaining(state, job),
         checkpoint_ms=_checkpoint_ms(state, spec, settings),
         launch_ms=_launch_ms(state, spec, settings),
+        since_ms=_running_since(state, job),
     )
 
 
@@ -184,6 +185,18 @@ def _remaining(state: State, job: Job) -> int | None:
     account = state.job_accounts.get(job.id)
     done = 0 if account is None else account.busy_ms // len(job.spec.tasks)
     return max(0, job.spec.duration_ms - done)
+
+
+def _running_since(state: State, job: Job) -> Millis | None:
+    """From when on time has to be taken off what `_remaining` says; `None` if nothing runs.
+
+    Accounts are booked when something changes. The members of a gang run on instances that were
+    booked at different times, and what is left is their mean.
+    """
+    running = (copy for copy in state.members(job.id) if copy.state is CopyState.RUNNING)
+    accounts = (state.instance_accounts.get(copy.instance) for copy in running if copy.instance)
+    booked = [account.until_ms for account in accounts if account is not None]
+    return Millis(sum(booked) // len(booked)) if booked else None
 
 
 def _measured(state: State) -> dict[str, InstanceType]:

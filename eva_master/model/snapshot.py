@@ -36,9 +36,12 @@ class JobView:
 
     Attributes:
         copies: Its copies that want a place.
-        remaining_ms: Stand-alone running time left, `None` if unknown.
+        remaining_ms: Stand-alone running time that was left at `since_ms`, `None` if unknown; see
+            `left_ms`.
         checkpoint_ms: Time to checkpoint and stop, from the user's hint or learned.
         launch_ms: Time from start to first progress, from the user's hint or learned.
+        since_ms: From when on it has been running, so that less and less is left; `None` while
+            it does not run.
     """
 
     id: JobId
@@ -49,6 +52,13 @@ class JobView:
     remaining_ms: int | None
     checkpoint_ms: int
     launch_ms: int
+    since_ms: Millis | None = None
+
+    def left_ms(self, now: Millis) -> int | None:
+        """Stand-alone running time left at `now`, not negative; `None` if unknown."""
+        if self.remaining_ms is None or self.since_ms is None:
+            return self.remaining_ms
+        return max(0, self.remaining_ms - max(0, now - self.since_ms))
 
 
 @dataclass(frozen=True, slots=True)
