@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PROTO_VENV := .venv-proto
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check proto bench lock clean
+.PHONY: setup demo test check proto bench bundle lock clean
 
 setup: $(VENV)/.done
 
@@ -52,3 +52,8 @@ lock:
 
 clean:
 	rm -rf $(VENV) $(PROTO_VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache
+
+# What a cloud machine needs: one tar of wheels each, for its bucket.
+bundle: setup
+	$(BIN)/python -m deploy.bundle worker
+	$(BIN)/python -m deploy.bundle master

@@ -9,6 +9,7 @@ import fcntl
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from importlib.metadata import version
@@ -17,7 +18,7 @@ from pathlib import Path
 import grpc
 import structlog
 
-from eva_worker import wire
+from eva_worker import notices, wire
 from eva_worker._proto import worker_pb2 as pb
 from eva_worker.address import own_address
 from eva_worker.attempt import Services
@@ -28,6 +29,7 @@ from eva_worker.enrolment import Enrolment
 from eva_worker.identity import Identity
 from eva_worker.log import configure
 from eva_worker.metrics import Metrics
+from eva_worker.notices import Metadata, Notice
 from eva_worker.orders import Welcome
 from eva_worker.runtime import Runtime, process
 from eva_worker.session import Link, Session
@@ -38,6 +40,9 @@ from eva_worker.tasks import Tasks
 _PR_SET_PDEATHSIG = 1
 _GOODBYE_WAIT_S = 10.0
 _MILLI = 1000
+_OF_NOTICE_FOR_STOPPING = 50
+"""Per cent of the time that the cloud leaves an instance."""
+_LEAST_GRACE_MS = 1_000
 
 _log = structlog.get_logger()
 
@@ -79,8 +84,15 @@ class Agent:
             authorities=settings.authorities,
         )
         self._link = Link(
-            settings.master, enrolment, self._metrics, self._open_session, self._enrolled
+            settings.master,
+            enrolment,
+            self._metrics,
+            self._open_session,
+            self._enrolled,
+            contact=settings.contact_file,
         )
+        self._notice: Notice | None = None
+        self._boot: list[tuple[str, int]] = []
         self._metrics_port = settings.metrics_port
         self._tasks = Tasks(services, self._link.report, self._crash)
         self._leave: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -94,20 +106,45 @@ class Agent:
         await asyncio.to_thread(reserve.keep, self._settings.state_dir / "reserve")
         if saved := await asyncio.to_thread(read_json, self._cluster_file):
             self._storage.configure(Welcome(**saved))
+        elif self._settings.boot_file:
+            self._boot = await asyncio.to_thread(_boot_stages, self._settings.boot_file)
         await self._tasks.adopt()
         link = asyncio.create_task(self._keep_link())
         link.add_done_callback(self._link_ended)
+        heeding = asyncio.create_task(self._heed_notices())
+        heeding.add_done_callback(self._link_ended)
         reason = await self._leave
         _log.info("leaving", reason=reason)
-        await self._tasks.drain()
+        await self._tasks.drain(self._left_ms())
         await self._link.say_goodbye(reason, _GOODBYE_WAIT_S)
-        link.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await link
+        for task in (link, heeding):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
 
     async def _keep_link(self) -> None:
         self._address = await own_address(self._settings.address, self._settings.master)
         await self._link.run()
+
+    async def _heed_notices(self) -> None:
+        if self._settings.metadata_url:
+            await notices.watch(Metadata(self._settings.metadata_url), self._noticed)
+
+    def _noticed(self, notice: Notice) -> None:
+        """Pass on what the cloud says; if it takes the instance away, leave before that."""
+        _log.warning("notice from the cloud", reason=notice.reason, at_ms=notice.at_ms)
+        self._notice = notice
+        self._link.warn(notice)
+        if notice.at_ms:
+            self.leave(notice.reason)
+
+    def _left_ms(self) -> int | None:
+        """How long tasks may take to stop, `None` for as long as they were promised."""
+        if self._notice is None or not self._notice.at_ms:
+            return None
+        left = self._notice.at_ms - round(time.time() * 1000)
+        # The rest is for what they leave behind.
+        return max(left * _OF_NOTICE_FOR_STOPPING // 100, _LEAST_GRACE_MS)
 
     def leave(self, reason: str) -> None:
         """Begin to drain; asked a second time by a signal, the agent goes at once."""
@@ -144,6 +181,7 @@ class Agent:
             tasks=self._tasks,
             welcomed=self._welcomed,
             drain=self.leave,
+            notice=lambda: self._notice,
         )
 
     def _register(self) -> pb.Register:
@@ -159,6 +197,7 @@ class Agent:
             agent_version=version("eva-scheduler"),
             instance_type=settings.instance_type,
             address=self._address,
+            boot=wire.boot(self._boot),
         )
 
     async def _welcomed(self, welcome: Welcome) -> None:
@@ -168,6 +207,17 @@ class Agent:
         except OSError as error:
             _log.error("settings cannot be written down", error=str(error))
         self._storage.configure(welcome)
+        self._boot = []
+
+
+def _boot_stages(file: Path) -> list[tuple[str, int]]:
+    """What the script that booted this instance has written down: a name and a time a line."""
+    try:
+        lines = file.read_text().splitlines()
+        return [(name, int(ms)) for name, ms in map(str.split, lines)]
+    except (OSError, ValueError) as error:
+        _log.warning("nobody knows how the instance booted", error=str(error))
+        return []
 
 
 def _gpus(settings: Settings) -> tuple[str, ...]:

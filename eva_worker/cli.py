@@ -109,6 +109,30 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) ->
     metavar="URL",
     help="The Docker engine, such as unix:///run/docker.sock; default as for docker itself.",
 )
+@_option(
+    "--boot-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Lines of NAME MILLISECONDS: how long each stage of the boot took, for the master.",
+)
+@_option(
+    "--abandoned-after-s",
+    type=click.IntRange(0),
+    default=0,
+    metavar="SECONDS",
+    help="Leave after so long without a master; 0 for never.",
+)
+@_option(
+    "--power-off",
+    default="",
+    metavar="COMMAND",
+    help="Ends the instance, once the worker has left without having been told to by a signal.",
+)
+@_option(
+    "--metadata-url",
+    default="",
+    metavar="URL",
+    help="Instance metadata service to ask every 5 s whether a spot instance is interrupted.",
+)
 def worker(
     instance_id: str,
     cpus: float,
@@ -126,6 +150,9 @@ def worker(
     Keeps an agent running, which dials the master and starts and stops tasks. SIGTERM checkpoints
     and stops the tasks, uploads what they leave behind, and says goodbye to the master; a second
     one leaves at once. Tasks go on while master or agent are away.
+
+    The worker does the same by itself when the cloud announces that it takes the instance away, and
+    when there has been no master for too long. Then it has the instance switched off.
     """
     settings = Settings(
         instance=instance_id,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import grpc
@@ -20,6 +21,7 @@ from eva_worker.errors import BadOrder, NotEnrolled
 from eva_worker.identity import Credentials
 from eva_worker.logs import follow
 from eva_worker.metrics import Metrics
+from eva_worker.notices import Notice
 from eva_worker.orders import Order, Progress, Report, TaskKey, Welcome
 from eva_worker.tasks import Tasks
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 _WELCOME_S = 10.0
 _GOODBYE_S = 5.0
 _LOG_CHUNKS_AHEAD = 16
+_TOUCH_S = 1.0
 
 _log = structlog.get_logger()
 
@@ -42,6 +45,7 @@ class Session:
         tasks: Who carries out commands.
         welcomed: Told the cluster's settings; commands come after.
         drain: Called when the master wants the instance emptied.
+        notice: What the cloud has said about the end of the instance, if anything.
     """
 
     def __init__(
@@ -52,7 +56,9 @@ class Session:
         tasks: Tasks,
         welcomed: Callable[[Welcome], Coroutine[Any, Any, None]],
         drain: Callable[[str], None],
+        notice: Callable[[], Notice | None],
     ) -> None:
+        self._notice = notice
         self._stub = cast("WorkersAsyncStub", WorkersStub(channel))
         self._register = register
         self._tasks = tasks
@@ -89,6 +95,8 @@ class Session:
             self._spawn(self._beat(welcome.heartbeat_ms / 1000))
             # What changed between Register and now went to no session.
             self.send(wire.reports(self._tasks.reports(), complete=True))
+            if notice := self._notice():
+                self.send(wire.interruption(notice))
             while isinstance(message := await call.read(), pb.MasterMessage):
                 await self._handle(message)
         finally:
@@ -208,6 +216,7 @@ class Link:
         metrics: Told when sessions begin and end.
         open_session: Makes a session of a channel.
         enrolled: Called whenever there is a certificate to dial with.
+        contact: Touched as long as there is a session.
     """
 
     def __init__(
@@ -217,7 +226,10 @@ class Link:
         metrics: Metrics,
         open_session: Callable[[grpc.aio.Channel], Session],
         enrolled: Callable[[], None],
+        *,
+        contact: Path,
     ) -> None:
+        self._contact = contact
         self._target = target
         self._enrolment = enrolment
         self._metrics = metrics
@@ -252,10 +264,13 @@ class Link:
             certificate=credentials.certificate,
         ) as channel:
             session = self._open_session(channel)
+            touching: asyncio.Task[None] | None = None
             renewed = asyncio.Event()
             renewal = asyncio.create_task(self._renew(channel, credentials, session, renewed))
 
             def up() -> None:
+                nonlocal touching
+                touching = asyncio.create_task(self._keep_in_touch())
                 welcomed()
                 self._session = session
                 self._up.set()
@@ -274,10 +289,19 @@ class Link:
                 self._up.clear()
                 self._metrics.session_up.set(0)
                 renewal.cancel()
-                await asyncio.wait([renewal])
+                if touching:
+                    touching.cancel()
+                await asyncio.wait([renewal, *([touching] if touching else [])])
             if not renewal.cancelled():
                 renewal.result()  # Raises what nobody foresaw.
             return "" if renewed.is_set() else reason
+
+    async def _keep_in_touch(self) -> None:
+        """Show the supervisor that there is a master."""
+        while True:
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(self._contact.touch)
+            await asyncio.sleep(_TOUCH_S)
 
     async def _renew(
         self,
@@ -299,6 +323,11 @@ class Link:
         """Tell the master of a change; without a session it is told when the next one begins."""
         if self._session:
             self._session.send(wire.reports([report]))
+
+    def warn(self, notice: Notice) -> None:
+        """Tell the master what the cloud has said; without a session the next one does."""
+        if self._session:
+            self._session.send(wire.interruption(notice))
 
     async def say_goodbye(self, reason: str, within_s: float) -> None:
         """Take leave, if there is a session or one comes up in time."""

@@ -35,6 +35,11 @@ class Settings:
         authorities: PEM certificates of those who may vouch for the master in the beginning.
         log_kept_mib: MiB of each task's log that stay on the disk once they are stored.
         metrics_port: Port of the Prometheus endpoint, `None` for no endpoint.
+        boot_file: Says how long the instance took to boot; `None` for none.
+        abandoned_after_s: A worker that reaches no master for so many seconds leaves; 0 for never.
+        power_off: Shell command that ends the instance once the worker has left of its own accord;
+            empty for none.
+        metadata_url: The service that gives notice of interruptions; empty for none.
     """
 
     master: str
@@ -55,13 +60,27 @@ class Settings:
     join: str = ""
     token: str = field(default="", repr=False)
     authorities: str = field(default="", repr=False)
+    boot_file: Path | None = None
+    abandoned_after_s: int = 0
+    power_off: str = ""
+    metadata_url: str = ""
+
+    @property
+    def contact_file(self) -> Path:
+        """Touched by the agent as long as it has a session, for the supervisor to see."""
+        return self.state_dir / "contact"
 
     def to_json(self) -> str:
         """For the agent's environment, where other users cannot see the token."""
-        return json.dumps(asdict(self) | {"state_dir": str(self.state_dir)})
+        return json.dumps(asdict(self), default=str)  # Paths are the only other values.
 
     @classmethod
     def from_json(cls, text: str) -> Settings:
         """Undo `to_json`."""
         document = json.loads(text)
-        return cls(**document | {"state_dir": Path(document["state_dir"])})
+        boot_file = document["boot_file"]
+        paths = {
+            "state_dir": Path(document["state_dir"]),
+            "boot_file": boot_file and Path(boot_file),
+        }
+        return cls(**document | paths)

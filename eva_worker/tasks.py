@@ -107,11 +107,16 @@ class Tasks:
             return str(error)
         return ""
 
-    async def drain(self) -> None:
-        """Start nothing more, stop everything, and wait until all that it left is stored."""
+    async def drain(self, within_ms: int | None = None) -> None:
+        """Start nothing more, stop everything, and wait until all that it left is stored.
+
+        Args:
+            within_ms: No task gets more grace than that; `None` for no such limit.
+        """
         self._draining = True
         for key, attempt in list(self._attempts.items()):
-            await attempt.stop(attempt.grace_ms)
+            limits = (attempt.grace_ms, within_ms)
+            await attempt.stop(min(limit for limit in limits if limit is not None))
             _log.info("draining", copy=key.copy, attempt=key.attempt)
         await asyncio.gather(*self._lives.values())
 

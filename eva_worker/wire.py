@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eva_worker._proto import worker_pb2 as pb
+from eva_worker.notices import Notice
 from eva_worker.orders import Build, Gang, Order, Phase, Progress, Report, TaskKey, Welcome
 
 _PHASES = {
@@ -87,3 +88,13 @@ def reports(of: Iterable[Report], *, complete: bool = False) -> pb.WorkerMessage
     return pb.WorkerMessage(
         reports=pb.Reports(tasks=[task_report(report) for report in of], complete=complete)
     )
+
+
+def interruption(notice: Notice) -> pb.WorkerMessage:
+    """What the cloud has said about the end of the instance, as a message of the session."""
+    return pb.WorkerMessage(interruption=pb.Interruption(at_ms=notice.at_ms, reason=notice.reason))
+
+
+def boot(stages: Iterable[tuple[str, int]]) -> list[pb.BootStage]:
+    """How long each stage of the boot took, as messages."""
+    return [pb.BootStage(name=name, ms=ms) for name, ms in stages]

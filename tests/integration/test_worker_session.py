@@ -45,6 +45,7 @@ async def test_no_writer_outlives_its_session(tmp_path: Path) -> None:
         tasks=cast("Tasks", Idle()),
         welcomed=welcomed,
         drain=lambda _reason: None,
+        notice=lambda: None,
     )
     run = asyncio.create_task(session.run(up.set))
     async with asyncio.timeout(DEADLINE_S):

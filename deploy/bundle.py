@@ -1,0 +1,162 @@
+"""Makes a bundle: one tar with all that a machine needs to become part of a cluster.
+
+``python -m deploy.bundle worker|master [--arch x86_64|aarch64] [--into dist]`` prints the path of
+``eva-worker-VERSION-ARCH-DIGEST.tar``. In it are the wheels of the project and of everything that
+it needs, in the locked versions with the locked digests, pip's own, and the systemd unit. A machine
+that has Python 3.11 needs no package index.
+
+The digest is that of the content, which is put together alike every time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+from collections.abc import Iterable, Iterator
+from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+REPOSITORY = Path(__file__).parents[1]
+PYTHON = "3.11"
+"""What the wheels are for; the user data asks for the same."""
+
+# What `eva_worker` imports; the master needs all that the distribution names.
+_WORKER = (
+    *("click", "cryptography", "docker", "eva-iterator", "grpcio", "nvidia-ml-py", "obstore"),
+    *("prometheus-client", "protobuf", "psutil", "structlog"),
+)
+_OURS = {"eva-scheduler": REPOSITORY, "eva-iterator": REPOSITORY / "iterator_sdk"}
+_PLATFORMS = ("manylinux_2_28", "manylinux_2_17", "manylinux2014")
+_PIP = "pip"
+
+
+def make(role: str, *, arch: str = "x86_64", into: Path = REPOSITORY / "dist") -> Path:
+    """Make a bundle; returns its path.
+
+    Args:
+        role: ``worker`` or ``master``.
+        arch: Of the machines that are to use it: ``x86_64`` or ``aarch64``.
+        into: Directory, made if need be.
+
+    Raises:
+        subprocess.CalledProcessError: pip failed; it has said why.
+    """
+    into.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="eva-bundle-") as scratch:
+        wheels = Path(scratch, "wheels")
+        names = _closure(_WORKER if role == "worker" else (*_project()["dependencies"],))
+        _download(sorted(names - _OURS.keys()), arch, wheels)
+        _build(wheels)
+        aside = Path(scratch, "bundle.tar")
+        _pack(aside, [*wheels.iterdir(), REPOSITORY / f"deploy/systemd/eva-{role}.service"])
+        digest = hashlib.sha256(aside.read_bytes()).hexdigest()
+        version = _project()["version"]
+        made = into / f"eva-{role}-{version}-{arch}-{digest[:16]}.tar"
+        # Not renamed: the two may be on different disks.
+        made.write_bytes(aside.read_bytes())
+    return made
+
+
+def source_digest() -> str:
+    """Tells whether a bundle would be another one: of what it is made from."""
+    told = hashlib.sha256(Path(__file__).read_bytes())
+    for path in sorted(_sources()):
+        told.update(f"{path.relative_to(REPOSITORY)}\0".encode() + path.read_bytes())
+    return told.hexdigest()[:16]
+
+
+def _sources() -> Iterator[Path]:
+    for name in ("pyproject.toml", "constraints.txt", "iterator_sdk/pyproject.toml"):
+        yield REPOSITORY / name
+    for folder in ("eva_master", "eva_worker", "iterator_sdk", "deploy/systemd"):
+        for path in (REPOSITORY / folder).rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc":
+                yield path
+
+
+def _project() -> dict[str, list[str]]:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    assert isinstance(project, dict)
+    return project
+
+
+def _closure(roots: Iterable[str]) -> set[str]:
+    """Names of distributions and of all that they need, as the present environment has them."""
+    environment = {"platform_system": "Linux", "sys_platform": "linux", "extra": ""}
+    unseen = [Requirement(root) for root in roots]
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while unseen:
+        wanted = unseen.pop()
+        key = (canonicalize_name(wanted.name), frozenset(wanted.extras))
+        if key in seen:
+            continue
+        seen.add(key)
+        try:
+            needed = requires(wanted.name) or []
+        except PackageNotFoundError:
+            raise SystemExit(f"{wanted.name} is not installed: run make setup") from None
+        for line in needed:
+            one = Requirement(line)
+            extras = ["", *wanted.extras]
+            if not one.marker or any(
+                one.marker.evaluate({**environment, "extra": extra}) for extra in extras
+            ):
+                unseen.append(one)
+    return {name for name, _ in seen}
+
+
+def _download(names: Iterable[str], arch: str, wheels: Path) -> None:
+    """Bring the locked wheels of distributions here."""
+    wanted = {*names, _PIP}
+    # One entry per distribution: its first line, and the digests below.
+    entries = re.split(r"\n(?=\S)", (REPOSITORY / "constraints.txt").read_text())
+    locked = {canonicalize_name(re.split(r"[=\[ ]", entry)[0]): entry for entry in entries}
+    lines = [locked[name] for name in sorted(wanted - {_PIP})]
+    requirements = wheels.with_name("requirements.txt")
+    requirements.write_text("\n".join(lines))
+    target = [f"--platform={platform}_{arch}" for platform in _PLATFORMS]
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    common = [*pip, "--no-deps", "--only-binary=:all:", f"--python-version={PYTHON}", *target]
+    common += ["--dest", str(wheels)]
+    subprocess.run([*common, "--require-hashes", "-r", str(requirements)], check=True)
+    # It only unpacks what has been verified, so its version is of no consequence.
+    subprocess.run([*common, _PIP], check=True)
+
+
+def _build(wheels: Path) -> None:
+    for path in _OURS.values():
+        command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
+        command += ["--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels), str(path)]
+        subprocess.run(command, check=True)
+
+
+def _pack(target: Path, files: Iterable[Path]) -> None:
+    with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar:
+        for file in sorted(files, key=lambda file: file.name):
+            entry = tarfile.TarInfo(file.name)
+            entry.size, entry.mode = file.stat().st_size, 0o644
+            with file.open("rb") as content:
+                tar.addfile(entry, content)
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(prog="bundle", description="Makes a bundle.")
+    parser.add_argument("role", choices=["worker", "master"])
+    parser.add_argument("--arch", choices=["x86_64", "aarch64"], default="x86_64")
+    parser.add_argument("--into", type=Path, default=REPOSITORY / "dist")
+    options = parser.parse_args()
+    sys.stdout.write(f"{make(options.role, arch=options.arch, into=options.into)}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""What an instance runs when it boots for the first time, so that it becomes a worker.
+
+A shell script for cloud-init: variables on top, then `userdata.sh` as it is. Nothing is put into
+the middle of a program, so no value can become one.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from eva_master.adapters.bootstrap import Bootstrap
+from eva_master.model.actions import LaunchInstance
+from eva_master.model.catalog import Purchase
+from eva_master.model.errors import InvalidConfig
+
+MOST_BYTES = 16 * 1024
+"""Of user data, as EC2 has it."""
+METADATA_URL = "http://169.254.169.254"
+PYTHON = "python3.11"
+"""What bundles are made for."""
+
+_STATE_DIR = "/var/lib/eva"
+_BOOT_FILE = f"{_STATE_DIR}/boot"
+_S3_PLACE = re.compile(r"s3://[^\s?#]+")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """What all instances of a cluster boot with.
+
+    Attributes:
+        region: Where they and the bucket are.
+        bundle: ``s3://BUCKET/KEY`` of the worker's bundle; empty for an image that has the worker
+            at ``/opt/eva`` and its unit.
+        bundle_sha256: Its digest, in hex.
+        boot_logs: ``s3://BUCKET/PREFIX`` where the log of a boot that failed is left, empty for
+            nowhere.
+        s3_endpoint: URL of S3, empty for AWS's own.
+        metadata_endpoint: URL of the instance's metadata service.
+        docker_image: For tasks that name none, empty for none.
+        mount_command: Shell command that mounts what `storage_mount` names, empty for none.
+        storage_mount: Directory that all instances share, empty for none.
+        abandoned_after_s: A worker that reaches no master for so long has its tasks checkpoint, and
+            switches its instance off.
+        boot_limit_min: An instance that is no worker after so many minutes switches itself off.
+        worker_env: More variables for the worker, such as ``AWS_ENDPOINT_URL``.
+
+    Raises:
+        InvalidConfig: A value is not of its form.
+    """
+
+    region: str
+    bundle: str = ""
+    bundle_sha256: str = ""
+    boot_logs: str = ""
+    s3_endpoint: str = ""
+    metadata_endpoint: str = METADATA_URL
+    docker_image: str = ""
+    mount_command: str = ""
+    storage_mount: str = ""
+    abandoned_after_s: int = 3600
+    boot_limit_min: int = 30
+    worker_env: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        for place in filter(None, (self.bundle, self.boot_logs)):
+            if not _S3_PLACE.fullmatch(place):
+                raise InvalidConfig(f"{place!r} is no place in S3", hint="write s3://BUCKET/KEY")
+        if self.bundle and not _SHA256.fullmatch(self.bundle_sha256):
+            raise InvalidConfig(
+                f"the digest of {self.bundle} is {self.bundle_sha256!r}",
+                hint="write the 64 digits that sha256sum prints",
+            )
+
+
+def user_data(boot: Boot, bootstrap: Bootstrap, launch: LaunchInstance) -> str:
+    """The user data of a launch, always the same for the same arguments.
+
+    Args:
+        boot: What all instances have in common.
+        bootstrap: How a worker finds and trusts the master.
+        launch: The launch.
+
+    Raises:
+        InvalidConfig: It is larger than EC2 takes.
+        StorageError: There can be no join token now.
+    """
+    variables = {
+        "instance": launch.instance,
+        "gpus": str(launch.offering.type.capacity.gpus),
+        "python": PYTHON,
+        "region": boot.region,
+        "s3_endpoint": boot.s3_endpoint,
+        "bundle": boot.bundle,
+        "bundle_sha256": boot.bundle_sha256,
+        "boot_logs": boot.boot_logs.rstrip("/"),
+        "boot_limit_min": str(boot.boot_limit_min),
+        "mount_command": boot.mount_command,
+        "authorities": bootstrap.authorities.strip(),
+        "worker_env": _environment_file(_worker_env(boot, bootstrap, launch)),
+    }
+    lines = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
+    text = "\n".join(["#!/bin/bash", *lines, _script()])
+    size = len(text.encode())
+    if size > MOST_BYTES:
+        raise InvalidConfig(
+            f"user data of {size} bytes, and EC2 takes {MOST_BYTES}",
+            hint="shorten ec2.mount_command, or remove certificates from ca.pem that are over",
+        )
+    return text
+
+
+def _worker_env(boot: Boot, bootstrap: Bootstrap, launch: LaunchInstance) -> dict[str, str]:
+    """The environment of ``eva worker``, each option as a variable."""
+    offering = launch.offering
+    capacity = offering.type.capacity
+    spot = offering.purchase is Purchase.SPOT
+    options = {
+        "MASTER": bootstrap.workers,
+        "JOIN": bootstrap.join,
+        "INSTANCE_ID": launch.instance,
+        "INSTANCE_TYPE": offering.type.name,
+        "GPUS": str(capacity.gpus),
+        "CPUS": f"{capacity.milli_cpus / 1000:g}",
+        "MEMORY_MIB": str(capacity.memory_mib),
+        "STATE_DIR": f"{_STATE_DIR}/worker",
+        "RUNTIME": "docker",
+        "DOCKER_IMAGE": boot.docker_image,
+        "STORAGE_MOUNT": boot.storage_mount,
+        "BOOT_FILE": _BOOT_FILE,
+        "ABANDONED_AFTER_S": str(boot.abandoned_after_s),
+        "POWER_OFF": "systemctl poweroff",
+        # Only spot instances are ever given notice.
+        "METADATA_URL": boot.metadata_endpoint if spot else "",
+        "CA_FILE": "/etc/eva/ca.pem",
+        "TOKEN": bootstrap.token(launch.instance, launch.attempt),
+    }
+    ours = {f"EVA_WORKER_{name}": value for name, value in options.items() if value}
+    return {"AWS_REGION": boot.region, **dict(boot.worker_env), **ours}
+
+
+def _environment_file(variables: Mapping[str, str]) -> str:
+    """In the form that systemd reads; raises `InvalidConfig`."""
+    lines = []
+    for name, value in variables.items():
+        if not value.isprintable():
+            raise InvalidConfig(f"{name} is not to contain control characters")
+        escaped = re.sub(r'([\\"`$])', r"\\\1", value)
+        lines.append(f'{name}="{escaped}"')
+    return "\n".join(lines)
+
+
+@cache
+def _script() -> str:
+    return files(__package__).joinpath("userdata.sh").read_text(encoding="utf-8")

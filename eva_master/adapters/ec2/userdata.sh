@@ -1,0 +1,97 @@
+# Above: what this instance is to be, as shell variables. From here on it is the same for all.
+# Each stage's time goes to the master with the first registration.
+set -Eeuo pipefail
+umask 077
+log=/var/log/eva-boot.log
+exec >>"$log" 2>&1
+mkdir -p /etc/eva /var/lib/eva /opt/eva
+stages=/var/lib/eva/boot
+
+up_ms() { local up; read -r up _ </proc/uptime; echo "${up/./}0"; }
+stage() { local now; now=$(up_ms); echo "$1 $((10#$now - 10#$last))" >>"$stages"; last=$now; }
+packages() {
+  if command -v dnf >/dev/null; then dnf -y -q install "$@"; return; fi
+  apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -y -q install "$@"
+}
+need() { command -v "$1" >/dev/null || { shift; packages "$@"; }; }
+persistently() {
+  local try
+  for try in 1 2 3 4 5; do "$@" && return; sleep $((try * 2)); done
+  return 1
+}
+s3() { aws ${s3_endpoint:+--endpoint-url "$s3_endpoint"} --region "$region" s3 "$@"; }
+
+# An instance that does not become a worker must not go on costing money: whoever fails says
+# where, leaves its log in the bucket, and is gone; so is who hangs.
+shutdown -P "+$boot_limit_min" || true
+failed() {
+  trap - ERR
+  set +e
+  echo "eva: boot failed in line $1 after the stage '$(tail -n 1 "$stages")': $2"
+  cat "$log" >/dev/console
+  [ -z "$boot_logs" ] || s3 cp --only-show-errors "$log" "$boot_logs/$instance.log"
+  shutdown -P now
+  exit 1
+}
+trap 'failed "$LINENO" "$BASH_COMMAND"' ERR
+
+: >"$stages"
+last=0
+stage machine
+
+# The disks that come with the instance are faster than its volume, and cost nothing more.
+disks=(/dev/disk/by-id/nvme-Amazon_EC2_NVMe_Instance_Storage_*-ns-1)
+if [ -e "${disks[0]}" ] && ! mountpoint -q /var/lib/eva; then
+  device=${disks[0]}
+  if [ ${#disks[@]} -gt 1 ]; then
+    need mdadm mdadm
+    device=/dev/md0
+    mdadm --create "$device" --level=0 --raid-devices=${#disks[@]} "${disks[@]}"
+  fi
+  mkfs.ext4 -q -E lazy_itable_init=1,nodiscard "$device"
+  mount -o noatime "$device" /mnt
+  mkdir -p /mnt/eva /mnt/docker /var/lib/docker
+  cp -a "$stages" /mnt/eva/
+  mount --bind /mnt/eva /var/lib/eva
+  mount --bind /mnt/docker /var/lib/docker
+fi
+eval "$mount_command"
+stage storage
+
+command -v dockerd >/dev/null || need docker docker || packages docker.io
+if [ "$gpus" -gt 0 ]; then
+  nvidia-smi -L # The driver comes with the image.
+  if ! command -v nvidia-ctk >/dev/null; then
+    curl -fsSL https://nvidia.github.io/libnvidia-container/stable/rpm/nvidia-container-toolkit.repo \
+      -o /etc/yum.repos.d/nvidia-container-toolkit.repo
+    packages nvidia-container-toolkit
+  fi
+  nvidia-ctk runtime configure --runtime=docker
+  systemctl restart docker
+fi
+systemctl enable --now docker
+stage containers
+
+if [ -n "$bundle" ]; then
+  need aws awscli
+  need "$python" "$python"
+  persistently s3 cp --only-show-errors "$bundle" /opt/eva/bundle.tar
+  echo "$bundle_sha256  /opt/eva/bundle.tar" | sha256sum --check --quiet
+  stage download
+  mkdir -p /opt/eva/wheels
+  tar -xf /opt/eva/bundle.tar -C /opt/eva/wheels --no-same-owner
+  "$python" -m venv --without-pip /opt/eva
+  # A wheel is a zip file, from which Python can run pip.
+  /opt/eva/bin/python /opt/eva/wheels/pip-*.whl/pip install --quiet --no-index --no-deps \
+    --disable-pip-version-check $(ls /opt/eva/wheels/*.whl | grep -v /pip-)
+  install -m 644 /opt/eva/wheels/eva-worker.service /etc/systemd/system/
+  rm -rf /opt/eva/bundle.tar /opt/eva/wheels
+  systemctl daemon-reload
+fi
+stage agent
+
+printf '%s\n' "$authorities" >/etc/eva/ca.pem
+printf '%s\n' "$worker_env" >/etc/eva/worker.env
+systemctl enable --now eva-worker
+# From now on the worker sees to it that the instance ends when it is of no use.
+shutdown -c || true

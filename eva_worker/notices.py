@@ -1,0 +1,110 @@
+"""What the cloud says about the end of this instance, asked of its metadata service (IMDSv2)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from http import HTTPStatus
+
+import structlog
+
+POLL_S = 5.0
+_ANSWER_S = 2.0
+_TOKEN_LIFE_S = 21_600
+_TOKEN_PATH = "/latest/api/token"  # noqa: S105 - no password
+_ACTION = "/latest/meta-data/spot/instance-action"
+_REBALANCE = "/latest/meta-data/events/recommendations/rebalance"
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """The cloud will take the instance away, or may.
+
+    Attributes:
+        at_ms: When, in milliseconds since the epoch; 0 if it only recommends to leave.
+        reason: In words for the user.
+    """
+
+    at_ms: int
+    reason: str
+
+
+class Metadata:
+    """The metadata service of an instance. Its methods block.
+
+    Args:
+        url: Of the service, such as ``http://169.254.169.254``.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        self._token = ""
+
+    def notice(self) -> Notice | None:
+        """What it says now: an interruption before a recommendation, `None` for neither.
+
+        Raises:
+            OSError: It does not answer.
+            ValueError: Its answer cannot be read.
+        """
+        if action := self._get(_ACTION):
+            found = json.loads(action)
+            return Notice(_millis(found["time"]), f"spot interruption: {found['action']}")
+        if self._get(_REBALANCE):
+            return Notice(0, "rebalance recommendation")
+        return None
+
+    def _get(self, path: str) -> bytes:
+        """A document, empty if there is none; with a new token if the old one is over."""
+        for fresh in (not self._token, True):
+            if fresh:
+                header = {"X-aws-ec2-metadata-token-ttl-seconds": str(_TOKEN_LIFE_S)}
+                self._token = self._ask("PUT", _TOKEN_PATH, header).decode()
+            try:
+                return self._ask("GET", path, {"X-aws-ec2-metadata-token": self._token})
+            except urllib.error.HTTPError as error:
+                if error.code == HTTPStatus.NOT_FOUND:
+                    return b""
+                if error.code != HTTPStatus.UNAUTHORIZED or fresh:
+                    raise
+        raise AssertionError("unreachable: with a fresh token it returns or raises")
+
+    def _ask(self, method: str, path: str, headers: dict[str, str]) -> bytes:
+        request = urllib.request.Request(self._url + path, method=method, headers=headers)  # noqa: S310 - the operator's
+        with urllib.request.urlopen(request, timeout=_ANSWER_S) as answer:  # noqa: S310
+            return bytes(answer.read())
+
+
+async def watch(
+    metadata: Metadata, told: Callable[[Notice], None], *, every_s: float = POLL_S
+) -> None:
+    """Ask again and again, and tell of each notice once; ends with an interruption.
+
+    Args:
+        metadata: Whom to ask.
+        told: Called with a notice that is not the last one.
+        every_s: From one question to the next.
+    """
+    last: Notice | None = None
+    while last is None or not last.at_ms:
+        try:
+            found = await asyncio.to_thread(metadata.notice)
+        except (OSError, ValueError, KeyError) as error:
+            # A recommendation that stands is no less true for that.
+            _log.warning("no word from the metadata service", error=str(error))
+            found = last
+        if found is not None and found != last:
+            last = found
+            told(found)
+        await asyncio.sleep(every_s)
+
+
+def _millis(time: str) -> int:
+    return int(datetime.fromisoformat(time).timestamp() * 1000)
