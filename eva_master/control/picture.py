@@ -188,11 +188,13 @@ def _remaining(state: State, job: Job) -> int | None:
 
 
 def _running_since(state: State, job: Job) -> Millis | None:
-    """From when on time has to be taken off what `_remaining` says; `None` if nothing runs.
+    """From when on time has to be taken off what `_remaining` says, `None` if that is no less by now.
 
     Accounts are booked when something changes. The members of a gang run on instances that were
     booked at different times, and what is left is their mean.
     """
+    if job.spec.duration_ms is None:
+        return None
     running = (copy for copy in state.members(job.id) if copy.state is CopyState.RUNNING)
     accounts = (state.instance_accounts.get(copy.instance) for copy in running if copy.instance)
     booked = [account.until_ms for account in accounts if account is not None]
