@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from eva_master.control import gangs, learn, observe, settle
+from eva_master.control import gangs, interruptions, learn, observe, settle
 from eva_master.control.picture import revision, snapshot
 from eva_master.control.progress import Meters
 from eva_master.control.reconcile import Decision, reconcile
@@ -22,12 +22,14 @@ from eva_master.model.events import (
     CloudListed,
     Event,
     InstanceGone,
+    InstanceInterrupted,
     InstanceUp,
     JobSubmitted,
     LaunchFailed,
     PlanFailed,
     PlanReady,
     ProgressSampled,
+    Quoted,
     Tick,
     WorkerFetched,
     WorkerLost,
@@ -132,6 +134,10 @@ class Machine:
                 observe.instance_gone(turn, event)
             case LaunchFailed():
                 observe.launch_failed(turn, event)
+            case Quoted():
+                observe.quoted(turn, event)
+            case InstanceInterrupted():
+                interruptions.interrupted(turn, event)
             case CloudListed():
                 observe.cloud_listed(turn, event)
             case WorkerRegistered():
@@ -269,14 +275,15 @@ class Machine:
         """Make a checked plan the desired state; returns the names of new instances."""
         turn = self._turn
         names: dict[int, InstanceId] = {}
-        listed = {offering.type.name: offering.type for offering in self.state.catalog}
+        listed = {offering.id: offering for offering in self.state.catalog}
         for launch in decision.launches:
             names[launch.key] = InstanceId(f"i{self.state.count(instances=1).instances:05d}")
-            offering = launch.offering  # in the picture its delays were the learned ones
+            # In the picture its delays were the learned ones, its price what it is worth.
+            offering = listed[launch.offering.id]
             turn.put_instance(
                 Instance(
                     id=names[launch.key],
-                    offering=replace(offering, type=listed[offering.type.name]),
+                    offering=replace(offering, unavailable_until=None, why_unavailable=""),
                     history=((InstanceState.LAUNCHING.value, int(turn.now)),),
                     requested_ms=turn.now,
                 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eva_master.control import learn, ledger
+from eva_master.control import interruptions, learn, ledger, stock
 from eva_master.control.turn import Turn
 from eva_master.model.events import (
     CloudListed,
@@ -19,6 +19,7 @@ from eva_master.model.events import (
     LaunchFailed,
     Phase,
     ProgressSampled,
+    Quoted,
     WorkerFetched,
     WorkerLost,
     WorkerRegistered,
@@ -36,7 +37,7 @@ def instance_up(turn: Turn, event: InstanceUp) -> None:
     """The cloud bills an instance."""
     instance = turn.state.instances.get(event.instance)
     if instance is None:
-        turn.send_terminate(event.instance)  # a leak, or somebody else's test: nobody wants it
+        _unwanted(turn, event.instance)
         return
     if instance.state is InstanceState.GONE or instance.up_ms is not None:
         return
@@ -55,6 +56,7 @@ def instance_gone(turn: Turn, event: InstanceGone) -> None:
     gone = replace(instance, gone_ms=event.gone_ms, up_ms=instance.up_ms or event.up_ms)
     if gone.up_ms is not None:
         ledger.close_account(turn.state, gone)
+        interruptions.note_end(turn, gone)
     _remove(turn, gone)
 
 
@@ -63,9 +65,18 @@ def launch_failed(turn: Turn, event: LaunchFailed) -> None:
     instance = turn.state.instances.get(event.instance)
     if instance is None or instance.state is InstanceState.GONE or instance.up_ms is not None:
         return
-    turn.state.set_unavailable(instance.offering.id, event.retry_at)
-    turn.alarms.at(event.retry_at, ("stock", ""))
+    refused = (instance.offering.id, *event.also)
+    stock.refuse(turn, refused, event.retry_at, event.reason)
+    for copy in turn.state.aimed(instance.id):
+        turn.explain(copy, f"{instance.offering.id} could not be launched: {event.reason}")
     _remove(turn, replace(instance, reason=event.reason))
+
+
+def quoted(turn: Turn, event: Quoted) -> None:
+    """Prices have changed; what was used until now is booked as it was."""
+    for instance in turn.state.live:
+        ledger.book(turn.state, instance, turn.now)
+    turn.state.set_prices(dict(event.prices))
 
 
 def _remove(turn: Turn, instance: Instance) -> None:
@@ -87,15 +98,28 @@ def cloud_listed(turn: Turn, event: CloudListed) -> None:
     the first one.
     """
     listed = {instance for instance, _ in event.instances}
+    for absent in turn.unwanted.keys() - listed:
+        del turn.unwanted[absent]
     for ours in map(turn.state.instances.__getitem__, turn.state.live):
         if ours.up_ms is not None and ours.id not in listed:
             turn.send_launch(ours)
     for instance, up_ms in event.instances:
         known = turn.state.instances.get(instance)
-        if known is None or known.state is InstanceState.GONE:
+        if known is not None and known.state is InstanceState.GONE:
             turn.send_terminate(instance)
         else:
             instance_up(turn, InstanceUp(instance, up_ms))
+
+
+def _unwanted(turn: Turn, instance: InstanceId) -> None:
+    """A leak: nobody asked for it, as far as anybody remembers.
+
+    It is given time, since it may be the memory that is wrong: a journal that was restored or
+    begun anew while the instances of the old one do their work.
+    """
+    since = turn.unwanted.setdefault(instance, turn.now)
+    if turn.now - since >= turn.settings.unwanted_ms:
+        turn.send_terminate(instance)
 
 
 # -- workers -------------------------------------------------------------------------------------
@@ -104,9 +128,13 @@ def cloud_listed(turn: Turn, event: CloudListed) -> None:
 def worker_registered(turn: Turn, event: WorkerRegistered) -> None:
     """A worker opened a session and lists every attempt it knows of."""
     instance = turn.state.instances.get(event.instance)
-    if instance is None or instance.state is InstanceState.GONE:
+    if instance is None:
+        _unwanted(turn, event.instance)
+        return
+    if instance.state is InstanceState.GONE:
         turn.send_terminate(event.instance)
         return
+    turn.stillborn.pop(instance.offering.id, None)
     if event.session <= turn.state.sessions.get(event.instance, 0):
         return
     turn.state.sessions[event.instance] = event.session

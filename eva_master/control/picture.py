@@ -7,7 +7,9 @@ instances that have changed since are looked at.
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import is_
 
+from eva_master.control.interruptions import valued
 from eva_master.control.settings import Settings
 from eva_master.control.state import State
 from eva_master.learning.delays import Delay
@@ -58,7 +60,7 @@ def revision(state: State, now: Millis, settings: Settings) -> int:
 def _brought_up_to_date(state: State, now: Millis, settings: Settings) -> None:
     """Make the views anew that may no longer be true."""
     album = state.album
-    _follow_the_rest(state, now)
+    _follow_the_rest(state, now, settings)
     for name in album.outdated_jobs():
         job = state.jobs[name]
         if name in state.active and job.state is not JobState.ENDING:
@@ -72,11 +74,12 @@ def _brought_up_to_date(state: State, now: Millis, settings: Settings) -> None:
         album.put_instance(place, _instance_view(state, place))
 
 
-def _follow_the_rest(state: State, now: Millis) -> None:
+def _follow_the_rest(state: State, now: Millis, settings: Settings) -> None:
     """See whether anything has changed that is no job, copy or instance."""
-    album, catalog, delays = state.album, state.catalog, state.learned.delays
+    album = state.album
+    sources = state.catalog, state.learned.delays, state.interruptions
     basis = (
-        tuple(offering.id for offering in catalog if not offering.available(now)),
+        tuple(offering.id for offering in state.catalog if not offering.available(now)),
         state.counters.arrivals,
         state.counters.completions,
         state.throughput,
@@ -85,14 +88,16 @@ def _follow_the_rest(state: State, now: Millis) -> None:
     if basis != album.basis:
         album.basis = basis
         album.revision += 1
-    if album.sources and catalog is album.sources[0] and delays is album.sources[1]:
+    if len(album.sources) == len(sources) and all(map(is_, album.sources, sources)):
         return
-    album.sources = catalog, delays
+    album.sources = sources
     measured = _measured(state)
     if measured != album.measured:
         album.measured = measured
         album.instances_changed()
-    listed = tuple(_with_delays(offering, measured) for offering in catalog)
+    listed = tuple(
+        valued(_with_delays(offering, measured), state, settings) for offering in state.catalog
+    )
     if listed != album.catalog:
         album.catalog = listed
         album.revision += 1
@@ -221,14 +226,18 @@ def _measured(state: State) -> dict[str, InstanceType]:
 
 def _with_delays(offering: Offering, measured: dict[str, InstanceType]) -> Offering:
     known = measured.get(offering.type.name)
-    return offering if known is None else replace(offering, type=known)
+    if known is None:
+        return offering
+    # Of the rest, an offering's own stands: a type on the spot market is in a family of its own.
+    machine = replace(offering.type, acquisition_ms=known.acquisition_ms, setup_ms=known.setup_ms)
+    return replace(offering, type=machine)
 
 
 def _instance_view(state: State, name: InstanceId) -> InstanceView | None:
-    """`None` for one that is gone or going."""
+    """`None` for one that is gone or going, or that the cloud will take away."""
     instance = state.instances[name]
     stage = instance.state
-    if stage not in LIVE:
+    if stage not in LIVE or instance.leaving_ms is not None:
         return None
     return InstanceView(
         id=name,

@@ -16,6 +16,8 @@ class Settings:
             up is given back.
         lost_worker_ms: An instance whose worker has been silent for so long is given back; its
             tasks start elsewhere once the cloud says that it is gone.
+        unwanted_ms: An instance of the cluster's that nobody asked for is terminated when it has
+            been there for so long.
         worker_resend_ms: A command to a worker that shows no effect is repeated.
         cloud_resend_ms: A command to the cloud that shows no effect is repeated.
         sync_period_ms: Workers with tasks and the cloud are asked for the whole truth.
@@ -33,6 +35,7 @@ class Settings:
     round_gap_ms: int = 1_000
     register_timeout_ms: int = 900_000
     lost_worker_ms: int = 300_000
+    unwanted_ms: int = 0
     worker_resend_ms: int = 15_000
     cloud_resend_ms: int = 60_000
     sync_period_ms: int = 60_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from eva_master.control import gangs, learn
+from eva_master.control import gangs, interruptions, learn, stock
 from eva_master.control.observe import is_gang, judge_failure
 from eva_master.control.turn import Turn
 from eva_master.model.actions import SyncWorker
@@ -118,7 +118,10 @@ def _say(turn: Turn, copy: TaskCopy) -> None:
     if copy.state is CopyState.STARTING:
         turn.send_start(copy)
     elif copy.state is CopyState.STOPPING:
+        assert copy.instance is not None
+        place = turn.state.instances[copy.instance]
         grace = turn.state.jobs[copy.job].spec.grace_period_ms
+        grace = interruptions.in_time(place, grace, turn.now)
         turn.send_stop(copy, 0 if copy.stop is StopReason.LOST else grace)
     elif copy.state is CopyState.RUNNING and copy.target not in (None, copy.instance):
         assert copy.target is not None
@@ -295,11 +298,11 @@ def _why_unwanted(turn: Turn, instance: Instance) -> str:
         case InstanceState.LAUNCHING | InstanceState.UP | InstanceState.READY if not (
             holders or turn.state.aimed(instance.id)
         ):
-            return "empty"
+            return "empty" if instance.leaving_ms is None else instance.reason
         case InstanceState.UP if instance.up_ms is not None:
             limit = turn.settings.register_timeout_ms
             if _overdue(turn, instance, instance.up_ms, limit):
-                return f"its worker did not register within {limit / 1000:g} s"
+                return stock.stillborn(turn, instance)
         case InstanceState.READY if not turn.state.connected(instance.id):
             since = turn.silent.setdefault(instance.id, turn.now)
             limit = turn.settings.lost_worker_ms

@@ -7,12 +7,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from eva_master.control.album import Album
+from eva_master.learning.interruptions import Interruptions
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount, Round
 from eva_master.model.errors import StorageError
-from eva_master.model.ids import CopyId, Family, InstanceId, JobId, Millis, OfferingId, copy_id
+from eva_master.model.ids import (
+    CopyId,
+    Family,
+    InstanceId,
+    JobId,
+    Millis,
+    OfferingId,
+    Price,
+    copy_id,
+)
 from eva_master.model.job import TaskSpec
 from eva_master.model.plan import Json, PolicyMemory
 from eva_master.model.records import Instance, Job, TaskCopy
@@ -51,6 +61,7 @@ class State:
         catalog: Offerings, with what the cloud said about their availability.
         memory: The policy's.
         learned: About workloads and instance types.
+        interruptions: What became of spot instances.
         album: What `control.picture` made of the records, and what of it may be out of date.
     """
 
@@ -65,6 +76,7 @@ class State:
         self.memory: PolicyMemory | None = None
         self.learned = Knowledge()
         self._learned_written = self.learned
+        self.interruptions = Interruptions()
         self.counters = Counters()
         self.active: dict[JobId, None] = {}
         """Jobs that have not ended, in order of submission."""
@@ -114,9 +126,12 @@ class State:
             )
         if isinstance(learned := values.get("learned"), dict):
             self.learned = self._learned_written = _knowledge(learned)
+        if isinstance(lives := values.get("interruptions"), dict):
+            self.interruptions = Interruptions.from_json(lives)
         if isinstance(unavailable := values.get("unavailable"), dict):
-            for offering, until in unavailable.items():
-                self.set_unavailable(OfferingId(offering), Millis(int(str(until))))
+            for offering, told in unavailable.items():
+                until, why = told if isinstance(told, list) else (told, "")
+                self.set_unavailable([OfferingId(offering)], Millis(int(str(until))), str(why))
 
     # -- records ---------------------------------------------------------------------------------
 
@@ -232,17 +247,38 @@ class State:
             self._learned_written = self.learned
             self._unwritten.values["learned"] = self.learned.to_json()
 
-    def set_unavailable(self, offering: OfferingId, until: Millis) -> None:
-        """Remember that an offering is out of stock."""
+    def set_unavailable(self, offerings: Iterable[OfferingId], until: Millis, why: str) -> None:
+        """Remember that offerings are not to be launched for a while.
+
+        Args:
+            offerings: Which.
+            until: When they may be tried again.
+            why: In words for the user.
+        """
+        refused = set(offerings)
         self.catalog = tuple(
-            replace(known, unavailable_until=until) if known.id == offering else known
+            replace(known, unavailable_until=until, why_unavailable=why)
+            if known.id in refused
+            else known
             for known in self.catalog
         )
         self._unwritten.values["unavailable"] = {
-            known.id: known.unavailable_until
+            known.id: [known.unavailable_until, known.why_unavailable]
             for known in self.catalog
             if known.unavailable_until is not None
         }
+
+    def set_prices(self, prices: Mapping[OfferingId, Price]) -> None:
+        """Change what offerings cost from now on; instances keep the price they were bought at."""
+        self.catalog = tuple(
+            replace(known, price=prices.get(known.id, known.price)) for known in self.catalog
+        )
+        self._reservation_prices.clear()
+
+    def count_spot(self, machine: str, lived_ms: int, *, interrupted: bool) -> None:
+        """Learn from the life of a spot instance."""
+        self.interruptions = self.interruptions.seen(machine, lived_ms, interrupted=interrupted)
+        self._unwritten.values["interruptions"] = self.interruptions.to_json()
 
     # -- look-ups --------------------------------------------------------------------------------
 
@@ -326,7 +362,7 @@ class State:
     def usable(self, instance: InstanceId) -> bool:
         """Whether tasks may be given to the instance, now or when it is ready."""
         known = self.instances.get(instance)
-        return known is not None and known.state in LIVE
+        return known is not None and known.state in LIVE and known.leaving_ms is None
 
     def connected(self, instance: InstanceId) -> bool:
         """Whether the instance's worker has a session."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TypeVar
 
@@ -25,7 +25,7 @@ from eva_master.model.actions import (
     TerminateInstance,
 )
 from eva_master.model.events import CheckpointsListed
-from eva_master.model.ids import CopyId, InstanceId, JobId, Millis
+from eva_master.model.ids import CopyId, InstanceId, JobId, Millis, OfferingId
 from eva_master.model.job import JobKind
 from eva_master.model.records import Instance, Job, StopReason, TaskCopy
 from eva_master.model.states import LIVE, CopyState, InstanceState
@@ -112,6 +112,10 @@ class Turn:
         self.plan_wanted = False
         self.silent: dict[InstanceId, Millis] = {}
         """Since when a ready instance's worker has had no session."""
+        self.unwanted: dict[InstanceId, Millis] = {}
+        """Since when the cloud has been listing an instance that nobody asked for."""
+        self.stillborn: Counter[OfferingId] = Counter()
+        """How many instances of an offering in a row never had a worker."""
         self.asked: dict[JobId, int] = {}
         """The number of the question about a gang's checkpoints that has no answer yet."""
         self.listed: dict[JobId, CheckpointsListed] = {}

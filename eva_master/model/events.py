@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from eva_master.model.ids import CopyId, InstanceId, JobId, Millis
+from eva_master.model.ids import CopyId, InstanceId, JobId, Millis, OfferingId, Price
 from eva_master.model.job import JobSpec
 from eva_master.model.plan import Plan, PolicyMemory
 from eva_master.model.records import Progress
@@ -59,10 +59,39 @@ class LaunchFailed:
     Attributes:
         retry_at: When the offering may be tried again.
         reason: The cloud's answer in words for the user.
+        also: Other offerings that would be refused for the same reason.
     """
 
     instance: InstanceId
     retry_at: Millis
+    reason: str
+    also: tuple[OfferingId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Quoted:
+    """What offerings cost from now on; those that are not in the catalog are passed over.
+
+    Attributes:
+        prices: Offering and price.
+    """
+
+    prices: tuple[tuple[OfferingId, Price], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceInterrupted:
+    """The cloud will take an instance away, or says that it may.
+
+    Attributes:
+        session: Of the worker that passed it on.
+        at_ms: When, `None` if the cloud only recommends to leave.
+        reason: In the cloud's words.
+    """
+
+    instance: InstanceId
+    session: int
+    at_ms: Millis | None
     reason: str
 
 
@@ -229,6 +258,8 @@ Event = (
     | InstanceUp
     | InstanceGone
     | LaunchFailed
+    | Quoted
+    | InstanceInterrupted
     | CloudListed
     | WorkerRegistered
     | WorkerReported

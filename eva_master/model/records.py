@@ -182,6 +182,7 @@ class Instance:
         gone_ms: When the cloud stopped billing it; the cloud's own record.
         reason: Why it was launched or is going, in words for the user.
         address: Under which other instances reach it, as its worker said last.
+        leaving_ms: When the cloud takes it away, as it has said; `None` if it has not.
     """
 
     id: InstanceId
@@ -194,6 +195,7 @@ class Instance:
     gone_ms: Millis | None = None
     reason: str = ""
     address: str = ""
+    leaving_ms: Millis | None = None
 
     @property
     def state(self) -> InstanceState:

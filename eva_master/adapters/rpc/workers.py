@@ -20,6 +20,7 @@ from eva_master.adapters.rpc.log_relay import LogPiece, LogRelay
 from eva_master.model.actions import WorkerAction
 from eva_master.model.errors import EvaError, NotAuthorised, Unreachable
 from eva_master.model.events import (
+    InstanceInterrupted,
     ProgressSampled,
     WorkerFetched,
     WorkerLost,
@@ -228,6 +229,11 @@ class WorkerSessions(WorkersServicer):
                 self._hear_fetched(session, message.fetched)
             case "log":
                 session.logs.hear(message.log)
+            case "interruption":
+                notice = message.interruption
+                at_ms = Millis(notice.at_ms) if notice.at_ms else None
+                log.warning("interruption", instance=instance, reason=notice.reason, at_ms=at_ms)
+                self._inbox.post(InstanceInterrupted(instance, number, at_ms, notice.reason))
             case "goodbye":
                 session.goodbye = True
                 log.info("worker leaves", instance=instance, reason=message.goodbye.reason)

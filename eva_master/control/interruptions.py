@@ -1,0 +1,71 @@
+"""Spot instances: what they are worth, and what is done when the cloud wants one back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from eva_master.control.settings import Settings
+from eva_master.control.state import State
+from eva_master.control.turn import Turn
+from eva_master.model.catalog import Offering, Purchase
+from eva_master.model.events import InstanceInterrupted
+from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis, Price
+from eva_master.model.records import Instance
+from eva_master.model.states import LIVE, InstanceState
+
+_UPLOAD_MS = 15_000
+"""So long before an instance goes its tasks must have ended, for the last files to be stored."""
+
+
+def valued(offering: Offering, state: State, settings: Settings) -> Offering:
+    """An offering as the policies see it: at the price of an hour's work, not of an hour.
+
+    After an interruption the tasks are stopped and started elsewhere, and a new instance boots;
+    it is taken for one of the same price.
+    """
+    rate = state.interruptions.rate_ppm(offering.type.name, offering.interruptions_ppm)
+    if rate == 0:
+        return offering
+    machine = offering.type
+    lost_ms = (
+        machine.acquisition_ms + machine.setup_ms + settings.checkpoint_ms + settings.launch_ms
+    )
+    extra = offering.price * rate * lost_ms // (MILLION * MILLIS_PER_HOUR)
+    return replace(offering, price=Price(offering.price + extra))
+
+
+def interrupted(turn: Turn, event: InstanceInterrupted) -> None:
+    """The cloud will take an instance away: its tasks are stopped now, and planned anew.
+
+    A mere recommendation to leave changes nothing yet but what is said of the instance.
+    """
+    instance = turn.state.instances.get(event.instance)
+    if instance is None or instance.state not in LIVE or instance.leaving_ms is not None:
+        return
+    if event.session != turn.state.sessions.get(event.instance):
+        return
+    if event.at_ms is None:
+        turn.put_instance(replace(instance, reason=event.reason))
+        return
+    turn.put_instance(replace(instance, leaving_ms=event.at_ms, reason=event.reason))
+    turn.abandon(instance.id)
+    turn.plan_wanted = True
+
+
+def in_time(instance: Instance, grace_ms: int, now: Millis) -> int:
+    """The part of a grace period that is over before the instance is taken away."""
+    if instance.leaving_ms is None:
+        return grace_ms
+    return max(0, min(grace_ms, instance.leaving_ms - _UPLOAD_MS - now))
+
+
+def note_end(turn: Turn, instance: Instance) -> None:
+    """Learn from the end of an instance, which was not the master's doing if it was in use."""
+    if instance.offering.purchase is not Purchase.SPOT:
+        return
+    if instance.up_ms is None or instance.gone_ms is None:
+        return
+    unasked = instance.state is not InstanceState.TERMINATING
+    lived_ms = max(0, instance.gone_ms - instance.up_ms)
+    taken = unasked or instance.leaving_ms is not None
+    turn.state.count_spot(instance.offering.type.name, lived_ms, interrupted=taken)
