@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 from eva_master.model.catalog import Catalog, InstanceType
@@ -69,7 +70,7 @@ class Album:
         basis: What was last seen of all that is no job, copy or instance.
         sources: What `catalog` and `measured` were made of.
         made: How many views were made, ever.
-        revision: Grows with every change that a policy can see, the time apart.
+        revision: Grows with every change that a policy can see, the passing of time apart.
     """
 
     def __init__(self) -> None:
@@ -125,7 +126,7 @@ class Album:
         old = self.jobs.get(job)
         seen = {copy.id: copy for copy in copies}
         if view != old:
-            self.revision += 1
+            self.revision += _timeless(view) != _timeless(old)
             if view is None:
                 self.jobs.drop(job)
             else:
@@ -171,3 +172,8 @@ class Album:
     def residents(self, instance: InstanceId) -> tuple[CopyId, ...]:
         """The copies that are, or are about to be, on an instance, in order."""
         return tuple(sorted(self._residents.get(instance, ())))
+
+
+def _timeless(view: JobView | None) -> JobView | None:
+    """A view without what runs down by itself."""
+    return None if view is None else replace(view, remaining_ms=None, since_ms=None)

@@ -193,7 +193,7 @@ def _remaining(state: State, job: Job) -> int | None:
 
 
 def _running_since(state: State, job: Job) -> Millis | None:
-    """From when on time has to be taken off what `_remaining` says, `None` if that is no less by now.
+    """From when on less is left than `_remaining` says; `None` if it is no less by now.
 
     Accounts are booked when something changes. The members of a gang run on instances that were
     booked at different times, and what is left is their mean.

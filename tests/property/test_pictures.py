@@ -1,0 +1,88 @@
+"""Pictures are kept up to date piece by piece, and are those that would be made from scratch."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+from hypothesis import HealthCheck, given, settings
+
+from eva_master.control import picture
+from eva_master.control.album import Album
+from eva_master.control.state import State
+from eva_master.model.ids import CopyId, InstanceId, Millis
+from eva_master.model.snapshot import InstanceView, Snapshot
+from eva_master.model.states import LIVE, SETTLED, InstanceState, JobState
+from tests.fakes.chaos import ChaoticWorld
+from tests.property.test_control_loop import CHAOS_MS, QUICK, Story, _world, stories
+
+
+def _from_scratch(state: State, now: Millis) -> Snapshot:
+    """All over again: nothing that was kept is looked at."""
+    kept, state.album = state.album, Album()
+    for job in state.jobs:
+        state.album.job_changed(job)
+    for instance in state.instances:
+        state.album.instance_changed(instance)
+    made = picture.snapshot(state, now, QUICK)
+    state.album = kept
+    return made
+
+
+def _check(state: State, now: Millis, seen: Snapshot) -> None:
+    """What is in the picture is what the records say."""
+    assert seen == _from_scratch(state, now)
+    assert [job.id for job in seen.jobs] == sorted(
+        job for job in state.active if state.jobs[job].state is not JobState.ENDING
+    )
+    shown = {job.id for job in seen.jobs}
+    copies = {c.id: c for c in state.copies.values() if c.job in shown and c.state not in SETTLED}
+    assert [(view.id, view.instance) for view in seen.copies] == [
+        (name, copies[name].target) for name in sorted(copies)
+    ]
+    residents: defaultdict[InstanceId, list[CopyId]] = defaultdict(list)
+    for view in seen.copies:
+        if view.instance is not None:
+            residents[view.instance].append(view.id)
+    assert list(seen.instances) == [
+        InstanceView(
+            name,
+            seen_as.offering,
+            tuple(residents[name]),
+            state.instances[name].state is InstanceState.READY,
+        )
+        for seen_as in seen.instances
+        for name in [seen_as.id]
+    ]
+    live = sorted(name for name, it in state.instances.items() if it.state in LIVE)
+    assert [view.id for view in seen.instances] == live
+
+
+def _timeless(seen: Snapshot) -> Snapshot:
+    jobs = tuple(replace(job, remaining_ms=None, since_ms=None) for job in seen.jobs)
+    return replace(seen, now_ms=Millis(0), jobs=jobs)
+
+
+def _live(world: ChaoticWorld) -> None:
+    """Take a picture after every third step: what has changed meanwhile adds up."""
+    before, album, number = None, None, 0
+    for step in range(100_000):
+        if world.timeline.now() >= CHAOS_MS:
+            return
+        world.step()
+        if step % 3:
+            continue
+        state, now = world.state, world.timeline.now()
+        seen = picture.snapshot(state, now, QUICK)
+        _check(state, now, seen)
+        revision = picture.revision(state, now, QUICK)
+        if before is not None and state.album is album and revision == number:
+            assert _timeless(before) == _timeless(seen), "what is new has a new number"
+        before, album, number = seen, state.album, revision
+    raise AssertionError("time does not pass")
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(stories)
+def test_a_picture_kept_up_to_date_is_the_one_made_from_scratch(story: Story) -> None:
+    _live(_world(story))
