@@ -1,0 +1,95 @@
+"""The pod list of Alibaba's ``cluster-trace-gpu-v2023``, by the Eva paper's rule (section 6.1)."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+from eva_master.adapters.traces.rows import read_text, refusal
+from eva_master.adapters.traces.shapes import Shape
+from eva_master.model.catalog import Catalog
+from eva_master.model.errors import Problem
+from eva_master.model.resources import Resources
+
+_FAILED = "Failed"
+_NUMBERS = ("num_gpu", "cpu_milli", "memory_mib", "creation_time", "deletion_time")
+_COLUMNS = (*_NUMBERS, "pod_phase")
+_LARGEST = 10**12
+
+
+def read_pods(path: Path, catalog: Catalog) -> tuple[Shape, ...]:
+    """Read what the pods asked for and how long they existed.
+
+    Failed pods are left out, and those that no instance type can hold. Demands are rounded up to
+    whole vCPUs and GiB; a share of a GPU is a GPU.
+
+    Args:
+        path: A CSV file with the columns of the pod list.
+        catalog: What there is to hold them.
+
+    Raises:
+        InvalidTrace: It cannot be read or is wrong; names line and column of each problem.
+    """
+    lines = csv.DictReader(read_text(path).splitlines(), strict=True)
+    if missing := [column for column in _COLUMNS if column not in (lines.fieldnames or ())]:
+        problem = Problem(f"columns are missing: {', '.join(missing)}", line=1, column=1)
+        raise refusal(path, [problem])
+    problems: list[Problem] = []
+    capacities = {offering.type.capacity for offering in catalog}
+    shapes = tuple(
+        shape
+        for shape in _shapes(path, lines, problems)
+        if any(shape.demand.fits(capacity) for capacity in capacities)
+    )
+    if not problems and not shapes:
+        problems.append(Problem("there is no pod that an instance type could hold"))
+    if problems:
+        raise refusal(path, problems)
+    return shapes
+
+
+def _shapes(path: Path, lines: csv.DictReader[str], problems: list[Problem]) -> Iterator[Shape]:
+    try:
+        for row in lines:
+            if row["pod_phase"] == _FAILED:
+                continue
+            found = len(problems)
+            amounts = {name: _amount(row, name, lines.line_num, problems) for name in _NUMBERS}
+            lifetime = amounts["deletion_time"] - amounts["creation_time"]
+            if lifetime < 0:
+                message = "is before creation_time"
+                problems.append(_problem(row, "deletion_time", lines.line_num, message))
+            if len(problems) == found:
+                yield _shape(amounts, lifetime)
+    except csv.Error as error:
+        problem = Problem(f"this is not CSV: {error}", line=lines.line_num, column=1)
+        raise refusal(path, [problem]) from error
+
+
+def _shape(amounts: dict[str, float], lifetime_s: float) -> Shape:
+    demand = Resources(
+        gpus=math.ceil(amounts["num_gpu"]),
+        milli_cpus=math.ceil(amounts["cpu_milli"] / 1_000) * 1_000,
+        memory_mib=math.ceil(amounts["memory_mib"] / 1_024) * 1_024,
+    )
+    return Shape(demand, round(lifetime_s * 1_000))
+
+
+def _amount(row: dict[str, str], name: str, line: int, problems: list[Problem]) -> float:
+    text = row[name]
+    try:
+        amount = float(text)
+    except (TypeError, ValueError):
+        problems.append(_problem(row, name, line, f"{text!r} is not a number"))
+        return 0
+    if not 0 <= amount <= _LARGEST:
+        problems.append(_problem(row, name, line, f"{text} is out of range"))
+        return 0
+    return amount
+
+
+def _problem(row: dict[str, str], name: str, line: int, message: str) -> Problem:
+    pod = row.get("name")
+    return Problem(message, f"{pod}: {name}" if pod else name, line=line, column=1)

@@ -1,0 +1,245 @@
+"""Recipes: what a trace is made of, as it stands in an experiment or on a command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from eva_master.adapters.quantities import Duration
+from eva_master.adapters.traces.evajson import read_trace, steps_in
+from eva_master.adapters.traces.pods import read_pods
+from eva_master.adapters.traces.shapes import (
+    Draw,
+    Shape,
+    arrivals,
+    assigned,
+    gang_sizes,
+    gavel_durations,
+    generator,
+    production_pool,
+    production_shapes,
+    short_durations,
+    uniform_durations,
+    with_gpus,
+)
+from eva_master.adapters.traces.workloads import (
+    MeasuredWorkload,
+    measured_bases,
+    measured_workloads,
+)
+from eva_master.model.catalog import Catalog
+from eva_master.model.errors import InvalidTrace
+from eva_master.model.ids import Workload
+from eva_master.model.trace import Trace, TraceJob, TraceTask
+
+_MINUTE = 60_000
+
+_Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+_Count = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
+_Gap = Annotated[Duration, Field(gt=0)]
+_Factor = Annotated[float, Field(ge=0, le=1_000, allow_inf_nan=False)]
+
+
+class _Recipe(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    delay_factor: _Factor = Field(
+        default=1.0, description="times what it takes to stop, fetch, store and start a task"
+    )
+
+
+class FileRecipe(_Recipe):
+    """A trace in a file."""
+
+    kind: Literal["file"]
+    file: Path = Field(description="a trace as JSON")
+    jobs: _Count | None = Field(default=None, description="only so many of its jobs")
+
+    def trace(self, seed: int, catalog: Catalog) -> Trace:  # noqa: ARG002
+        """Read it; a file does not depend on a seed."""
+        whole = read_trace(self.file)
+        return slowed(replace(whole, jobs=whole.jobs[: self.jobs]), self.delay_factor)
+
+
+class _Drawn(_Recipe):
+    gap: _Gap = Field(default=20 * _MINUTE, description="mean time between arrivals")
+    multi_task: _Share = Field(
+        default=0.0, description="share of jobs with 2 or 4 tasks, as many of each"
+    )
+
+    def _trace(self, name: str, seed: int, shapes: Sequence[Shape]) -> Trace:
+        """Give shapes arrivals, behaviour and numbers of tasks."""
+        classes = assigned(seed, [shape.demand for shape in shapes])
+        sizes = gang_sizes(seed, len(shapes), self.multi_task)
+        arrive = arrivals(seed, len(shapes), self.gap)
+        jobs = []
+        for number, (shape, size, at) in enumerate(zip(shapes, sizes, arrive, strict=True)):
+            workload, measured = classes[shape.demand]
+            tasks = (measured.task(shape.demand),) * size
+            jobs.append(
+                _job(
+                    number,
+                    workload,
+                    measured,
+                    arrival_ms=at,
+                    duration_ms=shape.duration_ms,
+                    tasks=tasks,
+                )
+            )
+        return slowed(Trace(name, tuple(jobs)), self.delay_factor)
+
+
+class AlibabaRecipe(_Drawn):
+    """Alibaba's pod list by the rule of the Eva paper, section 6.1.
+
+    Every seed has its own arrivals, workloads and drawn durations.
+    """
+
+    kind: Literal["alibaba"]
+    pods: Path = Field(description="the pod list of cluster-trace-gpu-v2023, a CSV file")
+    jobs: _Count | None = Field(default=None, description="only the first so many pods")
+    durations: Literal["own", "gavel", "short"] = Field(
+        default="own", description="the list's own, or drawn like Gavel's or like the list's"
+    )
+    multi_gpu: _Share | None = Field(
+        default=None, description="share of jobs with 2, 4 or 8 GPUs (5:4:1); default: the list's"
+    )
+
+    def trace(self, seed: int, catalog: Catalog) -> Trace:
+        """Make the trace of a seed."""
+        pods = read_pods(self.pods, catalog)
+        shapes: Sequence[Shape] = pods[: self.jobs]
+        if self.durations != "own":
+            shapes = _lasting(shapes, _DURATIONS[self.durations](seed, len(shapes)))
+        if self.multi_gpu is not None:
+            shapes = with_gpus(seed, shapes, self.multi_gpu, pods)
+        return self._trace(f"alibaba-{self.durations}-{seed}", seed, shapes)
+
+
+class ProductionRecipe(_Drawn):
+    """Jobs such as a GPU cluster sees, without a file: most have one GPU, few are long."""
+
+    kind: Literal["production"]
+    jobs: _Count = Field(default=200, description="how many")
+    durations: Literal["gavel", "short"] = Field(
+        default="gavel", description="like Gavel's (hours) or like Alibaba's (half below 0.2 h)"
+    )
+    multi_gpu: _Share | None = Field(
+        default=None, description="share of jobs with 2, 4 or 8 GPUs (5:4:1); default: 0.5 %"
+    )
+
+    def trace(self, seed: int, catalog: Catalog) -> Trace:  # noqa: ARG002
+        """Make the trace of a seed."""
+        shapes = production_shapes(seed, _DURATIONS[self.durations](seed, self.jobs))
+        if self.multi_gpu is not None:
+            shapes = with_gpus(seed, shapes, self.multi_gpu, production_pool())
+        return self._trace(f"production-{self.durations}-{seed}", seed, shapes)
+
+
+class WorkloadsRecipe(_Recipe):
+    """Jobs of the ten measured workloads, with the demands that these have."""
+
+    kind: Literal["workloads"]
+    jobs: _Count = Field(default=32, description="how many")
+    shortest: Duration = Field(default=30 * _MINUTE, description="durations lie between this")
+    longest: Duration = Field(default=180 * _MINUTE, description="and this, all equally likely")
+    gap: _Gap = Field(default=20 * _MINUTE, description="mean time between arrivals")
+    tasks: Annotated[int, Field(ge=1, le=64, strict=True)] | None = Field(
+        default=None, description="tasks of every job; default: what was measured"
+    )
+
+    def trace(self, seed: int, catalog: Catalog) -> Trace:  # noqa: ARG002
+        """Make the trace of a seed."""
+        if self.shortest > self.longest:
+            raise InvalidTrace("the shortest job is longer than the longest")
+        durations = uniform_durations(seed, self.jobs, self.shortest, self.longest)
+        # With a number of tasks of its own, resnet18-2 and resnet18-4 are the same.
+        known = list((measured_bases() if self.tasks else measured_workloads()).values())
+        picks = generator(seed, Draw.WORKLOADS).integers(len(known), size=self.jobs).tolist()
+        jobs = []
+        for number, (pick, at, duration_ms) in enumerate(
+            zip(picks, arrivals(seed, self.jobs, self.gap), durations, strict=True)
+        ):
+            measured = known[pick]
+            tasks = (measured.task(),) * (self.tasks or measured.tasks)
+            workload = Workload(measured.base)
+            jobs.append(
+                _job(
+                    number, workload, measured, arrival_ms=at, duration_ms=duration_ms, tasks=tasks
+                )
+            )
+        return slowed(Trace(f"workloads-{seed}", tuple(jobs)), self.delay_factor)
+
+
+Recipe = Annotated[
+    FileRecipe | AlibabaRecipe | ProductionRecipe | WorkloadsRecipe, Field(discriminator="kind")
+]
+"""One of the ways to come by a trace. Readers of further formats are further recipes."""
+
+_DURATIONS = {"gavel": gavel_durations, "short": short_durations}
+
+RECIPES: Mapping[str, type[AlibabaRecipe | ProductionRecipe | WorkloadsRecipe]] = {
+    "alibaba": AlibabaRecipe,
+    "production": ProductionRecipe,
+    "workloads": WorkloadsRecipe,
+}
+"""Those that make something up, by kind."""
+
+
+def slowed(trace: Trace, factor: float) -> Trace:
+    """The same trace with moves that take `factor` times as long; images are made as before."""
+    if factor == 1:
+        return trace
+
+    def times(delay_ms: int) -> int:
+        return round(delay_ms * factor)
+
+    jobs = tuple(
+        replace(
+            job,
+            init_ms=times(job.init_ms),
+            tasks=tuple(
+                replace(
+                    task,
+                    fetch_ms=times(task.fetch_ms),
+                    kill_ms=times(task.kill_ms),
+                    upload_ms=times(task.upload_ms),
+                )
+                for task in job.tasks
+            ),
+        )
+        for job in trace.jobs
+    )
+    return replace(trace, jobs=jobs)
+
+
+def _lasting(shapes: Sequence[Shape], durations: Sequence[int]) -> list[Shape]:
+    return [
+        replace(shape, duration_ms=duration_ms)
+        for shape, duration_ms in zip(shapes, durations, strict=True)
+    ]
+
+
+def _job(
+    number: int,
+    workload: Workload,
+    measured: MeasuredWorkload,
+    *,
+    arrival_ms: int,
+    duration_ms: int,
+    tasks: tuple[TraceTask, ...],
+) -> TraceJob:
+    return TraceJob(
+        id=str(number),
+        workload=workload,
+        arrival_ms=arrival_ms,
+        duration_ms=duration_ms,
+        tasks=tasks,
+        init_ms=measured.init_ms,
+        steps_per_s=measured.steps_per_s,
+        total_steps=steps_in(duration_ms, measured.steps_per_s),
+    )
