@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.job import Program, TaskSpec
 from eva_master.model.plan import Hold, NewInstance, Place, Suspend
+from eva_master.model.reasons import Exchange, Hosting, Move, Tenant
 from eva_master.model.resources import Resources
 from eva_master.model.snapshot import CopyView, InstanceView, JobView
 
@@ -25,10 +26,13 @@ T = TypeVar("T")
 
 _NUMEROUS = (
     CopyView,
+    Exchange,
     Hold,
+    Hosting,
     InstanceType,
     InstanceView,
     JobView,
+    Move,
     NewInstance,
     Offering,
     Place,
@@ -36,6 +40,7 @@ _NUMEROUS = (
     Resources,
     Suspend,
     TaskSpec,
+    Tenant,
 )
 """All have two fields at least, so that `attrgetter` makes tuples."""
 

@@ -20,6 +20,7 @@ from typing import ParamSpec, TypeVar
 
 import structlog
 
+from eva_master.adapters.deltas import Difference, Receiver, Sender
 from eva_master.adapters.parcel import Parcel
 from eva_master.model.actions import RequestPlan
 from eva_master.model.errors import InvalidPlan
@@ -47,7 +48,7 @@ class _PolicySource:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    snapshot: Snapshot
+    snapshot: Difference
     memory: PolicyMemory | None
 
 
@@ -126,21 +127,29 @@ class ProcessPlanner:
         """Start planning; the future's result tells of every failure, it raises nothing."""
         answer: Future[_Planned | _Failed] = Future()
 
-        question = Parcel(_Question(snapshot, memory))
-
         def done(future: Future[Parcel[_Planned] | _Failed]) -> None:
+            outcome = _outcome(future)
+            if isinstance(outcome, _Failed):
+                with self._lock:
+                    self._child.pictures.forget()  # it may not have arrived
             if answer.set_running_or_notify_cancel():
-                answer.set_result(_outcome(future))
+                answer.set_result(outcome)
 
         with self._lock:
             try:
-                planning = self._child.submit(_plan, self._source, question)
+                planning = self._ask(snapshot, memory)
             except BrokenProcessPool:
                 self._child.close()
                 self._child = _Child()
-                planning = self._child.submit(_plan, self._source, question)
+                planning = self._ask(snapshot, memory)
         planning.add_done_callback(done)
         return answer
+
+    def _ask(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> Future[Parcel[_Planned] | _Failed]:
+        question = Parcel(_Question(self._child.pictures.difference(snapshot), memory))
+        return self._child.submit(_plan, self._source, question)
 
 
 class _Child:
@@ -148,10 +157,14 @@ class _Child:
 
     The kernel closes the pipe when the master dies, however it dies. PR_SET_PDEATHSIG would do so
     already when the *thread* that spawned the child ends.
+
+    Attributes:
+        pictures: What it has been sent of pictures.
     """
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
+        self.pictures = Sender()
         self._watched, self._lifeline = context.Pipe(duplex=False)
         self._pool = ProcessPoolExecutor(
             max_workers=1,
@@ -212,6 +225,11 @@ def _policy(source: _PolicySource) -> Policy:
     return policy
 
 
+@cache
+def _pictures() -> Receiver:
+    return Receiver()
+
+
 def _policy_ready(source: _PolicySource) -> None:
     """Import and build ahead of time; if that fails, the first plan says why."""
     _policy(source)
@@ -220,6 +238,7 @@ def _policy_ready(source: _PolicySource) -> None:
 def _plan(source: _PolicySource, question: Parcel[_Question]) -> Parcel[_Planned] | _Failed:
     asked = question.content
     try:
-        return Parcel(_Planned(*_policy(source).plan(asked.snapshot, asked.memory)))
+        seen = _pictures().snapshot(asked.snapshot)
+        return Parcel(_Planned(*_policy(source).plan(seen, asked.memory)))
     except Exception as error:
         return _Failed(_describe(error), traceback.format_exc())

@@ -46,6 +46,13 @@ class Hosting:
     value_micro_usd_per_hour: int
     tenants: tuple[Tenant, ...]
 
+    def adopted(self, names: Mapping[int, InstanceId], dropped: Collection[CopyId]) -> Hosting:
+        """See `Reasons.adopted`."""
+        if isinstance(self.on, str) and not dropped:
+            return self
+        tenants = tuple(one for one in self.tenants if one.copy not in dropped)
+        return replace(self, on=_name(self.on, names), tenants=tenants)
+
 
 @dataclass(frozen=True, slots=True)
 class Move:
@@ -160,11 +167,7 @@ class Reasons:
             dropped: Copies that the plan placed and that are not placed after all.
         """
         hostings = tuple(
-            replace(
-                hosting,
-                on=_name(hosting.on, names),
-                tenants=tuple(one for one in hosting.tenants if one.copy not in dropped),
-            )
+            hosting.adopted(names, dropped)
             for hosting in self.hostings
             if hosting.on in names or isinstance(hosting.on, str)
         )

@@ -1,0 +1,368 @@
+"""How long a whole planning round takes in a large cluster of which little has changed.
+
+Run as `python -m benchmarks.rounds [--tasks N] [--changes N] [--rounds N] [--json]`. The production
+state machine gets its events directly and its actions take effect at once, on virtual time: first
+all tasks are placed and run, then some jobs end and as many arrive, again and again. Timed are the
+parts of each such round: from the events to the request for a plan, with the picture of the
+cluster; the request on its way to the planner's process and the plan on its way back; the plan;
+and from the plan to the actions. Beside them stands what the picture takes when it is made from
+scratch. All times are processor time of this process. Counts, which no busy machine can move, say
+how much of the picture was made anew, and that a round in which nothing has changed is not held.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from benchmarks.harness import Figures, options, publish, surroundings
+from benchmarks.packing import TYPES, Amounts, offering, task
+from eva_master.adapters.deltas import Receiver, Sender
+from eva_master.adapters.parcel import Parcel
+from eva_master.app.master import build_policy
+from eva_master.control.album import Album
+from eva_master.control.machine import Machine
+from eva_master.control.picture import snapshot
+from eva_master.control.settings import Settings
+from eva_master.control.state import State
+from eva_master.learning.colocation import key, observe
+from eva_master.model.actions import (
+    Action,
+    FetchFiles,
+    LaunchInstance,
+    RequestPlan,
+    StartTask,
+    StopTask,
+    TaskOrder,
+    TerminateInstance,
+)
+from eva_master.model.events import (
+    CopyReport,
+    Event,
+    InstanceGone,
+    InstanceUp,
+    JobSubmitted,
+    Phase,
+    PlanReady,
+    Tick,
+    WorkerFetched,
+    WorkerRegistered,
+    WorkerReported,
+)
+from eva_master.model.ids import MILLION, CopyId, InstanceId, Millis, Workload
+from eva_master.model.job import JobSpec, TaskSpec
+from eva_master.model.snapshot import Snapshot, ThroughputTable
+from eva_master.ports import Policy
+
+KINDS: tuple[tuple[str, Amounts], ...] = (
+    ("train", (1, 4, 16)),
+    ("train", (1, 7, 30)),
+    ("infer", (0, 0.5, 2)),
+    ("infer", (0, 0.75, 3)),
+    ("infer", (0, 1, 4)),
+    ("etl", (0, 1.5, 8)),
+    ("etl", (0, 2, 10)),
+    ("etl", (0, 3, 16)),
+    ("test", (0, 0.25, 0.5)),
+    ("test", (0, 0.25, 1)),
+    ("test", (0, 0.5, 1)),
+    ("test", (0, 0.75, 1.5)),
+)
+"""Workloads and what their tasks need: four of them to an instance, more or less."""
+
+GOAL_S = 0.5
+"""For the median round."""
+_STEP_MS = 2_000
+_NEVER_MS = 1 << 40
+_SESSION = 1
+_SEED = 20
+_WARM = 4
+"""Rounds before the first that is timed: how long things take is news at first."""
+_REPEATED = 5
+_SOON = 100
+"""Turns within which the cluster has come to rest after a plan."""
+
+T = TypeVar("T")
+
+
+class Stopwatch:
+    """Adds up processor time by name."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def time(self, name: str, call: Callable[[], T]) -> T:
+        """Call something on a name's account."""
+        start = time.process_time()
+        try:
+            return call()
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.process_time() - start
+
+
+class Cluster:
+    """A state machine whose every action takes effect at once, and the policy that plans for it.
+
+    Attributes:
+        machine: The production one.
+        rounds: Plans that were made.
+        now: Virtual time.
+    """
+
+    def __init__(self, policy: Policy, table: ThroughputTable) -> None:
+        state = State(tuple(offering(*kind) for kind in TYPES))
+        state.set_learned(replace(state.learned, throughput=table))
+        self.machine = Machine(state, Settings(round_gap_ms=1, sync_period_ms=_NEVER_MS))
+        self.rounds = 0
+        self._policy = policy
+        self.now = Millis(0)
+        self._sender, self._receiver = Sender(), Receiver()
+        self._orders: dict[CopyId, TaskOrder] = {}
+
+    def submit(self, specs: Iterable[JobSpec]) -> list[Event]:
+        """The arrivals of jobs."""
+        return [JobSubmitted(f"submit-{spec.name}", spec) for spec in specs]
+
+    def end(self, copies: Iterable[CopyId]) -> list[Event]:
+        """Tasks succeed."""
+        state = self.machine.state
+        return [
+            self._said(place, copy, Phase.EXITED, exit_code=0)
+            for copy in copies
+            if (place := state.copies[copy].instance) is not None
+        ]
+
+    def running(self) -> list[CopyId]:
+        """The tasks that run."""
+        return list(self._orders)
+
+    def round(self, events: Sequence[Event], watch: Stopwatch) -> Snapshot | None:
+        """Hold one round, if there is to be one, and let the cluster come to rest.
+
+        Args:
+            events: What has happened.
+            watch: Gets the times.
+
+        Returns:
+            What the policy saw.
+        """
+        handle = self.machine.handle
+        actions = watch.time("events", lambda: handle(events, self._later()))
+        request = next((a for a in actions if isinstance(a, RequestPlan)), None)
+        if request is not None:
+            asked = watch.time("parcel", lambda: self._sent(request.snapshot))
+            plan, memory = watch.time("plan", lambda: self._policy.plan(asked, request.memory))
+            answer = watch.time("parcel", lambda: _sent(PlanReady(request.round, plan, memory)))
+            actions = [*actions, *watch.time("adoption", lambda: handle([answer], self._later()))]
+            self.rounds += 1
+        self._settle(actions)
+        return None if request is None else request.snapshot
+
+    def _sent(self, picture: Snapshot) -> Snapshot:
+        """What arrives in the planner's process."""
+        return self._receiver.snapshot(_sent(self._sender.difference(picture)))
+
+    def _settle(self, actions: Sequence[Action]) -> None:
+        """Answer actions until nobody wants anything any more; no time passes."""
+        for _ in range(_SOON):
+            events = [event for action in actions for event in self._effect(action)]
+            if not events:
+                return
+            actions = self.machine.handle(events, self.now)
+            for action in actions:
+                if isinstance(action, RequestPlan):
+                    plan, memory = self._policy.plan(action.snapshot, action.memory)
+                    ready = PlanReady(action.round, plan, memory)
+                    actions = [*actions, *self.machine.handle([ready], self._later())]
+                    self.rounds += 1
+        raise RuntimeError("the cluster does not come to rest")
+
+    def _effect(self, action: Action) -> list[Event]:
+        match action:
+            case LaunchInstance(instance, bought, _):
+                capacity = bought.type.capacity
+                return [
+                    InstanceUp(instance, self.now),
+                    WorkerRegistered(instance, _SESSION, capacity, (), "host"),
+                ]
+            case TerminateInstance(instance):
+                known = self.machine.state.instances[instance]
+                return [InstanceGone(instance, known.up_ms, self.now)]
+            case StartTask(instance, order):
+                self._orders[order.copy] = order
+                return [self._said(instance, order.copy, Phase.RUNNING)]
+            case StopTask(instance, copy, _, _):
+                return [self._said(instance, copy, Phase.EXITED, exit_code=0, stopped=True)]
+            case FetchFiles(instance, order):
+                return [WorkerFetched(instance, _SESSION, order.copy)]
+            case _:
+                return []
+
+    def _said(
+        self,
+        instance: InstanceId,
+        copy: CopyId,
+        phase: Phase,
+        *,
+        exit_code: int | None = None,
+        stopped: bool = False,
+    ) -> Event:
+        order = self._orders[copy]
+        if phase is Phase.EXITED:
+            del self._orders[copy]
+        report = CopyReport(copy, order.attempt, phase, exit_code=exit_code, stopped=stopped)
+        return WorkerReported(instance, _SESSION, (report,))
+
+    def wait(self) -> None:
+        """Let so much time pass that a round is due."""
+        self.now = Millis(self.now + self.machine.settings.round_period_ms)
+
+    def _later(self) -> Millis:
+        self.now = Millis(self.now + _STEP_MS)
+        return self.now
+
+
+def _sent(value: T) -> T:
+    """What arrives in another process."""
+    parcel: Parcel[T] = pickle.loads(pickle.dumps(Parcel(value)))
+    return parcel.content
+
+
+def _learned() -> ThroughputTable:
+    """Every pair of workloads was seen together; neighbours take one to four per cent."""
+    table = ThroughputTable()
+    names = sorted({Workload(name) for name, _ in KINDS})
+    for row, name in enumerate(names):
+        for column, other in enumerate(names):
+            lost = 10_000 * (1 + (row + column) % 4)
+            table = observe(table, key(name, [other]), MILLION - lost)
+    return table
+
+
+class _Jobs:
+    """Jobs of one task each, drawn evenly."""
+
+    def __init__(self) -> None:
+        self._choose = random.Random(_SEED)
+        self._count = 0
+
+    def __call__(self, count: int) -> list[JobSpec]:
+        first, self._count = self._count, self._count + count
+        return [
+            # Every job file is read by itself: no two jobs share a value.
+            JobSpec(f"job-{number}", "bench", (_task(*self._choose.choice(KINDS)),))
+            for number in range(first, self._count)
+        ]
+
+
+def _task(workload: str, need: Amounts) -> TaskSpec:
+    return task(workload, dict.fromkeys(("c7i", "p3", "r7i") if not need[0] else ("p3",), need))
+
+
+def measure(policy: str, tasks: int, changes: int, rounds: int) -> Figures:
+    """Fill a cluster, then change a little of it, again and again.
+
+    Args:
+        policy: Which scheduler decides.
+        tasks: That run.
+        changes: Arrivals and completions before each round.
+        rounds: How many of these, at least two.
+    """
+    choose, jobs = random.Random(_SEED), _Jobs()
+    cluster = Cluster(build_policy(policy, {}), _learned())
+    state = cluster.machine.state
+    first = Stopwatch()
+    cluster.round(cluster.submit(jobs(tasks)), first)
+    for _ in range(_WARM):
+        cluster.round(_change(cluster, choose, jobs, changes), Stopwatch())
+    laps: list[Stopwatch] = []
+    anew: list[int] = []
+    for _ in range(rounds):
+        events = _change(cluster, choose, jobs, changes)
+        laps.append(Stopwatch())
+        before = state.album.made
+        cluster.round(events, laps[-1])
+        anew.append(state.album.made - before)
+    whole = _summary([sum(lap.seconds.values()) for lap in laps])
+    return {
+        "tasks": len(cluster.running()),
+        "instances": len(state.live),
+        "first_round_s": round(sum(first.seconds.values()), 3),
+        "round_s": whole,
+        **{
+            f"{part}_ms": _summary([1000 * lap.seconds.get(part, 0.0) for lap in laps])
+            for part in ("events", "parcel", "plan", "adoption")
+        },
+        "views_made": round(statistics.median(anew)),
+        **_pictures(cluster),
+        **_quiet(cluster),
+        "goal_s": GOAL_S,
+        "missed": ["round_s"] if whole["median"] > GOAL_S else [],
+    }
+
+
+def _change(cluster: Cluster, choose: random.Random, jobs: _Jobs, changes: int) -> list[Event]:
+    """Some jobs end, and as many arrive."""
+    ending = choose.sample(sorted(cluster.running()), changes // 2)
+    return [*cluster.end(ending), *cluster.submit(jobs(changes - changes // 2))]
+
+
+def _pictures(cluster: Cluster) -> Figures:
+    """A picture after one change against one from scratch."""
+    state, settings = cluster.machine.state, cluster.machine.settings
+    change, scratch = Stopwatch(), Stopwatch()
+    kept = state.album
+    for _ in range(_REPEATED):
+        state.album.job_changed(next(iter(state.active)))
+        picture = change.time("", lambda: snapshot(state, cluster.now, settings))
+        state.album = Album()
+        for job in state.active:
+            state.album.job_changed(job)
+        for instance in state.live:
+            state.album.instance_changed(instance)
+        made = scratch.time("", lambda: snapshot(state, cluster.now, settings))
+        assert made == picture, "a picture from scratch shows the same"
+        state.album = kept
+    return {
+        "picture_ms": round(1000 * change.seconds[""] / _REPEATED, 3),
+        "picture_from_scratch_ms": round(1000 * scratch.seconds[""] / _REPEATED, 3),
+        "picture_ratio": round(scratch.seconds[""] / change.seconds[""], 1),
+    }
+
+
+def _quiet(cluster: Cluster) -> Figures:
+    """What a round takes for which there is no reason."""
+    watch = Stopwatch()
+    cluster.wait()
+    cluster.round([Tick()], Stopwatch())  # that the last changes took effect is news
+    rounds, made = cluster.rounds, cluster.machine.state.album.made
+    for _ in range(_REPEATED):
+        cluster.wait()
+        cluster.round([Tick()], watch)
+    return {
+        "quiet_ms": round(1000 * sum(watch.seconds.values()) / _REPEATED, 3),
+        "quiet_rounds_held": cluster.rounds - rounds,
+        "quiet_views_made": cluster.machine.state.album.made - made,
+    }
+
+
+def _summary(values: Sequence[float]) -> dict[str, float]:
+    return {"median": round(statistics.median(values), 4), "max": round(max(values), 4)}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the figures; returns 1 if the median round missed the goal."""
+    chosen = options(__doc__, arguments, tasks=8000, changes=50, rounds=10)
+    figures: Figures = {"surroundings": surroundings()}
+    figures |= measure("eva", chosen.tasks, chosen.changes, chosen.rounds)
+    return publish(figures, as_json=chosen.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

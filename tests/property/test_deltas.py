@@ -1,0 +1,87 @@
+"""A picture that is sent piece by piece arrives whole."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eva_master.adapters.deltas import Difference, Receiver, Sender
+from eva_master.adapters.parcel import Parcel
+from eva_master.model.ids import InstanceId, JobId, Millis, copy_id
+from eva_master.model.job import JobKind
+from eva_master.model.snapshot import CopyView, InstanceView, JobView, Snapshot
+from tests.fakes.snapshots import offer, task
+
+OFFERING = offer("c", (0, 4, 8), 0.2)
+TASK = task(any=(0, 1, 1))
+
+Content = dict[int, tuple[int, int | None]]
+"""Job -> its priority and its instance."""
+contents: st.SearchStrategy[Content] = st.dictionaries(
+    st.integers(0, 12), st.tuples(st.integers(0, 2), st.none() | st.integers(0, 3)), max_size=8
+)
+
+
+def _picture(content: Content, before: Snapshot | None) -> Snapshot:
+    """Views that are as before are the same objects, as in the album."""
+    jobs, copies, instances = [], [], {}
+    for number, (priority, place) in sorted(content.items()):
+        job, host = JobId(f"j{number:02}"), None if place is None else InstanceId(f"i{place}")
+        jobs.append(JobView(job, JobKind.GANG, (copy_id(job, 0),), Millis(0), priority, None, 0, 0))
+        copies.append(CopyView(copy_id(job, 0), job, TASK, host, pinned=False, running=False))
+        if host is not None:
+            instances[host] = InstanceView(host, OFFERING, (), ready=True)
+    kept = (
+        {view: view for view in (*before.jobs, *before.copies, *before.instances)} if before else {}
+    )
+    return Snapshot(
+        Millis(0 if before is None else before.now_ms + 1),
+        (OFFERING,),
+        tuple(kept.get(view, view) for view in jobs),
+        tuple(kept.get(view, view) for view in copies),
+        tuple(kept.get(view, view) for _, view in sorted(instances.items())),
+    )
+
+
+def _arrived(difference: Difference) -> Difference:
+    parcel: Parcel[Difference] = pickle.loads(pickle.dumps(Parcel(difference)))
+    return parcel.content
+
+
+@given(st.lists(contents, max_size=6), st.sets(st.integers(0, 5)))
+def test_every_picture_arrives_as_it_was_sent(story: list[Content], forgotten: set[int]) -> None:
+    sender, receiver, picture = Sender(), Receiver(), None
+    for number, content in enumerate(story):
+        picture = _picture(content, picture)
+        if number in forgotten:
+            sender.forget()
+            receiver = Receiver()
+        assert receiver.snapshot(_arrived(sender.difference(picture))) == picture
+
+
+def test_only_what_changed_is_sent() -> None:
+    sender = Sender()
+    content: Content = {number: (0, number % 4) for number in range(10)}
+    first = _picture(content, None)
+    whole = sender.difference(first)
+    assert (len(whole.jobs), len(whole.copies), len(whole.instances)) == (10, 10, 4)
+    again = sender.difference(replace(first, now_ms=Millis(9)))
+    assert (again.jobs, again.copies, again.instances) == ((), (), ())
+    del content[3]
+    changed = sender.difference(_picture({**content, 5: (1, 1)}, first))
+    assert [view.id for view in changed.jobs] == ["j05"]
+    assert changed.dropped[:2] == (("j03",), ("j03/0",))
+
+
+def test_a_picture_that_adds_to_one_that_never_came_is_refused() -> None:
+    sender, receiver, picture = Sender(), Receiver(), _picture({1: (0, 0)}, None)
+    sender.difference(picture)
+    lost = sender.difference(picture)
+    with pytest.raises(LookupError):
+        receiver.snapshot(lost)
+    sender.forget()
+    assert receiver.snapshot(sender.difference(picture)) == picture
