@@ -210,11 +210,10 @@ class Machine:
         turn = self._turn
         if self._in_flight is not None or not turn.plan_wanted:
             return
-        if self._requested is not None:
-            earliest = Millis(self._requested + self.settings.round_gap_ms)
-            if turn.now < earliest:
-                self._alarms.at(earliest, _ROUND)
-                return
+        earliest = self._next_request()
+        if turn.now < earliest:
+            self._alarms.at(earliest, _ROUND)
+            return
         turn.plan_wanted = False
         self._alarms.at(Millis(turn.now + self.settings.round_period_ms), _PERIOD)
         if self._nothing_new():
@@ -223,6 +222,13 @@ class Machine:
         self._in_flight = self.state.count(rounds=1).rounds
         picture = snapshot(self.state, turn.now, self.settings)
         turn.actions.append(RequestPlan(self._in_flight, picture, self.state.memory))
+
+    def _next_request(self) -> Millis:
+        """When the next plan may be requested."""
+        gap, grid = self.settings.round_gap_ms, self.settings.round_grid_ms
+        now = self._turn.now
+        earliest = now if self._requested is None else max(now, Millis(self._requested + gap))
+        return Millis(-(-earliest // grid) * grid) if grid else earliest
 
     def _nothing_new(self) -> bool:
         """Whether a policy would see what it has seen before, with a place for every task."""

@@ -12,6 +12,7 @@ class Settings:
     Attributes:
         round_period_ms: A planning round at least this often while anything is learned.
         round_gap_ms: From one plan request to the next at least; events within it share a round.
+        round_grid_ms: Plans are requested at multiples of this alone, 0 for at any time.
         register_timeout_ms: An instance whose worker has not registered this long after it came
             up is given back.
         lost_worker_ms: An instance whose worker has been silent for so long is given back; its
@@ -33,6 +34,7 @@ class Settings:
 
     round_period_ms: int = 300_000
     round_gap_ms: int = 1_000
+    round_grid_ms: int = 0
     register_timeout_ms: int = 900_000
     lost_worker_ms: int = 300_000
     unwanted_ms: int = 0

@@ -8,6 +8,7 @@
     │   └── Unplaceable       no instance type can hold a task
     ├── InvalidConfig         settings that cannot be used
     ├── InvalidTrace          a file of a simulation that cannot be read as what it should be
+    ├── SimulationStalled     jobs of a simulation that no policy will ever bring to an end
     ├── NotFound              no such job, instance, task or object
     ├── CloudError            what a cloud answers, in the scheduler's words
     │   ├── CapacityUnavailable   out of stock: try another offering, later this one
@@ -80,6 +81,10 @@ class InvalidConfig(EvaError):
 
 class InvalidTrace(EvaError):
     """A trace, or a table of interference, is not what it should be."""
+
+
+class SimulationStalled(EvaError):
+    """Jobs of a simulation are left without a place for good."""
 
 
 class NotFound(EvaError):

@@ -64,14 +64,18 @@ class VirtualInbox:
     def wait(self, until: Millis | None) -> Sequence[Event | Read]:
         """Let things happen until one of them posts an event, or until the time has come.
 
-        Returns at once, with nothing, when nothing will ever happen any more.
+        What happens at the same time is heard of together. Returns at once, with nothing, when
+        nothing will ever happen any more.
         """
+        timeline = self._timeline
         while not self._pending:
-            upcoming = self._timeline.next()
+            upcoming = timeline.next()
             if upcoming is None or (until is not None and upcoming > until):
                 if until is not None:
-                    self._timeline.sleep_until(until)
+                    timeline.sleep_until(until)
                 break
-            self._timeline.advance()
+            timeline.advance()
+        while self._pending and timeline.next() == timeline.now():
+            timeline.advance()
         taken, self._pending = self._pending, []
         return taken

@@ -46,6 +46,7 @@ class SimulatedCloud:
         inbox: Where its answers go.
         hosts: What runs on the machines.
         terminate_ms: From the request to the end of a machine.
+        terminate_grid_ms: Requests to terminate are taken at multiples of it alone, 0 for at once.
         retry_ms: For how long an offering is out of stock after a refused launch.
     """
 
@@ -56,12 +57,14 @@ class SimulatedCloud:
         hosts: Hosts,
         *,
         terminate_ms: int = 1_000,
+        terminate_grid_ms: int = 0,
         retry_ms: int = 60_000,
     ) -> None:
         self._timeline = timeline
         self._inbox = inbox
         self._hosts = hosts
         self._terminate_ms = terminate_ms
+        self._grid_ms = terminate_grid_ms
         self._retry_ms = retry_ms
         self._machines: dict[InstanceId, Machine] = {}
         self._refused: set[InstanceId] = set()
@@ -145,7 +148,8 @@ class SimulatedCloud:
             self._inbox.post(InstanceGone(instance, machine.up_ms, machine.gone_ms))
         elif machine.going_ms is None:
             self._machines[instance] = replace(machine, going_ms=now)
-            self._timeline.after(self._terminate_ms, lambda: self._end(instance))
+            wait = -now % self._grid_ms if self._grid_ms else 0
+            self._timeline.after(wait + self._terminate_ms, lambda: self._end(instance))
 
     def _end(self, instance: InstanceId) -> None:
         machine = self._machines[instance]

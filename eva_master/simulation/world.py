@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
@@ -14,14 +15,17 @@ from eva_master.model.changes import Changes
 from eva_master.model.events import JobSubmitted, PlanReady
 from eva_master.model.ids import CopyId, Millis
 from eva_master.model.job import JobSpec
-from eva_master.ports import Inbox, Policy
+from eva_master.ports import Inbox, Journal, Policy
 from eva_master.simulation.checkpoints import SimulatedCheckpoints
+from eva_master.simulation.chronicle import Chronicle, History
 from eva_master.simulation.clock import Timeline, VirtualInbox
 from eva_master.simulation.cloud import SimulatedCloud
+from eva_master.simulation.delays import Delays, TaskDelays
 from eva_master.simulation.journal import MemoryJournal
-from eva_master.simulation.workers import Delays, SimulatedWorkers, Truth, Work
-
-UNDISTURBED: Truth = lambda _workload, _others: 1.0  # noqa: E731 - a constant that is a function
+from eva_master.simulation.reports import Periodic, Reports
+from eva_master.simulation.truth import UNDISTURBED, Truth
+from eva_master.simulation.work import Work
+from eva_master.simulation.workers import SimulatedWorkers
 
 
 class SimulatedPlanner:
@@ -67,6 +71,11 @@ class World:
         truth: Interference as it really is; the scheduler never sees it.
         work_of: What each task has to do; by default its job's stated duration.
         terminate_ms: From the request to the end of a machine.
+        terminate_grid_ms: Machines end at multiples of it alone, 0 for at any time.
+        reports: When tasks report progress; at the intervals that `delays` says by default.
+        chronicle: Is told what happens to attempts.
+        latency_ms: What the planner and the object store take to answer.
+        journal: Where changes are written; by default one from which the master can restart.
         start: When the simulation begins, in milliseconds since the epoch.
     """
 
@@ -76,30 +85,46 @@ class World:
         policy: Policy,
         *,
         settings: Settings | None = None,
-        delays: Delays | None = None,
+        delays: Delays | TaskDelays | None = None,
         truth: Truth = UNDISTURBED,
         work_of: Callable[[CopyId], Work] | None = None,
         terminate_ms: int = 1_000,
+        terminate_grid_ms: int = 0,
+        reports: Callable[[Timeline], Reports] | None = None,
+        chronicle: Chronicle | None = None,
+        latency_ms: int = 100,
+        journal: Journal | None = None,
         start: Millis = Millis(0),
     ) -> None:
         self.timeline = Timeline(start)
         self.inbox = self._make_inbox()
+        self.history = History()
+        """Every attempt, unless another chronicle is told of them."""
+        delays = delays or Delays()
+        if reports is None:
+            reports = partial(Periodic, every_ms=delays.report_ms)
         self.workers = SimulatedWorkers(
             self.timeline,
             self.inbox,
-            delays=delays or Delays(),
+            delays=delays,
             truth=truth,
             work_of=work_of or self._stated_work,
+            chronicle=chronicle or self.history,
+            reports=reports(self.timeline),
         )
         self.cloud = SimulatedCloud(
-            self.timeline, self.inbox, self.workers, terminate_ms=terminate_ms
+            self.timeline,
+            self.inbox,
+            self.workers,
+            terminate_ms=terminate_ms,
+            terminate_grid_ms=terminate_grid_ms,
         )
-        self.checkpoints = SimulatedCheckpoints(self.timeline, self.inbox, self.workers)
-        self.journal = MemoryJournal()
+        self.checkpoints = SimulatedCheckpoints(self.timeline, self.inbox, self.workers, latency_ms)
+        self.journal = MemoryJournal() if journal is None else journal
         self.answers = Answers()
         self._catalog = catalog
         self._settings = settings or Settings()
-        self._planner = SimulatedPlanner(self.timeline, self.inbox, policy)
+        self._planner = SimulatedPlanner(self.timeline, self.inbox, policy, latency_ms)
         self._commands = 0
         self.machine, self.loop = self._boot()
         self.loop.start()

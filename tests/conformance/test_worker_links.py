@@ -37,9 +37,12 @@ from eva_master.model.ids import CopyId, InstanceId, JobId, Millis
 from eva_master.model.job import Program
 from eva_master.model.resources import Resources
 from eva_master.ports import WorkerLink
+from eva_master.simulation.chronicle import History
 from eva_master.simulation.clock import Timeline
 from eva_master.simulation.cloud import Machine
-from eva_master.simulation.workers import Delays, SimulatedWorkers, Work
+from eva_master.simulation.delays import Delays
+from eva_master.simulation.work import Work
+from eva_master.simulation.workers import SimulatedWorkers
 from tests.fakes.authority import authority
 from tests.fakes.relay import Relay
 from tests.fakes.rpc_master import SMALL, RpcMaster, add_instance, rpc_master
@@ -119,6 +122,7 @@ class SimulatedWorker:
             self._timeline,
             self._inbox,
             delays=Delays(),
+            chronicle=History(),
             truth=lambda _workload, _others: 1.0,
             work_of=lambda copy: self._work[copy],
         )
@@ -144,7 +148,7 @@ class SimulatedWorker:
         pass
 
     def starts(self) -> Counter[tuple[CopyId, int]]:
-        return Counter((copy, attempt) for copy, attempt, _ in self.link.starts)
+        return Counter((copy, attempt) for copy, attempt, _ in self.link.chronicle.starts)
 
     async def cut(self) -> None:
         self.link.cut(I1, 120_000)

@@ -16,7 +16,7 @@ from eva_master.model.events import CancelRequested, JobSubmitted
 from eva_master.model.ids import CopyId, Family, JobId, Millis, Price, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.simulation.workers import Work
+from eva_master.simulation.work import Work
 from tests.fakes.chaos import CapriciousPolicy, ChaoticWorld
 
 CHAOS_MS = 1_500_000
@@ -204,7 +204,7 @@ def _check_meetings(world: ChaoticWorld) -> None:
 def _check_gangs(world: ChaoticWorld) -> None:
     """The members of every attempt that was ever started met, and began from one checkpoint."""
     attempts: defaultdict[tuple[JobId, int], list[TaskOrder]] = defaultdict(list)
-    for (_, attempt), order in world.workers.orders.items():
+    for (_, attempt), order in world.history.orders.items():
         if order.gang is not None:
             attempts[order.job, attempt].append(order)
     for (job, attempt), orders in attempts.items():
@@ -212,7 +212,7 @@ def _check_gangs(world: ChaoticWorld) -> None:
         assert len(gangs) == 1, f"{job} attempt {attempt} meets at {gangs}"
         assert all(order.gang.rank == order.index for order in orders)
         assert len({order.resume for order in orders}) == 1, f"{job} attempt {attempt}: {orders}"
-        began = [world.workers.origins.get((order.copy, attempt)) for order in orders]
+        began = [world.history.origins.get((order.copy, attempt)) for order in orders]
         lines = {origin and origin.attempt for origin in began}
         assert len(lines) == 1, f"{job} attempt {attempt} mixes checkpoints of attempts {lines}"
         before = attempts.get((job, attempt - 1))
@@ -248,7 +248,7 @@ def _check_end(world: ChaoticWorld, story: Story) -> None:
         assert job.state in allowed, (job.id, job.state, job.reason)
     started = [
         (copy, attempt)
-        for copy, attempt, instance in world.workers.starts
+        for copy, attempt, instance in world.history.starts
         if instance not in world.workers.wiped
     ]
     assert len(started) == len(set(started)), "an attempt was started twice"
@@ -277,7 +277,7 @@ def test_same_seed_same_history(story: Story) -> None:
         world = _world(story)
         _live(world, story)
         return [
-            world.workers.starts,
+            world.history.starts,
             [job.history for job in world.state.jobs.values()],
             world.cloud.bill(),
             ledger.bill(world.state, Millis(0)),

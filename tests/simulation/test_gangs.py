@@ -8,10 +8,11 @@ import pytest
 
 from eva_master.control.settings import Settings
 from eva_master.model.actions import Gang, ListCheckpoints, StopTask, TaskOrder
-from eva_master.model.events import CheckpointsListed
+from eva_master.model.events import CheckpointsListed, Tick
 from eva_master.model.ids import CopyId, JobId
 from eva_master.model.records import Job, TaskCopy
-from eva_master.simulation.workers import Checkpoint, Delays, Work
+from eva_master.simulation.delays import Delays
+from eva_master.simulation.work import Checkpoint, Work
 from eva_master.simulation.world import World
 from tests.fakes.jobs import CATALOG, MEDIUM, Script, job
 
@@ -60,7 +61,7 @@ class Stage:
         return self.world.state.jobs[JobId("g-1")]
 
     def order(self, copy: CopyId, attempt: int) -> TaskOrder:
-        return self.world.workers.orders[copy, attempt]
+        return self.world.history.orders[copy, attempt]
 
     def origins(self, attempt: int) -> list[tuple[int | None, CopyId | None]]:
         """What the members of an attempt began from."""
@@ -98,17 +99,17 @@ def test_a_task_on_its_own_meets_nobody_and_resumes_from_what_is_there() -> None
     world.submit(job("a", 2))
     world.submit(job("array", 1, 1, array=True))
     assert world.run(world.quiet)
-    assert {(order.gang, order.resume) for order in world.workers.orders.values()} == {(None, None)}
+    assert {(order.gang, order.resume) for order in world.history.orders.values()} == {(None, None)}
 
 
 def test_gangs_meet_on_ports_of_their_own_and_each_attempt_on_a_new_one() -> None:
     stage = Stage()
     stage.world.submit(job("h", 1, 1, minutes=60))
-    assert stage.world.run(lambda: (CopyId("h-2/0"), 1) in stage.world.workers.orders)
+    assert stage.world.run(lambda: (CopyId("h-2/0"), 1) in stage.world.history.orders)
     stage.lose(SECOND)
     stage.run_until_attempt(2)
     ports = [
-        stage.world.workers.orders[copy, attempt].gang.port
+        stage.world.history.orders[copy, attempt].gang.port
         for copy, attempt in ((FIRST, 1), (CopyId("h-2/0"), 1), (FIRST, 2))
     ]
     assert ports == [20_000, 20_001, 20_002]
@@ -135,7 +136,7 @@ def test_an_order_that_is_repeated_says_the_same_after_a_restart() -> None:
     stage.publish(FIRST, SECOND)
     stage.works[FIRST].publishes = False
     stage.lose(SECOND)
-    orders = stage.world.workers.orders
+    orders = stage.world.history.orders
     assert stage.world.run(lambda: (FIRST, 2) in orders)
     before = orders.pop((FIRST, 2))
     stage.world.restart()
@@ -270,7 +271,7 @@ def fail(stage: Stage, copy: CopyId) -> None:
     """Its program exits with 1."""
     for agent, attempt in stage.world.workers.attempts_of(stage.job.id):
         if attempt.order.copy == copy:
-            agent._exit(attempt, 1, stopped=False)
+            agent.exit(attempt, 1)
 
 
 def test_a_member_that_fails_for_want_of_a_lost_one_is_no_failure() -> None:
@@ -334,6 +335,7 @@ def test_a_member_whose_worker_is_lost_while_it_starts(when_ms: int) -> None:
     stage.lose(SECOND)
     assert stage.world.run(lambda: stage.copy(SECOND).state == "starting")
     end = stage.world.timeline.now() + when_ms
+    stage.world.timeline.after(when_ms, lambda: stage.world.inbox.post(Tick()))
     stage.world.run(lambda: stage.world.timeline.now() >= end)
     assert stage.copy(SECOND).state == "starting"
     stage.lose(SECOND)

@@ -13,7 +13,7 @@ from eva_master.model.ids import CopyId, JobId, Millis
 from eva_master.model.job import JobKind
 from eva_master.model.records import Job, TaskCopy
 from eva_master.model.snapshot import Snapshot
-from eva_master.simulation.workers import Delays
+from eva_master.simulation.delays import Delays
 from eva_master.simulation.world import World
 from tests.fakes.jobs import CATALOG, LARGE, MEDIUM, Script, job
 

@@ -13,7 +13,8 @@ from eva_master.model.events import CancelRequested, CopyReport, Phase, WorkerRe
 from eva_master.model.ids import CopyId, InstanceId, JobId
 from eva_master.model.records import TaskCopy
 from eva_master.policies.no_packing import POLICY as NO_PACKING
-from eva_master.simulation.workers import Delays, Work
+from eva_master.simulation.delays import Delays
+from eva_master.simulation.work import Work
 from eva_master.simulation.world import World
 from tests.fakes.jobs import CATALOG, LARGE, MEDIUM, SMALL, Script, job
 
@@ -149,7 +150,7 @@ def test_a_gang_restarts_whole_when_a_member_fails() -> None:
         _entered(_copy(world, "g-1/0"), "stopping")
         == _entered(_copy(world, "g-1/1"), "waiting")[1:]
     )
-    assert [copy for copy, attempt, _ in world.workers.starts if attempt == 2] == [
+    assert [copy for copy, attempt, _ in world.history.starts if attempt == 2] == [
         "g-1/0",
         "g-1/1",
     ]

@@ -1,0 +1,165 @@
+"""How fast tasks get on: interference on each instance, and gangs at the pace of their slowest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from eva_master.model.ids import CopyId, InstanceId, JobId, Workload
+from eva_master.simulation.clock import Timeline
+from eva_master.simulation.truth import Truth, remembered
+from eva_master.simulation.work import Attempt
+
+
+@dataclass(slots=True, eq=False)
+class Crew:
+    """Attempts that progress together: a gang's, or a single one.
+
+    Attributes:
+        size: How many there are once all have started.
+        running: Those whose program runs and was not told to stop.
+        begun: Those whose program ever ran.
+        moving: Whether all have begun and are initialised.
+    """
+
+    size: int
+    running: dict[CopyId, Attempt] = field(default_factory=dict)
+    begun: set[CopyId] = field(default_factory=set)
+    moving: bool = False
+
+
+class Motion:
+    """The tasks that run, everywhere.
+
+    Args:
+        timeline: The virtual time.
+        truth: How much tasks slow each other down.
+        finish: Called when an attempt has done its work.
+        changed: Called when an attempt's speed or company has changed, with whether it runs and
+            gets on.
+    """
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        truth: Truth,
+        *,
+        finish: Callable[[Attempt], None],
+        changed: Callable[[Attempt], None],
+    ) -> None:
+        self._timeline = timeline
+        self._truth = remembered(truth)
+        self._finish = finish
+        self._changed = changed
+        self._residents: dict[InstanceId, dict[CopyId, Attempt]] = {}
+        self._crews: dict[tuple[JobId | CopyId, int], Crew] = {}
+
+    def running(self, job: JobId) -> list[Attempt]:
+        """A job's attempts whose program runs and was not told to stop."""
+        crews = self._crews.values()
+        return [a for crew in crews for a in crew.running.values() if a.order.job == job]
+
+    def begin(self, attempt: Attempt, init_ms: int) -> None:
+        """A program starts.
+
+        Args:
+            attempt: Whose.
+            init_ms: From the start of the last of its crew to first progress.
+        """
+        order = attempt.order
+        attempt.at_ms = self._timeline.now()
+        self._residents.setdefault(attempt.instance, {})[order.copy] = attempt
+        size = 1 if order.gang is None else order.gang.size
+        crew = self._crews.setdefault(attempt.crew, Crew(size))
+        crew.running[order.copy] = attempt
+        crew.begun.add(order.copy)
+        if crew.moving:
+            attempt.together_ms = attempt.at_ms
+        elif len(crew.begun) == crew.size:
+            for member in crew.running.values():
+                member.together_ms = attempt.at_ms
+            if init_ms > 0:
+                self._timeline.after(init_ms, lambda: self._go(crew))
+            else:
+                crew.moving = True
+        self._pace(crew)
+        self._company_changed(attempt)
+
+    def halt(self, attempt: Attempt) -> None:
+        """A program does nothing more for its work; it is still there."""
+        if attempt.halted_ms is None:
+            attempt.halted_ms = self._timeline.now()
+        self._leave_crew(attempt)
+        self._set_speed(attempt, 0.0)
+
+    def end(self, attempt: Attempt) -> None:
+        """A program is no more."""
+        residents = self._residents.get(attempt.instance, {})
+        if residents.get(attempt.order.copy) is not attempt:
+            return
+        self.halt(attempt)
+        del residents[attempt.order.copy]
+        if not residents:
+            del self._residents[attempt.instance]
+        self._company_changed(attempt)
+
+    def _leave_crew(self, attempt: Attempt) -> None:
+        crew = self._crews.get(attempt.crew)
+        if crew is not None and crew.running.get(attempt.order.copy) is attempt:
+            del crew.running[attempt.order.copy]
+            if crew.running:
+                self._pace(crew)
+            else:
+                del self._crews[attempt.crew]
+
+    def _go(self, crew: Crew) -> None:
+        crew.moving = True
+        self._pace(crew)
+
+    def _company_changed(self, cause: Attempt) -> None:
+        """Those beside an attempt that came or went go on at another speed."""
+        others = [a for a in self._residents.get(cause.instance, {}).values() if a is not cause]
+        for attempt in others:
+            epoch = attempt.epoch
+            if (crew := self._crews.get(attempt.crew)) is not None:
+                self._pace(crew)
+            if attempt.epoch == epoch and attempt.speed > 0:
+                self._changed(attempt)
+
+    def _pace(self, crew: Crew) -> None:
+        if crew.moving and crew.running:
+            slowest = min(self._alone_speed(attempt) for attempt in crew.running.values())
+            for attempt in list(crew.running.values()):
+                self._set_speed(attempt, slowest)
+
+    def _alone_speed(self, attempt: Attempt) -> float:
+        """How fast an attempt would get on if only its own instance mattered."""
+        residents = self._residents[attempt.instance]
+        if len(residents) == 1:
+            return self._truth(Workload(attempt.order.workload), ())
+        company = sorted(
+            Workload(other.order.workload) for other in residents.values() if other is not attempt
+        )
+        return self._truth(Workload(attempt.order.workload), tuple(company))
+
+    def _set_speed(self, attempt: Attempt, speed: float) -> None:
+        if speed == attempt.speed:
+            return
+        now = self._timeline.now()
+        if attempt.speed > 0:
+            attempt.moving_ms += now - attempt.at_ms
+        attempt.done_ms = attempt.done(now)
+        attempt.at_ms = now
+        attempt.speed = speed
+        attempt.epoch += 1
+        if speed <= 0:
+            return
+        epoch, work = attempt.epoch, attempt.work
+        due = work.total_ms if not work.failures else work.total_ms / (2 + len(work.failures))
+        left = max(0, attempt.left_ms(due, now))
+        self._timeline.after(left, lambda: self._over(attempt, epoch))
+        self._changed(attempt)
+
+    def _over(self, attempt: Attempt, epoch: int) -> None:
+        if attempt.epoch == epoch:
+            self._finish(attempt)

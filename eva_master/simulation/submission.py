@@ -1,0 +1,54 @@
+"""A recorded job as its user would have submitted it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from eva_master.model.ids import Family
+from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.trace import TraceJob, TraceTask
+
+OWNER = "trace"
+_PROGRAM = Program("true")
+
+
+def spec_of(job: TraceJob, families: Iterable[Family], *, durations: bool = True) -> JobSpec:
+    """What the scheduler is told of a job: its demands, its delays, its pace alone.
+
+    Args:
+        job: Of a trace.
+        families: On sale.
+        durations: Whether it states how long it takes alone.
+    """
+    families = sorted(set(families))
+    starts = max(task.fetch_ms for task in job.tasks) + job.init_ms
+    stops = max(stop_ms(task) for task in job.tasks)
+    return JobSpec(
+        name=job.id,
+        owner=OWNER,
+        tasks=tuple(_task(job, task, families) for task in job.tasks),
+        kind=JobKind.GANG,
+        total_steps=job.total_steps or None,
+        duration_ms=job.duration_ms if durations else None,
+        grace_period_ms=max(60_000, stops),
+        checkpoint_ms=stops,
+        launch_ms=starts,
+    )
+
+
+def stop_ms(task: TraceTask) -> int:
+    """To end a task and to store its checkpoint."""
+    return task.kill_ms + task.upload_ms
+
+
+def work_ms(job: TraceJob) -> float:
+    """How long a job takes alone, by its iterations where they are known."""
+    if job.total_steps and job.steps_per_s:
+        return job.total_steps * 1e9 / job.steps_per_s
+    return float(job.duration_ms)
+
+
+def _task(job: TraceJob, task: TraceTask, families: list[Family]) -> TaskSpec:
+    demand = task.resolved(families)
+    paces = tuple((family, job.steps_per_s) for family, _ in demand)
+    return TaskSpec(job.workload, _PROGRAM, demand, throughput=paces)

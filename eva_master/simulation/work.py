@@ -1,0 +1,113 @@
+"""What simulated tasks have to do, and what is stored of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import ceil
+
+from eva_master.model.actions import TaskOrder
+from eva_master.model.events import CopyReport, Phase
+from eva_master.model.ids import CopyId, InstanceId, JobId
+from eva_master.model.records import Progress
+
+_ROUNDING = 1e-6
+"""Parts of a step, and of a millisecond, by which sums of floats may fall short."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What is stored of a task.
+
+    Attributes:
+        done_ms: The work that it holds.
+        attempt: Which one published it.
+    """
+
+    done_ms: float
+    attempt: int
+
+
+@dataclass(slots=True)
+class Work:
+    """What a task has to do and has done, in milliseconds of running alone.
+
+    Attributes:
+        total_ms: Until it is done.
+        stored: The checkpoint generations in the object store.
+        publishes: Whether it ever writes a checkpoint; in most gangs rank 0 does alone.
+        failures: Exit codes of the next attempts that fail, first one next.
+        steps_per_s: Iterations, running alone.
+    """
+
+    total_ms: float
+    stored: dict[int, Checkpoint] = field(default_factory=dict)
+    publishes: bool = True
+    failures: list[int] = field(default_factory=list)
+    steps_per_s: float = 1.0
+
+    def give_up_after(self, generation: int) -> None:
+        """Remove what was stored after a generation."""
+        self.stored = {number: held for number, held in self.stored.items() if number <= generation}
+
+    def progress(self, done_ms: float) -> Progress:
+        """What a program says that has done so much."""
+        return Progress(steps=self.steps(done_ms), total_steps=self.steps(self.total_ms))
+
+    def steps(self, done_ms: float) -> int:
+        """Finished iterations."""
+        return int(done_ms * self.steps_per_s / 1000 + _ROUNDING)
+
+    def done_at(self, steps: int) -> float:
+        """How much is done when so many iterations are."""
+        return steps * 1000 / self.steps_per_s
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """An attempt on a worker.
+
+    Attributes:
+        instance: Where.
+        work: What it is an attempt at.
+        since_ms: When its order came.
+        done_ms: Work done when `at_ms` was; it grows at `speed` from then on.
+        generation: The newest checkpoint that it began from or published.
+        epoch: Counts changes of speed, so that an outdated end of work is recognised.
+        watch: Counts what makes a measurement begin anew, likewise.
+        cold: Whether it has not been measured yet since its start.
+        together_ms: When the last of its crew had started, `None` before.
+        halted_ms: When it was told to stop or ended, `None` before.
+        moving_ms: For how long it has got on; up to `at_ms`.
+    """
+
+    order: TaskOrder
+    instance: InstanceId
+    work: Work
+    since_ms: int
+    phase: Phase = Phase.STARTING
+    done_ms: float = 0.0
+    generation: int = 0
+    at_ms: int = 0
+    speed: float = 0.0
+    epoch: int = 0
+    watch: int = 0
+    cold: bool = True
+    together_ms: int | None = None
+    halted_ms: int | None = None
+    moving_ms: int = 0
+    stopping: bool = False
+    report: CopyReport | None = None
+
+    @property
+    def crew(self) -> tuple[JobId | CopyId, int]:
+        """What it progresses with: the gang's attempt, or itself."""
+        order = self.order
+        return (order.copy if order.gang is None else order.job), order.attempt
+
+    def done(self, now: int) -> float:
+        """Work done by now."""
+        return self.done_ms + (now - self.at_ms) * self.speed
+
+    def left_ms(self, done_ms: float, now: int) -> int:
+        """From now until so much is done; it must be moving."""
+        return ceil((done_ms - self.done(now)) / self.speed - _ROUNDING)
