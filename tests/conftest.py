@@ -42,6 +42,7 @@ _REQUIREMENTS: dict[str, tuple[Callable[[], bool], str]] = {
     "gpu_docker": (_has_gpu_in_containers, "EVA_REQUIRE_GPU_DOCKER"),
     "docker": (dockerd.available, "EVA_REQUIRE_DOCKER"),
     "hosts": (hosts.available, "EVA_REQUIRE_DOCKER"),
+    "published": (lambda: bool(os.environ.get("EVA_TEST_DATA")), "EVA_REQUIRE_DATA"),
 }
 
 

@@ -212,6 +212,11 @@ def _scalar(node: yaml.ScalarNode, *, as_text: bool) -> Any:
     text: str = node.value
     if node.style is not None or (as_text and _WORDS.get(text, True) is not None):
         return text
+    return scalar(text)
+
+
+def scalar(text: str) -> Any:
+    """The value that a word without quotes has in a file."""
     if text in _WORDS:
         return _WORDS[text]
     if _INTEGER.fullmatch(text):
@@ -241,10 +246,18 @@ def _problem_of(details: ErrorDetails, document: Document, model: type[BaseModel
         case "missing":
             missing = (*path, location[-1])
             return document.problem(missing, f"{location[-1]!r} is missing")
-        case kind if kind in _MESSAGES:
-            return document.problem(path, _MESSAGES[kind].format(**context))
         case _:
-            return document.problem(path, details["msg"], str(context.get("hint", "")))
+            return document.problem(path, wording(details), str(context.get("hint", "")))
+
+
+def wording(details: ErrorDetails) -> str:
+    """What pydantic found wrong with a value, in plain words where there are any."""
+    plain = _MESSAGES.get(details["type"])
+    limits = {
+        name: int(limit) if isinstance(limit, float) and limit.is_integer() else limit
+        for name, limit in details.get("ctx", {}).items()
+    }
+    return plain.format(**limits) if plain else details["msg"]
 
 
 _MESSAGES = {

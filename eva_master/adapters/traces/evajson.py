@@ -1,4 +1,7 @@
-"""Traces as JSON: an object of jobs, in seconds, vCPUs and GiB. The form that Eva also writes."""
+"""Traces as JSON: an object of jobs, in seconds, vCPUs and GiB. The form that Eva also writes.
+
+A file that ends in ``.jsonl`` has one job on each line instead, with its number as ``job``.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,22 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from eva_master.adapters.traces.rows import read_json, refusal, row_problem
+from eva_master.adapters.traces.rows import (
+    parse_json,
+    read_json,
+    read_text,
+    refusal,
+    row_problem,
+)
 from eva_master.model.errors import Problem
 from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceJob, TraceTask
 
 _ANY = "any"
+
+LINES = ".jsonl"
+"""What a file of one job per line ends in."""
 
 _Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False, strict=True)]
 _Demand = tuple[
@@ -64,7 +76,7 @@ def read_trace(path: Path) -> Trace:
     Raises:
         InvalidTrace: It cannot be read or is wrong; names job and field of each problem.
     """
-    rows = read_json(path)
+    rows = _lines(path) if path.suffix == LINES else read_json(path)
     if not isinstance(rows, dict) or not rows:
         raise refusal(path, [Problem("a trace is an object of jobs, with at least one")])
     try:
@@ -83,8 +95,27 @@ def write_trace(trace: Trace, path: Path) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    rows = {job.id: _row(job) for job in trace.jobs}
-    path.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    with path.open("w", encoding="utf-8") as file:
+        if path.suffix == LINES:
+            for job in trace.jobs:
+                file.write(json.dumps({"job": job.id, **_row(job)}, ensure_ascii=False) + "\n")
+        else:
+            rows = {job.id: _row(job) for job in trace.jobs}
+            file.write(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+
+
+def _lines(path: Path) -> dict[str, Any]:
+    rows: dict[str, Any] = {}
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
+        if not line.strip():
+            continue
+        row = parse_json(line, path, first_line=number)
+        job = row.pop("job", None) if isinstance(row, dict) else None
+        if not isinstance(job, str) or job in rows:
+            message = "stands twice" if job in rows else "must be text, in an object"
+            raise refusal(path, [Problem(message, "job", number, 1)])
+        rows[job] = row
+    return rows
 
 
 def in_order(jobs: Iterator[TraceJob]) -> tuple[TraceJob, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic_core import ErrorDetails
 
-from eva_master.adapters.yamlfile import dotted, invalid
+from eva_master.adapters.yamlfile import dotted, invalid, wording
 from eva_master.model.errors import InvalidTrace, Problem
 
 _MOST_PROBLEMS = 20
@@ -34,17 +34,30 @@ def read_json(path: Path) -> Any:
     Raises:
         InvalidTrace: It cannot be read, is not JSON, or has a key twice.
     """
-    text = read_text(path)
+    return parse_json(read_text(path), path)
+
+
+def parse_json(text: str, path: Path, *, first_line: int = 1) -> Any:
+    """Read JSON in which no key may stand twice.
+
+    Args:
+        text: What stands there.
+        path: In which file.
+        first_line: From which line on.
+
+    Raises:
+        InvalidTrace: It is not JSON, or has a key twice.
+    """
     try:
         return json.loads(text, object_pairs_hook=_without_repetition)
     except json.JSONDecodeError as error:
-        problem = Problem(f"this is not JSON: {error.msg}", "", error.lineno, error.colno)
-        raise invalid(InvalidTrace, str(path), [problem]) from error
+        line = error.lineno + first_line - 1
+        problem = Problem(f"this is not JSON: {error.msg}", "", line, error.colno)
     except _RepeatedError as error:
         problem = Problem(f"the key {error.key!r} stands twice")
-        raise invalid(InvalidTrace, str(path), [problem]) from error
-    except RecursionError as error:
-        raise invalid(InvalidTrace, str(path), [Problem("it is nested too deeply")]) from error
+    except RecursionError:
+        problem = Problem("it is nested too deeply")
+    raise invalid(InvalidTrace, str(path), [problem])
 
 
 def refusal(path: Path, problems: Iterable[Problem]) -> InvalidTrace:
@@ -71,7 +84,7 @@ def row_problem(details: ErrorDetails, row: str) -> Problem:
         case "extra_forbidden":
             message = "is no field of this format"
         case _:
-            message = details["msg"][:1].lower() + details["msg"][1:]
+            message = wording(details)
     return Problem(message, f"{row} {name}: {where}" if where else f"{row} {name}")
 
 

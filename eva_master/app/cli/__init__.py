@@ -30,6 +30,7 @@ _COMMANDS = {
     "interference": "learned",
     "explain": "explain",
     "plan": "jobs",
+    "trace": "trace",
     "token": "users",
     "whoami": "users",
     "schema": "files",

@@ -1,0 +1,103 @@
+"""What a trace is like, in a few figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eva_master.model.catalog import Catalog
+from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, base_of
+from eva_master.model.resources import Resources
+from eva_master.model.trace import Trace, TraceTask
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A trace in figures.
+
+    Attributes:
+        span_h: From the first arrival to the last.
+        gap_min: Mean time between two arrivals, in minutes.
+        duration_h: Mean, median, 80th and 95th percentile and largest.
+        gpu_share: Jobs by GPUs of a task, as a share of all jobs.
+        gang_share: Jobs by number of tasks, as a share of all jobs.
+        base_share: Jobs by base workload, as a share of all jobs.
+        classes: How many distinct workloads there are.
+        alone_usd: What it would cost if each task had its own cheapest instance for exactly as
+            long as its job runs alone; `None` if no type of the catalog can hold one of them.
+    """
+
+    name: str
+    jobs: int
+    tasks: int
+    span_h: float
+    gap_min: float
+    duration_h: Mapping[str, float]
+    gpu_share: Mapping[int, float]
+    gang_share: Mapping[int, float]
+    base_share: Mapping[str, float]
+    classes: int
+    alone_usd: float | None
+
+
+def describe(trace: Trace, catalog: Catalog) -> Description:
+    """Sum a trace up; it must have a job."""
+    jobs = trace.jobs
+    hours = np.array([job.duration_ms for job in jobs]) / MILLIS_PER_HOUR
+    span_ms = jobs[-1].arrival_ms - jobs[0].arrival_ms
+    return Description(
+        name=trace.name,
+        jobs=len(jobs),
+        tasks=sum(len(job.tasks) for job in jobs),
+        span_h=span_ms / MILLIS_PER_HOUR,
+        gap_min=span_ms / 60_000 / max(1, len(jobs) - 1),
+        duration_h={
+            "mean": float(hours.mean()),
+            "median": float(np.quantile(hours, 0.5)),
+            "p80": float(np.quantile(hours, 0.8)),
+            "p95": float(np.quantile(hours, 0.95)),
+            "max": float(hours.max()),
+        },
+        gpu_share=_shares([max(map(_gpus, job.tasks)) for job in jobs]),
+        gang_share=_shares([len(job.tasks) for job in jobs]),
+        base_share=_shares([str(base_of(job.workload)) for job in jobs]),
+        classes=len({job.workload for job in jobs}),
+        alone_usd=_alone_usd(trace, catalog),
+    )
+
+
+def _shares(values: Sequence[Any]) -> dict[Any, float]:
+    return {value: count / len(values) for value, count in sorted(Counter(values).items())}
+
+
+def _gpus(task: TraceTask) -> int:
+    demands = [task.demand, *(need for _, need in task.demand_by_family)]
+    return max(need.gpus for need in demands if need is not None)
+
+
+def _alone_usd(trace: Trace, catalog: Catalog) -> float | None:
+    families = {offering.type.family for offering in catalog}
+    prices: dict[tuple[tuple[str, Resources], ...], int | None] = {}
+    exact = 0
+    for job in trace.jobs:
+        for task in job.tasks:
+            needs = task.resolved(families)
+            if needs not in prices:
+                prices[needs] = min(
+                    (
+                        offering.price
+                        for family, need in needs
+                        for offering in catalog
+                        if offering.type.family == family and need.fits(offering.type.capacity)
+                    ),
+                    default=None,
+                )
+            price = prices[needs]
+            if price is None:
+                return None
+            exact += price * job.duration_ms
+    return exact / MILLIS_PER_HOUR / MILLION

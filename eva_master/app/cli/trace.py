@@ -1,0 +1,242 @@
+"""``eva trace``: traces for the simulator, made up, looked at, converted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+import click
+
+from eva_master.app.cli.reports import note
+from eva_master.app.cli.session import console, json_option, print_json
+from eva_master.app.cli.tables import grid
+from eva_master.app.cli.words import plain
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+    from rich.console import RenderableType
+
+    from eva_master.adapters.traces.describe import Description
+    from eva_master.adapters.traces.recipes import Recipe
+    from eva_master.model.catalog import Catalog
+    from eva_master.model.trace import Trace
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_EXISTING = click.Path(path_type=Path, dir_okay=False, exists=True)
+
+
+def _catalog_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--catalog",
+        type=_EXISTING,
+        help="A file of instance types that adds to or changes those that come with Eva.",
+    )(command)
+
+
+@click.group()
+def trace() -> None:
+    """Make, describe and convert traces of jobs for `eva simulate`."""
+
+
+class _Kinds(click.Group):
+    """A command per recipe; its options are the recipe's fields, read when it is called for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        from eva_master.adapters.traces.recipes import RECIPES
+
+        return list(RECIPES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        from eva_master.adapters.traces.recipes import RECIPES
+
+        recipe = RECIPES.get(cmd_name)
+        if recipe is None:
+            return None
+        return click.Command(
+            cmd_name,
+            callback=_generate,
+            help=recipe.__doc__,
+            params=[
+                *(_option(name, field) for name, field in recipe.model_fields.items()),
+                click.Option(["--seed"], type=int, default=0, show_default=True, help="Which one."),
+                click.Option(
+                    ["-o", "--output"],
+                    type=_FILE,
+                    required=True,
+                    help="Where to write it: .json, or .jsonl for one job per line.",
+                ),
+                click.Option(["--catalog"], type=_EXISTING, help="A file of instance types."),
+                click.Option(
+                    ["--json", "as_json"], is_flag=True, help="Print its description as JSON."
+                ),
+            ],
+        )
+
+
+@trace.group(cls=_Kinds)
+def generate() -> None:
+    """Make up a trace; the same options and seed make the same file.
+
+    Every kind of randomness has a source of its own: what one option changes leaves the rest of
+    the trace as it was.
+    """
+
+
+def _option(name: str, field: FieldInfo) -> click.Option:
+    """An option for a recipe's field; the kind of recipe is the command's name."""
+    if name == "kind":
+        return click.Option(["--kind"], default=get_args(field.annotation)[0], hidden=True)
+    kinds = [field.annotation, *get_args(field.annotation)]
+    kind: click.ParamType[Any] = click.STRING
+    if get_origin(field.annotation) is Literal:
+        kind = click.Choice(get_args(field.annotation))
+    elif Path in kinds:
+        kind = _EXISTING
+    unset = field.default is None
+    return click.Option(
+        [f"--{name.replace('_', '-')}"],
+        type=kind,
+        metavar=_metavar(name, kinds) if kind is click.STRING else None,
+        required=field.is_required(),
+        default=None if unset or field.is_required() else _written(name, field.default),
+        show_default=not unset and not field.is_required(),
+        help=f"{(field.description or '')[:1].upper()}{(field.description or '')[1:]}.",
+    )
+
+
+_DURATIONS = ("gap", "shortest", "longest")
+
+
+def _metavar(name: str, kinds: list[Any]) -> str:
+    return "DURATION" if name in _DURATIONS else "N" if int in kinds else "X"
+
+
+def _written(name: str, value: object) -> str:
+    from eva_master.adapters.quantities import write_duration
+
+    return write_duration(value) if name in _DURATIONS and isinstance(value, int) else f"{value}"
+
+
+def _generate(
+    seed: int, output: Path, catalog: Path | None, as_json: bool, **fields: object
+) -> None:
+    from eva_master.adapters.catalog import load_catalog
+
+    types = load_catalog(catalog)
+    made = _recipe(fields).trace(seed, types)
+    _write(made, output)
+    _show(made, types, as_json)
+
+
+def _recipe(fields: dict[str, object]) -> Recipe:
+    from pydantic import TypeAdapter, ValidationError
+
+    from eva_master.adapters.traces.recipes import Recipe
+    from eva_master.adapters.yamlfile import scalar, wording
+
+    given = {
+        name: scalar(value) if isinstance(value, str) else value
+        for name, value in fields.items()
+        if value is not None
+    }
+    adapter: TypeAdapter[Recipe] = TypeAdapter(Recipe)
+    try:
+        return adapter.validate_python(given)
+    except ValidationError as error:
+        details = error.errors(include_url=False)[0]
+        flag = f"--{str(details['loc'][-1]).replace('_', '-')}"
+        raise click.BadParameter(wording(details), param_hint=f"'{flag}'") from error
+
+
+def _write(made: Trace, output: Path) -> None:
+    from eva_master.adapters.traces import write_trace
+
+    try:
+        write_trace(made, output)
+    except OSError as error:
+        raise click.FileError(str(output), error.strerror or str(error)) from error
+    note(f"wrote {len(made.jobs):,} jobs to {output}")
+
+
+@trace.command()
+@click.argument("file", type=_EXISTING)
+@_catalog_option
+@json_option
+def describe(file: Path, catalog: Path | None, as_json: bool) -> None:
+    """Tell what a trace is like: jobs, durations, arrivals, GPUs, gangs, workloads.
+
+    The cost alone is that of one instance for each task, for exactly as long as its job runs alone:
+    no boot, no interference, no packing.
+    """
+    from eva_master.adapters.catalog import load_catalog
+    from eva_master.adapters.traces import read_trace
+
+    _show(read_trace(file), load_catalog(catalog), as_json)
+
+
+@trace.command()
+@click.argument("source", type=_EXISTING)
+@click.argument("target", type=_FILE)
+@click.option("--jobs", type=click.IntRange(1), help="Only the first so many jobs.")
+@click.option(
+    "--delay-factor",
+    type=click.FloatRange(0),
+    default=1.0,
+    show_default=True,
+    help="Times what it takes to stop, fetch, store and start a task.",
+)
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="For a source without arrivals."
+)
+def convert(source: Path, target: Path, jobs: int | None, delay_factor: float, seed: int) -> None:
+    """Write a trace in another form: .json, or .jsonl for one job per line.
+
+    A source that ends in .csv is read as Alibaba's pod list, with the defaults of
+    `eva trace generate alibaba`.
+    """
+    from eva_master.adapters.catalog import load_catalog
+    from eva_master.adapters.traces.recipes import AlibabaRecipe, FileRecipe
+
+    recipe: Recipe
+    if source.suffix == ".csv":
+        recipe = AlibabaRecipe(kind="alibaba", pods=source, jobs=jobs, delay_factor=delay_factor)
+    else:
+        recipe = FileRecipe(kind="file", file=source, jobs=jobs, delay_factor=delay_factor)
+    _write(recipe.trace(seed, load_catalog()), target)
+
+
+def _show(made: Trace, catalog: Catalog, as_json: bool) -> None:
+    from eva_master.adapters.traces.describe import describe as figures_of
+
+    figures = figures_of(made, catalog)
+    if as_json:
+        print_json(asdict(figures))
+    else:
+        console().print(_table(figures))
+
+
+def _table(figures: Description) -> RenderableType:
+    table = grid("TRACE", plain(figures.name))
+    hours = figures.duration_h
+    alone = "-" if figures.alone_usd is None else f"${figures.alone_usd:,.2f}"
+    for label, text in (
+        ("jobs", f"{figures.jobs:,} with {figures.tasks:,} tasks"),
+        ("arrivals", f"one in {figures.gap_min:.1f} min over {figures.span_h:,.1f} h"),
+        (
+            "durations",
+            f"mean {hours['mean']:.2f} h, median {hours['median']:.2f}, 80 % {hours['p80']:.2f}, "
+            f"95 % {hours['p95']:.2f}, longest {hours['max']:,.1f}",
+        ),
+        ("GPUs per task", _listed(figures.gpu_share)),
+        ("tasks per job", _listed(figures.gang_share)),
+        ("workloads", f"{_listed(figures.base_share)}; {figures.classes} classes"),
+        ("cost alone", alone),
+    ):
+        table.add_row(label, text)
+    return table
+
+
+def _listed(shares: Any) -> str:
+    return ", ".join(f"{plain(str(what))}: {100 * share:.1f} %" for what, share in shares.items())
