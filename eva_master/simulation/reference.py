@@ -9,6 +9,7 @@ trace and a catalog, whatever the policy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -54,7 +55,7 @@ class ReferenceBound:
         moments = list(self._moments())
         counts: Ints = np.zeros(len(self._problem.classes), dtype=np.int64)
         total = 0
-        for done, ((at, change), (until, _)) in enumerate(zip(moments, moments[1:], strict=False)):
+        for done, ((at, change), (until, _)) in enumerate(pairwise(moments)):
             counts = counts + change
             total += self._hourly(counts) * (until - at)
             if watch is not None:
@@ -103,7 +104,7 @@ class ReferenceBound:
             for column in columns
             if sum(count for _, count in column.pattern) > 1
         }
-        kept = {**fresh, **self._columns}
+        kept: dict[object, Column] = {**fresh, **self._columns}
         self._columns = dict(list(kept.items())[:_KEPT])
 
     def _single(self, number: int) -> Column:
