@@ -99,12 +99,12 @@ class ReferenceBound:
         """Put the columns of a solution before those that are known already."""
         used = np.flatnonzero(generated.relaxed.amounts > _USED).tolist()
         columns = [generated.relaxation.columns[number] for number in used]
-        fresh = {
+        fresh: dict[object, Column] = {
             (column.offering.id, column.pattern): column
             for column in columns
             if sum(count for _, count in column.pattern) > 1
         }
-        kept: dict[object, Column] = {**fresh, **self._columns}
+        kept = {**fresh, **self._columns}
         self._columns = dict(list(kept.items())[:_KEPT])
 
     def _single(self, number: int) -> Column:
