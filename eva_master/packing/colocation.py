@@ -14,6 +14,10 @@ Crowd = tuple[tuple[int, int], ...]
 """A multiset of workloads: (number of the workload, how many tasks of it), sorted, none zero."""
 Ints = npt.NDArray[np.int64]
 
+UNPROFILED = Workload("\0unprofiled")
+"""Of tasks that are to be alone until their standalone throughput is known. Beside one of them,
+and itself beside anyone, a task is held to make no progress to speak of."""
+
 
 class CoLocation:
     """Normalised throughput of co-located tasks, in millionths.
@@ -39,6 +43,8 @@ class CoLocation:
         names = sorted(set(workloads))
         self.index = {name: number for number, name in enumerate(names)}
         self._pairs: Ints = np.full((len(names), len(names)), default_ppm, dtype=np.int64)
+        if UNPROFILED in self.index:
+            self._pairs[self.index[UNPROFILED], :] = self._pairs[:, self.index[UNPROFILED]] = 1
         self._recorded: dict[tuple[int, Crowd], int] = {}
         self._sets: list[tuple[int, Crowd, int]] = []
         self._arrivals: dict[Crowd, list[tuple[int, int, int]]] = {}

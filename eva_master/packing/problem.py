@@ -15,7 +15,8 @@ from eva_master.model.ids import MILLION, CopyId, Family, InstanceId, OfferingId
 from eva_master.model.job import JobKind
 from eva_master.model.resources import Resources
 from eva_master.model.snapshot import CopyView, InstanceView, JobView, Snapshot, ThroughputTable
-from eva_master.packing.colocation import CoLocation, Ints
+from eva_master.packing.colocation import UNPROFILED, CoLocation, Ints
+from eva_master.packing.gangs import Member, Part, parts
 from eva_master.packing.reservation import (
     Demand,
     Speeds,
@@ -24,13 +25,16 @@ from eva_master.packing.reservation import (
     purchasable,
     reservation,
     reservations,
-    speeds,
 )
 
+    Rates,
 Contents = Mapping[int, int]
 """The tasks on an instance: class number -> how many."""
+    compared,
+    measured_rates,
 Money = npt.NDArray[Any]
 """Micro-dollars per hour (or millionths of one), per class; Python integers where 64 bits might
+    rates,
 not do."""
 
 IMPOSSIBLE = 1 << 40
@@ -47,11 +51,13 @@ class TaskClass:
         demand: Per family.
         workload: What they are to their neighbours; empty if nothing was observed of it.
         price: Reservation price in micro-dollars per hour; 0 if nothing can host them.
+_Kind = tuple[Demand, Part]
+
         charge: Reservation price of everything that slows down when one of them does: itself,
             or all members of its gang.
         speeds: How fast they run on each family.
-        prices: Reservation price times speed, per family that can host them; empty if it is
-            `price` on all of them.
+        prices: What running one of them is worth per family that can host them, see
+            `reservation.price_on`; empty if it is `price` on all of them.
     """
 
     demand: Demand
@@ -66,15 +72,18 @@ class TaskClass:
         return next((price for name, price in self.prices if name == family), self.price)
 
     def charge_on(self, family: Family) -> int:
-        """`charge` where the one that is slowed down is on this family."""
+        """What its gang, or it alone, is worth at the pace of one of them on this family."""
         return self.charge + self.price_on(family) - self.price
 
     def reserved(self, offering: Offering) -> TaskClass:
         """The class if this offering sets its reservation price."""
         if offering.price == self.price and not self.prices:
             return self
-        prices = tuple((name, price_on(name, offering, self.speeds)) for name, _ in self.prices)
-        charge = self.charge + offering.price - self.price
+        charge = offering.price + self.others
+        gang = charge if self.others else None
+        prices = tuple(
+            (name, price_on(name, offering, self.speeds, gang)) for name, _ in self.prices
+        )
         return replace(self, price=offering.price, charge=charge, prices=prices)
 
     @property
@@ -86,11 +95,20 @@ class TaskClass:
 @dataclass(frozen=True, slots=True)
 class Worth:
     """What running a task of each class is worth, per family.
+    @property
+    def others(self) -> int:
+        """Reservation price of the rest of its gang."""
+        return self.charge - self.price
+
 
     Attributes:
         prices: Reservation price times speed, see `TaskClass.price_on`.
         charges: See `TaskClass.charge_on`.
     """
+
+_Model = tuple[TaskClass, Offering | None]
+"""Tasks of a kind, and the offering that sets their reservation price."""
+
 
     prices: Mapping[Family, Money]
     charges: Mapping[Family, Money]
@@ -144,6 +162,7 @@ class Problem:
         )
         families = sorted({offering.type.family for offering in self.offerings})
         self._known = _observed(snapshot.throughput) if valuation.interference else frozenset()
+        self._unprofiled = unprofiled(snapshot) if valuation.interference else frozenset()
         self.classes, self.class_of = self._classify(
             families, valuation.multi_task_view and valuation.interference
         )
@@ -169,29 +188,21 @@ class Problem:
         self, families: Sequence[Family], multi_task_view: bool
     ) -> tuple[tuple[TaskClass, ...], dict[CopyId, int]]:
         """Price every copy and group them: linear in the number of copies."""
-        distinct: dict[tuple[Demand, Speeds], int] = {}
-        kinds: dict[tuple[Demand, tuple[tuple[Family, int], ...]], int] = {}
-        kind_of: dict[CopyId, int] = {}
-        for copy in self.snapshot.copies:
-            stated = copy.task.demand, copy.task.throughput
-            if stated not in kinds:
-                like = copy.task.demand, speeds(copy.task)
-                kinds[stated] = distinct.setdefault(like, len(distinct))
-            kind_of[copy.id] = kinds[stated]
-        models = self._priced(list(distinct), families)
+        kinds, kind_of = self._kinds(multi_task_view)
+        models = self._priced(kinds, families)
         gangs: dict[str, int] = {}
         if multi_task_view:
             for job in self.snapshot.jobs:
                 if job.kind is JobKind.GANG and len(job.copies) > 1:
-                    gangs[job.id] = sum(models[kind_of[copy]].price for copy in job.copies)
+                    gangs[job.id] = sum(models[kind_of[copy]][0].price for copy in job.copies)
         keys: dict[tuple[int, Workload, int], list[CopyId]] = {}
         for copy in self.snapshot.copies:
             kind = kind_of[copy.id]
-            charge = gangs.get(copy.job, models[kind].price)
+            charge = gangs.get(copy.job, models[kind][0].price)
             keys.setdefault((kind, self._label(copy), charge), []).append(copy.id)
         grouped = sorted(
             (
-                (replace(models[kind], workload=workload, charge=charge), members)
+                (_member(*models[kind], workload, charge), members)
                 for (kind, workload, charge), members in keys.items()
             ),
             key=lambda item: (item[0].demand, item[0].workload, item[0].charge, item[0].speeds),
@@ -200,25 +211,54 @@ class Problem:
             copy: number for number, (_, members) in enumerate(grouped) for copy in members
         }
 
-    def _priced(
-        self, kinds: Sequence[tuple[Demand, Speeds]], families: Sequence[Family]
-    ) -> list[TaskClass]:
+    def _kinds(self, multi_task_view: bool) -> tuple[list[_Kind], dict[CopyId, int]]:
+        """Tell copies by what they need, how fast they run and whom they hold up."""
+        measured = measured_rates(self.snapshot.standalone)
+        members: dict[Member, int] = {}
+        alike: dict[tuple[Demand, Rates, Rates], int] = {}
+        member_of: dict[CopyId, int] = {}
+        for copy in self.snapshot.copies:
+            task = copy.task
+            like = task.demand, task.throughput, measured.get(task.workload, ())
+            if like not in alike:
+                alike[like] = members.setdefault((task.demand, rates(task, like[2])), len(members))
+            member_of[copy.id] = alike[like]
+        kinds: dict[_Kind, int] = {}
+        known = [
+            kinds.setdefault((demand, Part(compared(rate))), len(kinds)) for demand, rate in members
+        ]
+        kind_of = {copy: known[member] for copy, member in member_of.items()}
+        if multi_task_view and any(part.speeds for _, part in kinds):
+            every = list(members)
+            found: dict[tuple[int, ...], list[Part] | None] = {}
+            for job in self.snapshot.jobs:
+                if job.kind is not JobKind.GANG or len(job.copies) == 1:
+                    continue
+                gang = tuple(member_of[name] for name in job.copies)
+                if gang not in found:
+                    found[gang] = parts([every[member] for member in gang], self._buyable)
+                for name, member, part in zip(job.copies, gang, found[gang] or (), strict=False):
+                    kind_of[name] = kinds.setdefault((every[member][0], part), len(kinds))
+        return list(kinds), kind_of
+
+    def _priced(self, kinds: Sequence[_Kind], families: Sequence[Family]) -> list[_Model]:
         """Find reservation prices; the workloads and gangs of these classes are to be filled in."""
         needs = {family: _needs([demand for demand, _ in kinds], family) for family in families}
-        paces = [pace for _, pace in kinds]
+        paces, others = [part.speeds for _, part in kinds], [part.others for _, part in kinds]
         rest = [offering for offering in self.offerings if offering not in self._buyable]
-        now = reservations(needs, self._buyable, paces)
-        later = reservations(needs, rest, paces)
+        now = reservations(needs, self._buyable, paces, others)
+        later = reservations(needs, rest, paces, others)
         hosted = {name: np.zeros(len(kinds), dtype=np.bool_) for name in families}
         for offering in self.offerings:
             name = offering.type.family
             hosted[name] |= (needs[name] <= np.array(vector(offering.type.capacity))).all(axis=1)
-        found = []
-        for row, (demand, pace) in enumerate(kinds):
+        found: list[_Model] = []
+        for row, (demand, part) in enumerate(kinds):
+            pace = part.speeds
             places = tuple((name, 0) for name, _ in pace if name in hosted and hosted[name][row])
             unpriced = TaskClass(demand, _UNKNOWN, 0, 0, pace, places)
             own = now[row] or later[row]
-            found.append(unpriced if own is None else unpriced.reserved(own))
+            found.append((unpriced if own is None else unpriced.reserved(own), own))
         return found
 
     def _label(self, copy: CopyView) -> Workload:
@@ -247,6 +287,8 @@ class Problem:
                 dict.fromkeys(self.need, each[None]), dict.fromkeys(self.need, every[None])
             )
         return Worth(
+        if copy.id in self._unprofiled:
+            return UNPROFILED
             {family: each[family] for family in self.need},
             {family: every[family] for family in self.need},
         )
@@ -280,7 +322,8 @@ class Problem:
             The worth, and which classes one of the offerings hosts; of the others the worth is
             unchanged.
         """
-        found = reservations(self.need, offerings, [c.speeds for c in self.classes])
+        paces, others = [c.speeds for c in self.classes], [c.others for c in self.classes]
+        found = reservations(self.need, offerings, paces, others)
         revalued = [
             task_class if offering is None else task_class.reserved(offering)
             for task_class, offering in zip(self.classes, found, strict=True)
@@ -293,7 +336,7 @@ class Problem:
         if number not in self._reserved:
             task_class = self.classes[number]
             self._reserved[number] = reservation(
-                task_class.demand, self._buyable, task_class.speeds
+                task_class.demand, self._buyable, task_class.speeds, task_class.others
             )
         return self._reserved[number]
 
@@ -403,3 +446,31 @@ def _needs(demands: Sequence[Demand], family: Family) -> Ints:
             if name == family:
                 rows[row] = vector(need)
     return rows
+def unprofiled(snapshot: Snapshot) -> frozenset[CopyId]:
+    """Copies that are to be alone until the throughput of their workload is known (section 3).
+
+    Until then what company does to them could not be measured. Not those that found no room of
+    their own, and those that are in company already: to part them would cost a move.
+    """
+    if not snapshot.profile:
+        return frozenset()
+    known = {workload for (workload, _), _ in snapshot.standalone.measured}
+    together = {
+        copy for view in snapshot.instances if len(view.residents) > 1 for copy in view.residents
+    }
+    return frozenset(
+        copy.id
+        for copy in snapshot.copies
+        if not copy.held
+        and not copy.task.throughput
+        and copy.task.workload not in known
+        and copy.id not in together
+    )
+
+
+def _member(model: TaskClass, own: Offering | None, workload: Workload, charge: int) -> TaskClass:
+    """The class of tasks of a kind that are of this workload and in such a gang."""
+    task_class = replace(model, workload=workload, charge=charge)
+    return task_class if own is None or not task_class.others else task_class.reserved(own)
+
+

@@ -10,15 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import Family, Millis
+from eva_master.model.ids import Family, Millis, Workload
 from eva_master.model.job import TaskSpec
 from eva_master.model.resources import Resources
+from eva_master.model.snapshot import StandaloneRates
 
 Demand = tuple[tuple[Family, Resources], ...]
 """Demand per family, as in `TaskSpec.demand`."""
 Speeds = tuple[tuple[Family, int], ...]
 """How fast a task runs on each family that it has a demand on, in whole numbers without a common
 divisor, sorted by family; empty if it runs at the same speed on all of them."""
+Rates = tuple[tuple[Family, int], ...]
+"""Standalone iterations per second, in millionths, by family."""
 
 
 def cheapest_first(offerings: Iterable[Offering]) -> tuple[Offering, ...]:
@@ -38,33 +41,62 @@ def hosts(offering: Offering, demand: Demand) -> bool:
     return need is not None and need.fits(offering.type.capacity)
 
 
-def speeds(task: TaskSpec) -> Speeds:
-    """Compare a task's standalone throughput on its families.
+def rates(task: TaskSpec, measured: Rates = ()) -> Rates:
+    """A task's standalone throughput on each family that it has a demand on.
 
-    On a family of which nothing is known it counts as no faster than on the slowest of the
-    others, so that a low price alone sends no task to where it might crawl.
+    What is stated goes before what was measured. On a family of which nothing is known a task
+    counts as no faster than on the slowest of the others, so that a low price alone sends it not
+    to where it might crawl.
+
+    Args:
+        task: Whose.
+        measured: Of its workload; rates of 0 are unknown.
+
+    Returns:
+        Empty if nothing is known.
     """
-    known = dict(task.throughput)
-    stated = [known[family] for family, _ in task.demand if known.get(family, 0) > 0]
-    slowest = min(stated, default=1)
-    if all(rate == slowest for rate in stated):
+    known = {family: rate for family, rate in (*measured, *task.throughput) if rate > 0}
+    found = [known[family] for family, _ in task.demand if family in known]
+    if not found:
         return ()
-    common = gcd(*stated)
-    return tuple(
-        (family, (known[family] if known.get(family, 0) > 0 else slowest) // common)
-        for family, _ in task.demand
-    )
+    slowest = min(found)
+    return tuple((family, known.get(family, slowest)) for family, _ in task.demand)
+
+
+def speeds(task: TaskSpec, measured: Rates = ()) -> Speeds:
+    """Compare a task's standalone throughput on its families, see `rates`."""
+    return compared(rates(task, measured))
+
+
+def compared(known: Iterable[tuple[Family, int]]) -> Speeds:
+    """Rates without their common divisor; empty if they are all the same."""
+    found = tuple(known)
+    if len({rate for _, rate in found}) <= 1:
+        return ()
+    common = gcd(*(rate for _, rate in found))
+    return tuple((family, rate // common) for family, rate in found)
+
+
+def measured_rates(table: StandaloneRates) -> Mapping[Workload, Rates]:
+    """What was measured of each workload."""
+    found: dict[Workload, Rates] = {}
+    for (workload, family), rate in table.measured:
+        found[workload] = (*found.get(workload, ()), (family, rate))
+    return found
 
 
 def reservation(
-    demand: Demand, offerings: Sequence[Offering], pace: Speeds = ()
+    demand: Demand, offerings: Sequence[Offering], pace: Speeds = (), others: int = 0
 ) -> Offering | None:
-    """Find the offering that sets a task's reservation price: the least for an iteration.
+    """Find the offering that sets a task's reservation price (Eva, section 4.2).
+
+    That is the one on which an iteration costs least.
 
     Args:
         demand: The task's demand per family; each offering is tried with its family's demand.
         offerings: In order of preference, see `cheapest_first`.
         pace: How fast the task runs on each family.
+        others: What the rest of its gang costs, which runs at the same pace.
 
     Returns:
         The offering that hosts the task alone for the least price divided by its speed there, of
@@ -74,13 +106,14 @@ def reservation(
     if not pace:
         return next(hosting, None)
     rate = dict(pace)
-    return min(hosting, key=lambda o: Fraction(o.price, rate[o.type.family]), default=None)
+    return min(hosting, key=lambda o: Fraction(o.price + others, rate[o.type.family]), default=None)
 
 
 def reservations(
     needs: Mapping[Family, npt.NDArray[np.int64]],
     offerings: Sequence[Offering],
     paces: Sequence[Speeds],
+    others: Sequence[int],
 ) -> list[Offering | None]:
     """`reservation` of many demands at once.
 
@@ -88,6 +121,7 @@ def reservations(
         needs: Per family, a row per demand: GPUs, milli-CPUs, MiB.
         offerings: Cheapest first.
         paces: Per demand.
+        others: Per demand.
     """
     none = len(offerings)
     first = {family: np.full(len(paces), none, dtype=np.int64) for family in needs}
@@ -103,7 +137,7 @@ def reservations(
     chosen = found.tolist()
     for row, pace in enumerate(paces):
         options = [
-            (Fraction(offerings[number].price, rate), number)
+            (Fraction(offerings[number].price + others[row], rate), number)
             for family, rate in pace
             if family in first and (number := int(first[family][row])) < none
         ]
@@ -112,19 +146,28 @@ def reservations(
     return [None if number == none else offerings[number] for number in chosen]
 
 
-def price_on(family: Family, offering: Offering | None, pace: Speeds) -> int:
+def price_on(
+    family: Family, offering: Offering | None, pace: Speeds, charge: int | None = None
+) -> int:
     """What a task is worth on a family if `offering` sets its reservation price.
 
     Args:
         family: Where it runs; one that it has no demand on counts as the offering's own.
         offering: See `reservation`.
         pace: How fast the task runs on each family.
+        charge: Reservation price of its gang, `None` if it is in none. All of a gang is slowed
+            down by a member on a slow family, as it is by one in bad company (section 4.4); a
+            member that is faster than the others gains nothing.
 
     Returns:
-        Micro-dollars per hour, rounded down; the offering's price on its own family.
+        Micro-dollars per hour, rounded down; the offering's price on its own family. Of a member
+        of a gang it may be negative.
     """
     if offering is None:
         return 0
     rate = dict(pace)
     own = rate.get(offering.type.family, 1)
-    return offering.price * rate.get(family, own) // own
+    there = rate.get(family, own)
+    if charge is None:
+        return offering.price * there // own
+    return offering.price - charge + charge * min(there, own) // own

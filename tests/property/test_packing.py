@@ -86,18 +86,23 @@ class OneByOne:
         return dict(self.problem.classes[number].speeds).get(family, 1)
 
     def least(self, number: int, offerings: Sequence[Offering]) -> Offering | None:
-        """Where an iteration costs least."""
+        """Where an iteration of the task, or of its whole gang, costs least."""
+        others = self.problem.classes[number].others
         return min(
             (o for o in offerings if self.fits([number], o)),
-            key=lambda o: Fraction(o.price, self.speed(number, o.type.family)),
+            key=lambda o: Fraction(o.price + others, self.speed(number, o.type.family)),
             default=None,
         )
 
     def price(self, number: int, family: str) -> int:
-        own = self.own[number]
+        own, others = self.own[number], self.problem.classes[number].others
         if own is None:
             return 0
-        return own.price * self.speed(number, family) // self.speed(number, own.type.family)
+        speed, usual = self.speed(number, family), self.speed(number, own.type.family)
+        if not others:
+            return own.price * speed // usual
+        # All of its gang is slowed down with it, and nobody gains by its being faster.
+        return (own.price + others) * min(speed, usual) // usual - others
 
     def tnrp(self, members: list[int], family: str) -> int:
         total = 0

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from eva_master.model.ids import MILLION, CopyId, Family
-from eva_master.model.job import JobKind, TaskSpec
+from eva_master.model.job import TaskSpec
 from eva_master.packing.configuration import configure, lost, price, savings, waiting
 from eva_master.packing.greedy import pack
 from eva_master.packing.optimizer import Optimizer, Tier
@@ -109,15 +109,6 @@ def test_throughput_is_that_on_the_family_times_that_in_company():
     # What is lost is counted from where they run fastest.
     assert problem.lost({0: 2}, P3) == 2 * 1_428_000 * 100_000
     assert problem.lost({0: 2}, C7I) == 2 * 1_428_000 * MILLION - 2 * 714_000 * 900_000
-
-
-def test_members_of_a_gang_are_charged_for_the_others_at_their_reservation_prices():
-    spec = either("g", p3=20, c7i=10)
-    cluster = Cluster(GPU, CPU).job("g", spec, spec, kind=JobKind.GANG)
-    cluster.throughput = table({("g", ("g",)): 0.9})
-    problem = Problem(cluster.snapshot(), Valuation())
-    # On the GPU's family: 0.714, less a tenth of that and of the other member's 0.357.
-    assert problem.value({0: 2}, P3) == 2 * (714_000 * MILLION - 100_000 * (714_000 + 357_000))
 
 
 def test_a_set_is_not_moved_to_a_cheaper_family_on_which_it_crawls():
