@@ -133,7 +133,7 @@ def _place(problem: Problem, copies: list[CopyView], buy: Packer) -> Configurati
             contents = staying.setdefault(copy.instance, {})
             number = problem.class_of[copy.id]
             contents[number] = contents.get(number, 0) + 1
-    cost = stakes(problem)
+    cost = stakes(problem, copies)
     joined, left = fill_free(problem, staying, problem.counts(copy.id for copy in copies))
     sets, _ = buy(left, supply(problem, staying))
     slots: dict[Host, Contents] = {}

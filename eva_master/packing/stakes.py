@@ -2,35 +2,54 @@
 
 from __future__ import annotations
 
-from eva_master.model.ids import MILLIS_PER_HOUR, CopyId, InstanceId
+from collections.abc import Iterable
+
+from eva_master.model.ids import MILLIS_PER_HOUR, CopyId, InstanceId, JobId
 from eva_master.model.job import JobKind
 from eva_master.model.snapshot import CopyView
 from eva_master.packing.problem import Problem
 
 
-def stakes(problem: Problem) -> dict[CopyId, int]:
+def stakes(problem: Problem, copies: Iterable[CopyView]) -> dict[CopyId, int]:
     """Estimate in micro-dollars what each running copy's move would cost.
 
     While it is checkpointed and started it holds its share of the instance idle, and as much as
     its reservation price elsewhere. A gang stops and starts as a whole: each member answers for
     all of them.
+
+    Args:
+        problem: The snapshot's.
+        copies: Which to look at.
     """
     total: dict[InstanceId, int] = {}
-    for copy in problem.snapshot.copies:
-        if copy.instance in problem.instances:
-            assert copy.instance is not None
-            price = problem.classes[problem.class_of[copy.id]].price
-            total[copy.instance] = total.get(copy.instance, 0) + price
-    idle = {
-        copy.id: _idle(problem, copy, total[copy.instance])
-        for copy in problem.snapshot.copies
-        if copy.running and copy.instance in total
-    }
-    for job in problem.snapshot.jobs:
-        if job.kind is JobKind.GANG and len(job.copies) > 1:
-            whole = sum(idle.get(copy, 0) for copy in job.copies)
-            idle.update((copy, whole) for copy in job.copies if copy in idle)
-    return idle
+    cost: dict[CopyId, int] = {}
+    gangs: dict[JobId, int] = {}
+
+    def idle(copy: CopyView) -> int:
+        place = copy.instance
+        if not copy.running or place is None or place not in problem.instances:
+            return 0
+        if place not in total:
+            total[place] = _everyone(problem, place)
+        return _idle(problem, copy, total[place])
+
+    for copy in copies:
+        if not copy.running or copy.instance not in problem.instances:
+            continue
+        job = problem.jobs[copy.job]
+        if job.kind is not JobKind.GANG or len(job.copies) == 1:
+            cost[copy.id] = idle(copy)
+            continue
+        if copy.job not in gangs:
+            gangs[copy.job] = sum(idle(problem.copies[member]) for member in job.copies)
+        cost[copy.id] = gangs[copy.job]
+    return cost
+
+
+def _everyone(problem: Problem, place: InstanceId) -> int:
+    """The reservation prices of all who are there."""
+    residents = problem.instances[place].residents
+    return sum(problem.classes[problem.class_of[copy]].price for copy in residents)
 
 
 def _idle(problem: Problem, copy: CopyView, everyone: int) -> int:

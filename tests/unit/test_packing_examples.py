@@ -282,7 +282,8 @@ def test_what_takes_longer_to_move_costs_more():
     cluster.instance("i", "box")
     cluster.job("a", task(any=(0, 4, 4)), on=["i"], launch_s=10)
     cluster.job("b", task(any=(0, 4, 4)), on=["i"], launch_s=900)
-    moved = stakes(problem_of(cluster))
+    problem = problem_of(cluster)
+    moved = stakes(problem, problem.snapshot.copies)
     assert moved[CopyId("b/0")] > moved[CopyId("a/0")] > 0
 
 
@@ -292,7 +293,9 @@ def test_each_member_of_a_gang_answers_for_all_of_it():
     cluster.job("g", spec, spec, on=["i", "j"], checkpoint_s=0, launch_s=1000)
     cluster.instance("k", "box").job("a", spec, on=["k"], checkpoint_s=0, launch_s=1000)
     # Of its own instance and of another one for 1,000 s, and twice as much for a gang of two.
-    assert stakes(problem_of(cluster)) == {"g/0": 4_000_000, "g/1": 4_000_000, "a/0": 2_000_000}
+    problem = problem_of(cluster)
+    expected = {"g/0": 4_000_000, "g/1": 4_000_000, "a/0": 2_000_000}
+    assert stakes(problem, problem.snapshot.copies) == expected
 
 
 def test_amounts_beyond_64_bits_stay_exact():
