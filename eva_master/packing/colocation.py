@@ -47,7 +47,7 @@ class CoLocation:
             self._pairs[self.index[UNPROFILED], :] = self._pairs[:, self.index[UNPROFILED]] = 1
         self._recorded: dict[tuple[int, Crowd], int] = {}
         self._sets: list[tuple[int, Crowd, int]] = []
-        self._arrivals: dict[Crowd, list[tuple[int, int, int]]] = {}
+        self._arrivals: dict[Crowd, list[tuple[int, int, int]]] | None = None
         self._powers: dict[tuple[int, int], Ints] = {}
         self._losses: dict[Crowd, tuple[Ints, Ints]] = {}
         self._best: dict[Crowd, Ints] = {}
@@ -64,11 +64,23 @@ class CoLocation:
         else:
             self._sets.append((workload, crowd_of(others), ppm))
         self._recorded[workload, crowd_of(others)] = ppm
-        together = [*others, workload]
-        for newcomer in sorted(set(together)):
-            before = list(together)
-            before.remove(newcomer)
-            self._arrivals.setdefault(crowd_of(before), []).append((newcomer, workload, ppm))
+
+    def _arrivals_at(self, crowd: Crowd) -> list[tuple[int, int, int]]:
+        """What was observed of sets that a crowd becomes by one more task.
+
+        Returns:
+            The newcomer's workload, whose throughput it is, and that.
+        """
+        if self._arrivals is None:
+            self._arrivals = {}
+            for (workload, others), ppm in self._recorded.items():
+                together = dict(others)
+                together[workload] = together.get(workload, 0) + 1
+                for newcomer in sorted(together):
+                    left = {**together, newcomer: together[newcomer] - 1}
+                    before = tuple(sorted((w, n) for w, n in left.items() if n))
+                    self._arrivals.setdefault(before, []).append((newcomer, workload, ppm))
+        return self._arrivals.get(crowd, [])
 
     @property
     def pairs(self) -> Ints:
@@ -100,7 +112,7 @@ class CoLocation:
         if losses is None:
             newcomer, members = self._estimate_after(crowd)
             row = {workload: number for number, (workload, _) in enumerate(crowd)}
-            for joining, workload, ppm in self._arrivals.get(crowd, ()):
+            for joining, workload, ppm in self._arrivals_at(crowd):
                 if joining == workload:
                     newcomer[workload] = ppm
                 if workload in row:
