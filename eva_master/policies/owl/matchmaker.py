@@ -1,0 +1,173 @@
+"""Pairs are made: who joins whom, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import MILLION, CopyId
+from eva_master.model.job import JobKind
+from eva_master.packing.rooms import Rooms
+from eva_master.packing.units import Unit
+from eva_master.policies.owl.pairs import Class, Pairs
+
+
+class _Pool:
+    """The copies of a class that may still be paired.
+
+    Attributes:
+        guests: Those that may be given a place: those that wait, then those that may be moved.
+        settled: Those that are alone on an instance, on the cheapest one first.
+    """
+
+    def __init__(self) -> None:
+        self.guests: dict[CopyId, None] = {}
+        self.settled: dict[CopyId, None] = {}
+
+    def guest(self, host: CopyId | None = None) -> CopyId | None:
+        """Someone to be paired with a host."""
+        return next((copy for copy in self.guests if copy != host), None)
+
+    def leave(self, *copies: CopyId) -> None:
+        """Copies are paired."""
+        for copy in copies:
+            self.guests.pop(copy, None)
+            self.settled.pop(copy, None)
+
+
+class Matchmaker:
+    """Pairs waiting tasks and those that are alone on an instance.
+
+    Args:
+        rooms: Where everything is.
+        pairs: Which pairs pay.
+        movable: Whether tasks that are alone may be moved.
+    """
+
+    def __init__(self, rooms: Rooms, pairs: Pairs, *, movable: bool) -> None:
+        self._rooms = rooms
+        self._pairs = pairs
+        self._movable = movable
+        self._gangs: dict[str, int] = {}
+
+    def place(self, units: Sequence[Unit]) -> None:
+        """Place waiting units: in pairs where that pays, the rest alone.
+
+        Tasks that are alone join in; if they may be moved, those that are left over go where they
+        cost less.
+        """
+        rooms = self._rooms
+        fresh = [copy.id for unit in units for copy in unit.copies]
+        if fresh or self._movable:
+            self._pair(fresh)
+        for copy in fresh:
+            offering = rooms.cheapest(rooms.kind(copy)) if copy not in rooms.row_of else None
+            if offering is not None:
+                rooms.put(copy, rooms.open(offering))
+        if self._movable:
+            self._shrink()
+
+    def _class_of(self, copy: CopyId) -> Class:
+        rooms = self._rooms
+        view, kind = rooms.copies[copy], rooms.kind(copy)
+        job, others = rooms.jobs[view.job], 0
+        if job.kind is JobKind.GANG and len(job.copies) > 1:
+            if job.id not in self._gangs:
+                self._gangs[job.id] = sum(rooms.kind(mate).price for mate in job.copies)
+            others = self._gangs[job.id] - kind.price
+        return self._pairs.of(kind, view.task.workload, others)
+
+    def _alone(self) -> list[CopyId]:
+        """Copies that nobody shares an instance with, on the cheapest one first."""
+        rooms = self._rooms
+        rows = [row for row, those in enumerate(rooms.residents) if len(those) == 1]
+        rows.sort(key=lambda row: (rooms.offerings[row].price, row))
+        return [next(iter(rooms.residents[row])) for row in rows]
+
+    def _may_move(self, copy: CopyId) -> bool:
+        return self._movable and not self._rooms.copies[copy].pinned
+
+    def _pair(self, fresh: Sequence[CopyId]) -> None:
+        """Make pairs, the best first."""
+        pools: dict[Class, _Pool] = {}
+        for copy in fresh:
+            pools.setdefault(self._class_of(copy), _Pool()).guests[copy] = None
+        for copy in self._alone():
+            pool = pools.setdefault(self._class_of(copy), _Pool())
+            pool.settled[copy] = None
+            if self._may_move(copy):
+                pool.guests[copy] = None
+        for one, other, offering in self._pairs.worthwhile(list(pools)):
+            left, right = pools[one], pools[other]
+            while left.guests or right.guests:
+                pair = (
+                    self._joined(one, other, offering, left, right)
+                    or self._joined(other, one, offering, right, left)
+                    or self._met(one, other, offering, left, right)
+                )
+                if pair is None:
+                    break
+                left.leave(*pair)
+                right.leave(*pair)
+
+    def _joined(
+        self, host: Class, guest: Class, offering: Offering, hosts: _Pool, guests: _Pool
+    ) -> tuple[CopyId, CopyId] | None:
+        """Have a copy of one class join one of the other where that is; the two if it did."""
+        if not guests.guests:
+            return None
+        for copy in hosts.settled:
+            row = self._rooms.row_of[copy]
+            comer = guests.guest(copy)
+            if comer is not None and self._suits(row, copy, host, guest, offering):
+                self._move(comer, row)
+                return copy, comer
+        return None
+
+    def _suits(self, row: int, copy: CopyId, host: Class, guest: Class, offering: Offering) -> bool:
+        """Whether a pair stays on the instance that one of them is on.
+
+        One that may move does so if there is a cheaper instance for both.
+        """
+        rooms = self._rooms
+        price, family = rooms.offerings[row].price, rooms.family(row)
+        if price > offering.price and self._may_move(copy):
+            return False
+        return bool(
+            rooms.holds(row, guest.kind)
+            and self._pairs.value(host, guest, family) > price * MILLION
+        )
+
+    def _met(
+        self, one: Class, other: Class, offering: Offering, left: _Pool, right: _Pool
+    ) -> tuple[CopyId, CopyId] | None:
+        """Put two copies onto an instance that is new to both; they, if there are any."""
+        first = left.guest()
+        second = None if first is None else right.guest(first)
+        if first is None or second is None:
+            return None
+        home = offering
+        if not self._rooms.obtainable(home):
+            another = self._pairs.another(one, other, self._rooms.on_sale())
+            if another is None:
+                return None
+            home = another
+        row = self._rooms.open(home)
+        self._move(first, row)
+        self._move(second, row)
+        return first, second
+
+    def _move(self, copy: CopyId, row: int) -> None:
+        if copy in self._rooms.row_of:
+            self._rooms.take(copy)
+        self._rooms.put(copy, row)
+
+    def _shrink(self) -> None:
+        """Move copies that are alone to a cheaper instance."""
+        rooms = self._rooms
+        for copy in self._alone():
+            row = rooms.row_of[copy]
+            if self._may_move(copy):
+                offering = rooms.cheapest(rooms.kind(copy))
+                if offering is not None and offering.price < rooms.offerings[row].price:
+                    self._move(copy, rooms.open(offering))

@@ -1,0 +1,191 @@
+"""Which two tasks may share an instance, on what, and how well that pays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from eva_master.learning.colocation import recorded
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import MILLION, Workload, base_of
+from eva_master.model.snapshot import ThroughputTable
+from eva_master.packing.appraisal import Appraisal, Kind
+from eva_master.packing.colocation import Ints
+from eva_master.packing.problem import vector
+from eva_master.packing.reservation import Demand, Speeds
+from eva_master.packing.tnrp import Throughput
+
+Beside = Callable[[Workload, Workload], int | None]
+"""Throughput of a workload beside one task of another, in millionths; `None` if not known."""
+
+Key = tuple[Demand, Speeds, Workload, int]
+"""What tells classes apart: needs, speeds, workload, the price of the other members of the gang."""
+
+
+class Profile:
+    """What was measured beforehand.
+
+    Args:
+        entries: See `Config.profile`.
+    """
+
+    def __init__(self, entries: Sequence[tuple[str, str, int]]) -> None:
+        self._known = {(Workload(one), Workload(other)): ppm for one, other, ppm in entries}
+
+    def __call__(self, one: Workload, other: Workload) -> int | None:
+        """Throughput of `one` beside `other`: by name, or by what they are variants of."""
+        named = self._known.get((one, other))
+        return self._known.get((base_of(one), base_of(other))) if named is None else named
+
+
+def company(beside: Beside) -> Throughput:
+    """The throughput of a task in any company, by the profile; what is not in it does no harm."""
+
+    def throughput(workload: Workload, others: tuple[Workload, ...]) -> int:
+        value = MILLION
+        for other in others:
+            ppm = beside(workload, other)
+            value = value * (MILLION if ppm is None else ppm) // MILLION
+        return value
+
+    return throughput
+
+
+def seen(table: ThroughputTable) -> Beside:
+    """What the cluster has seen of pairs so far."""
+    return lambda one, other: recorded(table, (one, (other,)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Class:
+    """Tasks that are alike to every partner."""
+
+    number: int
+    key: Key
+    kind: Kind
+    workload: Workload
+    others: int
+
+    def value(self, family: int, ppm: int) -> int:
+        """TNRP at a throughput, in millionths of micro-dollars per hour."""
+        worth = self.kind.worth[family]
+        return worth * MILLION - (MILLION - ppm) * (worth + self.others)
+
+
+class Pairs:
+    """Every pair of classes, worked out when a class is first met.
+
+    Args:
+        appraisal: What is on sale.
+        beside: The profile.
+        least_ppm: A pair of which one runs slower than this is no pair.
+    """
+
+    def __init__(self, appraisal: Appraisal, beside: Beside, least_ppm: int) -> None:
+        self._sale = appraisal.on_sale
+        self._families = appraisal.families
+        self._family = np.array(
+            [appraisal.families[offering.type.family] for offering in self._sale], dtype=np.int64
+        )
+        self._capacity = np.array(
+            [vector(offering.type.capacity) for offering in self._sale], dtype=np.int64
+        ).reshape(-1, 3)
+        self._beside = beside
+        self._least_ppm = least_ppm
+        self._classes: dict[Key, Class] = {}
+        self._all: list[Class] = []
+        self._ratio = np.zeros((0, 0), dtype=np.int64)
+        self._offering = np.zeros((0, 0), dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def of(self, kind: Kind, workload: Workload, others: int) -> Class:
+        """The class of a task.
+
+        Args:
+            kind: What it needs.
+            workload: What it is to its neighbours.
+            others: Reservation price of the other members of its gang.
+        """
+        key = kind.demand, kind.pace, workload, others
+        found = self._classes.get(key)
+        if found is None:
+            found = self._classes[key] = Class(len(self._all), key, kind, workload, others)
+            self._all.append(found)
+        return found
+
+    def worthwhile(self, present: Sequence[Class]) -> list[tuple[Class, Class, Offering]]:
+        """Pairs that are worth more than their instance costs, the best first.
+
+        The best is the one with the largest ratio of TNRP to the price of the cheapest offering
+        that holds both; of equals the dearer one, then by what the classes are.
+
+        Args:
+            present: The classes that are looked at, each once.
+        """
+        if not self._sale:
+            return []
+        self._complete()
+        order = sorted(present, key=lambda one: one.key)
+        numbers = np.array([one.number for one in order], dtype=np.int64)
+        ratio = np.triu(self._ratio[np.ix_(numbers, numbers)])
+        first, second = np.nonzero(ratio)
+        offering = self._offering[numbers[first], numbers[second]]
+        price = np.array([offering.price for offering in self._sale], dtype=np.int64)[offering]
+        best = np.lexsort((second, first, -price, -ratio[first, second]))
+        return [
+            (order[one], order[other], self._sale[what])
+            for one, other, what in zip(
+                first[best].tolist(), second[best].tolist(), offering[best].tolist(), strict=True
+            )
+        ]
+
+    def another(self, one: Class, other: Class, sale: Sequence[Offering]) -> Offering | None:
+        """The first of some offerings that holds a pair and costs less than it is worth."""
+        for offering in sale:
+            family = self._families[offering.type.family]
+            need = one.kind.need[family] + other.kind.need[family]
+            fits = bool((need <= np.array(vector(offering.type.capacity))).all())
+            if fits and self.value(one, other, family) > offering.price * MILLION:
+                return offering
+        return None
+
+    def value(self, one: Class, other: Class, family: int) -> int:
+        """TNRP of a pair, in millionths of micro-dollars per hour; 0 if it is none."""
+        ppm = self._throughputs(one, other)
+        return 0 if ppm is None else one.value(family, ppm[0]) + other.value(family, ppm[1])
+
+    def _throughputs(self, one: Class, other: Class) -> tuple[int, int] | None:
+        first = self._beside(one.workload, other.workload)
+        second = self._beside(other.workload, one.workload)
+        if first is None or second is None or min(first, second) < self._least_ppm:
+            return None
+        return first, second
+
+    def _complete(self) -> None:
+        """Work out the pairs with classes that are new."""
+        size, known = len(self._all), len(self._ratio)
+        if size == known:
+            return
+        for name in ("_ratio", "_offering"):
+            grown = np.zeros((size, size), dtype=np.int64)
+            grown[:known, :known] = getattr(self, name)
+            setattr(self, name, grown)
+        need: Ints = np.array([one.kind.need[self._family] for one in self._all])
+        for one in self._all[known:]:
+            # Partners in rows, offerings in columns, resources last.
+            fits = np.all(need[: one.number + 1] + need[one.number] <= self._capacity, axis=2)
+            for number in np.flatnonzero(fits.any(axis=1)).tolist():
+                what = int(fits[number].argmax())
+                ratio = self._paying(one, self._all[number], what)
+                self._ratio[one.number, number] = self._ratio[number, one.number] = ratio
+                self._offering[one.number, number] = self._offering[number, one.number] = what
+
+    def _paying(self, one: Class, other: Class, what: int) -> int:
+        """TNRP in millionths of the price; 0 if it is not more than the price."""
+        price = self._sale[what].price
+        value = self.value(one, other, int(self._family[what]))
+        return value // max(1, price) if value > price * MILLION else 0

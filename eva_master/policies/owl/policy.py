@@ -1,0 +1,107 @@
+"""The rounds of Owl."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from eva_master.model.ids import MILLION, CopyId
+from eva_master.model.plan import Plan, PolicyMemory
+from eva_master.model.snapshot import Snapshot, ThroughputTable
+from eva_master.packing.appraisal import Appraisal, Appraiser
+from eva_master.packing.occasion import occasion
+from eva_master.packing.outcome import Shift, outcome, shift
+from eva_master.packing.rooms import Rooms
+from eva_master.packing.tnrp import Tnrp
+from eva_master.packing.units import place, waiting
+from eva_master.policies.owl.config import Config
+from eva_master.policies.owl.matchmaker import Matchmaker
+from eva_master.policies.owl.pairs import Beside, Pairs, Profile, company, seen
+
+NAME = "owl"
+_MOST = 2_048
+"""Classes of which all pairs are remembered."""
+
+
+class Owl:
+    """Never more than two tasks on an instance, and only such as leave each other in peace.
+
+    Which these are it knows from a profile. Of the pairs that are worth more than the cheapest
+    instance for them, those with the best ratio are made first.
+    """
+
+    name = NAME
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._appraiser = Appraiser()
+        self._profile = Profile(config.profile) if config.profile else None
+        self._basis: tuple[Appraisal | None, ThroughputTable | None] = None, None
+        self._pairs: Pairs | None = None
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        """Pair what waits and what is alone."""
+        due, after = occasion(NAME, snapshot, memory)
+        appraisal = self._appraiser.appraisal(snapshot)
+        beside = self._profile or seen(snapshot.throughput)
+        rooms = Rooms(snapshot, appraisal)
+        pairs = self._paired(appraisal, beside, snapshot.throughput)
+        maker = Matchmaker(rooms, pairs, movable=due and self._config.migrate)
+        units = waiting(snapshot)
+        stuck = place(rooms, units, maker.place)
+        if due and not units:
+            maker.place(())
+        if due and stuck:
+            # What has been left may do for those that found nothing.
+            stuck = place(rooms, [one.unit for one in stuck], maker.place)
+        value = Tnrp(rooms, company(beside))
+        shifts = _shifts(snapshot, rooms, value)
+        return outcome(snapshot, rooms, stuck, value.tenants, shifts), after
+
+    def _paired(self, appraisal: Appraisal, beside: Beside, table: ThroughputTable) -> Pairs:
+        """The pairs as far as they are known; they change with prices and with what was seen."""
+        basis = appraisal, table if self._profile is None else None
+        same = basis[0] is self._basis[0] and basis[1] is self._basis[1]
+        if self._pairs is None or not same or len(self._pairs) > _MOST:
+            self._basis = basis
+            self._pairs = Pairs(appraisal, beside, self._config.least_throughput_ppm)
+        return self._pairs
+
+
+def _shifts(snapshot: Snapshot, rooms: Rooms, value: Tnrp) -> list[Shift]:
+    """The moves of running copies by where they go, and what they save above staying."""
+    rows = {view.id: row for row, view in enumerate(snapshot.instances)}
+    movers: defaultdict[int, list[CopyId]] = defaultdict(list)
+    for copy in snapshot.copies:
+        if copy.instance in rows and rooms.row_of[copy.id] != rows[copy.instance]:
+            movers[rooms.row_of[copy.id]].append(copy.id)
+    told = []
+    for row, copies in sorted(movers.items()):
+        saved = value.of(rooms.residents[row], rooms.family(row))
+        saved -= rooms.offerings[row].price * MILLION
+        for tenant in rooms.residents[row]:
+            instance = rooms.copies[tenant].instance
+            if instance in rows:
+                old = rows[instance]
+                worth = rooms.kind(tenant).worth[rooms.family(old)]
+                saved -= (worth - rooms.offerings[old].price) * MILLION
+        new = [row] if row >= rooms.live else []
+        told.append(shift(rooms, copies, saved // MILLION, new))
+    return told
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    name: str = NAME
+    config: type[Any] = Config
+
+    def build(self, config: Any) -> Owl:
+        """Make the policy of a `Config`."""
+        assert isinstance(config, Config)
+        return Owl(config)
+
+
+POLICY = _Kind()

@@ -1,0 +1,58 @@
+"""Instances by how long their tasks will still run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from eva_master.model.ids import CopyId
+from eva_master.model.snapshot import Snapshot
+from eva_master.packing.appraisal import Appraisal
+from eva_master.packing.colocation import Ints
+from eva_master.packing.rooms import Rooms
+
+
+def bin_of(left_ms: int) -> int:
+    """The runtime bin: N holds what will run for 2^(N-1) seconds and more, but less than 2^N.
+
+    Less than a second is in bin 0.
+    """
+    return (left_ms // 1000).bit_length()
+
+
+class Bins(Rooms):
+    """Rooms that know until when they are needed: as long as the last of their tasks.
+
+    Args:
+        snapshot: The cluster.
+        appraisal: Its tasks.
+        left: How long each copy will still run, in milliseconds.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, appraisal: Appraisal, left: Mapping[CopyId, int]
+    ) -> None:
+        self.left = left
+        size = max(16, 2 * len(snapshot.instances))
+        self._left = np.full(size, -1, dtype=np.int64)
+        self._bins = np.full(size, -1, dtype=np.int64)
+        super().__init__(snapshot, appraisal)
+
+    def longest(self) -> Ints:
+        """How long the last task of each row will still run, -1 where there is none."""
+        return self._left[: len(self)]
+
+    def bins(self) -> Ints:
+        """The bin of each row, -1 where there is no task."""
+        return self._bins[: len(self)]
+
+    def changed(self, row: int) -> None:
+        """Put the row into its bin."""
+        if row >= len(self._left):
+            more = np.full(row + 1, -1, dtype=np.int64)
+            self._left = np.concatenate([self._left, more])
+            self._bins = np.concatenate([self._bins, more])
+        longest = max((self.left[copy] for copy in self.residents[row]), default=-1)
+        self._left[row] = longest
+        self._bins[row] = -1 if longest < 0 else bin_of(longest)

@@ -1,0 +1,71 @@
+"""Scaling in: instances that are hardly used are cleared (Stratus, section 4.4)."""
+
+from __future__ import annotations
+
+from eva_master.model.ids import MILLIS_PER_HOUR
+from eva_master.packing.appraisal import Appraisal
+from eva_master.packing.outcome import Shift, shift
+from eva_master.policies.stratus.bins import Bins
+from eva_master.policies.stratus.packer import pack
+
+
+def clear(bins: Bins, appraisal: Appraisal, below_percent: int) -> list[Shift]:
+    """Move the tasks of hardly used instances elsewhere where that pays; the dearest first.
+
+    Args:
+        bins: Where everything is; what pays is done there.
+        appraisal: What the tasks need.
+        below_percent: An instance counts if less than this is used of every resource it has.
+
+    Returns:
+        What was moved together.
+    """
+    shifts: list[Shift] = []
+    found = True
+    while found:
+        found = False
+        for row in _hardly_used(bins, below_percent):
+            done = _cleared(bins, appraisal, row)
+            if done is not None:
+                shifts.append(done)
+                found = True
+    return shifts
+
+
+def _hardly_used(bins: Bins, below_percent: int) -> list[int]:
+    """Rows that may be cleared, the dearest first."""
+    capacity = bins.capacity()
+    used = capacity - bins.free()
+    hardly = ((100 * used < below_percent * capacity) | (capacity == 0)).all(axis=1)
+    rows = [
+        row
+        for row in hardly.nonzero()[0].tolist()
+        if bins.residents[row] and not any(bins.copies[copy].pinned for copy in bins.residents[row])
+    ]
+    return sorted(rows, key=lambda row: (-bins.offerings[row].price, row))
+
+
+def _cleared(bins: Bins, appraisal: Appraisal, row: int) -> Shift | None:
+    """Try to do without an instance; `None` if it is left as it was.
+
+    What is saved until the last of its tasks ends must be worth more than the moves.
+    """
+    copies = sorted(bins.residents[row])
+    if not copies:
+        return None
+    lasting = int(bins.longest()[row])
+    empty = {other for other in range(len(bins)) if not bins.residents[other]}
+    bought, mark = len(bins), bins.mark()
+    for copy in copies:
+        bins.take(copy)
+    pack(bins, appraisal, copies)
+    if all(copy in bins.row_of for copy in copies):
+        targets = sorted({bins.row_of[copy] for copy in copies})
+        opened = [one for one in targets if one in empty or one == row or one >= bought]
+        saved = bins.offerings[row].price - sum(bins.offerings[one].price for one in opened)
+        new = [one for one in opened if one >= bins.live]
+        moves = shift(bins, copies, saved, new)
+        if saved > 0 and saved * lasting > moves.cost * MILLIS_PER_HOUR:
+            return moves
+    bins.back(mark)
+    return None

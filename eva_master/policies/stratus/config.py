@@ -1,0 +1,21 @@
+"""Settings of the Stratus policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Settings.
+
+    Attributes:
+        round_gap_s: From one round to the next, `None` for as often as the control loop likes.
+        assumed_duration_s: How long a job is held to run that did not say.
+        clear_below_percent: An instance of which less than this is used of every resource is
+            cleared if its tasks can run elsewhere for less. 0 clears none.
+    """
+
+    round_gap_s: int | None = 300
+    assumed_duration_s: int = 14_400
+    clear_below_percent: int = 50

@@ -1,0 +1,108 @@
+"""Packing and scaling out (Stratus, sections 4.2 and 4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import CopyId
+from eva_master.packing.appraisal import Appraisal, Kind
+from eva_master.packing.problem import vector
+from eva_master.packing.rooms import Mask
+from eva_master.policies.stratus.bins import Bins, bin_of
+
+_LARGEST = 256
+"""Tasks of a candidate group at most."""
+_FINE = 1_000
+"""Scores are told apart to a thousandth of a millionth."""
+
+
+def pack(bins: Bins, appraisal: Appraisal, copies: Sequence[CopyId]) -> None:
+    """Place copies: on instances that end when they do, on others, on new ones.
+
+    The longest comes first. In the first pass a task joins the instance of its own bin whose end
+    is the closest to its own, or else one of the nearest greater bin that has one with room; the
+    instance lasts no longer for it. Those that are left make an instance last longer, of the
+    nearest lesser bin. Of several the one with the most room is taken, so that it goes on being
+    filled. For the rest instances are acquired, bin by bin. More urgent jobs come before all this.
+
+    Args:
+        bins: Where to.
+        appraisal: What the tasks need.
+        copies: The most urgent first.
+    """
+
+    def order(copy: CopyId) -> tuple[int, int]:
+        return -bins.jobs[bins.copies[copy].job].priority, -bin_of(bins.left[copy])
+
+    first = sorted(copies, key=lambda copy: (*order(copy), -bins.left[copy]))
+    second = [copy for copy in first if not _joined(bins, copy, lesser=False)]
+    third = [copy for copy in second if not _joined(bins, copy, lesser=True)]
+    for _, members in groupby(third, key=order):
+        _scale_out(bins, appraisal, list(members))
+
+
+def _joined(bins: Bins, copy: CopyId, *, lesser: bool) -> bool:
+    """Whether the copy found room on an instance that holds a task."""
+    own, of_row = bin_of(bins.left[copy]), bins.bins()
+    fits = bins.fitting(bins.kind(copy))
+    fits &= (of_row >= 0) & (of_row < own) if lesser else of_row >= own
+    rows = np.flatnonzero(fits)
+    if not rows.size:
+        return False
+    nearest = of_row[rows].max() if lesser else of_row[rows].min()
+    rows = rows[of_row[rows] == nearest]
+    if nearest == own:
+        best = np.argmin(np.abs(bins.longest()[rows] - bins.left[copy]))
+    else:
+        best = np.argmax(bins.free()[rows] @ bins.unit_price)
+    bins.put(copy, int(rows[best]))
+    return True
+
+
+def _scale_out(bins: Bins, appraisal: Appraisal, copies: list[CopyId]) -> None:
+    """Acquire instances for copies of one bin, the most efficient one first.
+
+    The candidate groups are the first task, the first two, the first three, and so on; each is
+    matched with every type on sale that holds it.
+    """
+    while copies:
+        kinds = [bins.kind(copy) for copy in copies[:_LARGEST]]
+        found = _most_efficient(appraisal, bins.on_sale(), kinds)
+        if found is None:
+            del copies[0]  # Nothing on sale holds it.
+            continue
+        size, offering = found
+        row = bins.open(offering)
+        for copy in copies[:size]:
+            bins.put(copy, row)
+        del copies[:size]
+
+
+def _most_efficient(
+    appraisal: Appraisal, sale: Sequence[Offering], kinds: Sequence[Kind]
+) -> tuple[int, Offering] | None:
+    """Size of the group and offering that put the most to use for a dollar.
+
+    What a group puts to use of an instance is what it takes of its constraining resource, at the
+    least price for which a unit of that is on sale: so much it would cost at least. Of equals the
+    larger group is taken, then the cheaper offering.
+    """
+    if not sale:
+        return None
+    family = np.array([appraisal.families[offering.type.family] for offering in sale])
+    capacity = np.array([vector(offering.type.capacity) for offering in sale], dtype=np.int64)
+    price = np.array([max(1, offering.price) for offering in sale], dtype=np.int64)
+    # Groups in rows, offerings in columns, resources last.
+    taken = np.cumsum([kind.need for kind in kinds], axis=0)[:, family]
+    fits: Mask = np.all(taken <= capacity, axis=2)
+    if not fits[0].any():
+        return None
+    used = np.where(fits, (np.minimum(taken, capacity) * appraisal.unit_price).max(axis=2), -1)
+    score = np.where(fits, used * _FINE // price, -1)
+    groups, columns = np.nonzero(score == score.max())
+    largest = groups.max()
+    return int(largest) + 1, sale[int(columns[groups == largest].min())]

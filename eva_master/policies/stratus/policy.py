@@ -1,0 +1,76 @@
+"""The rounds of Stratus."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eva_master.model.ids import CopyId
+from eva_master.model.plan import Plan, PolicyMemory
+from eva_master.model.snapshot import Snapshot
+from eva_master.packing.appraisal import Appraiser
+from eva_master.packing.occasion import occasion
+from eva_master.packing.outcome import outcome, undisturbed
+from eva_master.packing.units import Unit, place, waiting
+from eva_master.policies.stratus.bins import Bins
+from eva_master.policies.stratus.clearing import clear
+from eva_master.policies.stratus.config import Config
+from eva_master.policies.stratus.packer import pack
+
+NAME = "stratus"
+
+
+class Stratus:
+    """Puts tasks together that will end together, so that instances are full until they go.
+
+    It goes by how long each job will still run and knows nothing of interference. A running task
+    is moved only to clear an instance that is hardly used.
+    """
+
+    name = NAME
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._appraiser = Appraiser()
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        """Pack what waits, scale out, scale in."""
+        due, after = occasion(NAME, snapshot, memory)
+        appraisal = self._appraiser.appraisal(snapshot)
+        bins = Bins(snapshot, appraisal, self._left(snapshot))
+
+        def placing(units: Sequence[Unit]) -> None:
+            pack(bins, appraisal, [copy.id for unit in units for copy in unit.copies])
+
+        stuck = place(bins, waiting(snapshot), placing)
+        shifts = clear(bins, appraisal, self._config.clear_below_percent) if due else []
+        if shifts and stuck:
+            # What was cleared may do for those that found nothing.
+            stuck = place(bins, [one.unit for one in stuck], placing)
+        return outcome(snapshot, bins, stuck, undisturbed, shifts), after
+
+    def _left(self, snapshot: Snapshot) -> dict[CopyId, int]:
+        """How long each copy will still run, in milliseconds."""
+        assumed = self._config.assumed_duration_s * 1000
+        left: dict[CopyId, int] = {}
+        for job in snapshot.jobs:
+            known = job.left_ms(snapshot.now_ms)
+            left.update(dict.fromkeys(job.copies, assumed if known is None else known))
+        return left
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    name: str = NAME
+    config: type[Any] = Config
+
+    def build(self, config: Any) -> Stratus:
+        """Make the policy of a `Config`."""
+        assert isinstance(config, Config)
+        return Stratus(config)
+
+
+POLICY = _Kind()

@@ -1,0 +1,18 @@
+"""Settings of the Synergy policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Settings.
+
+    Attributes:
+        round_gap_s: From one round to the next, `None` for as often as the control loop likes.
+        default_throughput_ppm: Throughput of two workloads never seen together, in millionths.
+    """
+
+    round_gap_s: int | None = 300
+    default_throughput_ppm: int = 950_000
