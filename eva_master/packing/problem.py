@@ -19,28 +19,30 @@ from eva_master.packing.colocation import UNPROFILED, CoLocation, Ints
 from eva_master.packing.gangs import Member, Part, parts
 from eva_master.packing.reservation import (
     Demand,
+    Rates,
     Speeds,
     cheapest_first,
+    compared,
+    measured_rates,
     price_on,
     purchasable,
+    rates,
     reservation,
     reservations,
 )
 
-    Rates,
 Contents = Mapping[int, int]
 """The tasks on an instance: class number -> how many."""
-    compared,
-    measured_rates,
 Money = npt.NDArray[Any]
 """Micro-dollars per hour (or millionths of one), per class; Python integers where 64 bits might
-    rates,
 not do."""
 
 IMPOSSIBLE = 1 << 40
 """Need of a task on a family that cannot host it: more than any instance has."""
 
 _UNKNOWN = Workload("")
+
+_Kind = tuple[Demand, Part]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,6 @@ class TaskClass:
         demand: Per family.
         workload: What they are to their neighbours; empty if nothing was observed of it.
         price: Reservation price in micro-dollars per hour; 0 if nothing can host them.
-_Kind = tuple[Demand, Part]
-
         charge: Reservation price of everything that slows down when one of them does: itself,
             or all members of its gang.
         speeds: How fast they run on each family.
@@ -87,28 +87,28 @@ _Kind = tuple[Demand, Part]
         return replace(self, price=offering.price, charge=charge, prices=prices)
 
     @property
+    def others(self) -> int:
+        """Reservation price of the rest of its gang."""
+        return self.charge - self.price
+
+    @property
     def most(self) -> int:
         """What running one of them is worth where it runs fastest, in micro-dollars per hour."""
         return max((price for _, price in self.prices), default=self.price)
 
 
+_Model = tuple[TaskClass, Offering | None]
+"""Tasks of a kind, and the offering that sets their reservation price."""
+
+
 @dataclass(frozen=True, slots=True)
 class Worth:
     """What running a task of each class is worth, per family.
-    @property
-    def others(self) -> int:
-        """Reservation price of the rest of its gang."""
-        return self.charge - self.price
-
 
     Attributes:
         prices: Reservation price times speed, see `TaskClass.price_on`.
         charges: See `TaskClass.charge_on`.
     """
-
-_Model = tuple[TaskClass, Offering | None]
-"""Tasks of a kind, and the offering that sets their reservation price."""
-
 
     prices: Mapping[Family, Money]
     charges: Mapping[Family, Money]
@@ -264,6 +264,8 @@ class Problem:
     def _label(self, copy: CopyView) -> Workload:
         """The copy's workload, or the label of all that nothing is known about: they are alike."""
         workload = copy.task.workload
+        if copy.id in self._unprofiled:
+            return UNPROFILED
         return workload if workload in self._known else _UNKNOWN
 
     def _worth(self, classes: Sequence[TaskClass]) -> Worth:
@@ -287,8 +289,6 @@ class Problem:
                 dict.fromkeys(self.need, each[None]), dict.fromkeys(self.need, every[None])
             )
         return Worth(
-        if copy.id in self._unprofiled:
-            return UNPROFILED
             {family: each[family] for family in self.need},
             {family: every[family] for family in self.need},
         )
@@ -432,20 +432,6 @@ def vector(amount: Resources) -> tuple[int, int, int]:
     return amount.gpus, amount.milli_cpus, amount.memory_mib
 
 
-def _observed(table: ThroughputTable) -> frozenset[Workload]:
-    """Workloads that were seen in company."""
-    return frozenset(
-        name for (workload, others), _ in table.observed for name in (workload, *others)
-    )
-
-
-def _needs(demands: Sequence[Demand], family: Family) -> Ints:
-    rows = np.full((len(demands), 3), IMPOSSIBLE, dtype=np.int64)
-    for row, demand in enumerate(demands):
-        for name, need in demand:
-            if name == family:
-                rows[row] = vector(need)
-    return rows
 def unprofiled(snapshot: Snapshot) -> frozenset[CopyId]:
     """Copies that are to be alone until the throughput of their workload is known (section 3).
 
@@ -474,3 +460,17 @@ def _member(model: TaskClass, own: Offering | None, workload: Workload, charge: 
     return task_class if own is None or not task_class.others else task_class.reserved(own)
 
 
+def _observed(table: ThroughputTable) -> frozenset[Workload]:
+    """Workloads that were seen in company."""
+    return frozenset(
+        name for (workload, others), _ in table.observed for name in (workload, *others)
+    )
+
+
+def _needs(demands: Sequence[Demand], family: Family) -> Ints:
+    rows = np.full((len(demands), 3), IMPOSSIBLE, dtype=np.int64)
+    for row, demand in enumerate(demands):
+        for name, need in demand:
+            if name == family:
+                rows[row] = vector(need)
+    return rows
