@@ -11,10 +11,19 @@ import numpy as np
 import numpy.typing as npt
 
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.ids import MILLION, CopyId, Family, InstanceId, OfferingId, Workload
+from eva_master.model.ids import (
+    MILLION,
+    CopyId,
+    Family,
+    InstanceId,
+    OfferingId,
+    Workload,
+    base_of,
+)
 from eva_master.model.job import JobKind
 from eva_master.model.resources import Resources
 from eva_master.model.snapshot import CopyView, InstanceView, JobView, Snapshot, ThroughputTable
+from eva_master.packing.beliefs import by_base, with_pairs
 from eva_master.packing.colocation import UNPROFILED, CoLocation, Ints
 from eva_master.packing.gangs import Member, Part, parts
 from eva_master.packing.reservation import (
@@ -122,11 +131,23 @@ class Valuation:
         interference: Whether tasks are held to slow each other down.
         default_ppm: Throughput of a pair that was never seen together, in millionths.
         multi_task_view: Whether the slowdown of one member is charged for its whole gang.
+        by_base: Whether variants of a workload teach each other, see `beliefs.by_base`.
+        infer_pairs: Whether sets teach about pairs, see `beliefs.with_pairs`.
     """
 
     interference: bool = True
     default_ppm: int = 950_000
     multi_task_view: bool = True
+    by_base: bool = False
+    infer_pairs: bool = False
+
+    def believed(self, table: ThroughputTable) -> ThroughputTable:
+        """What the policy makes of the co-location table."""
+        if not self.interference:
+            return ThroughputTable()
+        if self.by_base:
+            table = by_base(table)
+        return with_pairs(table, self.default_ppm) if self.infer_pairs else table
 
 
 class Problem:
@@ -141,6 +162,8 @@ class Problem:
         uniform: Whether all tasks are worth the same on every family.
         workloads: Per class, its number in `colocation`.
         worth: At the reservation prices of this snapshot.
+        table: What the policy believes of co-location.
+        default_ppm: See `Valuation`.
         colocation: Throughput of tasks that share an instance.
     """
 
@@ -161,7 +184,10 @@ class Problem:
             if offering.id in listed and purchasable(offering, snapshot.now_ms)
         )
         families = sorted({offering.type.family for offering in self.offerings})
-        self._known = _observed(snapshot.throughput) if valuation.interference else frozenset()
+        self.table = table = valuation.believed(snapshot.throughput)
+        self.default_ppm = valuation.default_ppm if valuation.interference else MILLION
+        self._by_base = valuation.by_base
+        self._known = _observed(table)
         self._unprofiled = unprofiled(snapshot) if valuation.interference else frozenset()
         self.classes, self.class_of = self._classify(
             families, valuation.multi_task_view and valuation.interference
@@ -170,11 +196,8 @@ class Problem:
         demands = [task_class.demand for task_class in self.classes]
         self.need = {family: _needs(demands, family) for family in families}
         self._rows = {family: rows.tolist() for family, rows in self.need.items()}
-        table, default_ppm = snapshot.throughput, valuation.default_ppm
-        if not valuation.interference:
-            table, default_ppm = ThroughputTable(), MILLION
         labels = {task_class.workload for task_class in self.classes}
-        self.colocation = CoLocation(table, labels, default_ppm)
+        self.colocation = CoLocation(table, labels, self.default_ppm)
         self.workloads: Ints = np.array(
             [self.colocation.index[task_class.workload] for task_class in self.classes],
             dtype=np.int64,
@@ -266,6 +289,8 @@ class Problem:
         workload = copy.task.workload
         if copy.id in self._unprofiled:
             return UNPROFILED
+        if self._by_base:
+            workload = base_of(workload)
         return workload if workload in self._known else _UNKNOWN
 
     def _worth(self, classes: Sequence[TaskClass]) -> Worth:
