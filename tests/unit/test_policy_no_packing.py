@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from eva_master.model.ids import Family, Workload
 from eva_master.model.job import JobKind
 from eva_master.model.plan import Hold, Place, Plan
-from eva_master.model.snapshot import Snapshot
+from eva_master.model.snapshot import Snapshot, StandaloneRates
 from eva_master.policies.no_packing import POLICY
-from tests.fakes.snapshots import START, T1, T2, T3, T4, TABLE_3, Cluster, carried_out, offer, task
+from tests.fakes.snapshots import (
+    START,
+    T1,
+    T2,
+    T3,
+    T4,
+    TABLE_3,
+    Cluster,
+    carried_out,
+    offer,
+    task,
+)
 
 
 def plan(snapshot: Snapshot) -> Plan:
@@ -82,3 +94,17 @@ def test_the_urgent_and_the_early_come_first():
     cluster = Cluster(offer("small", (0, 4, 16), 0.4, limit=1))
     cluster.job("a", T4).job("b", T4, priority=1)
     assert [type(entry) for entry in plan(cluster.snapshot()).entries] == [Hold, Place]
+
+
+def test_what_was_measured_decides_between_families():
+    cluster = Cluster(
+        offer("slow", (0, 4, 16), 1.0, family="c"), offer("fast", (0, 4, 16), 1.5, family="d")
+    ).job("a", task("w", c=(0, 4, 8), d=(0, 4, 8)))
+    rates = StandaloneRates(
+        (((Workload("w"), Family("c")), 10_000_000), ((Workload("w"), Family("d")), 20_000_000))
+    )
+    for learned, name in ((StandaloneRates(), "slow"), (rates, "fast")):
+        plan, _ = POLICY.build(POLICY.config()).plan(
+            replace(cluster.snapshot(), standalone=learned), None
+        )
+        assert [launch.offering.type.name for launch in plan.launches] == [name]

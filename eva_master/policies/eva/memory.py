@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from eva_master.learning.rates import EventRates
 from eva_master.model.ids import InstanceId
 from eva_master.model.plan import Json, PolicyMemory
-from eva_master.model.snapshot import Snapshot, ThroughputTable
+from eva_master.model.snapshot import Snapshot, StandaloneRates, ThroughputTable
 from eva_master.policies.eva.columns import Columns
 
 NAME = "eva"
@@ -86,6 +86,9 @@ def _whole(value: Json) -> int:
     return value if isinstance(value, int) else 0
 
 
-def digest(table: ThroughputTable) -> str:
-    """Tell tables apart."""
-    return hashlib.sha256(repr(table.observed).encode()).hexdigest()[:16]
+def digest(table: ThroughputTable, rates: StandaloneRates | None = None) -> str:
+    """Tell apart what was learned of company, and of tasks on their own."""
+    text = repr(table.observed)
+    if rates is not None and rates.measured:
+        text += repr(rates.measured)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

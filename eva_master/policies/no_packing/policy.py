@@ -18,6 +18,7 @@ from eva_master.packing.reservation import (
     Demand,
     Speeds,
     cheapest_first,
+    measured_rates,
     price_on,
     purchasable,
     reservation,
@@ -73,6 +74,7 @@ class _Market:
             if instance.id not in occupied:
                 self._empty.setdefault(instance.offering.id, []).append(instance.id)
         self._reserved: dict[tuple[Demand, Speeds], Offering | None] = {}
+        self._measured = measured_rates(snapshot.standalone)
         self.launches: list[NewInstance] = []
 
     def waits(self, copy: CopyView) -> bool:
@@ -85,7 +87,7 @@ class _Market:
         taken: list[tuple[OfferingId, InstanceId]] = []
         entries: list[PlanEntry] = []
         for copy in unit:
-            offering = reservation(copy.task.demand, self._open(), speeds(copy.task))
+            offering = reservation(copy.task.demand, self._open(), self._pace(copy))
             if offering is None:
                 self._used, self.launches = used, self.launches[:keys]
                 for id_, instance in reversed(taken):
@@ -102,11 +104,14 @@ class _Market:
 
     def value(self, copy: CopyView, family: Family) -> int:
         """The copy's reservation price times its speed on a family, limits aside."""
-        pace = speeds(copy.task)
+        pace = self._pace(copy)
         kind = copy.task.demand, pace
         if kind not in self._reserved:
             self._reserved[kind] = reservation(copy.task.demand, self._offerings, pace)
         return price_on(family, self._reserved[kind], pace)
+
+    def _pace(self, copy: CopyView) -> Speeds:
+        return speeds(copy.task, self._measured.get(copy.task.workload, ()))
 
     def _open(self) -> list[Offering]:
         return [
