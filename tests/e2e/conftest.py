@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from tests.e2e.cluster import Cluster
+from tests.fakes.ec2.cluster import Ec2Cluster
 from tests.fakes.hosts.cluster import HostCluster
 
 Clusters = Callable[..., Cluster]
 Hosts = Callable[..., HostCluster]
+Ec2s = Callable[..., Ec2Cluster]
 _CLUSTERS = pytest.StashKey[list[Cluster]]()
 
 
@@ -86,6 +88,23 @@ def make_hosts(request: pytest.FixtureRequest) -> Iterator[Hosts]:
 
         def make(**options: Any) -> HostCluster:
             cluster = HostCluster(**options)
+            stack.callback(_close, cluster)
+            made.append(cluster)
+            cluster.start()
+            return cluster
+
+        yield make
+
+
+@pytest.fixture
+def make_ec2(request: pytest.FixtureRequest) -> Iterator[Ec2s]:
+    """Starts clusters on EC2's stand-in; arguments as for `Ec2Cluster`."""
+    made: list[Cluster] = []
+    request.node.stash[_CLUSTERS] = made
+    with ExitStack() as stack:
+
+        def make(**options: Any) -> Ec2Cluster:
+            cluster = Ec2Cluster(**options)
             stack.callback(_close, cluster)
             made.append(cluster)
             cluster.start()

@@ -82,8 +82,9 @@ if [ -n "$bundle" ]; then
   tar -xf /opt/eva/bundle.tar -C /opt/eva/wheels --no-same-owner
   "$python" -m venv --without-pip /opt/eva
   # A wheel is a zip file, from which Python can run pip.
-  /opt/eva/bin/python /opt/eva/wheels/pip-*.whl/pip install --quiet --no-index --no-deps \
-    --disable-pip-version-check $(ls /opt/eva/wheels/*.whl | grep -v /pip-)
+  pip=(/opt/eva/wheels/pip-*.whl)
+  /opt/eva/bin/python "${pip[0]}/pip" install --quiet --no-index --no-deps \
+    --disable-pip-version-check /opt/eva/wheels/*.whl
   install -m 644 /opt/eva/wheels/eva-worker.service /etc/systemd/system/
   rm -rf /opt/eva/bundle.tar /opt/eva/wheels
   systemctl daemon-reload
@@ -93,5 +94,7 @@ stage agent
 printf '%s\n' "$authorities" >/etc/eva/ca.pem
 printf '%s\n' "$worker_env" >/etc/eva/worker.env
 systemctl enable --now eva-worker
-# From now on the worker sees to it that the instance ends when it is of no use.
+# From its first contact with the master on, the worker sees to it that the instance ends when it
+# is of no use.
+until [ -e /var/lib/eva/worker/contact ]; do sleep 1; done
 shutdown -c || true

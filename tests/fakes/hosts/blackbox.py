@@ -21,13 +21,14 @@ class BlackBox:
 
     Args:
         directory: Where records are kept, the same for all machines.
+        port: Where to listen, 0 for any.
 
     Attributes:
         address: ``HOST:PORT``.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._server = _Server(("127.0.0.1", 0), _Handler)
+    def __init__(self, directory: Path, port: int = 0) -> None:
+        self._server = _Server(("127.0.0.1", port), _Handler)
         self._server.directory = directory
         self.address = f"127.0.0.1:{self._server.server_address[1]}"
 

@@ -1,0 +1,195 @@
+"""A whole cluster for a test whose instances come from EC2's API and really boot."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+
+from tests.e2e.cluster import PROGRAMS, Cluster, until
+from tests.fakes.aws import CREDENTIALS, REGION, Aws
+from tests.fakes.ec2 import bundle
+from tests.fakes.ec2.hypervisor import Hypervisor, described
+from tests.fakes.ec2.machine import BLACK_BOX_PORT
+from tests.fakes.ec2.master import MODULE
+from tests.fakes.hosts import image
+from tests.fakes.hosts.site import VARIABLE, Site
+
+TYPES: dict[str, Any] = {
+    "types": {
+        "c5.large": {"cpus": 2, "memory": "4GiB", "price": "$0.085/h"},
+        "c5.xlarge": {"cpus": 4, "memory": "8GiB", "price": "$0.17/h"},
+    },
+    "only": ["c5"],
+}
+_ENDED_AT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC\)")
+
+
+@dataclass(frozen=True)
+class Bought:
+    """An instance in the API's own record; the fields that `tests.e2e.books` looks at.
+
+    Attributes:
+        price: Micro-dollars per hour.
+        up_ms: When its billing began.
+        gone_ms: When it ended.
+        ec2_id: The API's name of it.
+        state: In the API's words.
+        type: Name of the type.
+    """
+
+    ec2_id: str
+    state: str
+    type: str
+    price: int
+    up_ms: int | None
+    gone_ms: int | None
+
+
+class Ec2Cluster(Cluster):
+    """A cluster of a master and of instances that it buys from a server in EC2's place.
+
+    Every instance is a machine with its own network, processes, mounts and Docker engine, that
+    runs its user data and is told nothing else.
+
+    Args:
+        settings: The master's, beyond those of `Cluster`.
+        catalog: What is on sale.
+        boot: Of `eva_master.adapters.ec2.userdata.Boot`, in place of the usual values.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        catalog: Mapping[str, Any] = TYPES,
+        boot: Mapping[str, Any] | None = None,
+    ) -> None:
+        prepared = image.prepared()
+        self.site = Site()
+        self.aws = Aws(self.site.switch.address)
+        self.bucket = self.aws.make_bucket()
+        parts = urlsplit(self.bucket)
+        self._bucket, self._prefix = parts.netloc, parts.path.strip("/")
+        made = bundle.made()
+        key = f"{self._prefix}/bundles/{made.name}"
+        self.aws.client("s3").upload_file(str(made), self._bucket, key)
+        self._boot = {
+            "region": REGION,
+            "bundle": f"s3://{self._bucket}/{key}",
+            "bundle_sha256": hashlib.sha256(made.read_bytes()).hexdigest(),
+            "boot_logs": f"s3://{self._bucket}/{self._prefix}/boots",
+            "s3_endpoint": self.aws.url,
+            "docker_image": image.name(prepared),
+            **(boot or {}),
+        }
+        self.hypervisor = Hypervisor(self.aws, self.site, prepared / "data")
+        super().__init__(
+            self.site.path,
+            settings={"objects": self.bucket, **(settings or {})},
+            catalog=catalog,
+            command="master",
+            host=self.site.switch.address,
+        )
+        self._prices = {
+            name: round(float(kind["price"].strip("$/h")) * 1_000_000)
+            for name, kind in catalog["types"].items()
+        }
+        self.hypervisor.start()
+
+    def environment(self) -> dict[str, str]:
+        """See `Cluster.environment`."""
+        credentials = {name.upper(): value for name, value in CREDENTIALS.items()}
+        ec2 = {"region": REGION, "image": "ami-12c6146b", "endpoint": self.aws.url, "poll_s": 0.5}
+        return {
+            **super().environment(),
+            **credentials,
+            VARIABLE: str(self.site.path),
+            "BOOT": json.dumps(self._boot),
+            "EC2": json.dumps(ec2),
+        }
+
+    def master_command(self) -> list[str]:
+        """See `Cluster.master_command`."""
+        return [sys.executable, "-m", MODULE, *self.master_options()]
+
+    def job_file(self, name: str, **keys: Any) -> str:
+        """See `Cluster.job_file`; the program runs in the image that all machines have."""
+        run = f"exec env EVA_BLACK_BOX=127.0.0.1:{BLACK_BOX_PORT} python3 counter.py"
+        return super().job_file(name, **{"run": run, **keys})
+
+    def close(self) -> None:
+        """See `Cluster.close`; ends the machines and the network, and removes all files."""
+        try:
+            self.hypervisor.close()
+            super().close()
+        finally:
+            self.aws.stop()
+            self.site.close()
+        assert self.hypervisor.failure is None, self.hypervisor.failure
+
+    def processes(self) -> list[psutil.Process]:
+        """See `Cluster.processes`; what runs in containers is not among them."""
+        return self.site.processes()
+
+    def records(self) -> dict[str, Bought]:  # type: ignore[override]
+        """The API's own record of every instance, by the cluster's name of it."""
+        found = {}
+        for instance in described(self.aws.client("ec2")):
+            tags = {tag["Key"]: tag["Value"] for tag in instance["Tags"]}
+            ended = _ENDED_AT.search(instance.get("StateTransitionReason", ""))
+            found[tags["eva:instance"]] = Bought(
+                ec2_id=instance["InstanceId"],
+                state=instance["State"]["Name"],
+                type=instance["InstanceType"],
+                price=self._prices[instance["InstanceType"]],
+                up_ms=_millis(instance["LaunchTime"]),
+                gone_ms=_millis(datetime.fromisoformat(ended[1]).replace(tzinfo=UTC))
+                if ended
+                else None,
+            )
+        return found
+
+    def stored(self, prefix: str = "") -> dict[str, int]:
+        """Keys in the bucket below a prefix, without that of the cluster, and their sizes."""
+        start = f"{self._prefix}/"
+        pages = self.aws.client("s3").get_paginator("list_objects_v2")
+        return {
+            entry["Key"].removeprefix(start): entry["Size"]
+            for page in pages.paginate(Bucket=self._bucket, Prefix=start + prefix)
+            for entry in page.get("Contents", ())
+        }
+
+    def until_empty(self) -> None:
+        """Wait until no instance is left, in the master's books, in the API and as a machine."""
+        until(lambda: not self.client.describe().instances, "all instances are gone")
+        until(lambda: not self.hypervisor.booted(), "all machines are off")
+        assert {it.state for it in self.records().values()} == {"terminated"}
+
+    def logs(self) -> list[tuple[str, str]]:
+        """See `Cluster.logs`."""
+        machines = self.site.path / "machines"
+        logs = [*machines.glob("*/*.log"), *machines.glob("*/root/var/log/eva-boot.log")]
+        return super().logs() + [
+            (str(path.relative_to(machines)), _end(path)) for path in sorted(logs)
+        ]
+
+
+def _end(path: Path) -> str:
+    return path.read_bytes()[-20_000:].decode(errors="replace")
+
+
+def _millis(time: datetime) -> int:
+    return int(time.timestamp()) * 1000 + time.microsecond // 1000
+
+
+__all__ = ["Ec2Cluster", "PROGRAMS"]

@@ -1,0 +1,125 @@
+"""The machine image of test instances: a root of its own, with this machine's programs.
+
+Programs come from the machine that runs the tests, read-only: ``/usr``, Python, the AWS command. So
+does nothing else: no checkout, no package of the project. Of systemd there is as much as user data
+asks of it, in ``/usr/local/sbin``; `tests.fakes.ec2.machine` is on the other end.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from tests.fakes.hosts import engine
+from tests.fakes.hosts.process import run
+
+UNITS = Path("/run/eva-units")
+"""A file for each unit that is to run, by its name."""
+POWER_OFF = Path("/run/eva-power-off")
+SCHEDULED = Path("/run/eva-power-off-scheduled")
+"""Holds after how many minutes to switch off."""
+_ENVIRONMENT = Path(sys.prefix).resolve()
+_TOOLS = "usr/local/sbin"
+_LINKS = ("bin", "sbin", "lib", "lib32", "lib64")
+_ETC = ("passwd", "group", "nsswitch.conf", "ssl", "ld.so.cache", "alternatives", "localtime")
+_OWN = ("dev", "proc", "run", "sys", "tmp", "mnt", "root", "usr", "var/lib", "var/log", "etc")
+
+_SYSTEMCTL = f"""#!/bin/sh
+# Starts units and switches off; units that are on stay on.
+case "$1" in
+  enable) [ "$2" = --now ] && shift; : >{UNITS}/"$2" ;;
+  start) : >{UNITS}/"$2" ;;
+  stop|disable) rm -f {UNITS}/"$2" ;;
+  poweroff) : >{POWER_OFF} ;;
+  daemon-reload) ;;
+  *) echo "systemctl: not in this image: $*" >&2; exit 1 ;;
+esac
+until [ "$2" != docker ] || curl -sf --unix-socket {engine.SOCKET} http://engine/_ping >/dev/null
+do sleep 0.1; done
+"""
+_SHUTDOWN = f"""#!/bin/sh
+case "$*" in
+  -c) rm -f {SCHEDULED} ;;
+  "-P now") : >{POWER_OFF} ;;
+  "-P +"*) echo "${{2#+}}" >{SCHEDULED} ;;
+  *) echo "shutdown: not in this image: $*" >&2; exit 1 ;;
+esac
+"""
+
+
+def lay_out(root: Path, docker_data: Path) -> None:
+    """Make a root in a mount namespace of its own, and everything mounted in it.
+
+    Args:
+        root: On the disk; made.
+        docker_data: Where ``/var/lib/docker`` comes from.
+    """
+    for name in _OWN:
+        (root / name).mkdir(parents=True, exist_ok=True)
+    run("mount", "--make-rprivate", "/")
+    run("mount", "--bind", str(root), str(root))
+    for name in _LINKS:
+        link = Path("/", name)
+        if link.is_symlink():
+            (root / name).symlink_to(link.readlink())
+        elif link.exists():
+            _bind(root, link)
+    for name in _ETC:
+        source = Path("/etc", name)
+        if source.is_dir():
+            shutil.copytree(source, root / "etc" / name, symlinks=True, dirs_exist_ok=True)
+        elif source.exists():
+            shutil.copy(source, root / "etc" / name)
+    (root / "etc/systemd/system").mkdir(parents=True)
+    (root / "etc/hosts").write_text("127.0.0.1 localhost\n")
+    (root / "tmp").chmod(0o1777)
+    (root / "var/run").symlink_to("/run")
+    _bind(root, Path("/usr"))
+    _add_tools(root)
+    for name in ("dev", "sys"):
+        run("mount", "--rbind", f"/{name}", str(root / name))
+    run("mount", "-t", "tmpfs", "tmpfs", str(root / "run"))
+    run("mount", "-t", "proc", "proc", str(root / "proc"))
+    # Interpreter and AWS command, wherever they are; nothing that is in ``/usr`` already.
+    for directory in dict.fromkeys((Path(sys.base_prefix), _ENVIRONMENT)):
+        if not directory.is_relative_to("/usr"):
+            _bind(root, directory)
+    docker = root / "var/lib/docker"
+    docker.mkdir()
+    run("mount", "--bind", str(docker_data), str(docker))
+
+
+def enter(root: Path) -> None:
+    """Make a root this process's, and see nothing of the old one any more."""
+    (root / ".old").mkdir()
+    os.chdir(root)
+    run("pivot_root", ".", ".old")
+    os.chdir("/")
+    run("umount", "--lazy", "/.old")
+    Path("/.old").rmdir()
+    UNITS.mkdir()
+
+
+def _bind(root: Path, directory: Path) -> None:
+    target = root / directory.relative_to("/")
+    target.mkdir(parents=True, exist_ok=True)
+    run("mount", "--bind", str(directory), str(target))
+    run("mount", "-o", "remount,bind,ro", str(target))
+
+
+def _add_tools(root: Path) -> None:
+    """Put programs before those of ``/usr``, which cannot be written to."""
+    tools = root.with_name(f"{root.name}-tools")
+    shutil.copytree(f"/{_TOOLS}", tools, symlinks=True)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    for name, text in {
+        "systemctl": _SYSTEMCTL,
+        "shutdown": _SHUTDOWN,
+        "aws": f'#!/bin/sh\nexec {_ENVIRONMENT}/bin/python -m awscli "$@"\n',
+        version: f'#!/bin/sh\nexec {sys.base_prefix}/bin/{version} "$@"\n',
+    }.items():
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    run("mount", "--bind", str(tools), str(root / _TOOLS))
