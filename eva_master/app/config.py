@@ -189,6 +189,8 @@ class MasterConfig(BaseConfig):
         agent_certificate_lifetime: How long a worker's certificate is valid; it is renewed after
             two thirds of that.
         throughput_window: Over how long a task's throughput is measured.
+        profile: Whether a task whose standalone throughput is neither stated nor known runs alone
+            until it is. If not, it may be packed at once, as if company cost it little.
         upload_interval: From one upload of logs, outputs and checkpoints to the next.
         gang_ports: Ports on which the members of gangs meet, such as 20000-29999. Workers must
             reach each other on them.
@@ -213,6 +215,7 @@ class MasterConfig(BaseConfig):
     join_token_lifetime: Period = 900_000
     agent_certificate_lifetime: Period = _DAY_MS
     throughput_window: Period = 60_000
+    profile: bool = True
     upload_interval: Period = 30_000
     gang_ports: Ports = (20_000, 29_999)
     catalog: CatalogSection = CatalogSection()

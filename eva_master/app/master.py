@@ -67,6 +67,7 @@ def control_settings(config: MasterConfig) -> Settings:
         lost_worker_ms=config.lost_worker_timeout,
         worker_resend_ms=config.resend_interval,
         window_ms=config.throughput_window,
+        profile=config.profile,
         gang_ports=config.gang_ports,
     )
 

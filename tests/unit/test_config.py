@@ -16,6 +16,7 @@ from eva_master.app.config import (
     policy_config,
     user_state_dir,
 )
+from eva_master.app.master import control_settings
 from eva_master.app.registry import policies
 from eva_master.model.errors import InvalidConfig, Problem
 
@@ -204,3 +205,10 @@ def test_every_policy_is_found_and_has_a_default_config() -> None:
     for name, kind in found.items():
         config = load_master_config(policies=found, flags={"policy": {"name": name}})
         assert policy_config(config.policy, kind) == kind.config()
+
+
+@pytest.mark.parametrize(("text", "profiles"), [("", True), ("profile: false\n", False)])
+def test_profiling_is_the_control_loop_s_to_do_unless_it_is_turned_off(
+    file: Path, text: str, profiles: bool
+) -> None:
+    assert control_settings(load(file, text)).profile is profiles
