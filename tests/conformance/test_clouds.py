@@ -29,7 +29,7 @@ from eva_master.model.ids import Family, InstanceId, Millis, Price
 from eva_master.model.resources import Resources
 from eva_master.simulation.clock import Timeline, VirtualInbox
 from eva_master.simulation.cloud import Hosts, SimulatedCloud
-from tests.fakes.aws import REGION, shared
+from tests.fakes.aws import IMAGE, REGION, shared
 from tests.fakes.hosts import image
 from tests.fakes.hosts.machine import machine_command
 from tests.fakes.hosts.site import Site
@@ -186,9 +186,9 @@ class Ec2Bench:
         self._cloud = Ec2Cloud(
             mailbox,
             clock,
-            Ec2Settings(self._cluster, REGION, "ami-12345678", endpoint=aws.url, poll_s=0.05),
+            Ec2Settings(self._cluster, REGION, {"x86_64": IMAGE}, endpoint=aws.url, poll_s=0.05),
             user_data=lambda action: "#!/bin/true",
-            client_factory=lambda settings: self._direct,
+            client_factory=lambda settings, service: aws.client(service),
         )
         self.event = mailbox.next
         self.now = clock.now

@@ -2,161 +2,19 @@
 
 from __future__ import annotations
 
-import functools
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from eva_master.adapters.ec2 import Ec2Cloud, Ec2Settings
-from eva_master.adapters.ec2.client import boto_client
-from eva_master.adapters.ec2.launch import client_token, launch_request
-from eva_master.model.actions import LaunchInstance, SyncCloud, TerminateInstance
-from eva_master.model.catalog import InstanceType, Offering, Purchase
-from eva_master.model.events import CloudListed, InstanceGone, InstanceUp, LaunchFailed
-from eva_master.model.ids import Family, InstanceId, Millis, Price
-from eva_master.model.resources import Resources
-from tests.fakes.aws import CREDENTIALS, LOST, REGION, Aws, shared
-from tests.fakes.mailbox import Mailbox, WallClock
-
-ONE = InstanceId("i-1")
-OFFERING = Offering(
-    InstanceType("p3.8xlarge", Family("p3"), Resources(4, 32_000, 249_856)),
-    Price(12_240_000),
-    zone=f"{REGION}b",
-)
-LAUNCH = LaunchInstance(ONE, OFFERING, 1)
-
-
-@functools.cache
-def boto(endpoint: str, connect_timeout_s: float, read_timeout_s: float) -> Any:
-    """The adapter's own client; making one takes longer than most of these tests."""
-    return boto_client(
-        Ec2Settings(
-            "any",
-            REGION,
-            "any",
-            endpoint=endpoint,
-            connect_timeout_s=connect_timeout_s,
-            read_timeout_s=read_timeout_s,
-        )
-    )
-
-
-class Account:
-    """One cluster in the account, and a view of it that does not pass through the adapter."""
-
-    def __init__(self, aws: Aws) -> None:
-        self._aws = aws
-        self.direct = aws.client("ec2")
-        self.settings = Ec2Settings(
-            cluster=uuid.uuid4().hex,
-            region=REGION,
-            image="ami-12345678",
-            endpoint=aws.url,
-            poll_s=0.05,
-            settle_s=0.2,
-            read_timeout_s=10,
-            page_size=5,
-        )
-        self._clouds: list[Ec2Cloud] = []
-
-    def master(
-        self, wrap: Callable[[Any], Any] = lambda client: client, **changed: Any
-    ) -> tuple[Ec2Cloud, Mailbox]:
-        """A new life of the master, which may see EC2 through something."""
-        inbox = Mailbox()
-        cloud = Ec2Cloud(
-            inbox,
-            WallClock(),
-            replace(self.settings, **changed),
-            user_data=lambda action: f"#!/bin/sh\necho {action.instance}\n",
-            client_factory=lambda settings: wrap(
-                boto(settings.endpoint, settings.connect_timeout_s, settings.read_timeout_s)
-            ),
-        )
-        self._clouds.append(cloud)
-        return cloud, inbox
-
-    def order(self, *faults: str, launch_ms: int = 0) -> None:
-        self._aws.order(self.settings.cluster, faults=faults, launch_ms=launch_ms)
-
-    def existing(self) -> list[Any]:
-        """Instances of the cluster, those gone left out."""
-        return [made for made in self.made() if made["State"]["Name"] != "terminated"]
-
-    def made(self) -> list[Any]:
-        """Instances of the cluster, those gone included."""
-        tag = {"Name": "tag:eva:cluster", "Values": [self.settings.cluster]}
-        pages = self.direct.get_paginator("describe_instances").paginate(Filters=[tag])
-        return [
-            instance
-            for page in pages
-            for reservation in page["Reservations"]
-            for instance in reservation["Instances"]
-        ]
-
-    def close(self) -> None:
-        for cloud in self._clouds:
-            cloud.close()
-        if left := [instance["InstanceId"] for instance in self.existing()]:
-            self.direct.terminate_instances(InstanceIds=left)
-
-
-class Undated:
-    """EC2 that does not say when an instance ended, as after the end of a spot instance."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
-
-    def describe_instances(self, **request: Any) -> Any:
-        page = self._client.describe_instances(**request)
-        for reservation in page["Reservations"]:
-            for instance in reservation["Instances"]:
-                instance["StateTransitionReason"] = ""
-        return page
-
-
-class Blind(Undated):
-    """EC2 whose first listings lag behind its launches."""
-
-    def __init__(self, client: Any, listings: float) -> None:
-        super().__init__(client)
-        self._left = listings
-
-    def describe_instances(self, **request: Any) -> Any:
-        self._left -= 1
-        return {"Reservations": []} if self._left >= 0 else super().describe_instances(**request)
-
-
-@pytest.fixture
-def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Account]]:
-    for name, value in CREDENTIALS.items():
-        monkeypatch.setenv(name.upper(), value)
-    accounts: list[Account] = []
-
-    def build() -> Account:
-        accounts.append(Account(shared()))
-        return accounts[-1]
-
-    yield build
-    for account in accounts:
-        account.close()
-
-
-@pytest.fixture
-def account(make: Callable[[], Account]) -> Account:
-    return make()
-
-
-def listed(cloud: Ec2Cloud, inbox: Mailbox) -> dict[InstanceId, Millis]:
-    cloud.execute(SyncCloud())
-    return dict(inbox.expect(CloudListed).instances)
+from eva_master.adapters.ec2.launch import client_token
+from eva_master.model.actions import TerminateInstance
+from eva_master.model.catalog import Purchase
+from eva_master.model.events import InstanceGone, InstanceUp, LaunchFailed
+from eva_master.model.ids import InstanceId
+from tests.fakes.aws import LOST
+from tests.fakes.ec2_account import LAUNCH, OFFERING, ONE, Account, Blind, Undated, listed
+from tests.fakes.mailbox import WallClock
 
 
 def test_an_instance_is_launched_as_agreed(account: Account) -> None:
@@ -165,12 +23,17 @@ def test_an_instance_is_launched_as_agreed(account: Account) -> None:
     inbox.expect(InstanceUp)
     (instance,) = account.existing()
     tags = {tag["Key"]: tag["Value"] for tag in instance["Tags"]}
+    assert tags["Name"] == f"{account.settings.cluster} {ONE}"
     assert tags["eva:instance"] == ONE
     assert tags["eva:attempt"] == "1"
     assert instance["InstanceType"] == "p3.8xlarge"
     assert instance["Placement"]["AvailabilityZone"] == OFFERING.zone
     assert instance["MetadataOptions"]["HttpTokens"] == "required"
     assert "InstanceLifecycle" not in instance
+    (mapped,) = instance["BlockDeviceMappings"]
+    (volume,) = account.direct.describe_volumes(VolumeIds=[mapped["Ebs"]["VolumeId"]])["Volumes"]
+    assert mapped["Ebs"]["DeleteOnTermination"]
+    assert (volume["VolumeType"], volume["Encrypted"], volume["Size"]) == ("gp3", True, 100)
     shutdown = account.direct.describe_instance_attribute(
         InstanceId=instance["InstanceId"], Attribute="instanceInitiatedShutdownBehavior"
     )
@@ -189,7 +52,6 @@ def test_spot_instances_are_asked_for_as_such(account: Account) -> None:
     ("fault", "reason", "pause_ms"),
     [
         ("InsufficientInstanceCapacity", "no capacity", 180_000),
-        ("VcpuLimitExceeded", "quota of the AWS account exceeded", 600_000),
         ("UnauthorizedOperation", "EC2 denied the launch", 300_000),
         ("InvalidParameterValue", "EC2 refused the launch", 300_000),
     ],
@@ -247,8 +109,7 @@ def test_a_lost_answer_makes_no_second_instance(account: Account) -> None:
 
 
 def test_a_crash_between_launch_and_record_leaks_nothing(account: Account) -> None:
-    user_data = f"#!/bin/sh\necho {ONE}\n"
-    account.direct.run_instances(**launch_request(account.settings, LAUNCH, user_data))
+    account.launch_by_hand(LAUNCH)
     cloud, inbox = account.master()
     cloud.execute(LAUNCH)
     up = inbox.expect(InstanceUp)
@@ -257,8 +118,7 @@ def test_a_crash_between_launch_and_record_leaks_nothing(account: Account) -> No
 
 
 def test_the_token_finds_the_instance_that_no_listing_shows_yet(account: Account) -> None:
-    user_data = f"#!/bin/sh\necho {ONE}\n"
-    account.direct.run_instances(**launch_request(account.settings, LAUNCH, user_data))
+    account.launch_by_hand(LAUNCH)
     cloud, inbox = account.master(lambda client: Blind(client, 4), settle_s=60)
     cloud.execute(LAUNCH)
     inbox.expect(InstanceUp)
@@ -266,7 +126,7 @@ def test_the_token_finds_the_instance_that_no_listing_shows_yet(account: Account
 
 
 def test_a_token_with_other_parameters_is_refused(account: Account) -> None:
-    account.direct.run_instances(**launch_request(account.settings, LAUNCH, "other user data"))
+    account.launch_by_hand(LAUNCH, "other user data")
     cloud, inbox = account.master(lambda client: Blind(client, 1))
     cloud.execute(LAUNCH)
     assert "IdempotentParameterMismatch" in inbox.expect(LaunchFailed).reason
@@ -297,9 +157,9 @@ def test_a_listing_of_several_pages(account: Account) -> None:
 
 
 def test_another_clusters_instances_are_neither_listed_nor_terminated(
-    make: Callable[[], Account],
+    make_account: Callable[[], Account],
 ) -> None:
-    ours, theirs = make(), make()
+    ours, theirs = make_account(), make_account()
     (cloud, inbox), (other, others) = ours.master(), theirs.master()
     other.execute(LAUNCH)
     others.expect(InstanceUp)
@@ -366,8 +226,7 @@ def test_an_instance_that_is_never_listed_is_gone(account: Account) -> None:
 
 def test_an_instance_that_was_launched_twice_is_kept_once(account: Account) -> None:
     for attempt in (1, 2):
-        request = launch_request(account.settings, replace(LAUNCH, attempt=attempt), "")
-        account.direct.run_instances(**request)
+        account.launch_by_hand(replace(LAUNCH, attempt=attempt))
     cloud, inbox = account.master()
     assert list(listed(cloud, inbox)) == [ONE]
     listed(cloud, inbox)  # The surplus is gone before the next answer.

@@ -23,7 +23,7 @@ ONE = InstanceId("i-1")
 OFFERING = Offering(InstanceType("c7i.large", Family("c7i"), Resources(0, 2000, 4096)), Price(89))
 LAUNCH = LaunchInstance(ONE, OFFERING, 1)
 SETTLE_MS = 1000
-RUNNING = Sighting(ONE, "i-0a", "running", Millis(5000), Millis(5000), None)
+RUNNING = Sighting(ONE, "i-0a", "running", Millis(5000), True, None)
 
 
 def at(ms: int) -> Millis:
@@ -35,6 +35,7 @@ def asked() -> Life:
     life = Life(ONE)
     life.launch(LAUNCH)
     assert life.look(None, at(0), SETTLE_MS) is Call.LAUNCH
+    life.begin()
     return life
 
 
@@ -46,15 +47,20 @@ def test_one_launch_at_a_time() -> None:
 
 def test_an_unsettled_launch_is_asked_for_again() -> None:
     life = asked()
-    life.launched(certain=False)
-    assert life.look(None, at(1), SETTLE_MS) is Call.LAUNCH
+    life.unclear(at(0))
+    assert life.look(None, at(999), SETTLE_MS) is None
+    assert life.look(None, at(1000), SETTLE_MS) is Call.LAUNCH
+    life.begin()
+    life.unclear(at(1000))
+    assert life.look(None, at(2999), SETTLE_MS) is None
+    assert life.look(None, at(3000), SETTLE_MS) is Call.LAUNCH
 
 
 def test_a_launch_that_is_doomed_under_way_ends_once_it_is_seen() -> None:
     life = asked()
     life.terminate()
     assert life.look(None, at(1), SETTLE_MS) is None
-    life.launched(certain=True)
+    life.launched()
     assert life.look(None, at(2), SETTLE_MS) is None
     assert life.look(replace(RUNNING, state="pending"), at(3), SETTLE_MS) is Call.TERMINATE
 
@@ -63,7 +69,10 @@ def test_a_launch_that_is_doomed_under_way_ends_once_it_is_seen() -> None:
 def test_what_may_exist_is_not_called_gone_before_listings_have_settled(certain: bool) -> None:
     life = asked()
     life.terminate()
-    life.launched(certain=certain)
+    if certain:
+        life.launched()
+    else:
+        life.unclear(at(0))
     assert life.look(None, at(10), SETTLE_MS) is None
     assert life.look(None, at(1009), SETTLE_MS) is None
     assert life.look(None, at(1010), SETTLE_MS) == InstanceGone(ONE, None, at(10))

@@ -1,31 +1,36 @@
-"""The calls to EC2, each with a deadline, repeated when that may help."""
+"""The calls to AWS, each with a deadline and at a bearable rate, repeated when that may help."""
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from eva_master.adapters.ec2.faults import translate, worth_repeating
+from eva_master.adapters.ec2.faults import CloudUnsettled, translate, worth_repeating
+from eva_master.adapters.ec2.limits import Limits
 from eva_master.adapters.ec2.settings import Ec2Settings
 from eva_master.adapters.ec2.sightings import CLUSTER_TAG, Sighting, sighting
+from eva_master.model.errors import Throttled
 
 TRIES = 5
 FIRST_PAUSE_S = 0.2
 IDS_PER_CALL = 500
 
+ClientFactory = Callable[[Ec2Settings, str], Any]
+
 _random = random.SystemRandom()
 
 
-def boto_client(settings: Ec2Settings) -> Any:
+def boto_client(settings: Ec2Settings, service: str) -> Any:
     """A client of boto3, for any number of threads; credentials as boto3 finds them."""
     return boto3.session.Session().client(
-        "ec2",
+        service,
         region_name=settings.region,
         endpoint_url=settings.endpoint or None,
         config=Config(
@@ -38,22 +43,92 @@ def boto_client(settings: Ec2Settings) -> Any:
     )
 
 
-class Ec2Client:
-    """EC2 as one cluster needs it.
-
-    Every method blocks and raises `CloudError`; `Throttled` and `CloudUnsettled` only after
-    several tries. Any thread may call.
+class Aws:
+    """Calls to any of AWS's services in one region; any thread may call.
 
     Args:
-        client: Of boto3.
-        settings: The cluster and the page size.
+        settings: Of the account.
         closing: Set when nobody wants to wait any more; no try is then repeated.
+        client_factory: Makes a client of boto3 for a service.
     """
 
-    def __init__(self, client: Any, settings: Ec2Settings, closing: threading.Event) -> None:
-        self._client = client
+    def __init__(
+        self,
+        settings: Ec2Settings,
+        closing: threading.Event,
+        client_factory: ClientFactory = boto_client,
+    ) -> None:
         self._settings = settings
         self._closing = closing
+        self._factory = client_factory
+        self._clients: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        self._limits = Limits(time.monotonic, settings.calls_per_s)
+
+    def call(self, service: str, name: str, request: Mapping[str, Any]) -> Any:
+        """Make a call.
+
+        Args:
+            service: In boto3's words.
+            name: Of the method of boto3's client.
+            request: Its arguments.
+
+        Raises:
+            CloudError: `Throttled` and `CloudUnsettled` only after several tries.
+        """
+        method = getattr(self._client(service), name)
+        limiter = self._limits.of(name)
+        longest = FIRST_PAUSE_S
+        for left in reversed(range(TRIES)):
+            if (pause := limiter.take()) > 0 and self._closing.wait(pause):
+                raise CloudUnsettled(f"EC2: {name} was not called, as nobody waits for it")
+            try:
+                answer = method(**request)
+            except (BotoCoreError, ClientError) as error:
+                fault = translate(error)
+                if isinstance(fault, Throttled):
+                    limiter.throttled()
+                if not left or not worth_repeating(fault):
+                    raise fault from error
+                # From the upper half: many that failed together must not come again together.
+                if self._closing.wait(_random.uniform(longest / 2, longest)):
+                    raise fault from error
+            else:
+                limiter.succeeded()
+                return answer
+            longest *= 2
+        raise AssertionError("unreachable: the last try returns or raises")
+
+    def pages(
+        self, service: str, name: str, request: Mapping[str, Any]
+    ) -> Iterator[Mapping[str, Any]]:
+        """Make a call whose answer comes in pages; raises what `call` does."""
+        request = dict(request)
+        while True:
+            page = self.call(service, name, request)
+            yield page
+            if not page.get("NextToken"):
+                return
+            request["NextToken"] = page["NextToken"]
+
+    def _client(self, service: str) -> Any:
+        with self._lock:
+            if service not in self._clients:
+                self._clients[service] = self._factory(self._settings, service)
+            return self._clients[service]
+
+
+class Ec2Client:
+    """EC2 as one cluster needs it; any thread may call, and every method raises `CloudError`.
+
+    Args:
+        aws: Makes the calls.
+        settings: The cluster and the page size.
+    """
+
+    def __init__(self, aws: Aws, settings: Ec2Settings) -> None:
+        self._aws = aws
+        self._settings = settings
 
     def instances(self) -> Iterator[Sighting]:
         """Every instance of the cluster that EC2 still knows, terminated ones included."""
@@ -61,13 +136,9 @@ class Ec2Client:
             "Filters": [{"Name": f"tag:{CLUSTER_TAG}", "Values": [self._settings.cluster]}],
             "MaxResults": self._settings.page_size,
         }
-        while True:
-            page = self._call("describe_instances", request)
+        for page in self._aws.pages("ec2", "describe_instances", request):
             for reservation in page["Reservations"]:
                 yield from filter(None, map(sighting, reservation["Instances"]))
-            if not page.get("NextToken"):
-                return
-            request["NextToken"] = page["NextToken"]
 
     def run(self, request: Mapping[str, Any]) -> str:
         """Launch one instance, which the request's client token makes safe to repeat.
@@ -75,32 +146,18 @@ class Ec2Client:
         Returns:
             EC2's id of it.
         """
-        answer = self._call("run_instances", request)
+        answer = self._aws.call("ec2", "run_instances", request)
         return str(answer["Instances"][0]["InstanceId"])
 
     def terminate(self, ec2_ids: Sequence[str]) -> None:
         """Terminate instances; no error for those that are terminated already."""
         for start in range(0, len(ec2_ids), IDS_PER_CALL):
             chunk = ec2_ids[start : start + IDS_PER_CALL]
-            self._call("terminate_instances", {"InstanceIds": chunk})
+            self._aws.call("ec2", "terminate_instances", {"InstanceIds": chunk})
 
     def tag(self, ec2_ids: Sequence[str], key: str, value: str) -> None:
         """Give instances the same tag."""
         for start in range(0, len(ec2_ids), IDS_PER_CALL):
             chunk = ec2_ids[start : start + IDS_PER_CALL]
-            self._call("create_tags", {"Resources": chunk, "Tags": [{"Key": key, "Value": value}]})
-
-    def _call(self, name: str, request: Mapping[str, Any]) -> Any:
-        longest = FIRST_PAUSE_S
-        for left in reversed(range(TRIES)):
-            try:
-                return getattr(self._client, name)(**request)
-            except (BotoCoreError, ClientError) as error:
-                fault = translate(error)
-                if not left or not worth_repeating(fault):
-                    raise fault from error
-                # From the upper half: many that failed together must not come again together.
-                if self._closing.wait(_random.uniform(longest / 2, longest)):
-                    raise fault from error
-            longest *= 2
-        raise AssertionError("unreachable: the last try returns or raises")
+            tags = [{"Key": key, "Value": value}]
+            self._aws.call("ec2", "create_tags", {"Resources": chunk, "Tags": tags})

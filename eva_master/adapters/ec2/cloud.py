@@ -9,35 +9,42 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import groupby
-from typing import Any
 
 import structlog
 
-from eva_master.adapters.ec2.client import Ec2Client, boto_client
-from eva_master.adapters.ec2.faults import worth_repeating
-from eva_master.adapters.ec2.launch import launch_request
+from eva_master.adapters.ec2.client import Aws, ClientFactory, Ec2Client, boto_client
+from eva_master.adapters.ec2.faults import retry_after_ms, worth_repeating
+from eva_master.adapters.ec2.images import Images
+from eva_master.adapters.ec2.launcher import Launched, Launcher
+from eva_master.adapters.ec2.launches import Launches, ShortMemory
+from eva_master.adapters.ec2.quotas import also_over
 from eva_master.adapters.ec2.settings import Ec2Settings
 from eva_master.adapters.ec2.sightings import GONE_TAG, UP_TAG, Sighting, by_instance
+from eva_master.adapters.ec2.spot import SpotPrices
+from eva_master.adapters.ec2.stock import Stock
 from eva_master.adapters.ec2.watch import Call, Life
 from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance
-from eva_master.model.errors import CloudDenied, CloudError
+from eva_master.model.catalog import Catalog
+from eva_master.model.errors import CloudDenied, CloudError, QuotaExceeded, StorageError
 from eva_master.model.events import CloudListed
-from eva_master.model.ids import InstanceId, Millis
+from eva_master.model.ids import InstanceId, Millis, OfferingId
 from eva_master.ports import Clock, Inbox
+
+_LONGEST_PAUSE_S = 60.0
+"""Between two looks that fail."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Launched:
-    """How a call of RunInstances ended; without an error, there is an instance."""
+class _EndAll:
+    """Every instance is to be terminated; `done` is set when none is left."""
 
-    instance: InstanceId
-    error: CloudError | None = None
+    done: threading.Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +52,7 @@ class _Close:
     """Nothing more is to be done."""
 
 
-_Note = CloudAction | _Launched | _Close
+_Note = CloudAction | Launched | _EndAll | _Close
 
 
 class Ec2Cloud:
@@ -57,8 +64,11 @@ class Ec2Cloud:
         inbox: Where answers go.
         clock: Dates what EC2 does not.
         settings: The account's side.
-        user_data: What the instance of a launch runs at boot; the same for the same launch.
-        client_factory: Makes the client of boto3.
+        user_data: What the instance of a launch runs at boot.
+        launches: Where launches are written down; if absent, a master that starts again repeats
+            them with the settings of that time.
+        catalog: What is for sale, for what a quota rules out, and for spot prices.
+        client_factory: Makes the clients of boto3.
     """
 
     def __init__(
@@ -68,17 +78,30 @@ class Ec2Cloud:
         settings: Ec2Settings,
         *,
         user_data: Callable[[LaunchInstance], str],
-        client_factory: Callable[[Ec2Settings], Any] = boto_client,
+        launches: Launches | None = None,
+        catalog: Catalog = (),
+        client_factory: ClientFactory = boto_client,
     ) -> None:
         self._inbox = inbox
         self._clock = clock
         self._settings = settings
-        self._user_data = user_data
+        self._catalog = catalog
+        self._launches = ShortMemory() if launches is None else launches
         self._closing = threading.Event()
-        self._client = Ec2Client(client_factory(settings), settings, self._closing)
+        aws = Aws(settings, self._closing, client_factory)
+        self._client = Ec2Client(aws, settings)
+        images = Images(settings.images, aws.call, time.monotonic)
+        self._launcher = Launcher(
+            aws, settings, self._launches, images=images, user_data=user_data, catalog=catalog
+        )
+        self._prices = SpotPrices(aws, catalog, settings.spot_prices_s)
         self._notes: queue.SimpleQueue[_Note] = queue.SimpleQueue()
         self._lives: dict[InstanceId, Life] = {}
+        self._seen: set[InstanceId] = set()
+        self._stock = Stock()
         self._listing_owed = False
+        self._ending: list[threading.Event] = []
+        self._failures = 0
         self._pool = ThreadPoolExecutor(settings.threads, thread_name_prefix="ec2-launch")
         self._thread = threading.Thread(target=self._run, name="ec2-watch", daemon=True)
         self._thread.start()
@@ -86,6 +109,12 @@ class Ec2Cloud:
     def execute(self, action: CloudAction) -> None:
         """Begin to carry out an action; see `eva_master.ports.Cloud`."""
         self._notes.put(action)
+
+    def terminate_all(self) -> None:
+        """Terminate every instance of the cluster, and wait until none is left."""
+        done = threading.Event()
+        self._notes.put(_EndAll(done))
+        done.wait()
 
     def close(self) -> None:
         """Stop the threads, once the calls under way are over; instances stay as they are."""
@@ -102,11 +131,13 @@ class Ec2Cloud:
                 self._heed(note)
             if self._closing.is_set():
                 return
+            self._failures += 1
             try:
                 self._look()
+                self._failures = 0
             except CloudDenied as error:
                 _log.critical("EC2 denies access", error=error.message, hint=error.hint)
-            except CloudError as error:
+            except (CloudError, StorageError) as error:
                 # Nothing is lost: whatever was to be done is done after the next look.
                 _log.warning("EC2 failed", error=error.message)
             except Exception:
@@ -114,9 +145,16 @@ class Ec2Cloud:
 
     def _take(self) -> list[_Note]:
         """All that has come, at the latest when it is time to look again."""
+        poll_s = self._settings.poll_s
+        if self._failures:
+            # News are no reason to ask sooner again an EC2 that does not answer.
+            longest_s = max(poll_s, _LONGEST_PAUSE_S)
+            pause_s = min(poll_s * 2 ** min(self._failures - 1, 10), longest_s)
+            self._closing.wait(pause_s)
+            poll_s = 0
         notes: list[_Note] = []
         try:
-            notes.append(self._notes.get(timeout=self._settings.poll_s))
+            notes.append(self._notes.get(timeout=poll_s))
             while True:
                 notes.append(self._notes.get_nowait())
         except queue.Empty:
@@ -130,25 +168,51 @@ class Ec2Cloud:
                 self._life(instance).terminate()
             case SyncCloud():
                 self._listing_owed = True
-            case _Launched(instance, None):
-                self._life(instance).launched(certain=True)
-            case _Launched(instance, CloudError() as error) if worth_repeating(error):
-                _log.warning("launch unsettled", instance=instance, error=error.message)
-                self._life(instance).launched(certain=False)
-            case _Launched(instance, CloudError() as error):
-                self._refused(instance, error)
+            case Launched(action, None):
+                self._stock.sold(action.offering.id)
+                self._life(action.instance).launched()
+            case Launched(action, CloudError() as error) if worth_repeating(error):
+                _log.warning("launch unsettled", instance=action.instance, error=error.message)
+                self._stock.unclear(action.offering.id)
+                self._life(action.instance).unclear(self._clock.now())
+            case Launched(action, CloudError() as error):
+                self._refused(action, error)
+            case _EndAll(done):
+                self._ending.append(done)
             case _Close():
                 pass
 
     def _life(self, instance: InstanceId) -> Life:
         return self._lives.setdefault(instance, Life(instance))
 
-    def _refused(self, instance: InstanceId, error: CloudError) -> None:
+    def _refused(self, action: LaunchInstance, error: CloudError) -> None:
         log = _log.critical if isinstance(error, CloudDenied) else _log.warning
-        log("launch refused", instance=instance, error=error.message, hint=error.hint)
-        failed = self._life(instance).refused(error, self._clock.now())
-        if failed is not None:
-            self._inbox.post(failed)
+        log("launch refused", instance=action.instance, error=error.message, hint=error.hint)
+        offering = action.offering
+        retry_at = self._stock.refused(offering.id, retry_after_ms(error), self._clock.now())
+        also: tuple[OfferingId, ...] = ()
+        if isinstance(error, QuotaExceeded):
+            also = also_over(offering, self._catalog)
+        elif isinstance(error, CloudDenied):
+            also = tuple(other.id for other in self._catalog if other.id != offering.id)
+        refused = {offering.id, *also}
+        hopeless = [
+            life
+            for life in self._lives.values()
+            if life.waiting is not None and life.waiting.offering.id in refused
+        ]
+        for life in (self._life(action.instance), *hopeless):
+            failed = life.refused(error, retry_at)
+            if failed is not None:
+                self._inbox.post(replace(failed, also=also))
+        self._forget([action.instance, *(life.instance for life in hopeless)])
+
+    def _forget(self, instances: list[InstanceId]) -> None:
+        """Drop what is written of launches that will not be repeated."""
+        try:
+            self._launches.forget(instances)
+        except StorageError as error:
+            _log.warning("launches stay written down", error=error.message)
 
     def _look(self) -> None:
         """See what exists, answer what was asked, and call for what is to be done."""
@@ -162,10 +226,12 @@ class Ec2Cloud:
             _log.error("launched twice; the later ones are terminated", instances=doomed)
         settle_ms = round(self._settings.settle_s * 1000)
         for life in self._lives.values():
+            if self._ending:
+                life.doomed = True
             seen = found.get(life.instance)
             step = life.look(seen, now, settle_ms)
             if step is Call.LAUNCH and life.wanted is not None:
-                self._pool.submit(self._launch, life.wanted)
+                self._launch(life, life.wanted)
             elif step is Call.TERMINATE and seen is not None:
                 doomed.append(seen.ec2_id)
             elif step is not None and not isinstance(step, Call):
@@ -174,16 +240,34 @@ class Ec2Cloud:
             self._listing_owed = False
             self._inbox.post(_listing(found.values()))
         self._client.terminate(doomed)
+        self._prices.refresh(self._pool, self._inbox.post)
+        self._end(found)
+
+    def _launch(self, life: Life, action: LaunchInstance) -> None:
+        if self._stock.admit(action.offering.id):
+            life.begin()
+            self._pool.submit(lambda: self._notes.put(self._launcher.launch(action)))
+
+    def _end(self, found: Mapping[InstanceId, Sighting]) -> None:
+        """Tell who waits for the end of all instances that none is left."""
+        under_way = any(life.launching or life.unsettled for life in self._lives.values())
+        if self._ending and not under_way and all(seen.terminated for seen in found.values()):
+            for done in self._ending:
+                done.set()
+            self._ending = []
 
     def _record(self, found: dict[InstanceId, Sighting], now: Millis) -> dict[InstanceId, Sighting]:
-        """Tag the instances with the times that EC2 would forget, before anybody is told."""
+        """Tag the instances with what EC2 would forget, before anybody is told."""
         found = dict(found)
-        up = [seen for seen in found.values() if seen.running and seen.marked_up_ms is None]
-        up.sort(key=lambda seen: seen.launched_ms)
-        for launched_ms, together in groupby(up, key=lambda seen: seen.launched_ms):
-            marked = [replace(seen, marked_up_ms=launched_ms) for seen in together]
-            self._client.tag([seen.ec2_id for seen in marked], UP_TAG, str(launched_ms))
-            found.update((seen.instance, seen) for seen in marked)
+        seen_first = [name for name in found if name not in self._seen]
+        if seen_first:
+            # Listed, they are never launched again.
+            self._forget(seen_first)
+            self._seen.update(seen_first)
+        up = [replace(it, was_up=True) for it in found.values() if it.running and not it.was_up]
+        if up:
+            self._client.tag([seen.ec2_id for seen in up], UP_TAG, str(now))
+            found.update((seen.instance, seen) for seen in up)
         ended = [
             replace(seen, ended_ms=now)
             for seen in found.values()
@@ -193,21 +277,6 @@ class Ec2Cloud:
             self._client.tag([seen.ec2_id for seen in ended], GONE_TAG, str(now))
             found.update((seen.instance, seen) for seen in ended)
         return found
-
-    # -- a thread of the pool --------------------------------------------------------------------
-
-    def _launch(self, action: LaunchInstance) -> None:
-        try:
-            request = launch_request(self._settings, action, self._user_data(action))
-            ec2_id = self._client.run(request)
-        except CloudError as error:
-            self._notes.put(_Launched(action.instance, error))
-        except Exception as error:
-            _log.exception("EC2: a launch broke down", instance=action.instance)
-            self._notes.put(_Launched(action.instance, CloudError(f"{error!r}")))
-        else:
-            _log.info("launched", instance=action.instance, ec2_id=ec2_id)
-            self._notes.put(_Launched(action.instance))
 
 
 def _listing(found: Iterable[Sighting]) -> CloudListed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from eva_master.adapters.ec2.images import Image
 from eva_master.adapters.ec2.settings import Ec2Settings
 from eva_master.adapters.ec2.sightings import ATTEMPT_TAG, CLUSTER_TAG, INSTANCE_TAG
 from eva_master.model.actions import LaunchInstance
@@ -17,42 +18,54 @@ def client_token(cluster: str, instance: InstanceId, attempt: int) -> str:
     return hashlib.sha256(f"{cluster}\0{instance}\0{attempt}".encode()).hexdigest()
 
 
-def launch_request(settings: Ec2Settings, action: LaunchInstance, user_data: str) -> dict[str, Any]:
-    """Parameters of RunInstances, the same whenever the same launch is asked for.
+def launch_request(
+    settings: Ec2Settings, action: LaunchInstance, image: Image, user_data: str
+) -> dict[str, Any]:
+    """Parameters of RunInstances; plain JSON, so that they can be written down.
 
     Args:
-        settings: Where to launch, and what to boot.
+        settings: Where to launch, and how.
         action: The launch.
-        user_data: What the instance runs at boot, in clear; at most 16 KiB. It must not change
-            from one try to the next: EC2 refuses a token that comes with other parameters.
+        image: What to boot.
+        user_data: What the instance runs at boot, in clear; at most 16 KiB.
     """
     offering = action.offering
-    tags = [
-        {"Key": CLUSTER_TAG, "Value": settings.cluster},
-        {"Key": INSTANCE_TAG, "Value": action.instance},
-        {"Key": ATTEMPT_TAG, "Value": str(action.attempt)},
-    ]
+    ours = {
+        CLUSTER_TAG: settings.cluster,
+        INSTANCE_TAG: action.instance,
+        ATTEMPT_TAG: str(action.attempt),
+    }
+    named = {"Name": f"{settings.cluster} {action.instance}", **settings.tags, **ours}
+    tags = [{"Key": key, "Value": value} for key, value in named.items()]
+    spot = offering.purchase is Purchase.SPOT
+    tagged = ("instance", "volume", "spot-instances-request") if spot else ("instance", "volume")
     request: dict[str, Any] = {
         "ClientToken": client_token(settings.cluster, action.instance, action.attempt),
-        "ImageId": settings.image,
+        "ImageId": image.ami,
         "InstanceType": offering.type.name,
         "MinCount": 1,
         "MaxCount": 1,
         "InstanceInitiatedShutdownBehavior": "terminate",
-        "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled"},
-        "TagSpecifications": [
-            {"ResourceType": kind, "Tags": tags} for kind in ("instance", "volume")
-        ],
+        # Two hops, or no container could ask; IMDSv2 alone, or any could be tricked into asking.
+        "MetadataOptions": {
+            "HttpTokens": "required",
+            "HttpEndpoint": "enabled",
+            "HttpPutResponseHopLimit": 2,
+        },
+        "BlockDeviceMappings": [{"DeviceName": image.root_device, "Ebs": _root_volume(settings)}],
+        "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in tagged],
         "UserData": user_data,
         "Placement": {"AvailabilityZone": offering.zone},
     }
+    if settings.launch_template:
+        request["LaunchTemplate"] = _template(settings.launch_template)
     if offering.zone in settings.subnets:
         request["SubnetId"] = settings.subnets[offering.zone]
     if settings.security_groups:
         request["SecurityGroupIds"] = list(settings.security_groups)
     if settings.instance_profile:
         request["IamInstanceProfile"] = {"Name": settings.instance_profile}
-    if offering.purchase is Purchase.SPOT:
+    if spot:
         request["InstanceMarketOptions"] = {
             "MarketType": "spot",
             "SpotOptions": {
@@ -61,3 +74,21 @@ def launch_request(settings: Ec2Settings, action: LaunchInstance, user_data: str
             },
         }
     return request
+
+
+def _root_volume(settings: Ec2Settings) -> dict[str, Any]:
+    volume: dict[str, Any] = {
+        "VolumeType": "gp3",
+        "Encrypted": True,
+        "DeleteOnTermination": True,
+        "VolumeSize": settings.root_volume_gib,
+    }
+    if settings.kms_key:
+        volume["KmsKeyId"] = settings.kms_key
+    return volume
+
+
+def _template(text: str) -> dict[str, str]:
+    name, _, version = text.partition(":")
+    key = "LaunchTemplateId" if name.startswith("lt-") else "LaunchTemplateName"
+    return {key: name, "Version": version or "$Default"}

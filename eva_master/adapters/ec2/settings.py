@@ -5,6 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+_AMAZON_LINUX = "ssm:/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-{}"
+_NVIDIA = "ssm:/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id"  # noqa: E501
+
+IMAGES: Mapping[str, str] = {
+    "x86_64": _AMAZON_LINUX.format("x86_64"),
+    "arm64": _AMAZON_LINUX.format("arm64"),
+    "x86_64-gpu": _NVIDIA.format("x86_64"),
+    "arm64-gpu": _NVIDIA.format("arm64"),
+}
+"""AWS's own: Amazon Linux 2023, and the same with NVIDIA's driver where there are GPUs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ec2Settings:
@@ -14,10 +25,16 @@ class Ec2Settings:
         cluster: Names the cluster in the tags of its instances; two clusters in one account and
             region must differ, as each terminates what it does not know.
         region: Such as ``us-east-1``.
-        image: The AMI that instances boot.
+        images: What instances boot, by architecture, with ``-gpu`` for those with GPUs: the id of
+            an AMI, or ``ssm:`` and the name of a parameter of Systems Manager that holds it.
         subnets: Subnet by zone; a zone that is not there uses its default subnet.
         security_groups: Ids; none for the VPC's default group.
         instance_profile: Name of the IAM instance profile, empty for none.
+        launch_template: ``NAME`` or ``NAME:VERSION``, by name or id; what is said here goes before
+            what it says. Empty for none.
+        root_volume_gib: Size of the root volume, for images and tasks' files.
+        kms_key: Id of the key that the root volume is encrypted with, empty for the account's.
+        tags: More tags for instances and their volumes.
         endpoint: URL of the API, empty for AWS's own.
         poll_s: From one look at the instances to the next when nothing is asked.
         settle_s: EC2's answers lag behind its actions; an instance that should be there and is
@@ -26,14 +43,21 @@ class Ec2Settings:
         read_timeout_s: An answer that takes longer is lost.
         page_size: Instances per page of a listing, 5 to 1,000.
         threads: Launches under way at a time.
+        calls_per_s: Of each kind of call, see `eva_master.adapters.ec2.limits`; 1 is AWS's
+            default allowance.
+        spot_prices_s: From one look at the spot prices to the next; 0 for never.
     """
 
     cluster: str
     region: str
-    image: str
+    images: Mapping[str, str] = field(default_factory=lambda: IMAGES)
     subnets: Mapping[str, str] = field(default_factory=dict)
     security_groups: tuple[str, ...] = ()
     instance_profile: str = ""
+    launch_template: str = ""
+    root_volume_gib: int = 100
+    kms_key: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
     endpoint: str = ""
     poll_s: float = 5.0
     settle_s: float = 60.0
@@ -41,3 +65,5 @@ class Ec2Settings:
     read_timeout_s: float = 30.0
     page_size: int = 1000
     threads: int = 8
+    calls_per_s: float = 1.0
+    spot_prices_s: float = 0.0

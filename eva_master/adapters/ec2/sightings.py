@@ -14,8 +14,8 @@ CLUSTER_TAG = "eva:cluster"
 INSTANCE_TAG = "eva:instance"
 ATTEMPT_TAG = "eva:attempt"
 UP_TAG = "eva:up"
-"""Since when the instance is billed: it was seen running. EC2 forgets whether a terminated
-instance ever ran, and changes LaunchTime when one is started again."""
+"""When the instance was first seen running, and so is billed: EC2 forgets whether a terminated
+instance ever ran."""
 GONE_TAG = "eva:gone"
 """When the instance was first seen terminated, if EC2 itself gives no time."""
 
@@ -31,7 +31,7 @@ class Sighting:
         ec2_id: EC2's.
         state: In EC2's words, such as ``running``.
         launched_ms: LaunchTime.
-        marked_up_ms: `UP_TAG`; `None` if it was never seen running.
+        was_up: Whether it has been seen running, by its `UP_TAG`.
         ended_ms: `GONE_TAG`, or else the time in StateTransitionReason; `None` without either.
     """
 
@@ -39,7 +39,7 @@ class Sighting:
     ec2_id: str
     state: str
     launched_ms: Millis
-    marked_up_ms: Millis | None
+    was_up: bool
     ended_ms: Millis | None
 
     @property
@@ -55,9 +55,7 @@ class Sighting:
     @property
     def up_ms(self) -> Millis | None:
         """When billing began: at LaunchTime, some seconds too early, as EC2 has no later record."""
-        if self.marked_up_ms is None and self.running:
-            return self.launched_ms
-        return self.marked_up_ms
+        return self.launched_ms if self.was_up or self.running else None
 
 
 def sighting(described: Mapping[str, Any]) -> Sighting | None:
@@ -74,7 +72,7 @@ def sighting(described: Mapping[str, Any]) -> Sighting | None:
         ec2_id=described["InstanceId"],
         state=described["State"]["Name"],
         launched_ms=_millis(described["LaunchTime"]),
-        marked_up_ms=_number(tags.get(UP_TAG)),
+        was_up=UP_TAG in tags,
         ended_ms=recorded_end,
     )
 

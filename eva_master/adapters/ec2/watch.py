@@ -8,12 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from eva_master.adapters.ec2.faults import reason, retry_after_ms
+from eva_master.adapters.ec2.faults import reason
 from eva_master.adapters.ec2.sightings import Sighting
 from eva_master.model.actions import LaunchInstance
 from eva_master.model.errors import CloudError
 from eva_master.model.events import InstanceGone, InstanceUp, LaunchFailed
 from eva_master.model.ids import InstanceId, Millis
+
+_FIRST_PAUSE_MS = 1_000
+_LONGEST_PAUSE_MS = 300_000
 
 
 class Call(Enum):
@@ -53,6 +56,8 @@ class Life:
     up_ms: Millis | None = None
     missing_ms: Millis | None = None
     end: InstanceGone | LaunchFailed | None = None
+    _unclear: int = 0
+    _not_before: Millis = Millis(0)
 
     def launch(self, action: LaunchInstance) -> None:
         """Take note that it is wanted; a new attempt begins after one that failed."""
@@ -69,17 +74,38 @@ class Life:
             self.end = None
         self.doomed = self.owed = True
 
-    def launched(self, *, certain: bool) -> None:
-        """RunInstances is over: EC2 made an instance, or may have if that is not certain."""
-        self.launching = False
-        self.made, self.unsettled = certain, not certain
+    @property
+    def waiting(self) -> LaunchInstance | None:
+        """The launch that is still to be asked for, and that EC2 knows nothing of."""
+        idle = not (self.launching or self.made or self.unsettled or self.doomed)
+        return self.wanted if idle and self.end is None else None
 
-    def refused(self, error: CloudError, now: Millis) -> LaunchFailed | None:
-        """RunInstances is over: EC2 has made no instance."""
+    def begin(self) -> None:
+        """RunInstances is being called."""
+        self.launching = True
+
+    def launched(self) -> None:
+        """RunInstances is over: EC2 made an instance."""
+        self.launching = self.unsettled = False
+        self.made = True
+
+    def unclear(self, now: Millis) -> None:
+        """RunInstances is over: EC2 may have made an instance; repeating the call will tell.
+
+        The pauses before that get longer.
+        """
+        self.launching = False
+        self.unsettled = True
+        pause_ms = min(_FIRST_PAUSE_MS << self._unclear, _LONGEST_PAUSE_MS)
+        self._unclear += 1
+        self._not_before = Millis(now + pause_ms)
+
+    def refused(self, error: CloudError, retry_at: Millis) -> LaunchFailed | None:
+        """RunInstances is over: EC2 has made no instance, and is not to be asked before a time."""
         self.launching = self.unsettled = False
         if self.doomed:
             return None  # The next look finds nothing, and says so.
-        self.end = LaunchFailed(self.instance, Millis(now + retry_after_ms(error)), reason(error))
+        self.end = LaunchFailed(self.instance, retry_at, reason(error))
         self.owed = False
         return self.end
 
@@ -113,8 +139,7 @@ class Life:
         if self.end is not None:
             return self._answer(self.end)
         if self.wanted is not None and not self.doomed and not self.made:
-            self.launching = True
-            return Call.LAUNCH
+            return Call.LAUNCH if now >= self._not_before else None
         if not self.made and not self.unsettled:
             return self._gone(now)
         if self.missing_ms is None:

@@ -124,6 +124,15 @@ JOIN_TOKENS = Table(
     Column("used_ms", BigInteger),
 )
 
+# As they were asked for, user data included; only until the instance has been seen.
+LAUNCHES = Table(
+    "launches",
+    METADATA,
+    Column("instance_id", String, primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("request", Text, nullable=False),
+)
+
 USER_TOKENS = Table(
     "user_tokens",
     METADATA,

@@ -1,0 +1,159 @@
+"""The quotas of an account on instances: by name, and how much of each is in use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eva_master.model.catalog import Catalog, Offering, Purchase
+from eva_master.model.errors import CloudError
+from eva_master.model.ids import OfferingId
+
+Call = Callable[[str, str, Mapping[str, Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A limit on the vCPUs of running instances of some families together.
+
+    Attributes:
+        code: In Service Quotas.
+        name: There.
+        families: What the names of its families begin with.
+    """
+
+    code: str
+    name: str
+    families: tuple[str, ...]
+
+
+_STANDARD = ("a", "c", "d", "h", "i", "m", "r", "t", "z")
+_QUOTAS: Mapping[Purchase, tuple[Quota, ...]] = {
+    Purchase.ON_DEMAND: (
+        Quota("L-74FC7D96", "Running On-Demand F instances", ("f",)),
+        Quota("L-DB2E81BA", "Running On-Demand G and VT instances", ("g", "vt")),
+        Quota("L-1945791B", "Running On-Demand Inf instances", ("inf",)),
+        Quota("L-417A185B", "Running On-Demand P instances", ("p",)),
+        Quota("L-2C3B7624", "Running On-Demand Trn instances", ("trn",)),
+        Quota("L-7295265B", "Running On-Demand X instances", ("x",)),
+        Quota(
+            "L-1216C47A",
+            "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances",
+            _STANDARD,
+        ),
+    ),
+    Purchase.SPOT: (
+        Quota("L-88CF9481", "All F Spot Instance Requests", ("f",)),
+        Quota("L-3819A6DF", "All G and VT Spot Instance Requests", ("g", "vt")),
+        Quota("L-B5D1601B", "All Inf Spot Instance Requests", ("inf",)),
+        Quota("L-7212CCBC", "All P Spot Instance Requests", ("p",)),
+        Quota("L-6B0D517C", "All Trn Spot Instance Requests", ("trn",)),
+        Quota("L-E3A00192", "All X Spot Instance Requests", ("x",)),
+        Quota(
+            "L-34B43A08",
+            "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests",
+            _STANDARD,
+        ),
+    ),
+}
+_APART = frozenset({"dl", "hpc", "inf", "mac", "trn", "vt"})
+"""Families that have quotas of their own, or none."""
+_LETTERS = re.compile(r"[a-z]+")
+
+
+def quota_of(type_name: str, purchase: Purchase) -> Quota | None:
+    """The quota that an instance counts against, `None` if it is none of these.
+
+    The first letter of a family decides, so that ``gr6`` is G; but ``inf2`` is Inf and not I.
+    """
+    letters = _LETTERS.match(type_name)
+    if letters is None:
+        return None
+    family = letters[0]
+    return next(
+        (
+            quota
+            for quota in _QUOTAS[purchase]
+            if any(_begins(family, prefix) for prefix in quota.families)
+        ),
+        None,
+    )
+
+
+def _begins(family: str, prefix: str) -> bool:
+    return family == prefix if family in _APART else family[0] == prefix
+
+
+def also_over(offering: Offering, catalog: Catalog) -> tuple[OfferingId, ...]:
+    """What else a quota rules out that has no room for an offering: all that is as large."""
+    quota = quota_of(offering.type.name, offering.purchase)
+    return tuple(
+        other.id
+        for other in catalog
+        if quota is not None
+        and other.id != offering.id
+        and quota_of(other.type.name, other.purchase) == quota
+        and other.type.capacity.milli_cpus >= offering.type.capacity.milli_cpus
+    )
+
+
+def in_words(offering: Offering, catalog: Catalog, call: Call) -> str:
+    """Which quota an offering is over, and how much of it is in use.
+
+    Args:
+        offering: What was refused.
+        catalog: Has the vCPUs of instances that EC2 does not tell.
+        call: Makes a call, such as ``call("ec2", "describe_instances", {...})``.
+
+    Returns:
+        A sentence; only what is known without asking where AWS does not answer.
+    """
+    quota = quota_of(offering.type.name, offering.purchase)
+    if quota is None:
+        return f"a quota on {offering.type.name}"
+    needed = offering.type.capacity.milli_cpus // 1000
+    vcpus = {it.type.name: it.type.capacity.milli_cpus // 1000 for it in (*catalog, offering)}
+    try:
+        answer = call(
+            "service-quotas", "get_service_quota", {"ServiceCode": "ec2", "QuotaCode": quota.code}
+        )
+        used = sum(
+            _vcpus(instance, vcpus)
+            for instance in _running(call)
+            if quota_of(instance["InstanceType"], _purchase(instance)) == quota
+        )
+    except CloudError:
+        return f"the quota {quota.name!r} ({quota.code}) has no room for {needed} vCPUs"
+    name, value = answer["Quota"]["QuotaName"], answer["Quota"]["Value"]
+    return (
+        f"the quota {name!r} ({quota.code}) is {value:g} vCPUs, {used} are in use, "
+        f"and {offering.type.name} needs {needed}"
+    )
+
+
+def _running(call: Call) -> Iterator[Mapping[str, Any]]:
+    """All of the account's instances that count, whoever's they are."""
+    request: dict[str, Any] = {
+        "Filters": [{"Name": "instance-state-name", "Values": ["pending", "running"]}],
+        "MaxResults": 1000,
+    }
+    while True:
+        page = call("ec2", "describe_instances", request)
+        for reservation in page["Reservations"]:
+            yield from reservation["Instances"]
+        if not page.get("NextToken"):
+            return
+        request["NextToken"] = page["NextToken"]
+
+
+def _purchase(instance: Mapping[str, Any]) -> Purchase:
+    spot = instance.get("InstanceLifecycle") == "spot"
+    return Purchase.SPOT if spot else Purchase.ON_DEMAND
+
+
+def _vcpus(instance: Mapping[str, Any], known: Mapping[str, int]) -> int:
+    if options := instance.get("CpuOptions"):
+        return int(options["CoreCount"]) * int(options["ThreadsPerCore"])
+    return known.get(instance["InstanceType"], 1)

@@ -1,0 +1,94 @@
+"""What spot instances cost at this moment."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from datetime import UTC, datetime
+from decimal import ROUND_UP, Decimal
+from typing import Any
+
+import structlog
+
+from eva_master.adapters.ec2.client import Aws
+from eva_master.model.catalog import Catalog, Purchase
+from eva_master.model.errors import CloudError
+from eva_master.model.events import Quoted
+from eva_master.model.ids import MILLION, Price
+
+_log = structlog.get_logger(__name__)
+
+Market = Mapping[tuple[str, str], Price]
+"""Price by type and zone."""
+
+
+def micro_dollars(text: str) -> Price:
+    """Read a price in dollars per hour, however many digits it has; rounded up."""
+    return Price(int((Decimal(text) * MILLION).to_integral_value(ROUND_UP)))
+
+
+def market(aws: Aws, types: list[str]) -> Market:
+    """The present spot prices of Linux instances of some types.
+
+    Raises:
+        CloudError: EC2 does not say.
+    """
+    request: dict[str, Any] = {
+        "InstanceTypes": types,
+        "ProductDescriptions": ["Linux/UNIX"],
+        # The prices of this moment are those that were set last.
+        "StartTime": datetime.now(UTC),
+        "MaxResults": 1000,
+    }
+    newest: dict[tuple[str, str], tuple[datetime, Price]] = {}
+    for page in aws.pages("ec2", "describe_spot_price_history", request):
+        for entry in page["SpotPriceHistory"]:
+            key = entry["InstanceType"], entry["AvailabilityZone"]
+            since = entry["Timestamp"]
+            if key not in newest or newest[key][0] < since:
+                newest[key] = since, micro_dollars(entry["SpotPrice"])
+    return {key: price for key, (_, price) in newest.items()}
+
+
+class SpotPrices:
+    """Looks at the spot market from time to time; of one thread but for the look itself.
+
+    Args:
+        aws: Makes the calls.
+        catalog: Whose spot offerings are to follow the market.
+        period_s: From one look to the next; 0 for never.
+    """
+
+    def __init__(self, aws: Aws, catalog: Catalog, period_s: float) -> None:
+        self._aws = aws
+        self._offerings = [it for it in catalog if it.purchase is Purchase.SPOT]
+        self._period_s = period_s if self._offerings else 0.0
+        self._due = time.monotonic()
+        self._looking = threading.Lock()
+
+    def refresh(self, pool: Executor, post: Callable[[Quoted], None]) -> None:
+        """Begin a look if it is time for one; what it shows is posted."""
+        now = time.monotonic()
+        if self._period_s and now >= self._due and self._looking.acquire(blocking=False):
+            self._due = now + self._period_s
+            pool.submit(self._look, post)
+
+    def _look(self, post: Callable[[Quoted], None]) -> None:
+        try:
+            types = sorted({it.type.name for it in self._offerings})
+            prices = market(self._aws, types)
+            post(
+                Quoted(
+                    tuple(
+                        (it.id, price)
+                        for it in self._offerings
+                        if (price := prices.get((it.type.name, it.zone))) is not None
+                    )
+                )
+            )
+        except CloudError as error:
+            _log.warning("spot prices are those of before", error=error.message)
+        finally:
+            self._looking.release()

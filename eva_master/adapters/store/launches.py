@@ -1,0 +1,67 @@
+"""The parameters of launches under way, in the journal's database."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Table, delete, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import SQLAlchemyError
+
+from eva_master.adapters.store.tables import LAUNCHES
+from eva_master.model.errors import StorageError
+from eva_master.model.ids import InstanceId
+
+_INSERTS: dict[str, Callable[[Table], Any]] = {
+    "sqlite": sqlite.insert,
+    "postgresql": postgresql.insert,
+}
+
+
+class LaunchTable:
+    """Implements `eva_master.adapters.ec2.launches.Launches`; any thread may use it.
+
+    Args:
+        engine: See `eva_master.adapters.store.SqlJournal.engine`.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def remember(
+        self, instance: InstanceId, attempt: int, request: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """See `Launches.remember`."""
+        row = {"instance_id": instance, "attempt": attempt, "request": json.dumps(dict(request))}
+        with self._transaction() as connection:
+            insert = _INSERTS[self._engine.dialect.name](LAUNCHES)
+            connection.execute(insert.on_conflict_do_nothing(), row)
+            written = connection.scalar(select(LAUNCHES.c.request).where(_this(instance, attempt)))
+        assert written is not None
+        return dict(json.loads(written))
+
+    def remembered(self, instance: InstanceId, attempt: int) -> dict[str, Any] | None:
+        """See `Launches.remembered`."""
+        with self._transaction() as connection:
+            written = connection.scalar(select(LAUNCHES.c.request).where(_this(instance, attempt)))
+        return None if written is None else dict(json.loads(written))
+
+    def forget(self, instances: Iterable[InstanceId]) -> None:
+        """See `Launches.forget`."""
+        with self._transaction() as connection:
+            connection.execute(delete(LAUNCHES).where(LAUNCHES.c.instance_id.in_(list(instances))))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            raise StorageError(f"the table of launches: {error}") from error
+
+
+def _this(instance: InstanceId, attempt: int) -> Any:
+    return (LAUNCHES.c.instance_id == instance) & (LAUNCHES.c.attempt == attempt)

@@ -1,0 +1,352 @@
+"""moto's server with what it lacks: client tokens, launches that take time, faults on order,
+capacity that runs out, prices, quotas, and types that it does not know.
+
+One liberty is taken: LaunchTime of a launch that takes time is when it is up, because the suite for
+all clouds reads the delay off the record.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qs
+
+from tests.fakes.aws import LOST, REGION
+from tests.fakes.aws_herd import Herd
+
+STATUS = {
+    "IdempotentParameterMismatch": 400,
+    "InsufficientInstanceCapacity": 500,
+    "InternalError": 500,
+    "InvalidParameterValue": 400,
+    "MaxSpotInstanceCountExceeded": 400,
+    "RequestLimitExceeded": 503,
+    "ServiceUnavailable": 503,
+    "UnauthorizedOperation": 403,
+    "VcpuLimitExceeded": 400,
+}
+LATE_S = 1.0
+QUOTA_VCPUS = 64.0
+"""Of every quota."""
+P3 = {"p3.2xlarge": (8, 61, 1), "p3.8xlarge": (32, 244, 4), "p3.16xlarge": (64, 488, 8)}
+"""vCPUs, GiB, GPUs."""
+ON_DEMAND = {"c7i.large": "0.0892500000", "c7i.xlarge": "0.1785000000", "g5.xlarge": "1.0060000000"}
+"""Dollars per hour; whatever is not here costs 4 cents per vCPU."""
+
+StartResponse = Callable[..., Any]
+
+
+class Front:
+    """WSGI around moto's application."""
+
+    def __init__(self, moto: Callable[..., Iterable[bytes]]) -> None:
+        self._moto = moto
+        self._lock = threading.Lock()
+        self._faults: dict[tuple[str, str], list[str]] = defaultdict(list)
+        self._launch_ms: dict[str, int] = {}
+        self._sold_out: dict[str, list[str]] = {}
+        self._calls: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        self._launches: dict[str, tuple[dict[str, Any], bytes]] = {}
+        self._pending: dict[str, datetime] = {}
+        self._spot: dict[str, str] = {}
+        self._herds: dict[str, Herd] = {}
+        self._outage = False
+        self._ours = {
+            "orders": self._take_order,
+            "calls": lambda order: self._calls[order["cluster"]],
+            "populate": self._populate,
+            "spot": self._spot.update,
+            "outage": self._set_outage,
+        }
+
+    def __call__(self, environ: dict[str, Any], start: StartResponse) -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        if path.startswith("/eva/"):
+            order = json.loads(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
+            with self._lock:
+                return _answer(start, self._ours[path.removeprefix("/eva/")](order))
+        target = environ.get("HTTP_X_AMZ_TARGET", "")
+        if (answers := _JSON_CALLS.get(target)) is not None:
+            length = int(environ["CONTENT_LENGTH"])
+            return _answer(start, answers(json.loads(environ["wsgi.input"].read(length))))
+        form_type = "application/x-www-form-urlencoded"
+        if target or not environ.get("CONTENT_TYPE", "").startswith(form_type):
+            if self._outage and not target:
+                return _refuse(start, "ServiceUnavailable")
+            return self._moto(environ, start)
+        body = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
+        environ["wsgi.input"] = io.BytesIO(body)
+        form = {key: values[0] for key, values in parse_qs(body.decode()).items()}
+        return self._query(form, environ, start)
+
+    def _query(
+        self, form: dict[str, str], environ: dict[str, Any], start: StartResponse
+    ) -> Iterable[bytes]:
+        """A call of EC2."""
+        action = form.get("Action", "")
+        with self._lock:
+            self._come_up()
+            cluster = self._cluster(form)
+            faults = self._faults[cluster, action]
+            fault = faults.pop(0) if faults else ""
+            if not fault and action == "RunInstances" and self._is_sold_out(cluster, form):
+                fault = "InsufficientInstanceCapacity"
+            call = {"action": action, "outcome": fault, "at": time.time()}
+            self._calls[cluster].append(call)
+        if fault and fault != LOST:
+            return _refuse(start, fault)
+        if cluster in self._herds:
+            answer = self._herds[cluster].answer(form)
+            start("200 OK", [("Content-Type", "text/xml"), ("Content-Length", str(len(answer)))])
+            return [answer]
+        if action == "RunInstances":
+            return self._run_instances(cluster, form, environ, start, late=fault == LOST)
+        if action == "DescribeSpotPriceHistory":
+            return self._priced(environ, start)
+        moto = self._moto(environ, start)
+        if fault == LOST:
+            time.sleep(LATE_S)
+        return moto
+
+    def _cluster(self, form: dict[str, str]) -> str:
+        """Whose call it is, empty if that cannot be told."""
+        for key, value in form.items():
+            if value == "eva:cluster" and key.endswith(".Key"):
+                return form[key.replace(".Key", ".Value")]
+            if value == "tag:eva:cluster" and key.endswith(".Name"):
+                return form[key.replace(".Name", ".Value.1")]
+        ec2_id = form.get("InstanceId.1") or form.get("ResourceId.1") or ""
+        if ec2_id.startswith(Herd.PREFIX):
+            return next(reversed(self._herds))
+        instance = _instances().get(ec2_id) if ec2_id else None
+        tags = {} if instance is None else {tag["key"]: tag["value"] for tag in instance.get_tags()}
+        return str(tags.get("eva:cluster", ""))
+
+    # -- orders ----------------------------------------------------------------------------------
+
+    def _take_order(self, order: dict[str, Any]) -> None:
+        for action, codes in order["calls"].items():
+            self._faults[order["cluster"], action].extend(codes)
+        self._launch_ms[order["cluster"]] = order["launch_ms"]
+        self._sold_out[order["cluster"]] = order["sold_out"]
+
+    def _set_outage(self, order: dict[str, Any]) -> None:
+        self._outage = order["s3"]
+
+    def _populate(self, order: dict[str, Any]) -> None:
+        self._herds[order["cluster"]] = Herd(order["cluster"], order["count"])
+
+    # -- launches --------------------------------------------------------------------------------
+
+    def _is_sold_out(self, cluster: str, form: dict[str, str]) -> bool:
+        machine = form["InstanceType"]
+        place = f"{machine}@{form.get('Placement.AvailabilityZone', '')}"
+        spot = form.get("InstanceMarketOptions.MarketType") == "spot"
+        names = {f"{place}/spot"} if spot else {machine, place}
+        return not names.isdisjoint(self._sold_out.get(cluster, ()))
+
+    def _run_instances(
+        self,
+        cluster: str,
+        form: dict[str, str],
+        environ: dict[str, Any],
+        start: StartResponse,
+        *,
+        late: bool,
+    ) -> Iterable[bytes]:
+        with self._lock:
+            token = form.pop("ClientToken")
+            if token not in self._launches:
+                status, answer = self._launch(cluster, environ)
+                if status != "200 OK":
+                    start(status, [("Content-Type", "text/xml")])
+                    return [answer]
+                self._launches[token] = form, answer
+            parameters, answer = self._launches[token]
+        if late:
+            time.sleep(LATE_S)
+        if parameters != form:
+            return _refuse(start, "IdempotentParameterMismatch")
+        start("200 OK", [("Content-Type", "text/xml"), ("Content-Length", str(len(answer)))])
+        return [answer]
+
+    def _launch(self, cluster: str, environ: dict[str, Any]) -> tuple[str, bytes]:
+        heads: list[Any] = []
+        answer = b"".join(self._moto(environ, lambda *head: heads.append(head)))
+        status: str = heads[0][0]
+        if status != "200 OK":
+            return status, answer
+        if delay_ms := self._launch_ms.get(cluster, 0):
+            made = re.search(rb"<instanceId>(.+?)</instanceId>", answer)
+            assert made is not None, answer
+            instance = _instances()[made[1].decode()]
+            _set_state(instance, "pending", 0)
+            # A delay is read off the record: LaunchTime, which EC2 keeps in whole seconds.
+            late = instance.launch_time + timedelta(milliseconds=delay_ms, microseconds=999_999)
+            instance.launch_time = late.replace(microsecond=0)
+            self._pending[instance.id] = instance.launch_time
+        return status, answer
+
+    def _come_up(self) -> None:
+        from moto.core.utils import utcnow
+
+        for ec2_id, due in list(self._pending.items()):
+            instance = _instances()[ec2_id]
+            if instance.state != "pending":
+                del self._pending[ec2_id]
+            elif due <= utcnow():
+                _set_state(instance, "running", 16)
+                del self._pending[ec2_id]
+
+    # -- prices ----------------------------------------------------------------------------------
+
+    def _priced(self, environ: dict[str, Any], start: StartResponse) -> Iterable[bytes]:
+        """moto's answer about the spot market, with the prices that were ordered."""
+        heads: list[Any] = []
+        answer = b"".join(self._moto(environ, lambda *head: heads.append(head)))
+
+        def item(found: re.Match[bytes]) -> bytes:
+            text = found[0].decode()
+            place = "@".join(
+                re.search(rf"<{key}>(.*?)</{key}>", text)[1]  # type: ignore[index]
+                for key in ("instanceType", "availabilityZone")
+            )
+            price = self._spot.get(place, "0.00001")
+            return re.sub(r"(?<=<spotPrice>).*?(?=</spotPrice>)", price, text).encode()
+
+        answer = re.sub(rb"<item>.*?</item>", item, answer, flags=re.DOTALL)
+        start(heads[0][0], [("Content-Type", "text/xml"), ("Content-Length", str(len(answer)))])
+        return [answer]
+
+
+def _products(request: dict[str, Any]) -> dict[str, Any]:
+    """GetProducts of the Price List API, for one type."""
+    wanted = {each["Field"]: each["Value"] for each in request["Filters"]}
+    assert wanted["operatingSystem"] == "Linux", wanted
+    return {"FormatVersion": "aws_v1", "PriceList": [_product(t) for t in _types_in(wanted)]}
+
+
+def _types_in(wanted: dict[str, str]) -> list[str]:
+    from moto.ec2.models.instance_types import INSTANCE_TYPES
+
+    if "instanceType" in wanted:
+        return [wanted["instanceType"]]
+    prefix = f"{wanted['instanceFamily']}." if "instanceFamily" in wanted else ""
+    return [name for name in INSTANCE_TYPES if name.startswith(prefix)]
+
+
+def _product(name: str) -> str:
+    from moto.ec2.models.instance_types import INSTANCE_TYPES
+
+    vcpus = INSTANCE_TYPES[name]["VCpuInfo"]["DefaultVCpus"]
+    dollars = ON_DEMAND.get(name, f"{vcpus * 4 / 100:.10f}")
+    dimension = {"unit": "Hrs", "pricePerUnit": {"USD": dollars}}
+    return json.dumps(
+        {
+            "product": {"attributes": {"instanceType": name, "regionCode": REGION}},
+            "terms": {"OnDemand": {"a.b": {"priceDimensions": {"a.b.c": dimension}}}},
+        }
+    )
+
+
+def _quota(request: dict[str, Any]) -> dict[str, Any]:
+    code = request["QuotaCode"]
+    name = {"L-417A185B": "Running On-Demand P instances"}.get(code, f"Quota {code}")
+    return {"Quota": {"QuotaCode": code, "QuotaName": name, "Value": QUOTA_VCPUS}}
+
+
+_JSON_CALLS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "AWSPriceListService.GetProducts": _products,
+    "ServiceQuotasV20190624.GetServiceQuota": _quota,
+}
+
+
+def _instances() -> dict[str, Any]:
+    from moto.core import DEFAULT_ACCOUNT_ID
+    from moto.ec2 import ec2_backends
+
+    backend = ec2_backends[DEFAULT_ACCOUNT_ID][REGION]
+    return {
+        instance.id: instance
+        for reservation in backend.reservations.values()
+        for instance in reservation.instances
+    }
+
+
+def _set_state(instance: Any, name: str, code: int) -> None:
+    instance._state.name, instance._state.code = name, code
+
+
+def _answer(start: StartResponse, document: Any) -> Iterable[bytes]:
+    body = json.dumps(document).encode()
+    start(
+        "200 OK",
+        [("Content-Type", "application/x-amz-json-1.1"), ("Content-Length", str(len(body)))],
+    )
+    return [body]
+
+
+def _refuse(start: StartResponse, code: str) -> Iterable[bytes]:
+    body = (
+        f"<Response><Errors><Error><Code>{code}</Code><Message>{code} on order</Message></Error>"
+        "</Errors><RequestID>0</RequestID></Response>"
+    ).encode()
+    start(
+        f"{STATUS[code]} Refused",
+        [("Content-Type", "text/xml"), ("Content-Length", str(len(body)))],
+    )
+    return [body]
+
+
+def add_missing_types() -> None:
+    """Have moto know the types that the project comes with."""
+    from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
+
+    for name, (vcpus, memory_gib, gpus) in P3.items():
+        INSTANCE_TYPES.setdefault(
+            name,
+            {
+                **INSTANCE_TYPES["g5.xlarge"],
+                "InstanceType": name,
+                "VCpuInfo": {"DefaultVCpus": vcpus},
+                "MemoryInfo": {"SizeInMiB": memory_gib * 1024},
+                "GpuInfo": {"Gpus": [{"Name": "V100", "Manufacturer": "NVIDIA", "Count": gpus}]},
+            },
+        )
+        for zone in ("a", "b", "c"):
+            sold = {
+                "InstanceType": name,
+                "Location": f"{REGION}{zone}",
+                "LocationType": "availability-zone",
+            }
+            INSTANCE_TYPE_OFFERINGS["availability-zone"][REGION].append(sold)
+
+
+def main() -> None:
+    """Serve until standard input ends, as it does when the tests' process dies."""
+    from moto.server import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+    from werkzeug.serving import make_server
+
+    add_missing_types()
+    server = make_server(
+        sys.argv[1],
+        0,
+        Front(DomainDispatcherApplication(create_backend_app)),
+        threaded=True,
+        request_handler=MotoRequestHandler,
+    )
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    print(f"http://{sys.argv[1]}:{server.port}", flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""A cluster in an account of the fake AWS, and a view of it that does not use the adapter."""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from botocore.exceptions import ReadTimeoutError
+
+from eva_master.adapters.ec2 import Ec2Cloud, Ec2Settings
+from eva_master.adapters.ec2.client import boto_client
+from eva_master.adapters.ec2.images import PARAMETER, Image
+from eva_master.adapters.ec2.launch import launch_request
+from eva_master.adapters.ec2.launches import Launches
+from eva_master.model.actions import LaunchInstance, SyncCloud
+from eva_master.model.catalog import Catalog, InstanceType, Offering
+from eva_master.model.events import CloudListed
+from eva_master.model.ids import Family, InstanceId, Millis, Price
+from eva_master.model.resources import Resources
+from tests.fakes.aws import IMAGE, REGION, Aws
+from tests.fakes.mailbox import Mailbox, WallClock
+
+ONE = InstanceId("i-1")
+OFFERING = Offering(
+    InstanceType("p3.8xlarge", Family("p3"), Resources(4, 32_000, 249_856)),
+    Price(12_240_000),
+    zone=f"{REGION}b",
+)
+LAUNCH = LaunchInstance(ONE, OFFERING, 1)
+USER_DATA = "#!/bin/sh\ntrue\n"
+
+
+@functools.cache
+def boto(service: str, endpoint: str, connect_timeout_s: float, read_timeout_s: float) -> Any:
+    """The adapter's own client; making one takes longer than most of these tests."""
+    return boto_client(
+        Ec2Settings(
+            "any",
+            REGION,
+            endpoint=endpoint,
+            connect_timeout_s=connect_timeout_s,
+            read_timeout_s=read_timeout_s,
+        ),
+        service,
+    )
+
+
+class Account:
+    """One cluster in the account, and a view of it that does not pass through the adapter."""
+
+    def __init__(self, aws: Aws) -> None:
+        self._aws = aws
+        self.direct = aws.client("ec2")
+        self.settings = Ec2Settings(
+            cluster=uuid.uuid4().hex,
+            region=REGION,
+            images={"x86_64-gpu": IMAGE},
+            endpoint=aws.url,
+            poll_s=0.05,
+            settle_s=0.2,
+            read_timeout_s=10,
+            page_size=5,
+            calls_per_s=100,
+        )
+        self._clouds: list[Ec2Cloud] = []
+
+    def master(
+        self,
+        wrap: Callable[[Any], Any] = lambda client: client,
+        user_data: str = USER_DATA,
+        launches: Launches | None = None,
+        catalog: Catalog = (),
+        **changed: Any,
+    ) -> tuple[Ec2Cloud, Mailbox]:
+        """A new life of the master, which may see EC2 through something."""
+        inbox = Mailbox()
+
+        def client(settings: Ec2Settings, service: str) -> Any:
+            timeouts = settings.connect_timeout_s, settings.read_timeout_s
+            made = boto(service, settings.endpoint, *timeouts)
+            return wrap(made) if service == "ec2" else made
+
+        cloud = Ec2Cloud(
+            inbox,
+            WallClock(),
+            replace(self.settings, **changed),
+            user_data=lambda action: user_data,
+            launches=launches,
+            catalog=catalog,
+            client_factory=client,
+        )
+        self._clouds.append(cloud)
+        return cloud, inbox
+
+    def order(self, *faults: str, **order: Any) -> None:
+        self._aws.order(self.settings.cluster, faults=faults, **order)
+
+    def populate(self, count: int) -> None:
+        """Have the cluster own so many instances."""
+        self._aws.populate(self.settings.cluster, count)
+
+    def calls(self, action: str) -> list[str]:
+        """What became of the calls of a kind, by the endpoint's own record."""
+        log = self._aws.calls(self.settings.cluster)
+        return [call["outcome"] for call in log if call["action"] == action]
+
+    def launch_by_hand(self, action: LaunchInstance, user_data: str = USER_DATA) -> None:
+        """What a master does that dies before it hears the answer."""
+        name = IMAGE.removeprefix(PARAMETER)
+        ami = self._aws.client("ssm").get_parameter(Name=name)["Parameter"]["Value"]
+        request = launch_request(self.settings, action, Image(ami, "/dev/xvda"), user_data)
+        self.direct.run_instances(**request)
+
+    def existing(self) -> list[Any]:
+        """Instances of the cluster, those gone left out."""
+        return [made for made in self.made() if made["State"]["Name"] != "terminated"]
+
+    def made(self) -> list[Any]:
+        """Instances of the cluster, those gone included."""
+        tag = {"Name": "tag:eva:cluster", "Values": [self.settings.cluster]}
+        pages = self.direct.get_paginator("describe_instances").paginate(Filters=[tag])
+        return [
+            instance
+            for page in pages
+            for reservation in page["Reservations"]
+            for instance in reservation["Instances"]
+        ]
+
+    def close(self) -> None:
+        for cloud in self._clouds:
+            cloud.close()
+        if left := [instance["InstanceId"] for instance in self.existing()]:
+            self.direct.terminate_instances(InstanceIds=left)
+
+
+def listed(cloud: Ec2Cloud, inbox: Mailbox) -> dict[InstanceId, Millis]:
+    cloud.execute(SyncCloud())
+    return dict(inbox.expect(CloudListed).instances)
+
+
+class Undated:
+    """EC2 that does not say when an instance ended, as after the end of a spot instance."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def describe_instances(self, **request: Any) -> Any:
+        page = self._client.describe_instances(**request)
+        for reservation in page["Reservations"]:
+            for instance in reservation["Instances"]:
+                instance["StateTransitionReason"] = ""
+        return page
+
+
+class Blind(Undated):
+    """EC2 whose first listings lag behind its launches."""
+
+    def __init__(self, client: Any, listings: float) -> None:
+        super().__init__(client)
+        self._left = listings
+
+    def describe_instances(self, **request: Any) -> Any:
+        self._left -= 1
+        return {"Reservations": []} if self._left >= 0 else super().describe_instances(**request)
+
+
+class Deaf(Blind):
+    """EC2 that launches, and whose answers and listings never arrive."""
+
+    def __init__(self, client: Any) -> None:
+        super().__init__(client, float("inf"))
+
+    def run_instances(self, **request: Any) -> Any:
+        self._client.run_instances(**request)
+        raise ReadTimeoutError(endpoint_url="")
