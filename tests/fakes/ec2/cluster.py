@@ -109,7 +109,12 @@ class Ec2Cluster(Cluster):
     def environment(self) -> dict[str, str]:
         """See `Cluster.environment`."""
         credentials = {name.upper(): value for name, value in CREDENTIALS.items()}
-        ec2 = {"region": REGION, "image": "ami-12c6146b", "endpoint": self.aws.url, "poll_s": 0.5}
+        ec2 = {
+            "region": REGION,
+            "images": {"x86_64": "ami-12c6146b"},
+            "endpoint": self.aws.url,
+            "poll_s": 0.5,
+        }
         return {
             **super().environment(),
             **credentials,
