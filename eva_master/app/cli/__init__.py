@@ -31,6 +31,7 @@ _COMMANDS = {
     "explain": "explain",
     "plan": "jobs",
     "trace": "trace",
+    "experiment": "experiment",
     "token": "users",
     "whoami": "users",
     "schema": "files",

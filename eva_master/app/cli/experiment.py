@@ -1,0 +1,213 @@
+"""``eva experiment``: sweeps of simulations, with a report."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from eva_master.app.cli.reports import note
+from eva_master.app.cli.session import console, json_option, print_json
+from eva_master.app.cli.tables import grid
+from eva_master.app.cli.words import count, plain
+from eva_master.model.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from eva_master.app.experiment.runs import Cell, Results, Run
+    from eva_master.app.experiment.summary import Estimate, Row, Summary
+    from eva_master.app.experiment.sweep import Crew
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where results and report go; by default results/NAME.",
+)
+@click.option(
+    "-j",
+    "--jobs",
+    type=int,
+    default=-1,
+    help="How many runs at a time; by default one per core.",
+)
+@click.option(
+    "--backend",
+    default="loky",
+    show_default=True,
+    help="A backend of joblib's: loky (processes here), dask or ray (a cluster).",
+)
+@click.option(
+    "--backend-option",
+    "options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Of the backend's own, such as scheduler_host=HOST:PORT of dask.",
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Over what the file says: seeds=[1,2], accounting=production, trace.jobs=200.",
+)
+@click.option("--fresh", is_flag=True, help="Do all runs again.")
+@click.option("--dry-run", is_flag=True, help="Tell what there is to do, and do nothing.")
+@click.option("--report-only", is_flag=True, help="Make the report of what is done so far.")
+@json_option
+def experiment(
+    *,
+    file: Path,
+    out: Path | None,
+    jobs: int,
+    backend: str,
+    options: tuple[str, ...],
+    settings: tuple[str, ...],
+    fresh: bool,
+    dry_run: bool,
+    report_only: bool,
+    as_json: bool,
+) -> None:
+    """Simulate policies on traces, several seeds each, and write a report.
+
+    FILE says what: traces, policies, seeds, and what to vary. Every finished run is kept under the
+    digest of its definition, so a sweep that was stopped goes on where it was, and one that grew
+    does only what is new. Figures are means over seeds with 95 % intervals of confidence.
+    """
+    _needs_extra()
+    from eva_master.app.experiment.runs import Results, cells
+    from eva_master.app.experiment.schema import load_experiment
+    from eva_master.app.experiment.summary import summarise
+    from eva_master.app.experiment.sweep import Crew, missing
+
+    plan = load_experiment(file, settings)
+    folder = out or Path("results") / plan.experiment.name
+    wanted = cells(plan)
+    if dry_run:
+        _announce(wanted, Results(folder / "runs"), fresh)
+        return
+    results = Results(folder / "runs")
+    failed = 0
+    if not report_only:
+        todo = missing(wanted, results, fresh=fresh)
+        crew = Crew(jobs, backend, dict(_pair(option) for option in options))
+        failed = _sweep(todo, results, crew)
+    summary = summarise(plan, wanted, results)
+    _write(summary, folder)
+    if as_json:
+        print_json(summary.shape())
+    else:
+        console().print(table(summary))
+    if failed:
+        raise click.exceptions.Exit(1)
+
+
+def _needs_extra() -> None:
+    from importlib.util import find_spec
+
+    for name in ("joblib", "matplotlib"):
+        if find_spec(name) is None:
+            raise InvalidConfig(f"{name} is not installed", hint="pip install 'eva-scheduler[sim]'")
+
+
+def _pair(option: str) -> tuple[str, object]:
+    from eva_master.adapters.yamlfile import scalar
+
+    key, separator, value = option.partition("=")
+    if not separator:
+        raise click.BadParameter(f"{option!r} is not KEY=VALUE", param_hint="'--backend-option'")
+    return key, scalar(value)
+
+
+def _announce(wanted: list[Cell], results: Results, fresh: bool) -> None:
+    from eva_master.app.experiment.sweep import missing
+
+    todo = missing(wanted, results, fresh=fresh)
+    total = len({cell.digest for cell in wanted})
+    click.echo(f"{count(total, 'run')}, {total - len(todo)} done, {len(todo)} to do")
+    for run in todo:
+        policy = run.policy.title if run.policy else "reference bound"
+        click.echo(f"{run.digest[:12]}  {run.recipe.kind} seed {run.seed}  {policy}")
+
+
+def _sweep(todo: list[Run], results: Results, crew: Crew) -> int:
+    """Carry runs out under a bar; returns how many could not be."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from eva_master.app.experiment.sweep import Progress as Done
+    from eva_master.app.experiment.sweep import sweep
+
+    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    screen = console(stderr=True)
+    with Progress(*columns, console=screen, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("", total=len(todo))
+
+        def watch(done: Done) -> None:
+            bar.update(task, completed=done.done)
+            if done.error:
+                screen.print(f"a run failed: {plain(done.error)}")
+
+        failed = sweep(todo, results, crew, watch)
+    note(f"did {count(len(todo) - len(failed), 'run')}; {len(failed)} failed")
+    return len(failed)
+
+
+def _write(summary: Summary, folder: Path) -> None:
+    import json
+
+    from eva_master.app.report import write_report
+
+    shape = json.dumps(summary.shape(), indent=1, ensure_ascii=False)
+    (folder / "summary.json").write_text(shape + "\n", encoding="utf-8")
+    if summary.rows:
+        page = write_report(summary, folder)
+        note(f"wrote {page}")
+
+
+def table(summary: Summary) -> RenderableType:
+    """One line per policy, trace and choice of what is varied."""
+    varied = list(summary.plan.experiment.vary)
+    names = [key.rpartition(".")[2].upper() for key in varied]
+    head = ("TRACE", *names, "POLICY")
+    figures = ("COST", "OF BASE", "OF BOUND", "JCT", "IDLE", "SPEED", "MOVES", "NODES", "TASKS")
+    drawn = grid(*head, *figures, right=figures)
+    for row in summary.rows:
+        drawn.add_row(
+            plain(row.trace),
+            *(plain(str(value)) for _, value in row.values),
+            plain(row.label),
+            *_figures(row),
+        )
+    return drawn
+
+
+def _figures(row: Row) -> list[str]:
+    known = row.figures
+
+    def show(name: str, form: str, factor: float = 1) -> str:
+        return _estimate(known[name], form, factor) if name in known else "-"
+
+    return [
+        show("cost_usd", "$,.0f"),
+        show("cost_share", ".1f%", 100),
+        show("reference_share", ".3f"),
+        show("jct_mean_h", ".2fh"),
+        show("idle_mean_h", ".2fh"),
+        show("norm_throughput_mean", ".3f"),
+        show("migrations_per_job", ".2f"),
+        show("instances_launched", ".0f"),
+        show("tasks_per_instance", ".2f"),
+    ]
+
+
+def _estimate(one: Estimate, form: str, factor: float) -> str:
+    """A mean with its interval; the form may begin with ``$`` and end with a unit."""
+    sign, rest = ("$", form[1:]) if form.startswith("$") else ("", form)
+    number, unit = (rest[:-1], rest[-1]) if rest[-1] in "%h" else (rest, "")
+    text = f"{sign}{one.mean * factor:{number}}{unit}"
+    return text if one.half is None else f"{text} ± {one.half * factor:{number}}"

@@ -1,0 +1,1 @@
+"""Experiments: sweeps of simulations over policies, traces, seeds and options."""

@@ -1,0 +1,170 @@
+"""One run, from its definition to its result; what other processes are given to do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eva_master.adapters.catalog import load_catalog
+from eva_master.adapters.traces import (
+    measured_interference,
+    read_interference,
+    uniform_interference,
+)
+from eva_master.app.experiment.runs import Result, Run, code_version
+from eva_master.app.experiment.schema import InterferenceSection, PolicyEntry
+from eva_master.app.registry import policies
+from eva_master.app.simulate import named_policy
+from eva_master.model.errors import EvaError
+from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Workload, base_of
+from eva_master.model.snapshot import ThroughputTable
+from eva_master.model.trace import Interference, Trace
+from eva_master.ports import Policy
+from eva_master.simulation.delays import Accounting
+from eva_master.simulation.experiment import Setup, Simulation
+from eva_master.simulation.outcome import InstanceFigures
+from eva_master.simulation.reference import reference_bound
+from eva_master.simulation.truth import remembered
+
+_BINS = 400
+"""Points of a curve over time."""
+_QUANTILES = 200
+
+Floats = npt.NDArray[np.float64]
+
+
+def execute(run: Run) -> Result:
+    """Carry a run out.
+
+    Returns:
+        Its result, as `eva_master.app.experiment.runs.Results.keep` takes it; with ``error``
+        instead of ``figures`` if it could not be carried out.
+    """
+    start = time.perf_counter()
+    result: Result = {"digest": run.digest, "definition": run.definition}
+    try:
+        result |= _reference(run) if run.policy is None else _simulated(run, run.policy)
+    except EvaError as error:
+        result["error"] = f"{error.message} ({error.hint})" if error.hint else error.message
+    return result | {
+        "made": {
+            "wall_s": time.perf_counter() - start,
+            "version": version("eva-scheduler"),
+            "code": code_version(),
+        }
+    }
+
+
+def _reference(run: Run) -> Result:
+    catalog = load_catalog(run.catalog.file, run.catalog.only)
+    bound = reference_bound(run.recipe.trace(run.seed, catalog), catalog)
+    return {"figures": {"cost_usd": bound / MILLIS_PER_HOUR / MILLION}}
+
+
+def _simulated(run: Run, entry: PolicyEntry) -> Result:
+    catalog = load_catalog(run.catalog.file, run.catalog.only)
+    trace = run.recipe.trace(run.seed, catalog)
+    truth = _interference(run.interference)
+    policy, round_gap_s = _policy(entry, trace, truth)
+    simulation = Simulation(
+        Setup(
+            trace,
+            catalog,
+            policy,
+            truth=remembered(truth),
+            accounting=Accounting(run.accounting),
+            round_gap_s=round_gap_s,
+            durations=run.stated_durations,
+            keep_record=True,
+            stopwatch=time.perf_counter,
+        )
+    )
+    outcome = simulation.run()
+    planning = {f"planning_{name}": value for name, value in asdict(outcome.planning).items()}
+    learned = simulation.world.state.throughput
+    return {
+        "figures": outcome.row() | planning,
+        "curves": {
+            "uptime_h": _quantiles([one.gone_ms - one.up_ms for one in outcome.record.instances]),
+            "jct_h": _quantiles([job.jct_ms for job in outcome.record.jobs]),
+            "instances": _over_time(outcome.record.instances),
+        },
+        "learned": _learned(learned, truth),
+    }
+
+
+def _interference(section: InterferenceSection) -> Interference:
+    if section.file is not None:
+        return read_interference(section.file)
+    if section.pairwise is not None:
+        return uniform_interference(section.pairwise)
+    return measured_interference()
+
+
+def _policy(entry: PolicyEntry, trace: Trace, truth: Interference) -> tuple[Policy, int | None]:
+    """Make a policy; one that wants a profile of all pairs beforehand is given the true one."""
+    options = dict(entry.options)
+    names = {field.name for field in fields(policies()[entry.name].config)}
+    if "profile" in names and "profile" not in options:
+        options["profile"] = profile(trace, truth)
+    return named_policy(entry.spec, options)
+
+
+def profile(trace: Trace, truth: Interference) -> tuple[tuple[str, str, int], ...]:
+    """What each base workload of a trace achieves beside each other one, in millionths."""
+    bases = sorted({base_of(job.workload) for job in trace.jobs})
+    return tuple(
+        (one, other, round(truth(one, (other,)) * MILLION)) for one in bases for other in bases
+    )
+
+
+def _quantiles(durations_ms: Sequence[int]) -> list[float]:
+    """Evenly spaced quantiles in hours, smallest and largest included."""
+    if not durations_ms:
+        return []
+    hours = np.array(durations_ms) / MILLIS_PER_HOUR
+    return _rounded(np.quantile(hours, np.linspace(0, 1, _QUANTILES + 1)))
+
+
+def _over_time(instances: Sequence[InstanceFigures]) -> dict[str, Any]:
+    """Mean number of instances of each type that were up, in equal spans of time."""
+    end = max((one.gone_ms for one in instances), default=1)
+    edges = np.linspace(0, end, _BINS + 1)
+    counts: dict[str, Floats] = {}
+    for one in instances:
+        series = counts.setdefault(one.type, np.zeros(_BINS))
+        # The time up before each edge, differentiated: the time up in each span.
+        series += np.diff(np.clip(edges, one.up_ms, one.gone_ms)) / (end / _BINS)
+    hours = (edges[:-1] + edges[1:]) / 2 / MILLIS_PER_HOUR
+    return {
+        "hours": _rounded(hours),
+        "types": {name: _rounded(series) for name, series in sorted(counts.items())},
+    }
+
+
+def _learned(table: ThroughputTable, truth: Interference) -> list[dict[str, Any]]:
+    """What was learned of pairs, by base workload, beside what is true of them."""
+    found: dict[tuple[Workload, Workload], list[int]] = {}
+    for (workload, others), ppm in table.observed:
+        if len(others) == 1:
+            found.setdefault((base_of(workload), base_of(others[0])), []).append(ppm)
+    return [
+        {
+            "workload": one,
+            "beside": other,
+            "learned": sum(seen) / len(seen) / MILLION,
+            "true": truth(one, (other,)),
+            "classes": len(seen),
+        }
+        for (one, other), seen in sorted(found.items())
+    ]
+
+
+def _rounded(values: Floats) -> list[float]:
+    return [round(value, 4) for value in values.tolist()]

@@ -1,0 +1,204 @@
+"""Runs: what is simulated once, its digest, and the file that its result is kept in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import eva_master
+from eva_master.adapters.traces.recipes import FileRecipe, Recipe
+from eva_master.app.experiment.schema import (
+    CatalogSection,
+    InterferenceSection,
+    Plan,
+    Point,
+    PolicyEntry,
+    Value,
+)
+from eva_master.model.errors import InvalidTrace
+
+_FORMAT = 1
+"""Of the results; a later one is another run."""
+_DECIDING = ("adapters/traces", "control", "learning", "model", "packing", "policies", "simulation")
+
+Kind = Literal["simulation", "reference"]
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One simulation, or the reference bound of one trace.
+
+    Attributes:
+        seed: Of the trace; 0 where it makes no difference.
+        policy: `None` for a reference bound, which depends on trace and catalog alone.
+    """
+
+    recipe: Recipe
+    seed: int
+    catalog: CatalogSection
+    policy: PolicyEntry | None = None
+    interference: InterferenceSection = field(default_factory=InterferenceSection)
+    accounting: str = "compat"
+    stated_durations: bool = True
+
+    @property
+    def kind(self) -> Kind:
+        """Which of the two."""
+        return "reference" if self.policy is None else "simulation"
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """All that its result depends on, with files by what is in them."""
+        known: dict[str, Any] = {
+            "format": _FORMAT,
+            "kind": self.kind,
+            "trace": _by_content(self.recipe.model_dump(mode="json")),
+            "seed": self.seed,
+            "catalog": _by_content(self.catalog.model_dump(mode="json")),
+        }
+        if self.policy is not None:
+            known |= {
+                "policy": self.policy.model_dump(mode="json", exclude={"label"}),
+                "interference": _by_content(self.interference.model_dump(mode="json")),
+                "accounting": self.accounting,
+                "stated_durations": self.stated_durations,
+            }
+        return known
+
+    @property
+    def digest(self) -> str:
+        """Names the run: SHA-256 of its definition."""
+        text = json.dumps(self.definition, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A place in the experiment's tables, and the run that fills it.
+
+    Several cells may share a run: a file is the same trace for every seed.
+    """
+
+    trace: str
+    values: tuple[tuple[str, Value], ...]
+    label: str
+    seed: int
+    run: Run
+    digest: str
+
+    @property
+    def kind(self) -> Kind:
+        """See `Run.kind`."""
+        return self.run.kind
+
+
+def cells(plan: Plan) -> list[Cell]:
+    """Everything that an experiment asks for.
+
+    Raises:
+        InvalidTrace: A file that it needs cannot be read.
+    """
+    return [cell for point in plan.points for cell in _cells_of(point)]
+
+
+def _cells_of(point: Point) -> list[Cell]:
+    experiment = point.experiment
+    found = []
+    for name, recipe in experiment.traces.items():
+        for seed in experiment.seeds:
+            own = 0 if isinstance(recipe, FileRecipe) else seed
+            bound = Run(recipe, own, experiment.catalog)
+            runs = [("reference", bound)] if experiment.reference else []
+            for policy in experiment.policies:
+                run = Run(
+                    recipe,
+                    own,
+                    experiment.catalog,
+                    policy,
+                    experiment.interference,
+                    experiment.accounting,
+                    experiment.stated_durations,
+                )
+                runs.append((policy.title, run))
+            found += [Cell(name, point.values, label, seed, run, run.digest) for label, run in runs]
+    return found
+
+
+class Results:
+    """A folder with one file per finished run.
+
+    A file appears under its name only when it is whole, so what a kill leaves behind is either a
+    result or nothing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find(self, digest: str) -> Result | None:
+        """The result of a run, `None` if there is none that can be believed."""
+        try:
+            found = json.loads(self._path(digest).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        whole = isinstance(found, dict) and found.get("digest") == digest and "figures" in found
+        return found if whole else None
+
+    def keep(self, result: Mapping[str, Any]) -> None:
+        """Write a result.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._path(result["digest"])
+        unfinished = path.with_suffix(f".{os.getpid()}.tmp")
+        with unfinished.open("w", encoding="utf-8") as file:
+            json.dump(result, file, separators=(",", ":"))
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+
+    def _path(self, digest: str) -> Path:
+        return self._folder / f"{digest}.json"
+
+
+@cache
+def code_version() -> str:
+    """Names the code that decides results; another one's may differ."""
+    root = Path(eva_master.__file__).parent
+    found = hashlib.sha256()
+    for part in _DECIDING:
+        for path in sorted((root / part).rglob("*")):
+            if path.suffix in (".py", ".yaml"):
+                found.update(path.relative_to(root).as_posix().encode() + b"\0")
+                found.update(path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def _by_content(section: dict[str, Any]) -> dict[str, Any]:
+    """With the digests of files in place of their names."""
+    return {
+        name: _digest_of(value) if name in ("file", "pods") and value is not None else value
+        for name, value in section.items()
+    }
+
+
+def _digest_of(name: str) -> str:
+    path = Path(name)
+    try:
+        return _file_digest(path, path.stat().st_mtime_ns)
+    except OSError as error:
+        hint = "name it with --set trace.file=PATH or --set trace.pods=PATH"
+        raise InvalidTrace(f"{path}: {error.strerror}", hint=hint) from error
+
+
+@cache
+def _file_digest(path: Path, changed_ns: int) -> str:  # noqa: ARG001 - part of the cache's key
+    return hashlib.sha256(path.read_bytes()).hexdigest()

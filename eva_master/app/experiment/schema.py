@@ -1,0 +1,299 @@
+"""An experiment's file, and the points that it asks for."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from eva_master.adapters.traces.recipes import AlibabaRecipe, FileRecipe, Recipe
+from eva_master.adapters.yamlfile import (
+    Document,
+    invalid,
+    load,
+    problems_of,
+    scalar,
+    suggestion,
+)
+from eva_master.app.registry import policies
+from eva_master.app.simulate import named_policy
+from eva_master.model.errors import EvaError, InvalidConfig, Problem
+
+Place = tuple[str | int, ...]
+
+_TRACE = "trace"
+_FORBIDDEN = ("vary", "name", "policies", "seeds")
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _policy(entry: object) -> object:
+    """Let ``eva:published`` stand for its name and preset."""
+    if not isinstance(entry, str):
+        return entry
+    name, _, preset = entry.partition(":")
+    return {"name": name, "preset": preset}
+
+
+class PolicyEntry(_Section):
+    """A scheduler that takes part.
+
+    Attributes:
+        label: What it is called in tables and figures; by default its name and preset.
+    """
+
+    name: str = Field(min_length=1)
+    preset: str = ""
+    options: dict[str, Any] = Field(default_factory=dict)
+    label: str = ""
+
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return self.label or self.spec
+
+    @property
+    def spec(self) -> str:
+        """As on a command line."""
+        return f"{self.name}:{self.preset}" if self.preset else self.name
+
+
+class InterferenceSection(_Section):
+    """How much tasks really slow each other down; by default as it was measured on EC2.
+
+    Attributes:
+        file: A table instead.
+        pairwise: One figure for all pairs instead, in (0, 1].
+    """
+
+    file: Path | None = None
+    pairwise: float | None = Field(default=None, gt=0, le=1, allow_inf_nan=False)
+
+
+class CatalogSection(_Section):
+    """What can be bought, see `eva_master.app.config.CatalogSection`."""
+
+    file: Path | None = None
+    only: list[str] | None = None
+
+
+class Experiment(_Section):
+    """What is simulated.
+
+    Attributes:
+        name: Of its files.
+        title: Of its report.
+        text: What it is about, for the report.
+        traces: By name.
+        policies: Which take part.
+        baseline: The label of the policy whose cost is 100 %.
+        seeds: Each makes traces of its own; intervals of confidence are over them.
+        accounting: See `eva_master.simulation.delays.Accounting`.
+        stated_durations: Whether jobs tell the scheduler how long they take.
+        reference: Whether the fractional bound of each trace is computed, which takes a while.
+        vary: Setting to values: ``trace.FIELD`` of all traces, or any other of these settings.
+            All combinations are run.
+    """
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
+    title: str = ""
+    text: str = ""
+    traces: dict[str, Recipe] = Field(min_length=1)
+    policies: list[Annotated[PolicyEntry, BeforeValidator(_policy)]] = Field(min_length=1)
+    baseline: str = "no_packing"
+    seeds: list[int] = Field(default=[1], min_length=1)
+    accounting: Literal["compat", "production"] = "compat"
+    interference: InterferenceSection = InterferenceSection()
+    catalog: CatalogSection = CatalogSection()
+    stated_durations: bool = True
+    reference: bool = True
+    vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
+
+
+Value = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class Point:
+    """An experiment with the varied settings set.
+
+    Attributes:
+        values: What they are set to, in the order of the file.
+        experiment: With these values.
+    """
+
+    values: tuple[tuple[str, Value], ...]
+    experiment: Experiment
+
+    @property
+    def label(self) -> str:
+        """The values in words."""
+        return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in self.values)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A file that was read.
+
+    Attributes:
+        experiment: As it stands there.
+        points: At least one.
+    """
+
+    experiment: Experiment
+    points: tuple[Point, ...]
+
+
+def load_experiment(path: Path, settings: Sequence[str] = ()) -> Plan:
+    """Read an experiment.
+
+    Args:
+        path: A YAML file; paths in it are relative to it.
+        settings: ``KEY=VALUE``, over what the file says; a key as in ``vary``.
+
+    Raises:
+        InvalidConfig: It cannot be read or is wrong; carries line and key of each problem.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise invalid(InvalidConfig, str(path), [Problem(str(error))]) from error
+    document = load(text, file_name=str(path), error=InvalidConfig)
+    raw = document.value
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        raw = _changed(raw, key.strip(), _given(value))
+    experiment = _validated(raw, document, path)
+    if problems := [
+        *_policy_problems(experiment, document),
+        *_vary_problems(experiment, document),
+    ]:
+        raise invalid(InvalidConfig, str(path), problems)
+    return Plan(experiment, tuple(_points(raw, experiment, document, path)))
+
+
+def _given(text: str) -> Any:
+    """The value of a setting: a word, or a list of words in brackets."""
+    if text.startswith("[") and text.endswith("]"):
+        return [scalar(word.strip()) for word in text[1:-1].split(",") if word.strip()]
+    return scalar(text)
+
+
+def _validated(raw: dict[str, Any], document: Document, path: Path) -> Experiment:
+    try:
+        experiment = Experiment.model_validate(raw)
+    except ValidationError as error:
+        problems = problems_of(error, document, Experiment)
+        raise invalid(InvalidConfig, str(path), problems) from error
+    return _located(experiment, path.parent)
+
+
+def _located(experiment: Experiment, folder: Path) -> Experiment:
+    """With the paths that the file means."""
+
+    def at(path: Path | None) -> Path | None:
+        return None if path is None else folder / path.expanduser()
+
+    traces: dict[str, Any] = {}
+    for name, recipe in experiment.traces.items():
+        match recipe:
+            case FileRecipe():
+                traces[name] = recipe.model_copy(update={"file": at(recipe.file)})
+            case AlibabaRecipe():
+                traces[name] = recipe.model_copy(update={"pods": at(recipe.pods)})
+            case _:
+                traces[name] = recipe
+    table, catalog = experiment.interference, experiment.catalog
+    return experiment.model_copy(
+        update={
+            "traces": traces,
+            "interference": table.model_copy(update={"file": at(table.file)}),
+            "catalog": catalog.model_copy(update={"file": at(catalog.file)}),
+        }
+    )
+
+
+def _changed(raw: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """A copy with one setting set."""
+    changed: dict[str, Any] = copy.deepcopy(dict(raw))
+    head, _, rest = key.partition(".")
+    if head == _TRACE:
+        traces = changed.get("traces")
+        for recipe in traces.values() if isinstance(traces, dict) else ():
+            if isinstance(recipe, dict):
+                recipe[rest] = value
+        return changed
+    section: Any = changed
+    *sections, last = key.split(".")
+    for name in sections:
+        inner = section.get(name)
+        section[name] = inner if isinstance(inner, dict) else {}
+        section = section[name]
+    section[last] = value
+    return changed
+
+
+def _points(
+    raw: dict[str, Any], experiment: Experiment, document: Document, path: Path
+) -> Iterator[Point]:
+    keys = list(experiment.vary)
+    for choice in itertools.product(*(enumerate(experiment.vary[key]) for key in keys)):
+        changed = raw
+        for key, (_, value) in zip(keys, choice, strict=True):
+            changed = _changed(changed, key, value)
+        try:
+            found = _located(Experiment.model_validate(changed), path.parent)
+        except ValidationError as error:
+            details = problems_of(error, document, Experiment)
+            place = next(("vary", key, index) for key, (index, _) in zip(keys, choice, strict=True))
+            wrong = [document.problem(place, one.message, one.hint) for one in details]
+            raise invalid(InvalidConfig, str(path), wrong) from error
+        values = tuple((key, value) for key, (_, value) in zip(keys, choice, strict=True))
+        yield Point(values, found)
+
+
+def _policy_problems(experiment: Experiment, document: Document) -> Iterator[Problem]:
+    titles = [entry.title for entry in experiment.policies]
+    for index, entry in enumerate(experiment.policies):
+        place: Place = ("policies", index)
+        if titles.index(entry.title) != index:
+            yield document.problem(place, f"a second {entry.title!r}", "give it a label")
+        try:
+            named_policy(entry.spec, entry.options)
+        except ValidationError as error:
+            wrong = error.errors(include_url=False)[0]
+            message = f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}"
+            yield document.problem(place, message)
+        except EvaError as error:
+            yield document.problem(place, error.message, error.hint)
+        else:
+            yield from _option_problems(entry, document, place)
+    if experiment.baseline not in titles:
+        hint = suggestion(experiment.baseline, titles) or f"one of: {', '.join(titles)}"
+        message = f"{experiment.baseline!r} is none of the policies"
+        yield document.problem(("baseline",), message, hint)
+
+
+def _option_problems(entry: PolicyEntry, document: Document, place: Place) -> Iterator[Problem]:
+    known = [field.name for field in fields(policies()[entry.name].config)]
+    for option in entry.options:
+        if option not in known:
+            hint = suggestion(option, known) or f"known options: {', '.join(known)}"
+            where = (*place, "options", option)
+            yield document.problem(where, f"unknown option {option!r} of {entry.name}", hint)
+
+
+def _vary_problems(experiment: Experiment, document: Document) -> Iterator[Problem]:
+    known = [name for name in Experiment.model_fields if name not in _FORBIDDEN]
+    for key in experiment.vary:
+        head = key.partition(".")[0]
+        if head != _TRACE and head not in known:
+            hint = suggestion(key, [_TRACE, *known]) or f"{_TRACE}.FIELD, {', '.join(known)}"
+            yield document.problem(("vary", key), f"{key!r} cannot be varied", hint)

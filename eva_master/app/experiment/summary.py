@@ -1,0 +1,195 @@
+"""What an experiment's results come to: means over seeds, with intervals of confidence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, stdev
+from typing import Any
+
+from scipy.stats import t as student  # type: ignore[import-untyped]
+
+from eva_master.app.experiment.runs import Cell, Result, Results
+from eva_master.app.experiment.schema import Plan, Value
+
+_CONFIDENCE = 0.95
+REFERENCE = "reference"
+Values = tuple[tuple[str, Value], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over seeds.
+
+    Attributes:
+        half: Half the width of its 95 % interval of confidence, `None` with fewer than two
+            different traces.
+        count: How many different runs it is over.
+    """
+
+    mean: float
+    half: float | None
+    count: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Estimate:
+        """Sum up at least one value, by Student's distribution."""
+        if len(values) < 2:
+            return cls(values[0], None, 1)
+        quantile = float(student.ppf((1 + _CONFIDENCE) / 2, len(values) - 1))
+        half = quantile * stdev(values) / math.sqrt(len(values))
+        return cls(fmean(values), half, len(values))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One policy on one trace with one choice of what is varied.
+
+    Attributes:
+        figures: Estimates by the names of `eva_master.simulation.outcome.Outcome`, and
+            ``cost_share`` and ``jct_share``, cost and mean completion time over those of the
+            baseline on the same trace, and ``reference_share``, the cost over the reference bound.
+        results: What they were made of, by seed.
+    """
+
+    trace: str
+    values: Values
+    label: str
+    figures: Mapping[str, Estimate]
+    results: tuple[Result, ...] = field(repr=False, default=())
+
+    def shape(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "trace": self.trace,
+            "vary": dict(self.values),
+            "policy": self.label,
+            "runs": max(one.count for one in self.figures.values()),
+            "figures": {
+                name: {"mean": one.mean, "half_width": one.half}
+                for name, one in self.figures.items()
+            },
+        }
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All rows of an experiment.
+
+    Attributes:
+        rows: In the order of the file.
+        reference: The mean reference bound in dollars by trace and what is varied.
+        reference_share: The same over the baseline's cost.
+        missing: How many runs have no result.
+        versions: Of the code that made the results.
+    """
+
+    plan: Plan
+    rows: tuple[Row, ...]
+    reference: Mapping[tuple[str, Values], float]
+    reference_share: Mapping[tuple[str, Values], float]
+    missing: int
+    versions: frozenset[str]
+
+    def shape(self) -> dict[str, Any]:
+        """For JSON."""
+        experiment = self.plan.experiment
+        return {
+            "name": experiment.name,
+            "title": experiment.title,
+            "baseline": experiment.baseline,
+            "accounting": experiment.accounting,
+            "missing_runs": self.missing,
+            "rows": [row.shape() for row in self.rows],
+            "reference_bound_usd": [
+                {"trace": trace, "vary": dict(values), "usd": usd}
+                for (trace, values), usd in self.reference.items()
+            ],
+        }
+
+
+Place = tuple[str, Values, str]
+
+
+def summarise(plan: Plan, cells: Sequence[Cell], results: Results) -> Summary:
+    """Read what there is of an experiment's results."""
+    kept = {digest: results.find(digest) for digest in {cell.digest for cell in cells}}
+    by_place: dict[Place, dict[int, Cell]] = {}
+    for cell in cells:
+        by_place.setdefault((cell.trace, cell.values, cell.label), {})[cell.seed] = cell
+    known = _Known(by_place, kept, plan.experiment.baseline)
+    rows = tuple(
+        row for place in by_place if place[2] != REFERENCE and (row := known.row(place)) is not None
+    )
+    places = [place[:2] for place in by_place if place[2] == REFERENCE]
+    bounds = {place: list(known.bounds(place)) for place in places}
+    return Summary(
+        plan,
+        rows,
+        {place: fmean(usd for usd, _ in found) for place, found in bounds.items() if found},
+        {
+            place: fmean(shares)
+            for place, found in bounds.items()
+            if (shares := [share for _, share in found if share is not None])
+        },
+        sum(result is None for result in kept.values()),
+        frozenset(result["made"]["code"] for result in kept.values() if result is not None),
+    )
+
+
+class _Known:
+    """Results by place and seed."""
+
+    def __init__(
+        self,
+        cells: Mapping[Place, Mapping[int, Cell]],
+        results: Mapping[str, Result | None],
+        baseline: str,
+    ) -> None:
+        self._cells = cells
+        self._results = results
+        self._baseline = baseline
+
+    def bounds(self, place: tuple[str, Values]) -> Iterator[tuple[float, float | None]]:
+        """Reference bounds in dollars, and over the baseline's cost on the same trace."""
+        for cell in self._distinct((*place, REFERENCE)):
+            result = self._results[cell.digest]
+            if result is not None:
+                usd = result["figures"]["cost_usd"]
+                whole = self._figure((*place, self._baseline), cell.seed, "cost_usd")
+                yield usd, usd / whole if whole else None
+
+    def row(self, place: Place) -> Row | None:
+        """`None` if no run of it is there."""
+        samples: dict[str, list[float]] = {}
+        results = []
+        for cell in self._distinct(place):
+            result = self._results[cell.digest]
+            if result is None:
+                continue
+            results.append(result)
+            figures = dict(result["figures"])
+            for name, key, other in (
+                ("cost_share", "cost_usd", self._baseline),
+                ("jct_share", "jct_mean_h", self._baseline),
+                ("reference_share", "cost_usd", REFERENCE),
+            ):
+                whole = self._figure((*place[:2], other), cell.seed, key)
+                if whole:
+                    figures[name] = figures[key] / whole
+            for name, value in figures.items():
+                samples.setdefault(name, []).append(value)
+        if not results:
+            return None
+        estimates = {name: Estimate.of(values) for name, values in samples.items()}
+        return Row(*place, estimates, tuple(results))
+
+    def _distinct(self, place: Place) -> list[Cell]:
+        """One cell per run: seeds that share one are one sample."""
+        return list({cell.digest: cell for cell in self._cells[place].values()}.values())
+
+    def _figure(self, place: Place, seed: int, key: str) -> float | None:
+        cell = self._cells.get(place, {}).get(seed)
+        result = self._results[cell.digest] if cell else None
+        return None if result is None else float(result["figures"][key])

@@ -1,0 +1,97 @@
+"""All runs of an experiment, on all cores or on a cluster; what is done already is left out."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from joblib import Parallel, delayed, parallel_config
+
+from eva_master.app.experiment.execution import execute
+from eva_master.app.experiment.runs import Cell, Result, Results, Run
+from eva_master.model.errors import InvalidConfig
+
+_LISTED_AT_ONCE = ("ray",)
+"""Backends that hand results out only when all are there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """Who carries runs out.
+
+    Attributes:
+        jobs: How many at a time; -1 for one per core.
+        backend: One of joblib's: ``loky`` for processes of this machine, ``dask`` or ``ray``.
+        options: Of the backend's own, such as ``scheduler_host`` of dask.
+    """
+
+    jobs: int = -1
+    backend: str = "loky"
+    options: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a sweep is; `error` of the run that has just ended."""
+
+    done: int
+    total: int
+    error: str = ""
+
+
+def missing(cells: Sequence[Cell], results: Results, *, fresh: bool = False) -> list[Run]:
+    """Runs that have no result yet, or all if `fresh`; each once, reference bounds first."""
+    found = {cell.digest: cell.run for cell in cells}
+    runs = [run for digest, run in found.items() if fresh or results.find(digest) is None]
+    return sorted(runs, key=lambda run: run.policy is not None)
+
+
+def sweep(
+    runs: Sequence[Run], results: Results, crew: Crew, watch: Callable[[Progress], None]
+) -> list[Result]:
+    """Carry runs out and keep each result as soon as it is there.
+
+    Returns:
+        The results of runs that could not be carried out; these are not kept.
+
+    Raises:
+        InvalidConfig: There is no such backend.
+    """
+    failed = []
+    watch(Progress(0, len(runs)))
+    for done, result in enumerate(_carried_out(runs, crew), start=1):
+        if "error" in result:
+            failed.append(result)
+        else:
+            results.keep(result)
+        watch(Progress(done, len(runs), result.get("error", "")))
+    return failed
+
+
+def _carried_out(runs: Sequence[Run], crew: Crew) -> Iterator[Result]:
+    _register(crew.backend)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(
+                parallel_config(crew.backend, n_jobs=crew.jobs, **(crew.options or {}))
+            )
+        except (ValueError, TypeError, ImportError) as error:
+            raise InvalidConfig(f"backend {crew.backend}: {error}") from error
+        once = crew.backend in _LISTED_AT_ONCE
+        parallel = Parallel(return_as="list" if once else "generator_unordered", batch_size=1)
+        yield from parallel(delayed(execute)(run) for run in runs)
+
+
+def _register(backend: str) -> None:
+    """Make a backend known that joblib does not know by itself."""
+    try:
+        if backend == "ray":
+            import_module("ray.util.joblib").register_ray()
+        elif backend == "dask":
+            import_module("distributed")
+    except ImportError as error:
+        hint = f"pip install {'distributed' if backend == 'dask' else backend}"
+        raise InvalidConfig(f"backend {backend}: {error}", hint=hint) from error

@@ -1,0 +1,146 @@
+"""Figures of what went on in a run: instances over time, uptimes, what was learned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from eva_master.app.experiment.summary import Row, Summary
+from eva_master.app.report.figures import policies_of
+from eva_master.app.report.style import COLOURS, LINES, Picture, colour, legend_above, sheet
+
+_SHOWN_TYPES = 7
+_OTHER = "other types"
+
+
+def told(summary: Summary) -> list[Picture]:
+    """Figures of the first trace and choice of what is varied, and of its first seed."""
+    first = summary.rows[0]
+    rows = [row for row in summary.rows if (row.trace, row.values) == (first.trace, first.values)]
+    return [_instances(rows), _uptimes(summary, rows), *_interference(rows)]
+
+
+def _where(rows: Sequence[Row]) -> str:
+    values = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in rows[0].values)
+    trace = f"{rows[0].trace}, {values}" if values else rows[0].trace
+    return f"Trace {trace}, first seed."
+
+
+def _curves(row: Row) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = row.results[0]["curves"]
+    return found
+
+
+def _instances(rows: Sequence[Row]) -> Picture:
+    """Stacked areas, a panel per policy on the same axes."""
+    columns = 2 if len(rows) > 1 else 1
+    lines = -(-len(rows) // columns)
+    figure, axes = sheet(2.5 * lines + 0.9, columns, lines)
+    shown = _largest_types(rows)
+    handles: dict[str, Any] = {}
+    top = 0.0
+    for one, row in zip(axes, rows, strict=False):
+        series = _curves(row)["instances"]
+        hours = np.array(series["hours"])
+        known = {name: np.array(values) for name, values in series["types"].items()}
+        stacks = [known.get(name, np.zeros(len(hours))) for name in shown]
+        rest = [values for name, values in known.items() if name not in shown]
+        stacks.append(np.sum(rest, axis=0) if rest else np.zeros(len(hours)))
+        colours = [*COLOURS[: len(shown)], "#bbbbbb"]
+        names = [*shown, _OTHER]
+        areas = one.stackplot(hours, *stacks, colors=colours, lw=0)
+        handles |= dict(zip(names, areas, strict=True))
+        top = max(top, float(np.sum(stacks, axis=0).max()))
+        one.set_title(row.label, fontsize=10, loc="left")
+        one.set_xlim(0, hours[-1])
+    end = max(float(_curves(row)["instances"]["hours"][-1]) for row in rows)
+    for number, one in enumerate(axes):
+        if number >= len(rows):
+            one.remove()
+            continue
+        one.set_xlim(0, end)
+        one.set_ylim(0, top * 1.05)
+        if number % columns == 0:
+            one.set_ylabel("instances up")
+        if number >= len(rows) - columns:
+            one.set_xlabel("hours since the beginning")
+    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=4, fontsize=9)
+    caption = f"How many instances of each type were up. {_where(rows)}"
+    return Picture("instances", "Instances over time", caption, figure)
+
+
+def _largest_types(rows: Sequence[Row]) -> list[str]:
+    """Those that were up most, in the order of their names."""
+    hours: dict[str, float] = {}
+    for row in rows:
+        for name, values in _curves(row)["instances"]["types"].items():
+            hours[name] = hours.get(name, 0.0) + sum(values)
+    return sorted(sorted(hours, key=lambda name: -hours[name])[:_SHOWN_TYPES])
+
+
+def _uptimes(summary: Summary, rows: Sequence[Row]) -> Picture:
+    figure, (axes,) = sheet(4.2)
+    labels = policies_of(summary)
+    for row in rows:
+        hours = _curves(row)["uptime_h"]
+        number = labels.index(row.label)
+        shares = np.linspace(0, 100, len(hours))
+        launched = row.results[0]["figures"]["instances_launched"]
+        style: dict[str, Any] = {
+            "color": colour(number),
+            "ls": LINES[number % len(LINES)],
+            "lw": 1.8,
+        }
+        axes.plot(hours, shares, label=f"{row.label} ({launched:,})", **style)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel("uptime of an instance, hours (logarithmic)")
+    axes.set_ylabel("% of instances, at most so long up")
+    axes.set_ylim(0, 100)
+    legend_above(axes, len(rows))
+    caption = (
+        f"Distribution of how long instances were up; in brackets how many were launched. "
+        f"{_where(rows)}"
+    )
+    return Picture("uptime", "Uptime of instances", caption, figure)
+
+
+def _interference(rows: Sequence[Row]) -> list[Picture]:
+    """What the scheduler came to believe of pairs, beside what is true."""
+    best = max(rows, key=lambda row: len(row.results[0]["learned"]))
+    entries = best.results[0]["learned"]
+    if not entries:
+        return []
+    names = sorted({entry[side] for entry in entries for side in ("workload", "beside")})
+    true = np.full((len(names), len(names)), np.nan)
+    learned = true.copy()
+    for entry in entries:
+        place = names.index(entry["workload"]), names.index(entry["beside"])
+        true[place], learned[place] = entry["true"], entry["learned"]
+    figure, axes = sheet(0.42 * len(names) + 2.3, 2)
+    low = float(np.nanmin([np.nanmin(true), np.nanmin(learned)]))
+    for one, title, matrix in zip(
+        axes, ("true", "learned (mean over classes)"), (true, learned), strict=True
+    ):
+        image = one.imshow(matrix, cmap="cividis", vmin=low, vmax=1, aspect="auto")
+        one.grid(visible=False)
+        one.set_title(title, fontsize=10)
+        one.set_xticks(range(len(names)), names, rotation=45, ha="right", fontsize=8)
+        one.set_yticks(range(len(names)), names, fontsize=8)
+        one.set_xlabel("beside")
+        for (line, column), value in np.ndenumerate(matrix):
+            if not np.isnan(value):
+                dark = value < low + 0.55 * (1 - low)
+                text = f"{value:.2f}".removeprefix("0")
+                one.text(column, line, text, ha="center", va="center", fontsize=7,
+                         color="white" if dark else "black")  # fmt: skip
+    axes[0].set_ylabel("throughput of")
+    figure.colorbar(image, ax=axes, label="normalised throughput, alone = 1", shrink=0.9)
+    caption = (
+        "Pairs of workloads that shared an instance: how much of its own speed the row's workload "
+        "keeps beside the column's, as it is and as the scheduler had learned it at the end. "
+        f"White pairs never met. Policy {best.label}. {_where(rows)}"
+    )
+    return [Picture("interference", "Interference, true and learned", caption, figure)]

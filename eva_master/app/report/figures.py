@@ -1,0 +1,311 @@
+"""Figures of what was measured of each run: bars, or lines over what was varied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+
+from eva_master.app.experiment.summary import Estimate, Row, Summary, Values
+from eva_master.app.report.style import (
+    LINES,
+    MARKERS,
+    MOST_COLUMNS,
+    REFERENCE,
+    Picture,
+    colour,
+    fit_labels,
+    sheet,
+)
+
+_HEIGHT = 4.2
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A figure of a run, as it is drawn.
+
+    Attributes:
+        key: Its name among a row's figures.
+        axis: What the axis is called, with its unit.
+        factor: What it is multiplied with.
+    """
+
+    name: str
+    key: str
+    title: str
+    axis: str
+    caption: str
+    factor: float = 1.0
+
+
+COST = Measure(
+    "cost",
+    "cost_share",
+    "Cost",
+    "cost, % of {baseline}",
+    "What all instances cost, against {baseline} on the same trace.",
+    100,
+)
+MEASURES = (
+    COST,
+    Measure(
+        "jct",
+        "jct_share",
+        "Job completion time",
+        "mean completion time, % of {baseline}",
+        "From arrival to end, mean over jobs, against {baseline} on the same trace; hours are in "
+        "the table.",
+        100,
+    ),
+    Measure(
+        "throughput",
+        "norm_throughput_mean",
+        "Job throughput",
+        "speed, % of alone",
+        "How fast jobs progress while they run, against running alone; mean over jobs.",
+        100,
+    ),
+    Measure(
+        "tasks",
+        "tasks_per_instance",
+        "Tasks per instance",
+        "tasks per instance",
+        "Mean over the time that instances were up.",
+    ),
+    Measure(
+        "moves",
+        "migrations_per_job",
+        "Moves",
+        "moves per job",
+        "How often a job's tasks were moved to another instance, mean over jobs.",
+    ),
+    Measure(
+        "full",
+        "full_share",
+        "Full reconfigurations",
+        "% of all reconfigurations",
+        "Of the rounds that changed anything, those that arranged the whole cluster anew. "
+        "Policies that know no such thing have none.",
+        100,
+    ),
+)
+_RESOURCES = (
+    ("allocation_gpu", "GPUs"),
+    ("allocation_cpu", "vCPUs"),
+    ("allocation_memory", "memory"),
+)
+
+
+def measured(summary: Summary) -> list[Picture]:
+    """One figure per measure, and one of allocation."""
+    found = [_measure(summary, measure) for measure in MEASURES]
+    return [*found[:3], _allocation(summary), *found[3:]]
+
+
+def x_key(summary: Summary) -> str | None:
+    """What goes along the x axis, if anything was varied by numbers."""
+    vary = summary.plan.experiment.vary
+    for key, values in vary.items():
+        if len(values) > 1 and all(
+            isinstance(value, int | float) and not isinstance(value, bool) for value in values
+        ):
+            return key
+    return None
+
+
+Group = tuple[str, Values]
+"""A trace, and what is varied besides the x axis."""
+
+
+def groups(summary: Summary) -> dict[Group, list[Row]]:
+    """Rows that belong together, in the order of the file."""
+    along = x_key(summary)
+    found: dict[Group, list[Row]] = {}
+    for row in summary.rows:
+        rest = tuple(pair for pair in row.values if pair[0] != along)
+        found.setdefault((row.trace, rest), []).append(row)
+    return found
+
+
+def group_title(group: Group) -> str:
+    """In words."""
+    trace, values = group
+    return ", ".join([trace, *(f"{key.rpartition('.')[2]} {value}" for key, value in values)])
+
+
+def policies_of(summary: Summary) -> list[str]:
+    """Labels in the order of the file; their places give the colours."""
+    return [entry.title for entry in summary.plan.experiment.policies]
+
+
+def _measure(summary: Summary, measure: Measure) -> Picture:
+    baseline = summary.plan.experiment.baseline
+    by_group = groups(summary)
+    along = x_key(summary)
+    if along is None:
+        figure, axes = sheet(_HEIGHT)
+        _bars(axes[0], summary, by_group, measure)
+        everywhere = axes
+    else:
+        columns = min(2, len(by_group))
+        lines = -(-len(by_group) // columns)
+        figure, everywhere = sheet(_HEIGHT * lines if lines > 1 else _HEIGHT, columns, lines)
+        for one, (group, rows) in zip(everywhere, by_group.items(), strict=False):
+            _curve(one, summary, rows, measure, along)
+            if len(by_group) > 1:
+                one.set_title(group_title(group), loc="right", fontsize=9, color="#444444")
+        for spare in everywhere[len(by_group) :]:
+            spare.remove()
+        everywhere = everywhere[: len(by_group)]
+    for one in everywhere:
+        one.set_ylabel(measure.axis.format(baseline=baseline))
+    note = _NOTES[measure is COST and bool(summary.reference)]
+    caption = measure.caption.format(baseline=baseline) + note
+    return Picture(measure.name, measure.title, caption, figure)
+
+
+_NOTES = {
+    True: " The black line is the reference bound: the least that fractional packing could cost "
+    "with free moves and no interference.",
+    False: "",
+}
+
+
+def _bars(axes: Axes, summary: Summary, by_group: dict[Group, list[Row]], measure: Measure) -> None:
+    labels = policies_of(summary)
+    width = 0.8 / len(labels)
+    for number, label in enumerate(labels):
+        for place, rows in enumerate(by_group.values()):
+            row = next((row for row in rows if row.label == label), None)
+            one = row.figures.get(measure.key) if row else None
+            if one is None:
+                continue
+            at = place + (number - (len(labels) - 1) / 2) * width
+            _bar(axes, at, one, measure.factor, width=width * 0.92, number=number, label=label)
+    if measure is COST:
+        for place, (group, rows) in enumerate(by_group.items()):
+            share = summary.reference_share.get((group[0], rows[0].values))
+            if share is not None:
+                axes.hlines(100 * share, place - 0.44, place + 0.44, color=REFERENCE, lw=1.6)
+    fit_labels(axes, [group_title(group) for group in by_group])
+    axes.set_xlim(-0.6, len(by_group) - 0.4)
+    _legend(axes, labels, reference=measure is COST and bool(summary.reference))
+
+
+def _bar(
+    axes: Axes,
+    at: float,
+    one: Estimate,
+    factor: float,
+    *,
+    width: float,
+    number: int,
+    label: str,
+) -> None:
+    height = one.mean * factor
+    axes.bar(at, height, width, color=colour(number), label=label, hatch=_hatch(number), ec="white")
+    top = height
+    if one.half is not None:
+        half = one.half * factor
+        axes.errorbar(at, height, half, color="#222222", lw=1, capsize=3)
+        top += half
+    if width > 0.06:
+        text = f"{height:.0f}" if height >= 20 else f"{height:.2f}"
+        axes.annotate(text, (at, top), (0, 2), textcoords="offset points", ha="center", fontsize=8)
+
+
+def _hatch(number: int) -> str:
+    return ("", "//", "..", "\\\\", "xx", "--", "++", "oo")[number % 8]
+
+
+def _curve(axes: Axes, summary: Summary, rows: Sequence[Row], measure: Measure, along: str) -> None:
+    labels = policies_of(summary)
+    for number, label in enumerate(labels):
+        mine = sorted(
+            (
+                (_number(row, along), row.figures[measure.key])
+                for row in rows
+                if row.label == label and measure.key in row.figures
+            ),
+            key=lambda pair: pair[0],
+        )
+        if mine:
+            axes.errorbar(
+                [x for x, _ in mine],
+                [one.mean * measure.factor for _, one in mine],
+                [(one.half or 0) * measure.factor for _, one in mine],
+                color=colour(number),
+                marker=MARKERS[number % len(MARKERS)],
+                ls=LINES[number % len(LINES)],
+                capsize=3,
+                label=label,
+            )
+    if measure is COST:
+        shares = {
+            _number(row, along): share
+            for row in rows
+            if (share := summary.reference_share.get((row.trace, row.values))) is not None
+        }
+        if shares:
+            places = sorted(shares)
+            axes.plot(places, [100 * shares[x] for x in places], color=REFERENCE, lw=1.6)
+    axes.set_xlabel(_AXES.get(along.rpartition(".")[2], along))
+    axes.set_xticks(sorted({_number(row, along) for row in rows}))
+    _legend(axes, labels, reference=measure is COST and bool(summary.reference))
+
+
+_AXES = {
+    "pairwise": "throughput of a task beside one other, alone = 1",
+    "delay_factor": "delays of moves, times what was measured",
+    "multi_gpu": "share of jobs with several GPUs",
+    "multi_task": "share of jobs with several tasks",
+}
+
+
+def _number(row: Row, key: str) -> float:
+    value = dict(row.values)[key]
+    assert isinstance(value, int | float)
+    return value
+
+
+def _allocation(summary: Summary) -> Picture:
+    labels = policies_of(summary)
+    figure, axes = sheet(3.4, len(_RESOURCES))
+    for one, (key, name) in zip(axes, _RESOURCES, strict=True):
+        for number, label in enumerate(labels):
+            shares = [row.figures[key].mean for row in summary.rows if row.label == label]
+            if shares:
+                mean = 100 * sum(shares) / len(shares)
+                one.bar(number, mean, 0.8, color=colour(number), hatch=_hatch(number), ec="white")
+                one.annotate(
+                    f"{mean:.0f}", (number, mean), (0, 2), textcoords="offset points",
+                    ha="center", fontsize=8,
+                )  # fmt: skip
+        one.set_title(name, fontsize=10)
+        one.set_ylim(0, 100)
+        one.set_xticks(range(len(labels)), labels, rotation=40, ha="right", fontsize=8)
+    axes[0].set_ylabel("allocated, % of what was up")
+    caption = (
+        "Of the GPUs, vCPUs and memory of all instances that were up, the part that tasks had been "
+        "given; mean over all runs of a policy."
+    )
+    return Picture("allocation", "Allocation", caption, figure)
+
+
+def _legend(axes: Axes, labels: Sequence[str], *, reference: bool) -> None:
+    known = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    shown = [(known[label], label) for label in labels if label in known]
+    if reference:
+        (line,) = axes.plot([], [], color=REFERENCE, lw=1.6)
+        shown.append((line, "reference bound"))
+    axes.legend(
+        [handle for handle, _ in shown],
+        [label for _, label in shown],
+        loc="lower left",
+        bbox_to_anchor=(0, 1.02),
+        ncols=min(len(shown), MOST_COLUMNS),
+        borderaxespad=0,
+        fontsize=9,
+    )

@@ -1,0 +1,164 @@
+"""The page: everything in one file, readable without a network."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+
+from eva_master.app.experiment.summary import Estimate, Row, Summary
+from eva_master.app.report.curves import told
+from eva_master.app.report.figures import measured
+from eva_master.app.report.style import Picture, styled
+
+_COLUMNS = (
+    ("cost_usd", "cost, $", ",.0f", 1.0),
+    ("cost_share", "of {baseline}, %", ".1f", 100.0),
+    ("reference_share", "of the bound", ".3f", 1.0),
+    ("jct_mean_h", "JCT, h", ".2f", 1.0),
+    ("jct_p95_h", "JCT p95, h", ".1f", 1.0),
+    ("idle_mean_h", "idle, h", ".2f", 1.0),
+    ("norm_throughput_mean", "speed", ".3f", 1.0),
+    ("tasks_per_instance", "tasks / instance", ".2f", 1.0),
+    ("migrations_per_job", "moves / job", ".2f", 1.0),
+    ("instances_launched", "instances", ",.0f", 1.0),
+    ("full_share", "full, %", ".1f", 100.0),
+    ("planning_mean_s", "planning, ms", ".1f", 1000.0),
+)
+
+_CSS = """
+body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto;
+  padding: 0 1rem; }
+h1 { font-size: 1.7rem; margin-bottom: .3rem; } h2 { font-size: 1.2rem; margin: 2.2rem 0 .3rem; }
+p { max-width: 46rem; } .note { color: #555; font-size: .9rem; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .85rem;
+  font-variant-numeric: tabular-nums; }
+th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #ddd;
+  white-space: nowrap; }
+th { text-align: right; border-bottom: 2px solid #888; } .name { text-align: left; }
+figure { margin: 0; } figure svg { width: 100%; height: auto; } .ci { color: #777; }
+tr.first td { border-top: 2px solid #bbb; }
+"""
+
+
+def write_report(summary: Summary, folder: Path) -> Path:
+    """Write ``report.html`` and a PNG of each figure.
+
+    Args:
+        summary: With at least one row.
+        folder: Where; made if it is not there.
+
+    Returns:
+        The page.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    figures = folder / "figures"
+    figures.mkdir(parents=True, exist_ok=True)
+    with styled():
+        pictures = [*measured(summary), *told(summary)]
+        for picture in pictures:
+            picture.figure.savefig(figures / f"{picture.name}.png", dpi=150)
+        page = _page(summary, pictures)
+    path = folder / "report.html"
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def _page(summary: Summary, pictures: Sequence[Picture]) -> str:
+    experiment = summary.plan.experiment
+    title = escape(experiment.title or experiment.name)
+    sections = "\n".join(_section(picture) for picture in pictures)
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>{_CSS}</style>
+</head>
+<body>
+<h1>{title}</h1>
+{_paragraphs(experiment.text)}
+<p class="note">{_notes(summary)}</p>
+<h2>Figures of each policy</h2>
+<div class="wide">{_table(summary)}</div>
+{sections}
+</body>
+</html>
+"""
+
+
+def _paragraphs(text: str) -> str:
+    return "\n".join(f"<p>{escape(part)}</p>" for part in text.split("\n\n") if part.strip())
+
+
+def _notes(summary: Summary) -> str:
+    experiment = summary.plan.experiment
+    seeds = ", ".join(map(str, experiment.seeds))
+    notes = [
+        f"Accounting of moves: {experiment.accounting}. Seeds: {seeds}.",
+        "Means over seeds; ± is half of the 95 % interval of confidence (Student).",
+        "Planning time is real time of this machine, all other times are simulated.",
+    ]
+    if summary.missing:
+        notes.append(f"<b>{summary.missing} runs are missing.</b>")
+    if len(summary.versions) > 1:
+        notes.append(
+            f"<b>Results of {len(summary.versions)} versions of the code are mixed</b>; "
+            "<code>--fresh</code> does all again."
+        )
+    return " ".join(notes)
+
+
+def _table(summary: Summary) -> str:
+    experiment = summary.plan.experiment
+    columns = [
+        (key, name.format(baseline=escape(experiment.baseline)), form, factor)
+        for key, name, form, factor in _COLUMNS
+        if any(key in row.figures for row in summary.rows)
+    ]
+    varied = [key.rpartition(".")[2] for key in experiment.vary]
+    head = "".join(f'<th class="name">{escape(name)}</th>' for name in ("trace", *varied, "policy"))
+    head += "".join(f"<th>{name}</th>" for _, name, _, _ in columns)
+    lines = []
+    last = None
+    for row in summary.rows:
+        first = last is not None and last != (row.trace, row.values)
+        last = (row.trace, row.values)
+        names = (row.trace, *(str(value) for _, value in row.values), row.label)
+        cells = "".join(f'<td class="name">{escape(name)}</td>' for name in names)
+        cells += "".join(_cell(row, key, form, factor) for key, _, form, factor in columns)
+        lines.append(f"<tr{' class=first' if first else ''}>{cells}</tr>")
+    body = "\n".join(lines)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
+
+
+def _cell(row: Row, key: str, form: str, factor: float) -> str:
+    one = row.figures.get(key)
+    return f"<td>{'-' if one is None else ''.join(_number(one, form, factor))}</td>"
+
+
+def _number(one: Estimate, form: str, factor: float) -> Iterator[str]:
+    yield f"{one.mean * factor:{form}}"
+    if one.half is not None:
+        yield f' <span class="ci">± {one.half * factor:{form}}</span>'
+
+
+def _section(picture: Picture) -> str:
+    buffer = io.StringIO()
+    picture.figure.savefig(buffer, format="svg", metadata={"Date": None})
+    drawing = buffer.getvalue()
+    drawing = drawing[drawing.index("<svg") :]
+    # Drawings share the page's names; each has its own.
+    for mark in ('id="', "url(#", 'xlink:href="#'):
+        drawing = drawing.replace(mark, f"{mark}{picture.name}-")
+    label = escape(f"{picture.title}. {picture.caption}", quote=True)
+    drawing = drawing.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+    return f"""<section id="{picture.name}">
+<h2>{escape(picture.title)}</h2>
+<p>{escape(picture.caption)}</p>
+<figure>{drawing}</figure>
+</section>"""
