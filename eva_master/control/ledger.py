@@ -125,8 +125,8 @@ def _speed_ppm(state: State, copy: TaskCopy) -> int:
 
 
 def _added(account: JobAccount, increment: JobAccount) -> JobAccount:
-    return replace(
-        account,
+    return JobAccount(
+        account.job,
         charged=Exact(account.charged + increment.charged),
         alone=Exact(account.alone + increment.alone),
         busy_ms=account.busy_ms + increment.busy_ms,

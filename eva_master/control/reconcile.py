@@ -7,7 +7,7 @@ holds is dropped, a gang's entries together; the next round sees to the rest.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from eva_master.model.catalog import Offering
@@ -134,22 +134,30 @@ class _Check:
 
     def overfull(self, units: dict[CopyId, Unit]) -> CopyId | None:
         """A unit that has to give way because a place or an offering is overfull, if any is."""
-        placed = {copy: (where, key) for key, unit in units.items() for copy, where in unit}
-        load: defaultdict[Where, Resources] = defaultdict(lambda: NOTHING)
+        placed = {copy: where for unit in units.values() for copy, where in unit}
         comers: defaultdict[Where, list[CopyId]] = defaultdict(list)
-        for view in self._copies.values():
-            where, key = placed.get(view.id, (view.instance, None))
-            if where is None:
-                continue
-            demand = view.task.demand_on(self._offerings[where].type.family)
-            assert demand is not None
-            load[where] = load[where] + demand
-            if key is not None and where != view.instance:
-                comers[where].append(key)
+        for key, unit in units.items():
+            for copy, where in unit:
+                if where != self._copies[copy].instance:
+                    comers[where].append(key)
+        load = self._load(placed, comers)
         for where, keys in comers.items():
             if not load[where].fits(self._offerings[where].type.capacity):
                 return max(keys)
         return self._over_limit(comers)
+
+    def _load(
+        self, placed: Mapping[CopyId, Where], places: Collection[Where]
+    ) -> Mapping[Where, Resources]:
+        """What is taken of some places once copies are where they are placed."""
+        load: defaultdict[Where, Resources] = defaultdict(lambda: NOTHING)
+        for view in self._copies.values() if places else ():
+            where = placed.get(view.id, view.instance)
+            if where is not None and where in places:
+                demand = view.task.demand_on(self._offerings[where].type.family)
+                assert demand is not None
+                load[where] = load[where] + demand
+        return load
 
     def _over_limit(self, comers: dict[Where, list[CopyId]]) -> CopyId | None:
         wanted = Counter(self._live)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 
 from eva_master.control.album import Album
 from eva_master.learning.interruptions import Interruptions
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.catalog import Catalog, Offering
-from eva_master.model.changes import Changes, InstanceAccount, JobAccount, Round
+from eva_master.model.changes import Changes, Deferred, InstanceAccount, JobAccount, Round
 from eva_master.model.errors import StorageError
 from eva_master.model.ids import (
     CopyId,
@@ -115,7 +116,7 @@ class State:
         return state
 
     def _restore_values(self, written: Changes) -> None:
-        values = written.values
+        values = written.documents()
         if isinstance(counters := values.get("counters"), dict):
             self.counters = Counters(**{k: v for k, v in counters.items() if isinstance(v, int)})
         if isinstance(memory := values.get("memory"), dict):
@@ -216,16 +217,17 @@ class State:
 
     def count(self, **increments: int) -> Counters:
         """Increase counters by name and return them."""
-        now = asdict(self.counters)
-        self.counters = replace(self.counters, **{k: now[k] + n for k, n in increments.items()})
-        self._unwritten.values["counters"] = asdict(self.counters)
+        now = self.counters
+        changed = {name: getattr(now, name) + more for name, more in increments.items()}
+        self.counters = replace(now, **changed)
+        self._unwritten.values["counters"] = partial(asdict, self.counters)
         return self.counters
 
     def set_memory(self, memory: PolicyMemory | None) -> None:
         """Keep the policy's memory; an unchanged one is not written again."""
         if memory != self.memory:
             self.memory = memory
-            self._unwritten.values["memory"] = None if memory is None else asdict(memory)
+            self._unwritten.values["memory"] = None if memory is None else partial(asdict, memory)
 
     @property
     def throughput(self) -> ThroughputTable:
@@ -245,7 +247,7 @@ class State:
         """Have what was learned since the last time written with the next commit."""
         if self.learned is not self._learned_written:
             self._learned_written = self.learned
-            self._unwritten.values["learned"] = self.learned.to_json()
+            self._unwritten.values["learned"] = self.learned.to_json
 
     def set_unavailable(self, offerings: Iterable[OfferingId], until: Millis, why: str) -> None:
         """Remember that offerings are not to be launched for a while.
@@ -415,4 +417,4 @@ class _Unwritten:
     job_accounts: dict[JobId, None] = field(default_factory=dict)
     instance_accounts: dict[InstanceId, None] = field(default_factory=dict)
     rounds: list[Round] = field(default_factory=list)
-    values: dict[str, Json] = field(default_factory=dict)
+    values: dict[str, Json | Deferred] = field(default_factory=dict)

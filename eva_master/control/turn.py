@@ -164,10 +164,12 @@ class Turn:
         return first
 
     def _touch_place(self, instance: InstanceId | None) -> None:
+        """Settle an instance, and who waits for room on it; who runs there waits for nothing."""
         if instance is not None:
-            self.touch(("instance", instance))
+            self._instances[instance] = None
             for copy in self.state.aimed(instance):
-                self.touch(("job", copy.job))
+                if copy.instance != instance or copy.state is not CopyState.RUNNING:
+                    self._jobs[copy.job] = None
 
     # -- changing --------------------------------------------------------------------------------
 
@@ -181,15 +183,16 @@ class Turn:
         old = self.state.copies.get(copy.id)
         before = None if old is None else (old.instance, old.state)
         if before != (copy.instance, copy.state):
-            for place in {before[0] if before else None, copy.instance} - {None}:
-                assert place is not None
-                ledger.book(self.state, place, self.now)
-                self.meters.restart(self.state, place)
+            for place in dict.fromkeys((before[0] if before else None, copy.instance)):
+                if place is not None:
+                    ledger.book(self.state, place, self.now)
+                    self.meters.restart(self.state, place)
         self.state.put_copy(copy)
         if old is not None and old.state is not copy.state:
             self._measure(old, copy)
         self.touch(("job", copy.job))
-        for place in {copy.instance, copy.target, *((old.instance, old.target) if old else ())}:
+        before_that = (old.instance, old.target) if old else ()
+        for place in dict.fromkeys((copy.instance, copy.target, *before_that)):
             self._touch_place(place)
 
     def _measure(self, old: TaskCopy, copy: TaskCopy) -> None:

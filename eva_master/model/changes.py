@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from eva_master.model.ids import Exact, InstanceId, JobId, Millis
@@ -63,6 +63,10 @@ class InstanceAccount:
     closed: bool = False
 
 
+Deferred = Callable[[], Json]
+"""A document that is made when it is written, of values that do not change."""
+
+
 @dataclass(frozen=True, slots=True)
 class Changes:
     """What one turn of the loop changed: one transaction of the journal.
@@ -78,7 +82,11 @@ class Changes:
     job_accounts: tuple[JobAccount, ...] = ()
     instance_accounts: tuple[InstanceAccount, ...] = ()
     rounds: tuple[Round, ...] = ()
-    values: Mapping[str, Json] = field(default_factory=dict)
+    values: Mapping[str, Json | Deferred] = field(default_factory=dict)
+
+    def documents(self) -> dict[str, Json]:
+        """The values, all of them made."""
+        return {name: it() if callable(it) else it for name, it in self.values.items()}
 
     def __bool__(self) -> bool:
         return bool(

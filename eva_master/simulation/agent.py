@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from eva_master.model.actions import (
@@ -244,15 +245,17 @@ class Agent:
         if self._on and self.session:
             self._inbox.post(WorkerFetched(self._instance, self.session, order.copy))
 
-    def sample(self, attempt: Attempt) -> bool:
-        """Report an attempt's progress; says whether there will be more to report."""
-        if not self._on or attempt.phase is not Phase.RUNNING:
+    def sample(self, attempts: Sequence[Attempt]) -> bool:
+        """Report the progress of those that run; says whether there is any."""
+        running = [attempt for attempt in attempts if attempt.phase is Phase.RUNNING]
+        if not self._on or not running:
             return False
         if self.session:
-            order = attempt.order
-            progress = attempt.work.progress(attempt.done(self._timeline.now()))
-            sample = (order.copy, order.attempt, progress)
-            self._inbox.post(ProgressSampled(self._instance, self.session, (sample,)))
+            now = self._timeline.now()
+            samples = tuple(
+                (it.order.copy, it.order.attempt, it.work.progress(it.done(now))) for it in running
+            )
+            self._inbox.post(ProgressSampled(self._instance, self.session, samples))
         return True
 
 

@@ -29,7 +29,7 @@ from eva_master.simulation.outcome import (
     outcome,
 )
 from eva_master.simulation.reports import Telling
-from eva_master.simulation.submission import spec_of, stop_ms, work_ms
+from eva_master.simulation.submission import STEPS_PER_S, spec_of, stop_ms, work_ms
 from eva_master.simulation.truth import UNDISTURBED, Truth
 from eva_master.simulation.work import Work
 from eva_master.simulation.world import World
@@ -218,7 +218,7 @@ class Simulation:
 
     def _work_of(self, copy: CopyId) -> Work:
         job, _ = self._recorded(copy)
-        return Work(work_ms(job), steps_per_s=job.steps_per_s / 1_000_000)
+        return Work(work_ms(job), steps_per_s=STEPS_PER_S)
 
     def _toll_of(self, copy: CopyId) -> Toll:
         job, index = self._recorded(copy)

@@ -52,4 +52,4 @@ class MemoryJournal:
         self.rounds.update(
             (record.number, replace(record, reasons=None)) for record in changes.rounds
         )
-        self._values.update(changes.values)
+        self._values.update(changes.documents())

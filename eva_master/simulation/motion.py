@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from eva_master.model.ids import CopyId, InstanceId, JobId, Workload
@@ -35,8 +35,8 @@ class Motion:
         timeline: The virtual time.
         truth: How much tasks slow each other down.
         finish: Called when an attempt has done its work.
-        changed: Called when an attempt's speed or company has changed, with whether it runs and
-            gets on.
+        changed: Called when the pace or the company of attempts on an instance, all of them
+            getting on, has changed.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Motion:
         truth: Truth,
         *,
         finish: Callable[[Attempt], None],
-        changed: Callable[[Attempt], None],
+        changed: Callable[[InstanceId, Sequence[Attempt]], None],
     ) -> None:
         self._timeline = timeline
         self._truth = remembered(truth)
@@ -82,15 +82,15 @@ class Motion:
                 self._timeline.after(init_ms, lambda: self._go(crew))
             else:
                 crew.moving = True
-        self._pace(crew)
-        self._company_changed(attempt)
+        changed = self._pace(crew) + self._company_changed(attempt)
+        self._tell(changed)
 
     def halt(self, attempt: Attempt) -> None:
         """A program does nothing more for its work; it is still there."""
         if attempt.halted_ms is None:
             attempt.halted_ms = self._timeline.now()
-        self._leave_crew(attempt)
         self._set_speed(attempt, 0.0)
+        self._tell(self._leave_crew(attempt))
 
     def end(self, attempt: Attempt) -> None:
         """A program is no more."""
@@ -101,36 +101,48 @@ class Motion:
         del residents[attempt.order.copy]
         if not residents:
             del self._residents[attempt.instance]
-        self._company_changed(attempt)
+        self._tell(self._company_changed(attempt))
 
-    def _leave_crew(self, attempt: Attempt) -> None:
+    def _leave_crew(self, attempt: Attempt) -> list[Attempt]:
         crew = self._crews.get(attempt.crew)
         if crew is not None and crew.running.get(attempt.order.copy) is attempt:
             del crew.running[attempt.order.copy]
             if crew.running:
-                self._pace(crew)
-            else:
-                del self._crews[attempt.crew]
+                return self._pace(crew)
+            del self._crews[attempt.crew]
+        return []
 
     def _go(self, crew: Crew) -> None:
         crew.moving = True
-        self._pace(crew)
+        self._tell(self._pace(crew))
 
-    def _company_changed(self, cause: Attempt) -> None:
-        """Those beside an attempt that came or went go on at another speed."""
+    def _tell(self, changed: Sequence[Attempt]) -> None:
+        """Say once per instance which attempts go on differently."""
+        places: dict[InstanceId, dict[Attempt, None]] = {}
+        for attempt in changed:
+            if attempt.speed > 0:
+                places.setdefault(attempt.instance, {})[attempt] = None
+        for instance, attempts in places.items():
+            self._changed(instance, list(attempts))
+
+    def _company_changed(self, cause: Attempt) -> list[Attempt]:
+        """Have those beside an attempt that came or went go on as that allows.
+
+        Returns:
+            They, and others of their gangs whose pace has changed with theirs.
+        """
         others = [a for a in self._residents.get(cause.instance, {}).values() if a is not cause]
         for attempt in others:
-            epoch = attempt.epoch
             if (crew := self._crews.get(attempt.crew)) is not None:
-                self._pace(crew)
-            if attempt.epoch == epoch and attempt.speed > 0:
-                self._changed(attempt)
+                others = others + self._pace(crew)
+        return others
 
-    def _pace(self, crew: Crew) -> None:
-        if crew.moving and crew.running:
-            slowest = min(self._alone_speed(attempt) for attempt in crew.running.values())
-            for attempt in list(crew.running.values()):
-                self._set_speed(attempt, slowest)
+    def _pace(self, crew: Crew) -> list[Attempt]:
+        """Set the speed of a crew; returns those for whom it is another one."""
+        if not crew.moving or not crew.running:
+            return []
+        slowest = min(self._alone_speed(attempt) for attempt in crew.running.values())
+        return [it for it in crew.running.values() if self._set_speed(it, slowest)]
 
     def _alone_speed(self, attempt: Attempt) -> float:
         """How fast an attempt would get on if only its own instance mattered."""
@@ -142,9 +154,9 @@ class Motion:
         )
         return self._truth(Workload(attempt.order.workload), tuple(company))
 
-    def _set_speed(self, attempt: Attempt, speed: float) -> None:
+    def _set_speed(self, attempt: Attempt, speed: float) -> bool:
         if speed == attempt.speed:
-            return
+            return False
         now = self._timeline.now()
         if attempt.speed > 0:
             attempt.moving_ms += now - attempt.at_ms
@@ -153,12 +165,12 @@ class Motion:
         attempt.speed = speed
         attempt.epoch += 1
         if speed <= 0:
-            return
+            return True
         epoch, work = attempt.epoch, attempt.work
         due = work.total_ms if not work.failures else work.total_ms / (2 + len(work.failures))
         left = max(0, attempt.left_ms(due, now))
         self._timeline.after(left, lambda: self._over(attempt, epoch))
-        self._changed(attempt)
+        return True
 
     def _over(self, attempt: Attempt, epoch: int) -> None:
         if attempt.epoch == epoch:

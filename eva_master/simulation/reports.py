@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from eva_master.model.events import Phase
 from eva_master.simulation.agent import Agent
 from eva_master.simulation.clock import Timeline
 from eva_master.simulation.work import Attempt
@@ -17,8 +17,8 @@ class Reports(Protocol):
         """An attempt's program has started."""
         ...
 
-    def changed(self, agent: Agent, attempt: Attempt) -> None:
-        """An attempt that gets on does so at another speed, or in other company."""
+    def changed(self, agent: Agent, attempts: Sequence[Attempt]) -> None:
+        """Attempts that get on do so at another speed, or in other company."""
         ...
 
 
@@ -38,26 +38,29 @@ class Periodic:
         """See `Reports.began`."""
         self._timeline.after(self._every_ms, lambda: self._report(agent, attempt))
 
-    def changed(self, agent: Agent, attempt: Attempt) -> None:
+    def changed(self, agent: Agent, attempts: Sequence[Attempt]) -> None:
         """Reports come as they come."""
 
     def _report(self, agent: Agent, attempt: Attempt) -> None:
-        if agent.sample(attempt):
+        if agent.sample([attempt]):
             self.began(agent, attempt)
 
 
 class Telling:
     """Only those reports that tell the master's meters something new.
 
-    A task that gets on as before has nothing to say. After a change there is one report with the
-    next finished step, which opens a window, and one that closes it; after a start also one at the
-    end of the warm-up. Reports come with the very step that they tell of, so that the windows are
-    as exact as real ones of many reports.
+    A task that gets on as before has nothing to say. When its company or its pace changes, one
+    report opens a window at once and another closes it; after a start there is one with its first
+    step, and one at the end of the warm-up. The master measures the same as from reports every
+    other second, since between changes a simulated task keeps its pace exactly.
 
     Args:
         timeline: The virtual time.
         window_ms: Of the master's meters.
     """
+
+    _FIRST_MS = 100
+    """From first progress to the first report of it."""
 
     def __init__(self, timeline: Timeline, window_ms: int) -> None:
         self._timeline = timeline
@@ -65,31 +68,33 @@ class Telling:
 
     def began(self, agent: Agent, attempt: Attempt) -> None:
         """What the program resumes from, so that its first own step is known for one."""
-        agent.sample(attempt)
+        agent.sample([attempt])
 
-    def changed(self, agent: Agent, attempt: Attempt) -> None:
+    def changed(self, agent: Agent, attempts: Sequence[Attempt]) -> None:
         """See `Reports.changed`."""
-        attempt.watch += 1
-        warm_up = [self._window_ms // 2] if attempt.cold else []
-        self._after(agent, attempt, [0, *warm_up, self._window_ms])
+        for attempt in attempts:
+            attempt.watch += 1
+        cold = [attempt for attempt in attempts if attempt.cold]
+        warm = [attempt for attempt in attempts if not attempt.cold]
+        if cold:
+            half = self._window_ms // 2
+            self._after(agent, cold, (self._FIRST_MS, half, self._window_ms))
+        if warm:
+            agent.sample(warm)
+            self._after(agent, warm, (self._window_ms,))
 
-    def _after(self, agent: Agent, attempt: Attempt, waits: list[int]) -> None:
-        """Report with the first step that is finished after the first wait, then the others."""
-        now, work = self._timeline.now(), attempt.work
-        if attempt.speed <= 0:
-            return
-        later = attempt.done(now) + waits[0] * attempt.speed
-        due = work.done_at(work.steps(later) + 1)
-        if due < work.total_ms:
-            watch = attempt.watch
-            delay = attempt.left_ms(due, now)
-            self._timeline.after(delay, lambda: self._report(agent, attempt, waits, watch))
+    def _after(self, agent: Agent, attempts: Sequence[Attempt], waits: tuple[int, ...]) -> None:
+        watched = [(attempt, attempt.watch) for attempt in attempts]
+        self._timeline.after(waits[0], lambda: self._report(agent, watched, waits[1:]))
 
-    def _report(self, agent: Agent, attempt: Attempt, waits: list[int], watch: int) -> None:
-        if attempt.watch != watch or attempt.speed <= 0 or attempt.phase is not Phase.RUNNING:
-            return
-        if agent.sample(attempt):
-            if len(waits) > 1:
-                self._after(agent, attempt, waits[1:])
-            else:
+    def _report(
+        self, agent: Agent, watched: Sequence[tuple[Attempt, int]], waits: tuple[int, ...]
+    ) -> None:
+        due = [
+            attempt for attempt, watch in watched if attempt.watch == watch and attempt.speed > 0
+        ]
+        if due and agent.sample(due):
+            if waits:
+                self._after(agent, due, waits)
+            for attempt in due if not waits else ():
                 attempt.cold = False

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from eva_master.model.ids import Family
+from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.trace import TraceJob, TraceTask
 
 OWNER = "trace"
+STEPS_PER_S = 1_000
+"""What a simulated task reports as its iterations: milliseconds of its work, running alone. So a
+measurement does not depend on how many real iterations fit into its window."""
 _PROGRAM = Program("true")
 
 
@@ -26,9 +29,9 @@ def spec_of(job: TraceJob, families: Iterable[Family], *, durations: bool = True
     return JobSpec(
         name=job.id,
         owner=OWNER,
-        tasks=tuple(_task(job, task, families) for task in job.tasks),
+        tasks=tuple(_task(job.workload, task, families) for task in job.tasks),
         kind=JobKind.GANG,
-        total_steps=job.total_steps or None,
+        total_steps=round(work_ms(job) * STEPS_PER_S / 1000),
         duration_ms=job.duration_ms if durations else None,
         grace_period_ms=max(60_000, stops),
         checkpoint_ms=stops,
@@ -48,7 +51,7 @@ def work_ms(job: TraceJob) -> float:
     return float(job.duration_ms)
 
 
-def _task(job: TraceJob, task: TraceTask, families: list[Family]) -> TaskSpec:
+def _task(workload: Workload, task: TraceTask, families: list[Family]) -> TaskSpec:
     demand = task.resolved(families)
-    paces = tuple((family, job.steps_per_s) for family, _ in demand)
-    return TaskSpec(job.workload, _PROGRAM, demand, throughput=paces)
+    paces = tuple((family, STEPS_PER_S * MILLION) for family, _ in demand)
+    return TaskSpec(workload, _PROGRAM, demand, throughput=paces)

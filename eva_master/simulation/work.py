@@ -36,7 +36,7 @@ class Work:
         stored: The checkpoint generations in the object store.
         publishes: Whether it ever writes a checkpoint; in most gangs rank 0 does alone.
         failures: Exit codes of the next attempts that fail, first one next.
-        steps_per_s: Iterations, running alone.
+        steps_per_s: Iterations, running alone; the finer, the more exact are measurements.
     """
 
     total_ms: float
@@ -56,10 +56,6 @@ class Work:
     def steps(self, done_ms: float) -> int:
         """Finished iterations."""
         return int(done_ms * self.steps_per_s / 1000 + _ROUNDING)
-
-    def done_at(self, steps: int) -> float:
-        """How much is done when so many iterations are."""
-        return steps * 1000 / self.steps_per_s
 
 
 @dataclass(slots=True, eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from eva_master.model.actions import WorkerAction
 from eva_master.model.events import Phase, WorkerLost
@@ -148,6 +148,6 @@ class SimulatedWorkers(Hosts):
         if (agent := self._agents.get(attempt.instance)) is not None:
             agent.finish(attempt)
 
-    def _changed(self, attempt: Attempt) -> None:
-        if (agent := self._agents.get(attempt.instance)) is not None:
-            self.reports.changed(agent, attempt)
+    def _changed(self, instance: InstanceId, attempts: Sequence[Attempt]) -> None:
+        if (agent := self._agents.get(instance)) is not None:
+            self.reports.changed(agent, attempts)

@@ -139,7 +139,7 @@ class SqlJournal:
             tables.REASONS: _latest(
                 rows.reasons_row, (one for one in changes.rounds if one.reasons is not None)
             ),
-            tables.DOCUMENTS: _latest(rows.document_row, changes.values.items()),
+            tables.DOCUMENTS: _latest(rows.document_row, changes.documents().items()),
         }
         with self._transaction() as connection:
             for table, values in writes.items():
