@@ -20,9 +20,9 @@ from eva_worker.settings import ENVIRONMENT, Settings
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SETTLED_S = 60.0
-_FAREWELL_S = 900.0
-"""An agent that is to leave because there is no master has so long to store what its tasks leave
-behind; then the instance goes without it."""
+_LONGEST_FAREWELL_S = 900.0
+"""An agent that is to leave because there is no master has so long at most, and no longer than
+there was none, to store what its tasks leave behind; then the instance goes without it."""
 _TERMINATION = {signal.SIGTERM, signal.SIGINT}
 
 _log = structlog.get_logger()
@@ -115,6 +115,7 @@ class _Watch:
         self._settings = settings
         self._contact = _Contact(settings.contact_file, settings.abandoned_after_s)
         self._abandoned_at: float | None = None
+        self._farewell_s = min(_LONGEST_FAREWELL_S, settings.abandoned_after_s)
         self.asked = 0
 
     @property
@@ -146,7 +147,7 @@ class _Watch:
         """Until something is to be done about an agent that has no master, `None` for never."""
         if self._abandoned_at is None:
             return self._contact.left_s()
-        return max(0.0, self._abandoned_at + _FAREWELL_S - time.monotonic())
+        return max(0.0, self._abandoned_at + self._farewell_s - time.monotonic())
 
     def _run_out(self, pid: int) -> None:
         """Its time without a master is over, or the time to leave in good order."""
@@ -155,7 +156,7 @@ class _Watch:
             _log.error("no master for too long: leaving", after_s=self._contact.limit_s)
             os.kill(pid, signal.SIGTERM)
         else:
-            _log.error("not all that tasks have left behind is stored", after_s=_FAREWELL_S)
+            _log.error("not all that tasks have left behind is stored", after_s=self._farewell_s)
             os.kill(pid, signal.SIGKILL)
 
 

@@ -19,13 +19,14 @@ from eva_master.adapters.clock import SystemClock
 from eva_master.adapters.http.metrics import MasterMetrics
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto import worker_pb2 as wpb
+from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersStub
 from eva_master.control import ledger
 from eva_master.control.state import State
 from eva_master.model.changes import Changes, Round
 from eva_master.model.ids import InstanceId, Millis
 from eva_master.model.states import CopyState
 from tests.fakes.authority import authority
-from tests.fakes.rpc_master import RpcMaster, add_instance, add_job, rpc_master, spec
+from tests.fakes.rpc_master import Agent, RpcMaster, add_instance, add_job, rpc_master, spec
 
 
 @pytest.fixture
@@ -141,3 +142,33 @@ async def test_metrics_are_read_when_somebody_scrapes(master: RpcMaster) -> None
     assert after[("eva_cost_usd_total",)] > 0
     assert after[("eva_inbox_events_total",)] > before[("eva_inbox_events_total",)]
     assert InstanceId("i-1") in loop.state.sessions
+
+
+async def test_how_long_boots_take_is_counted_by_type_and_stage(master: RpcMaster) -> None:
+    loop = master.loop
+    for instance, ms in (("i-1", 1_000), ("i-2", 2_000)):
+        agent = Agent(WorkersStub(master.worker_channel(instance)).Session())
+        stages = [
+            wpb.BootStage(name="download", ms=ms),
+            wpb.BootStage(name="Not a stage", ms=ms),
+            *(wpb.BootStage(name="filler_" + "x" * number, ms=0) for number in range(13)),
+            *(wpb.BootStage(name=f"more_{letter}", ms=0) for letter in "abcdefgh"),
+        ]
+        await agent.say(
+            register=wpb.Register(instance_id=instance, instance_type="c7i.large", boot=stages)
+        )
+        await agent.hear()
+        await loop.event()
+    metrics = MasterMetrics(
+        front=loop.front, inbox=loop.inbox, sessions=master.sessions, clock=SystemClock()
+    )
+    server = metrics.serve("127.0.0.1", 0, authority().server())
+    try:
+        found = await asyncio.to_thread(scrape, server.port)
+    finally:
+        await asyncio.to_thread(server.stop)
+    assert found["eva_boot_stage_seconds_count", "download", "c7i.large"] == 2
+    assert found["eva_boot_stage_seconds_sum", "download", "c7i.large"] == 3
+    counted = {key[1] for key in found if key[0] == "eva_boot_stage_seconds_count"}
+    assert "Not a stage" not in counted
+    assert len(counted) == 15, "an agent does not decide how many there are"

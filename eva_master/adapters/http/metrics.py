@@ -7,7 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Histogram, make_wsgi_app
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    SummaryMetricFamily,
+)
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -99,6 +103,7 @@ class MasterMetrics(Collector):
         yield _counter("eva_rounds", "Planning rounds.", figures.rounds)
         yield _counter("eva_heartbeats", "Heartbeats of workers.", self._sessions.heartbeats)
         yield _counter("eva_inbox_events", "Taken in by the control loop.", self._inbox.received)
+        yield _boots(self._sessions)
 
     def _observe(self, changes: Changes) -> None:
         for round_ in changes.rounds:
@@ -150,6 +155,17 @@ def _money(figures: _Figures) -> Iterator[Metric]:
         figures.no_packing_usd_per_hour,
     )
     yield _counter("eva_cost_usd", "Charged since the cluster began.", figures.usd_total)
+
+
+def _boots(sessions: WorkerSessions) -> Metric:
+    family = SummaryMetricFamily(
+        "eva_boot_stage_seconds",
+        "From a start of an instance to its worker, by type and stage.",
+        labels=["type", "stage"],
+    )
+    for labels, (count, total_ms) in sorted(sessions.boots.items()):
+        family.add_metric(labels, count, total_ms / 1000)
+    return family
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,8 @@ Context = grpc.aio.ServicerContext[pb.WorkerMessage, pb.MasterMessage]
 _LAST_WRITE_S = 1.0
 """A peer that does not read for so long is not told why its session ended."""
 _MISSED_BEATS = 3
+_MOST_STAGES = 16
+_STAGE = re.compile(r"[a-z_]{1,20}$")
 _SILENCE_MS = 5_000
 """At least: with beats in quick succession, three of them are late on any busy machine."""
 
@@ -73,6 +76,8 @@ class WorkerSessions(WorkersServicer):
 
     Attributes:
         heartbeats: How many have arrived, empty ones included.
+        boots: By instance type and stage, how often instances went through a stage of their boot
+            and how many milliseconds it took them together.
     """
 
     def __init__(
@@ -90,6 +95,7 @@ class WorkerSessions(WorkersServicer):
         self._last_number = 0
         self._syncs = itertools.count(1)
         self.heartbeats = 0
+        self.boots: dict[tuple[str, str], tuple[int, int]] = {}
 
     @property
     def connected(self) -> int:
@@ -186,11 +192,23 @@ class WorkerSessions(WorkersServicer):
         session.end_after((peer.expires_ms - self._clock.now()) / 1000)
         session.send(pb.MasterMessage(command_id="welcome", welcome=self._welcome_message()))
         log.info("worker registered", instance=instance, session=session.number)
+        self._note_boot(instance, register)
         capacity = messages.resources(register.capacity)
         self._inbox.post(
             WorkerRegistered(instance, session.number, capacity, reports, register.address)
         )
         return session
+
+    def _note_boot(self, instance: InstanceId, register: pb.Register) -> None:
+        if not register.boot:
+            return
+        # An agent may say anything, but not as many things as it likes.
+        stages = {it.name: it.ms for it in register.boot[:_MOST_STAGES] if _STAGE.match(it.name)}
+        log.info("instance booted", instance=instance, type=register.instance_type, ms=stages)
+        for name, ms in stages.items():
+            key = register.instance_type, name
+            count, total = self.boots.get(key, (0, 0))
+            self.boots[key] = count + 1, total + ms
 
     def _number(self) -> int:
         self._last_number = max(self._last_number + 1, self._clock.now())

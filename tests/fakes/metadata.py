@@ -1,0 +1,69 @@
+"""The part of an instance's metadata service that gives notice of its end (IMDSv2)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+PREFIX = "/latest/meta-data/"
+INTERRUPTION = "spot/instance-action"
+REBALANCE = "events/recommendations/rebalance"
+
+
+class FakeMetadata:
+    """A server in a thread, on any port of the loopback interface.
+
+    Attributes:
+        documents: What it has, by path below `PREFIX`; to be changed at any time.
+        token: Without this one nothing is answered.
+        status: What questions are answered with instead, if it is set.
+        asked: How many questions with the right token there were.
+    """
+
+    def __init__(self) -> None:
+        self.documents: dict[str, bytes] = {}
+        self.token = "first"
+        self.status: HTTPStatus | None = None
+        self.asked = 0
+        metadata = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_PUT(self) -> None:
+                assert int(self.headers["X-aws-ec2-metadata-token-ttl-seconds"]) > 0
+                metadata._answer(self, metadata.status or HTTPStatus.OK, metadata.token.encode())
+
+            def do_GET(self) -> None:
+                if self.headers["X-aws-ec2-metadata-token"] != metadata.token:
+                    metadata._answer(self, HTTPStatus.UNAUTHORIZED, b"")
+                    return
+                metadata.asked += 1
+                found = metadata.documents.get(self.path.removeprefix(PREFIX))
+                status = HTTPStatus.NOT_FOUND if found is None else HTTPStatus.OK
+                metadata._answer(self, metadata.status or status, found or b"")
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread.start()
+
+    def interrupt(self, time: str, action: str = "terminate") -> None:
+        """Give notice, as of ``2026-11-21T08:00:00Z``."""
+        self.documents[INTERRUPTION] = json.dumps({"action": action, "time": time}).encode()
+
+    def stop(self) -> None:
+        """Listen no more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    @staticmethod
+    def _answer(handler: BaseHTTPRequestHandler, status: HTTPStatus, body: bytes) -> None:
+        handler.send_response(status)
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
