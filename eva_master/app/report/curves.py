@@ -9,7 +9,7 @@ import numpy as np
 
 from eva_master.app.experiment.summary import Row, Summary
 from eva_master.app.report.figures import policies_of
-from eva_master.app.report.style import COLOURS, LINES, Picture, colour, legend_above, sheet
+from eva_master.app.report.style import COLOURS, LINES, MOST_COLUMNS, Picture, colour, sheet
 
 _SHOWN_TYPES = 7
 _OTHER = "other types"
@@ -99,7 +99,7 @@ def _uptimes(summary: Summary, rows: Sequence[Row]) -> Picture:
     axes.set_xlabel("uptime of an instance, hours (logarithmic)")
     axes.set_ylabel("% of instances, at most so long up")
     axes.set_ylim(0, 100)
-    legend_above(axes, len(rows))
+    figure.legend(loc="outside upper center", ncols=min(len(rows), MOST_COLUMNS), fontsize=9)
     caption = (
         f"Distribution of how long instances were up; in brackets how many were launched. "
         f"{_where(rows)}"

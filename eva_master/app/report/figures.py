@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from eva_master.app.experiment.summary import Estimate, Row, Summary, Values
 from eva_master.app.report.style import (
@@ -144,26 +146,36 @@ def _measure(summary: Summary, measure: Measure) -> Picture:
     baseline = summary.plan.experiment.baseline
     by_group = groups(summary)
     along = x_key(summary)
+    columns = min(2, len(by_group)) if along else 1
+    lines = -(-len(by_group) // columns) if along else 1
+    figure, axes = sheet(_HEIGHT if lines == 1 else 3.6 * lines, columns, lines)
     if along is None:
-        figure, axes = sheet(_HEIGHT)
         _bars(axes[0], summary, by_group, measure)
-        everywhere = axes
     else:
-        columns = min(2, len(by_group))
-        lines = -(-len(by_group) // columns)
-        figure, everywhere = sheet(_HEIGHT * lines if lines > 1 else _HEIGHT, columns, lines)
-        for one, (group, rows) in zip(everywhere, by_group.items(), strict=False):
+        for one, (group, rows) in zip(axes, by_group.items(), strict=False):
             _curve(one, summary, rows, measure, along)
             if len(by_group) > 1:
-                one.set_title(group_title(group), loc="right", fontsize=9, color="#444444")
-        for spare in everywhere[len(by_group) :]:
+                one.set_title(group_title(group), fontsize=10, loc="left")
+        for spare in axes[len(by_group) :]:
             spare.remove()
-        everywhere = everywhere[: len(by_group)]
-    for one in everywhere:
+        axes = axes[: len(by_group)]
+    top = _top(summary, measure)
+    for one in axes:
         one.set_ylabel(measure.axis.format(baseline=baseline))
-    note = _NOTES[measure is COST and bool(summary.reference)]
-    caption = measure.caption.format(baseline=baseline) + note
-    return Picture(measure.name, measure.title, caption, figure)
+        one.set_ylim(0, top)
+    _legend(figure, axes[0], policies_of(summary), measure is COST and summary.reference_share)
+    note = _NOTES[measure is COST and bool(summary.reference_share)]
+    return Picture(
+        measure.name, measure.title, measure.caption.format(baseline=baseline) + note, figure
+    )
+
+
+def _top(summary: Summary, measure: Measure) -> float:
+    """Where the y axis ends: intervals of few runs may be wide, and would flatten all else."""
+    found = [row.figures[measure.key] for row in summary.rows if measure.key in row.figures]
+    highest = max((one.mean for one in found), default=0.0)
+    reach = max((one.mean + (one.half or 0) for one in found), default=0.0)
+    return max(1.08 * min(reach, 1.4 * highest), 1.1 * highest) * measure.factor or 1.0
 
 
 _NOTES = {
@@ -191,7 +203,6 @@ def _bars(axes: Axes, summary: Summary, by_group: dict[Group, list[Row]], measur
                 axes.hlines(100 * share, place - 0.44, place + 0.44, color=REFERENCE, lw=1.6)
     fit_labels(axes, [group_title(group) for group in by_group])
     axes.set_xlim(-0.6, len(by_group) - 0.4)
-    _legend(axes, labels, reference=measure is COST and bool(summary.reference))
 
 
 def _bar(
@@ -222,7 +233,11 @@ def _hatch(number: int) -> str:
 
 def _curve(axes: Axes, summary: Summary, rows: Sequence[Row], measure: Measure, along: str) -> None:
     labels = policies_of(summary)
+    places = sorted({_number(row, along) for row in rows})
+    # Side by side, so that no interval hides another.
+    step = 0.012 * (places[-1] - places[0])
     for number, label in enumerate(labels):
+        aside = (number - (len(labels) - 1) / 2) * step
         mine = sorted(
             (
                 (_number(row, along), row.figures[measure.key])
@@ -233,13 +248,14 @@ def _curve(axes: Axes, summary: Summary, rows: Sequence[Row], measure: Measure, 
         )
         if mine:
             axes.errorbar(
-                [x for x, _ in mine],
+                [x + aside for x, _ in mine],
                 [one.mean * measure.factor for _, one in mine],
                 [(one.half or 0) * measure.factor for _, one in mine],
                 color=colour(number),
                 marker=MARKERS[number % len(MARKERS)],
                 ls=LINES[number % len(LINES)],
-                capsize=3,
+                capsize=2,
+                elinewidth=0.9,
                 label=label,
             )
     if measure is COST:
@@ -248,12 +264,10 @@ def _curve(axes: Axes, summary: Summary, rows: Sequence[Row], measure: Measure, 
             for row in rows
             if (share := summary.reference_share.get((row.trace, row.values))) is not None
         }
-        if shares:
-            places = sorted(shares)
-            axes.plot(places, [100 * shares[x] for x in places], color=REFERENCE, lw=1.6)
+        known = sorted(shares)
+        axes.plot(known, [100 * shares[x] for x in known], color=REFERENCE, lw=1.6)
     axes.set_xlabel(_AXES.get(along.rpartition(".")[2], along))
-    axes.set_xticks(sorted({_number(row, along) for row in rows}))
-    _legend(axes, labels, reference=measure is COST and bool(summary.reference))
+    axes.set_xticks(places, [f"{x:g}" for x in places])
 
 
 _AXES = {
@@ -294,18 +308,16 @@ def _allocation(summary: Summary) -> Picture:
     return Picture("allocation", "Allocation", caption, figure)
 
 
-def _legend(axes: Axes, labels: Sequence[str], *, reference: bool) -> None:
+def _legend(figure: Figure, axes: Axes, labels: Sequence[str], bound: object) -> None:
+    """One for all axes, above them."""
     known = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     shown = [(known[label], label) for label in labels if label in known]
-    if reference:
-        (line,) = axes.plot([], [], color=REFERENCE, lw=1.6)
-        shown.append((line, "reference bound"))
-    axes.legend(
+    if bound:
+        shown.append((Line2D([], [], color=REFERENCE, lw=1.6), "reference bound"))
+    figure.legend(
         [handle for handle, _ in shown],
         [label for _, label in shown],
-        loc="lower left",
-        bbox_to_anchor=(0, 1.02),
+        loc="outside upper center",
         ncols=min(len(shown), MOST_COLUMNS),
-        borderaxespad=0,
         fontsize=9,
     )

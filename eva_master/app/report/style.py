@@ -16,7 +16,7 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#5
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES = ("-", "--", "-.", ":")
 REFERENCE = "#000000"
-MOST_COLUMNS = 5
+MOST_COLUMNS = 6
 """Of a legend."""
 WIDTH = 9.0
 """Of a figure, in inches."""
@@ -70,17 +70,6 @@ def sheet(height: float, columns: int = 1, rows: int = 1) -> tuple[Figure, list[
 def colour(number: int) -> str:
     """Of the policy with this place in the list."""
     return COLOURS[number % len(COLOURS)]
-
-
-def legend_above(axes: Axes, entries: int) -> None:
-    """Put a legend above the axes, where it covers nothing."""
-    axes.legend(
-        loc="lower left",
-        bbox_to_anchor=(0, 1.01),
-        ncols=min(entries, MOST_COLUMNS),
-        borderaxespad=0,
-        handlelength=2.2,
-    )
 
 
 def fit_labels(axes: Axes, labels: Sequence[str]) -> None:
