@@ -13,7 +13,7 @@ from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.adapters.ec2.userdata import MOST_BYTES, Boot, user_data
 from eva_master.model.actions import LaunchInstance
 from eva_master.model.catalog import InstanceType, Offering, Purchase
-from eva_master.model.errors import InvalidConfig
+from eva_master.model.errors import CloudError, InvalidConfig
 from eva_master.model.ids import Family, InstanceId, Price
 from eva_master.model.resources import Resources
 
@@ -25,8 +25,7 @@ SPOT, ON_DEMAND = Purchase.SPOT, Purchase.ON_DEMAND
 def boot(**more: Any) -> Boot:
     usual: dict[str, Any] = {
         "region": "us-east-1",
-        "bundle": "s3://lab/eva/bundles/worker.tar",
-        "bundle_sha256": DIGEST,
+        "bundles": {"x86_64": f"s3://lab/eva/bundles/worker.tar#sha256={DIGEST}"},
     }
     return Boot(**{**usual, **more})
 
@@ -70,6 +69,8 @@ def test_a_worker_is_told_what_it_is_and_where_to_go() -> None:
     assert told["EVA_WORKER_ABANDONED_AFTER_S"] == "600"
     assert "EVA_WORKER_METADATA_URL" not in told
     assert variables(text, "authorities gpus") == [CA.strip(), "1"]
+    place = "s3://lab/eva/bundles/worker.tar"
+    assert variables(text, "bundle bundle_sha256") == [place, DIGEST]
 
 
 def test_a_spot_instance_asks_for_notice() -> None:
@@ -114,16 +115,25 @@ def test_it_fits_with_three_authorities_and_what_does_not_fit_is_refused() -> No
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"bundle": "https://a/b"}, {"bundle_sha256": ""}, {"boot_logs": "s3://a b"}]
+    "wrong",
+    [
+        {"bundles": {"x86_64": f"https://a/b#sha256={DIGEST}"}},
+        {"bundles": {"x86_64": "s3://lab/worker.tar"}},
+        {"boot_logs": "s3://a b"},
+    ],
 )
-def test_places_and_digests_are_checked(wrong: dict[str, str]) -> None:
+def test_places_and_digests_are_checked(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfig):
         boot(**wrong)
 
 
 def test_an_image_that_has_the_worker_needs_no_bundle() -> None:
-    text = made(boot(bundle="", bundle_sha256=""))
-    assert variables(text, "bundle") == [""]
+    assert variables(made(boot(bundles={})), "bundle bundle_sha256") == ["", ""]
+
+
+def test_another_architecture_needs_another_bundle() -> None:
+    with pytest.raises(CloudError, match="no bundle for x86_64"):
+        made(boot(bundles={"arm64": f"s3://lab/arm.tar#sha256={DIGEST}"}))
 
 
 def test_the_script_is_one_that_bash_understands(tmp_path: Path) -> None:

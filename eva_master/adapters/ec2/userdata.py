@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
 from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.model.actions import LaunchInstance
 from eva_master.model.catalog import Purchase
-from eva_master.model.errors import InvalidConfig
+from eva_master.model.errors import CloudError, InvalidConfig
 
 MOST_BYTES = 16 * 1024
 """Of user data, as EC2 has it."""
@@ -26,8 +26,9 @@ PYTHON = "python3.11"
 
 _STATE_DIR = "/var/lib/eva"
 _BOOT_FILE = f"{_STATE_DIR}/boot"
+_DIGEST = "#sha256="
 _S3_PLACE = re.compile(r"s3://[^\s?#]+")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+_BUNDLE = re.compile(rf"{_S3_PLACE.pattern}{_DIGEST}[0-9a-f]{{64}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,8 @@ class Boot:
 
     Attributes:
         region: Where they and the bucket are.
-        bundle: ``s3://BUCKET/KEY`` of the worker's bundle; empty for an image that has the worker
-            at ``/opt/eva`` and its unit.
-        bundle_sha256: Its digest, in hex.
+        bundles: By architecture, ``s3://BUCKET/KEY#sha256=DIGEST`` of the worker's bundle; empty
+            for images that have the worker at ``/opt/eva``, and its unit.
         boot_logs: ``s3://BUCKET/PREFIX`` where the log of a boot that failed is left, empty for
             nowhere.
         s3_endpoint: URL of S3, empty for AWS's own.
@@ -56,8 +56,7 @@ class Boot:
     """
 
     region: str
-    bundle: str = ""
-    bundle_sha256: str = ""
+    bundles: Mapping[str, str] = field(default_factory=dict)
     boot_logs: str = ""
     s3_endpoint: str = ""
     metadata_endpoint: str = METADATA_URL
@@ -69,14 +68,30 @@ class Boot:
     worker_env: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
-        for place in filter(None, (self.bundle, self.boot_logs)):
-            if not _S3_PLACE.fullmatch(place):
-                raise InvalidConfig(f"{place!r} is no place in S3", hint="write s3://BUCKET/KEY")
-        if self.bundle and not _SHA256.fullmatch(self.bundle_sha256):
-            raise InvalidConfig(
-                f"the digest of {self.bundle} is {self.bundle_sha256!r}",
-                hint="write the 64 digits that sha256sum prints",
+        for place in self.bundles.values():
+            if not _BUNDLE.fullmatch(place):
+                raise InvalidConfig(
+                    f"{place!r} is no bundle",
+                    hint="write s3://BUCKET/KEY#sha256= and the 64 digits that sha256sum prints",
+                )
+        if self.boot_logs and not _S3_PLACE.fullmatch(self.boot_logs):
+            raise InvalidConfig(f"{self.boot_logs!r} is no place in S3", hint="write s3://BUCKET")
+
+    def bundle(self, architecture: str) -> tuple[str, str]:
+        """Place and digest of the bundle for an architecture, both empty where none is needed.
+
+        Raises:
+            CloudError: There are bundles, but none for this one.
+        """
+        if not self.bundles:
+            return "", ""
+        if architecture not in self.bundles:
+            raise CloudError(
+                f"no bundle for {architecture}",
+                hint=f"make one (deploy.bundle) and name it in ec2.bundles.{architecture}",
             )
+        place, _, digest = self.bundles[architecture].partition(_DIGEST)
+        return place, digest
 
 
 def user_data(boot: Boot, bootstrap: Bootstrap, launch: LaunchInstance) -> str:
@@ -89,16 +104,18 @@ def user_data(boot: Boot, bootstrap: Bootstrap, launch: LaunchInstance) -> str:
 
     Raises:
         InvalidConfig: It is larger than EC2 takes.
+        CloudError: There is no bundle for the architecture.
         StorageError: There can be no join token now.
     """
+    bundle, digest = boot.bundle(launch.offering.type.architecture)
     variables = {
         "instance": launch.instance,
         "gpus": str(launch.offering.type.capacity.gpus),
         "python": PYTHON,
         "region": boot.region,
         "s3_endpoint": boot.s3_endpoint,
-        "bundle": boot.bundle,
-        "bundle_sha256": boot.bundle_sha256,
+        "bundle": bundle,
+        "bundle_sha256": digest,
         "boot_logs": boot.boot_logs.rstrip("/"),
         "boot_limit_min": str(boot.boot_limit_min),
         "mount_command": boot.mount_command,

@@ -83,10 +83,10 @@ class Ec2Cluster(Cluster):
         made = bundle.made()
         key = f"{self._prefix}/bundles/{made.name}"
         self.aws.client("s3").upload_file(str(made), self._bucket, key)
+        digest = hashlib.sha256(made.read_bytes()).hexdigest()
         self._boot = {
             "region": REGION,
-            "bundle": f"s3://{self._bucket}/{key}",
-            "bundle_sha256": hashlib.sha256(made.read_bytes()).hexdigest(),
+            "bundles": {"x86_64": f"s3://{self._bucket}/{key}#sha256={digest}"},
             "boot_logs": f"s3://{self._bucket}/{self._prefix}/boots",
             "s3_endpoint": self.aws.url,
             "docker_image": image.name(prepared),

@@ -21,6 +21,7 @@ from eva_master.app.config import MasterConfig, load_master_config
 from eva_master.app.master import serve
 from eva_master.app.registry import policies
 from eva_master.model.actions import CloudAction, LaunchInstance
+from eva_master.model.catalog import Purchase
 from eva_master.ports import Clock, Inbox
 from tests.fakes.hosts.process import die_with_parent
 
@@ -30,10 +31,10 @@ MODULE = "tests.fakes.ec2.master"
 class _Cloud(Ec2Cloud):
     def execute(self, action: CloudAction) -> None:
         if isinstance(action, LaunchInstance):
-            action = replace(action, offering=replace(action.offering, zone="us-east-1a"))
+            purchase = Purchase(os.environ.get("PURCHASE", Purchase.ON_DEMAND))
+            offering = replace(action.offering, zone="us-east-1a", purchase=purchase)
+            action = replace(action, offering=offering)
         super().execute(action)
-
-    def terminate_all(self) -> None: ...
 
 
 @click.command()
