@@ -44,7 +44,7 @@ class ReferenceBound:
 
     def __init__(self, trace: Trace, catalog: Catalog) -> None:
         self._trace = trace
-        self._problem = problem = Problem(_picture(trace, catalog), Valuation(interference=False))
+        self._problem = problem = Problem(picture(trace, catalog), Valuation(interference=False))
         self._supply: Supply = {offering.id: None for offering in problem.offerings}
         self._columns: dict[object, Column] = {}
         self._solved: dict[bytes, int] = {}
@@ -118,7 +118,7 @@ def reference_bound(trace: Trace, catalog: Catalog, watch: Watch | None = None) 
     return ReferenceBound(trace, catalog).exact(watch)
 
 
-def _picture(trace: Trace, catalog: Catalog) -> Snapshot:
+def picture(trace: Trace, catalog: Catalog) -> Snapshot:
     """All tasks of a trace at once, so that they are classified once."""
     families = sorted({offering.type.family for offering in catalog})
     program = Program("true")

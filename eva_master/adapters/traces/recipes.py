@@ -26,11 +26,7 @@ from eva_master.adapters.traces.shapes import (
     uniform_durations,
     with_gpus,
 )
-from eva_master.adapters.traces.workloads import (
-    MeasuredWorkload,
-    measured_bases,
-    measured_workloads,
-)
+from eva_master.adapters.traces.workloads import MeasuredWorkload, measured_workloads
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import InvalidTrace
 from eva_master.model.ids import Workload
@@ -157,8 +153,7 @@ class WorkloadsRecipe(_Recipe):
         if self.shortest > self.longest:
             raise InvalidTrace("the shortest job is longer than the longest")
         durations = uniform_durations(seed, self.jobs, self.shortest, self.longest)
-        # With a number of tasks of its own, resnet18-2 and resnet18-4 are the same.
-        known = list((measured_bases() if self.tasks else measured_workloads()).values())
+        known = list(measured_workloads().values())
         picks = generator(seed, Draw.WORKLOADS).integers(len(known), size=self.jobs).tolist()
         jobs = []
         for number, (pick, at, duration_ms) in enumerate(

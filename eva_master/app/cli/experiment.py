@@ -131,8 +131,7 @@ def _announce(wanted: list[Cell], results: Results, fresh: bool) -> None:
     total = len({cell.digest for cell in wanted})
     click.echo(f"{count(total, 'run')}, {total - len(todo)} done, {len(todo)} to do")
     for run in todo:
-        policy = run.policy.title if run.policy else "reference bound"
-        click.echo(f"{run.digest[:12]}  {run.recipe.kind} seed {run.seed}  {policy}")
+        click.echo(f"{run.digest[:12]}  {run.recipe.kind} seed {run.seed}  {run.title}")
 
 
 def _sweep(todo: list[Run], results: Results, crew: Crew) -> int:
@@ -169,45 +168,43 @@ def _write(summary: Summary, folder: Path) -> None:
         note(f"wrote {page}")
 
 
+_COLUMNS = (
+    ("COST", "cost_usd", "$,.0f", 1.0),
+    ("OF BASE", "cost_share", ".1f%", 100.0),
+    ("OF BOUND", "reference_share", ".3f", 1.0),
+    ("JCT", "jct_mean_h", ".2fh", 1.0),
+    ("IDLE", "idle_mean_h", ".2fh", 1.0),
+    ("SPEED", "norm_throughput_mean", ".3f", 1.0),
+    ("MOVES", "migrations_per_job", ".2f", 1.0),
+    ("NODES", "instances_launched", ".0f", 1.0),
+    ("TASKS", "tasks_per_instance", ".2f", 1.0),
+    ("PLANNING", "planning_mean_s", ".3fs", 1.0),
+)
+
+
 def table(summary: Summary) -> RenderableType:
     """One line per policy, trace and choice of what is varied."""
-    varied = list(summary.plan.experiment.vary)
-    names = [key.rpartition(".")[2].upper() for key in varied]
-    head = ("TRACE", *names, "POLICY")
-    figures = ("COST", "OF BASE", "OF BOUND", "JCT", "IDLE", "SPEED", "MOVES", "NODES", "TASKS")
-    drawn = grid(*head, *figures, right=figures)
+    varied = [key.rpartition(".")[2].upper() for key in summary.plan.experiment.vary]
+    columns = [one for one in _COLUMNS if any(one[1] in row.figures for row in summary.rows)]
+    figures = [name for name, _, _, _ in columns]
+    drawn = grid("TRACE", *varied, "POLICY", *figures, right=figures)
     for row in summary.rows:
         drawn.add_row(
             plain(row.trace),
             *(plain(str(value)) for _, value in row.values),
             plain(row.label),
-            *_figures(row),
+            *(_figure(row, key, form, factor) for _, key, form, factor in columns),
         )
     return drawn
 
 
-def _figures(row: Row) -> list[str]:
-    known = row.figures
-
-    def show(name: str, form: str, factor: float = 1) -> str:
-        return _estimate(known[name], form, factor) if name in known else "-"
-
-    return [
-        show("cost_usd", "$,.0f"),
-        show("cost_share", ".1f%", 100),
-        show("reference_share", ".3f"),
-        show("jct_mean_h", ".2fh"),
-        show("idle_mean_h", ".2fh"),
-        show("norm_throughput_mean", ".3f"),
-        show("migrations_per_job", ".2f"),
-        show("instances_launched", ".0f"),
-        show("tasks_per_instance", ".2f"),
-    ]
+def _figure(row: Row, key: str, form: str, factor: float) -> str:
+    return _estimate(row.figures[key], form, factor) if key in row.figures else "-"
 
 
 def _estimate(one: Estimate, form: str, factor: float) -> str:
     """A mean with its interval; the form may begin with ``$`` and end with a unit."""
     sign, rest = ("$", form[1:]) if form.startswith("$") else ("", form)
-    number, unit = (rest[:-1], rest[-1]) if rest[-1] in "%h" else (rest, "")
+    number, unit = (rest[:-1], rest[-1]) if rest[-1] in "%hs" else (rest, "")
     text = f"{sign}{one.mean * factor:{number}}{unit}"
     return text if one.half is None else f"{text} ± {one.half * factor:{number}}"

@@ -17,6 +17,7 @@ from eva_master.adapters.traces import (
     read_interference,
     uniform_interference,
 )
+from eva_master.app.experiment.packing import packed
 from eva_master.app.experiment.runs import Result, Run, code_version
 from eva_master.app.experiment.schema import InterferenceSection, PolicyEntry
 from eva_master.app.registry import policies
@@ -49,7 +50,10 @@ def execute(run: Run) -> Result:
     start = time.perf_counter()
     result: Result = {"digest": run.digest, "definition": run.definition}
     try:
-        result |= _reference(run) if run.policy is None else _simulated(run, run.policy)
+        if run.planner:
+            result["figures"] = _packed(run)
+        else:
+            result |= _reference(run) if run.policy is None else _simulated(run, run.policy)
     except EvaError as error:
         result["error"] = f"{error.message} ({error.hint})" if error.hint else error.message
     return result | {
@@ -59,6 +63,11 @@ def execute(run: Run) -> Result:
             "code": code_version(),
         }
     }
+
+
+def _packed(run: Run) -> dict[str, float]:
+    catalog = load_catalog(run.catalog.file, run.catalog.only)
+    return packed(run.recipe, run.seed, catalog, run.planner)
 
 
 def _reference(run: Run) -> Result:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import eva_master
-from eva_master.adapters.traces.recipes import FileRecipe, Recipe
+from eva_master.adapters.traces.recipes import FileRecipe, Recipe, WorkloadsRecipe
+from eva_master.app.experiment.packing import BOUND
 from eva_master.app.experiment.schema import (
     CatalogSection,
     InterferenceSection,
+    PackingSection,
     Plan,
     Point,
     PolicyEntry,
@@ -27,17 +29,18 @@ _FORMAT = 1
 """Of the results; a later one is another run."""
 _DECIDING = ("adapters/traces", "control", "learning", "model", "packing", "policies", "simulation")
 
-Kind = Literal["simulation", "reference"]
+Kind = Literal["simulation", "reference", "packing"]
 Result = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Run:
-    """One simulation, or the reference bound of one trace.
+    """One simulation, the reference bound of one trace, or the packing of one.
 
     Attributes:
         seed: Of the trace; 0 where it makes no difference.
-        policy: `None` for a reference bound, which depends on trace and catalog alone.
+        policy: `None` but for a simulation; all else depends on trace and catalog alone.
+        planner: That packs all of the trace at once, see `eva_master.app.experiment.packing`.
     """
 
     recipe: Recipe
@@ -47,11 +50,19 @@ class Run:
     interference: InterferenceSection = field(default_factory=InterferenceSection)
     accounting: str = "compat"
     stated_durations: bool = True
+    planner: str = ""
 
     @property
     def kind(self) -> Kind:
-        """Which of the two."""
+        """Which of the three."""
+        if self.planner:
+            return "packing"
         return "reference" if self.policy is None else "simulation"
+
+    @property
+    def title(self) -> str:
+        """Who is at work."""
+        return self.planner or (self.policy.title if self.policy else "reference bound")
 
     @property
     def definition(self) -> dict[str, Any]:
@@ -63,6 +74,8 @@ class Run:
             "seed": self.seed,
             "catalog": _by_content(self.catalog.model_dump(mode="json")),
         }
+        if self.planner:
+            known["planner"] = self.planner
         if self.policy is not None:
             known |= {
                 "policy": self.policy.model_dump(mode="json", exclude={"label"}),
@@ -111,6 +124,8 @@ def cells(plan: Plan) -> list[Cell]:
 def _cells_of(point: Point) -> list[Cell]:
     experiment = point.experiment
     found = []
+    if experiment.packing is not None:
+        return list(_packing_cells(experiment.packing, point))
     for name, recipe in experiment.traces.items():
         for seed in experiment.seeds:
             own = 0 if isinstance(recipe, FileRecipe) else seed
@@ -129,6 +144,17 @@ def _cells_of(point: Point) -> list[Cell]:
                 runs.append((policy.title, run))
             found += [Cell(name, point.values, label, seed, run, run.digest) for label, run in runs]
     return found
+
+
+def _packing_cells(section: PackingSection, point: Point) -> Iterator[Cell]:
+    recipe = WorkloadsRecipe(kind="workloads", jobs=section.tasks, tasks=1)
+    experiment = point.experiment
+    planners = {"reference": BOUND} if experiment.reference else {}
+    planners |= {planner: planner for planner in section.planners}
+    for seed in experiment.seeds:
+        for label, planner in planners.items():
+            run = Run(recipe, seed, experiment.catalog, planner=planner)
+            yield Cell("tasks", point.values, label, seed, run, run.digest)
 
 
 class Results:

@@ -84,6 +84,20 @@ class CatalogSection(_Section):
     only: list[str] | None = None
 
 
+class PackingSection(_Section):
+    """Tasks that are packed at once instead of a simulation.
+
+    Attributes:
+        tasks: How many; each is drawn from the measured workloads.
+        planners: Which take part, see `eva_master.app.experiment.packing`.
+    """
+
+    tasks: int = Field(default=200, ge=1, le=100_000)
+    planners: list[Literal["no_packing", "full", "near_optimal"]] = Field(
+        default=["no_packing", "full", "near_optimal"], min_length=1
+    )
+
+
 class Experiment(_Section):
     """What is simulated.
 
@@ -93,7 +107,8 @@ class Experiment(_Section):
         text: What it is about, for the report.
         traces: By name.
         policies: Which take part.
-        baseline: The label of the policy whose cost is 100 %.
+        packing: In place of traces and policies.
+        baseline: The label of the policy or planner whose cost is 100 %.
         seeds: Each makes traces of its own; intervals of confidence are over them.
         accounting: See `eva_master.simulation.delays.Accounting`.
         stated_durations: Whether jobs tell the scheduler how long they take.
@@ -105,8 +120,9 @@ class Experiment(_Section):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
     title: str = ""
     text: str = ""
-    traces: dict[str, Recipe] = Field(min_length=1)
-    policies: list[Annotated[PolicyEntry, BeforeValidator(_policy)]] = Field(min_length=1)
+    traces: dict[str, Recipe] = Field(default_factory=dict)
+    policies: list[Annotated[PolicyEntry, BeforeValidator(_policy)]] = Field(default_factory=list)
+    packing: PackingSection | None = None
     baseline: str = "no_packing"
     seeds: list[int] = Field(default=[1], min_length=1)
     accounting: Literal["compat", "production"] = "compat"
@@ -115,6 +131,13 @@ class Experiment(_Section):
     stated_durations: bool = True
     reference: bool = True
     vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
+
+    @property
+    def labels(self) -> list[str]:
+        """Of all that take part, in the order of the file."""
+        if self.packing is not None:
+            return list(self.packing.planners)
+        return [entry.title for entry in self.policies]
 
 
 Value = str | int | float | bool | None
@@ -260,7 +283,14 @@ def _points(
 
 
 def _policy_problems(experiment: Experiment, document: Document) -> Iterator[Problem]:
-    titles = [entry.title for entry in experiment.policies]
+    titles = experiment.labels
+    for name in ("traces", "policies"):
+        given = bool(getattr(experiment, name))
+        if given == (experiment.packing is not None):
+            message = "has no place beside packing" if given else "is missing"
+            yield document.problem((name,), f"{name!r} {message}")
+    if not titles:
+        return
     for index, entry in enumerate(experiment.policies):
         place: Place = ("policies", index)
         if titles.index(entry.title) != index:
@@ -277,7 +307,7 @@ def _policy_problems(experiment: Experiment, document: Document) -> Iterator[Pro
             yield from _option_problems(entry, document, place)
     if experiment.baseline not in titles:
         hint = suggestion(experiment.baseline, titles) or f"one of: {', '.join(titles)}"
-        message = f"{experiment.baseline!r} is none of the policies"
+        message = f"{experiment.baseline!r} does not take part"
         yield document.problem(("baseline",), message, hint)
 
 

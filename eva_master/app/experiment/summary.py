@@ -176,7 +176,7 @@ class _Known:
                 ("reference_share", "cost_usd", REFERENCE),
             ):
                 whole = self._figure((*place[:2], other), cell.seed, key)
-                if whole:
+                if whole and key in figures:
                     figures[name] = figures[key] / whole
             for name, value in figures.items():
                 samples.setdefault(name, []).append(value)
@@ -192,4 +192,4 @@ class _Known:
     def _figure(self, place: Place, seed: int, key: str) -> float | None:
         cell = self._cells.get(place, {}).get(seed)
         result = self._results[cell.digest] if cell else None
-        return None if result is None else float(result["figures"][key])
+        return None if result is None else result["figures"].get(key)

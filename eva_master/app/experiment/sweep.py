@@ -46,7 +46,7 @@ def missing(cells: Sequence[Cell], results: Results, *, fresh: bool = False) -> 
     """Runs that have no result yet, or all if `fresh`; each once, reference bounds first."""
     found = {cell.digest: cell.run for cell in cells}
     runs = [run for digest, run in found.items() if fresh or results.find(digest) is None]
-    return sorted(runs, key=lambda run: run.policy is not None)
+    return sorted(runs, key=lambda run: run.kind != "reference")
 
 
 def sweep(

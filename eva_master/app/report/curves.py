@@ -17,6 +17,8 @@ _OTHER = "other types"
 
 def told(summary: Summary) -> list[Picture]:
     """Figures of the first trace and choice of what is varied, and of its first seed."""
+    if summary.plan.experiment.packing is not None:
+        return []
     first = summary.rows[0]
     rows = [row for row in summary.rows if (row.trace, row.values) == (first.trace, first.values)]
     return [_instances(rows), _uptimes(summary, rows), *_interference(rows)]

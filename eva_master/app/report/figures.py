@@ -93,6 +93,13 @@ MEASURES = (
         100,
     ),
 )
+PLANNING = Measure(
+    "planning",
+    "planning_mean_s",
+    "Time to plan",
+    "seconds",
+    "Real time that one plan takes, on one core of the machine that this was made on.",
+)
 _RESOURCES = (
     ("allocation_gpu", "GPUs"),
     ("allocation_cpu", "vCPUs"),
@@ -102,6 +109,8 @@ _RESOURCES = (
 
 def measured(summary: Summary) -> list[Picture]:
     """One figure per measure, and one of allocation."""
+    if summary.plan.experiment.packing is not None:
+        return [_measure(summary, COST), _measure(summary, PLANNING)]
     found = [_measure(summary, measure) for measure in MEASURES]
     return [*found[:3], _allocation(summary), *found[3:]]
 
@@ -139,7 +148,7 @@ def group_title(group: Group) -> str:
 
 def policies_of(summary: Summary) -> list[str]:
     """Labels in the order of the file; their places give the colours."""
-    return [entry.title for entry in summary.plan.experiment.policies]
+    return summary.plan.experiment.labels
 
 
 def _measure(summary: Summary, measure: Measure) -> Picture:
@@ -275,6 +284,7 @@ _AXES = {
     "delay_factor": "delays of moves, times what was measured",
     "multi_gpu": "share of jobs with several GPUs",
     "multi_task": "share of jobs with several tasks",
+    "tasks": "tasks that are packed at once",
 }
 
 

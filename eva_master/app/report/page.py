@@ -28,16 +28,17 @@ _COLUMNS = (
 )
 
 _CSS = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto;
+body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 78rem; margin: 2rem auto;
   padding: 0 1rem; }
 h1 { font-size: 1.7rem; margin-bottom: .3rem; } h2 { font-size: 1.2rem; margin: 2.2rem 0 .3rem; }
 p { max-width: 46rem; } .note { color: #555; font-size: .9rem; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .85rem;
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .8rem;
   font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #ddd;
   white-space: nowrap; }
 th { text-align: right; border-bottom: 2px solid #888; } .name { text-align: left; }
-figure { margin: 0; } figure svg { width: 100%; height: auto; } .ci { color: #777; }
+figure { margin: 0; max-width: 62rem; }
+figure svg { width: 100%; height: auto; } .ci { color: #777; }
 tr.first td { border-top: 2px solid #bbb; }
 """
 
