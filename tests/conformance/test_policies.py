@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
@@ -46,11 +46,16 @@ def _variants() -> dict[str, tuple[PolicyKind, dict[str, Any]]]:
         found[name] = kind, {}
         for preset, options in getattr(kind, "presets", {}).items():
             found[f"{name}:{preset}"] = kind, dict(options)
-    published = found["eva:published"][1] if "eva:published" in found else {"method": "published"}
+    published = found["eva:published"][1] if "eva:published" in found else _ensemble()
     for name, options in ABLATIONS.items():
         if {**published, **options} not in [known for _, known in found.values()]:
             found[name] = KINDS["eva"], {**published, **options}
     return found
+
+
+def _ensemble() -> dict[str, Any]:
+    names = {field.name for field in fields(KINDS["eva"].config)}
+    return {"method": "published"} if "method" in names else {}
 
 
 VARIANTS = _variants()
