@@ -16,6 +16,7 @@ from eva_master.model.actions import (
 )
 from eva_master.model.events import (
     CopyReport,
+    InstanceInterrupted,
     Phase,
     ProgressSampled,
     WorkerFetched,
@@ -23,7 +24,7 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import CopyId
+from eva_master.model.ids import CopyId, Millis
 from eva_master.simulation.cloud import Machine
 from eva_master.simulation.work import Attempt, Checkpoint
 
@@ -70,11 +71,23 @@ class Agent:
         if self.session:
             self._inbox.post(WorkerLost(self._instance, self.session))
         self.session = 0
-        attempts = self.present()
+        attempts, now = self.present(), self._timeline.now()
         self._attempts.clear()
         for attempt in attempts:
-            self._world.motion.end(attempt)
-            self._world.chronicle.over(attempt, self._timeline.now())
+            for one in (attempt, *self._world.motion.lose(attempt)):
+                self._keep_saved(one)
+            self._world.chronicle.over(attempt, now)
+
+    def _keep_saved(self, attempt: Attempt) -> None:
+        """What a program had saved by itself is what is left of an attempt that is cut short."""
+        saved = attempt.saved(self._timeline.now())
+        if saved > 0:
+            self._publish(attempt, saved)
+
+    def interrupt(self, at_ms: Millis, reason: str) -> None:
+        """Pass on that the cloud will take the machine away."""
+        if self.session:
+            self._inbox.post(InstanceInterrupted(self._instance, self.session, at_ms, reason))
 
     def leave(self) -> None:
         """Stop everything, then say goodbye."""
@@ -174,14 +187,18 @@ class Agent:
         origin = source.get(generation)
         self._world.chronicle.began_from(attempt, origin)
         attempt.generation = generation
-        attempt.done_ms = origin.done_ms if origin else 0.0
+        attempt.done_ms = attempt.seen_ms = attempt.told_ms = origin.done_ms if origin else 0.0
         return True
 
     def publish(self, attempt: Attempt) -> None:
         """Store a checkpoint of what is done by now."""
+        self._publish(attempt, attempt.done(self._timeline.now()))
+
+    @staticmethod
+    def _publish(attempt: Attempt, done_ms: float) -> None:
         if attempt.work.publishes:
             attempt.generation += 1
-            held = Checkpoint(attempt.done(self._timeline.now()), attempt.order.attempt)
+            held = Checkpoint(done_ms, attempt.order.attempt)
             attempt.work.stored[attempt.generation] = held
 
     def _runs(self, attempt: Attempt) -> None:
@@ -251,9 +268,10 @@ class Agent:
         if not self._on or not running:
             return False
         if self.session:
-            now = self._timeline.now()
+            now, told = self._timeline.now(), self._world.told
             samples = tuple(
-                (it.order.copy, it.order.attempt, it.work.progress(it.done(now))) for it in running
+                (it.order.copy, it.order.attempt, it.work.progress(told(it, it.done(now))))
+                for it in running
             )
             self._inbox.post(ProgressSampled(self._instance, self.session, samples))
         return True

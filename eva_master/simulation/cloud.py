@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -74,6 +75,9 @@ class SimulatedCloud:
         """Machines that were ever acquired."""
         self.sold_out: Callable[[OfferingId], bool] = lambda _offering: False
         """Asked at each launch whether the offering is out of stock."""
+        self.watch: Callable[[Machine], None] = lambda _machine: None
+        """Told of each machine that is up."""
+        self._there: Counter[str] = Counter()
 
     def execute(self, action: CloudAction) -> None:
         """See `eva_master.ports.Cloud.execute`."""
@@ -98,6 +102,10 @@ class SimulatedCloud:
         """Machines that are not gone."""
         return [key for key, machine in self._machines.items() if machine.gone_ms is None]
 
+    def count(self, kind: str) -> int:
+        """How many machines of a type there are, or are about to be."""
+        return self._there[kind]
+
     def fail(self, instance: InstanceId) -> None:
         """Take a machine away without being asked."""
         if self._machines[instance].gone_ms is None:
@@ -118,6 +126,7 @@ class SimulatedCloud:
         elif known is None:
             self._machines[action.instance] = Machine(action.instance, action.offering)
             self.launches += 1
+            self._there[action.offering.type.name] += 1
             delay = action.offering.type.acquisition_ms
             self._timeline.after(delay, lambda: self._up(action.instance))
         elif known.gone_ms is not None:
@@ -132,6 +141,7 @@ class SimulatedCloud:
         now = self._timeline.now()
         self._machines[instance] = machine = replace(machine, up_ms=now)
         self._inbox.post(InstanceUp(instance, now))
+        self.watch(machine)
         self._timeline.after(machine.offering.type.setup_ms, lambda: self._boot(instance))
 
     def _boot(self, instance: InstanceId) -> None:
@@ -156,5 +166,6 @@ class SimulatedCloud:
         if machine.gone_ms is None:
             now = self._timeline.now()
             self._machines[instance] = replace(machine, gone_ms=now)
+            self._there[machine.offering.type.name] -= 1
             self._hosts.vanish(instance)
             self._inbox.post(InstanceGone(instance, machine.up_ms, now))

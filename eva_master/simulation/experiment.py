@@ -19,6 +19,7 @@ from eva_master.ports import Policy
 from eva_master.simulation.chronicle import Books
 from eva_master.simulation.clock import VirtualInbox
 from eva_master.simulation.delays import Accounting, TaskDelays, Toll
+from eva_master.simulation.faults import Faults, Misfortune
 from eva_master.simulation.outcome import (
     Counts,
     Outcome,
@@ -54,6 +55,8 @@ class Setup:
         round_gap_s: Plans are made at multiples of it, `None` for whenever something happens.
         round_gap_ms: From one plan to the next at least, where plans are made at any time.
         durations: Whether jobs state how long they take alone.
+        faults: What goes wrong.
+        seed: Of what goes wrong.
         latency_ms: What the planner and the object store take to answer.
         keep_record: Whether every round, stay, job and bill is kept.
         stopwatch: Real seconds, to time the policy; without it that is not timed.
@@ -67,6 +70,8 @@ class Setup:
     round_gap_s: int | None = None
     round_gap_ms: int = 1_000
     durations: bool = True
+    faults: Faults = field(default_factory=Faults)
+    seed: int = 0
     latency_ms: int = 0
     keep_record: bool = False
     stopwatch: Callable[[], float] = field(default=lambda: 0.0, repr=False)
@@ -179,6 +184,13 @@ class Simulation:
             journal=self._rounds,
         )
         self._steps = 0
+        Misfortune(
+            setup.faults,
+            setup.seed,
+            timeline=self.world.timeline,
+            cloud=self.world.cloud,
+            workers=self.world.workers,
+        )
 
     def run(self) -> Outcome:
         """See `simulate`."""
@@ -218,7 +230,8 @@ class Simulation:
 
     def _work_of(self, copy: CopyId) -> Work:
         job, _ = self._recorded(copy)
-        return Work(work_ms(job), steps_per_s=STEPS_PER_S)
+        saves = self._setup.faults.checkpoint_ms
+        return Work(work_ms(job), steps_per_s=STEPS_PER_S, saves_every_ms=saves)
 
     def _toll_of(self, copy: CopyId) -> Toll:
         job, index = self._recorded(copy)

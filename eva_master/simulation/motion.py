@@ -103,6 +103,21 @@ class Motion:
             del self._residents[attempt.instance]
         self._tell(self._company_changed(attempt))
 
+    def lose(self, attempt: Attempt) -> list[Attempt]:
+        """A program is no more, and was not told to stop: its crew cannot go on without it.
+
+        Returns:
+            The others of its crew, which stand still.
+        """
+        crew = self._crews.get(attempt.crew)
+        self.end(attempt)
+        if crew is None:
+            return []
+        crew.moving = False
+        for other in crew.running.values():
+            self._set_speed(other, 0.0)
+        return list(crew.running.values())
+
     def _leave_crew(self, attempt: Attempt) -> list[Attempt]:
         crew = self._crews.get(attempt.crew)
         if crew is not None and crew.running.get(attempt.order.copy) is attempt:
@@ -158,12 +173,7 @@ class Motion:
         if speed == attempt.speed:
             return False
         now = self._timeline.now()
-        if attempt.speed > 0:
-            attempt.moving_ms += now - attempt.at_ms
-        attempt.done_ms = attempt.done(now)
-        attempt.at_ms = now
-        attempt.speed = speed
-        attempt.epoch += 1
+        attempt.turn(now, speed)
         if speed <= 0:
             return True
         epoch, work = attempt.epoch, attempt.work

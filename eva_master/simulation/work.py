@@ -37,6 +37,8 @@ class Work:
         publishes: Whether it ever writes a checkpoint; in most gangs rank 0 does alone.
         failures: Exit codes of the next attempts that fail, first one next.
         steps_per_s: Iterations, running alone; the finer, the more exact are measurements.
+        saves_every_ms: From one checkpoint that its program writes by itself to the next, 0 for
+            none.
     """
 
     total_ms: float
@@ -44,6 +46,7 @@ class Work:
     publishes: bool = True
     failures: list[int] = field(default_factory=list)
     steps_per_s: float = 1.0
+    saves_every_ms: int = 0
 
     def give_up_after(self, generation: int) -> None:
         """Remove what was stored after a generation."""
@@ -74,6 +77,9 @@ class Attempt:
         together_ms: When the last of its crew had started, `None` before.
         halted_ms: When it was told to stop or ended, `None` before.
         moving_ms: For how long it has got on; up to `at_ms`.
+        saved_ms: The work in the last checkpoint that its program wrote by itself; up to `at_ms`.
+        seen_ms: The work done when it last reported, and
+        told_ms: what it said that it was, where reports are not exact.
     """
 
     order: TaskOrder
@@ -91,6 +97,9 @@ class Attempt:
     together_ms: int | None = None
     halted_ms: int | None = None
     moving_ms: int = 0
+    saved_ms: float = 0.0
+    seen_ms: float = 0.0
+    told_ms: float = 0.0
     stopping: bool = False
     report: CopyReport | None = None
 
@@ -103,6 +112,27 @@ class Attempt:
     def done(self, now: int) -> float:
         """Work done by now."""
         return self.done_ms + (now - self.at_ms) * self.speed
+
+    def turn(self, now: int, speed: float) -> None:
+        """Go on at another speed from now on."""
+        if self.speed > 0:
+            self.moving_ms += now - self.at_ms
+        self.saved_ms = self.saved(now)
+        self.done_ms = self.done(now)
+        self.at_ms = now
+        self.speed = speed
+        self.epoch += 1
+
+    def saved(self, now: int) -> float:
+        """The work in the last checkpoint that its program has written by itself by now.
+
+        All of a gang write theirs at the same times, and so of the same work.
+        """
+        every = self.work.saves_every_ms
+        if not every or self.together_ms is None or self.speed <= 0:
+            return self.saved_ms
+        last = now - (now - self.together_ms) % every
+        return self.done(last) if last >= self.at_ms else self.saved_ms
 
     def left_ms(self, done_ms: float, now: int) -> int:
         """From now until so much is done; it must be moving."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from eva_master.model.actions import WorkerAction
 from eva_master.model.events import Phase, WorkerLost
-from eva_master.model.ids import CopyId, InstanceId, JobId
+from eva_master.model.ids import CopyId, InstanceId, JobId, Millis
 from eva_master.ports import Inbox
 from eva_master.simulation.agent import Agent
 from eva_master.simulation.chronicle import Chronicle
@@ -53,6 +53,8 @@ class SimulatedWorkers(Hosts):
         self._work: dict[CopyId, Work] = {}
         self._sessions = 0
         self.chronicle = chronicle
+        self.told: Callable[[Attempt, float], float] = lambda _attempt, done_ms: done_ms
+        """What an attempt reports to have done, from what it has."""
         self.wiped: set[InstanceId] = set()
         """Instances that have lost their disk: only there may an attempt be started again."""
 
@@ -98,6 +100,12 @@ class SimulatedWorkers(Hosts):
         agent = self._agents.get(instance)
         if agent is not None:
             agent.leave()
+
+    def interrupt(self, instance: InstanceId, at_ms: int) -> None:
+        """An instance will be taken away: its agent passes it on."""
+        agent = self._agents.get(instance)
+        if agent is not None:
+            agent.interrupt(Millis(at_ms), "the cloud takes its spot capacity back")
 
     def agents(self) -> list[InstanceId]:
         """Machines with an agent."""
