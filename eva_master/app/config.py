@@ -30,6 +30,7 @@ from pydantic_settings import (
 from eva_master.adapters import yamlfile
 from eva_master.adapters.quantities import Duration
 from eva_master.adapters.yamlfile import Document
+from eva_master.app.ec2_section import Ec2Section, complaints
 from eva_master.app.layers import Layers
 from eva_master.model.errors import Problem
 from eva_master.ports import PolicyKind
@@ -38,6 +39,7 @@ MASTER_FILE = Path("/etc/eva/master.yaml")
 DEFAULT_ADDRESS = "127.0.0.1:7411"
 
 _ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):([0-9]{1,5})")
+_HOST = re.compile(r"\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+")
 _CLUSTER = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 # A tick of no length would spin, and one of months is a slip of the pen.
 _DAY_MS = 86_400_000
@@ -55,6 +57,12 @@ def _check_address(text: str) -> str:
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match[1]) > _LAST_PORT:
         raise refusal(f"{text!r} is not an address", f"write HOST:PORT, such as {DEFAULT_ADDRESS}")
+    return text
+
+
+def _check_host(text: str) -> str:
+    if not _HOST.fullmatch(text):
+        raise refusal(f"{text!r} is not a host", "write a name or an address, without a port")
     return text
 
 
@@ -194,6 +202,9 @@ class MasterConfig(BaseConfig):
         upload_interval: From one upload of logs, outputs and checkpoints to the next.
         gang_ports: Ports on which the members of gangs meet, such as 20000-29999. Workers must
             reach each other on them.
+        cloud: Where instances come from: this machine, or EC2.
+        advertise: The host under which instances and users reach this machine, `None` for the ones
+            that it listens on.
     """
 
     model_config = SettingsConfigDict(env_prefix="EVA_MASTER_")
@@ -218,8 +229,11 @@ class MasterConfig(BaseConfig):
     profile: bool = True
     upload_interval: Period = 30_000
     gang_ports: Ports = (20_000, 29_999)
+    cloud: Literal["local", "ec2"] = "local"
+    advertise: Annotated[str, AfterValidator(_check_host)] | None = None
     catalog: CatalogSection = CatalogSection()
     local: LocalSection = LocalSection()
+    ec2: Ec2Section | None = None
 
     @property
     def worker_address(self) -> str:
@@ -274,6 +288,7 @@ def load_master_config(
     layers.refuse_unknown_variables()
     config = layers.settings()
     problems = _policy_problems(config.policy, policies, layers.document)
+    problems += _cloud_problems(config, layers.document)
     if problems:
         raise layers.invalid(problems)
     return config
@@ -292,6 +307,13 @@ def user_state_dir() -> Path:
     """Where a master that a user runs for himself keeps its state."""
     home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(home) / "eva"
+
+
+def _cloud_problems(config: MasterConfig, document: Document) -> list[Problem]:
+    if config.cloud != "ec2":
+        return []
+    found = complaints(config.ec2, config.objects, config.listen, config.advertise)
+    return [document.problem(path, message, hint) for path, message, hint in found]
 
 
 def _policy_problems(

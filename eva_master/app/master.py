@@ -34,6 +34,7 @@ from eva_master.adapters.rpc.tokens_service import TokensService
 from eva_master.adapters.rpc.workers import Welcome, WorkerSessions
 from eva_master.adapters.store import SqlJournal, UserTokens
 from eva_master.adapters.store.join_tokens import JoinTokenTable
+from eva_master.adapters.store.launches import LaunchTable
 from eva_master.app import logs
 from eva_master.app.config import MasterConfig, PolicySection, policy_config
 from eva_master.app.containers import settled
@@ -43,6 +44,7 @@ from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
 from eva_master.control.state import State
+from eva_master.model.catalog import Catalog
 from eva_master.model.events import Tick
 from eva_master.ports import Clock, Cloud, Inbox, Policy
 
@@ -69,6 +71,7 @@ def control_settings(config: MasterConfig) -> Settings:
         window_ms=config.throughput_window,
         profile=config.profile,
         gang_ports=config.gang_ports,
+        unwanted_ms=0 if config.ec2 is None else config.ec2.unwanted_grace,
     )
 
 
@@ -106,9 +109,9 @@ class Master:
     ) -> None:
         self._config = config
         self._on_failure = on_failure
-        self._open_cloud = open_cloud or local_cloud
+        self._open_cloud = open_cloud or (self._ec2 if config.cloud == "ec2" else local_cloud)
         self._stopping = threading.Event()
-        self._catalog = FilePriceBook(config.catalog.file, config.catalog.only).catalog()
+        self._catalog = catalog_of(config)
         config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._journal = SqlJournal.open(config.journal_url)
         self._clock = SystemClock()
@@ -166,6 +169,15 @@ class Master:
             access=AccessInterceptor(self._user_tokens),
         )
 
+    def _ec2(
+        self, config: MasterConfig, inbox: Inbox, clock: Clock, bootstrap: Bootstrap
+    ) -> ManagedCloud:
+        # A slow import that a cloud of this machine does not need.
+        from eva_master.app.ec2_cloud import ec2_cloud
+
+        launches = LaunchTable(self._journal.engine)
+        return ec2_cloud(config, inbox, clock, bootstrap, catalog=self._catalog, launches=launches)
+
     async def start(self) -> Ports:
         """Open for business; returns the ports."""
         config = self._config
@@ -173,8 +185,8 @@ class Master:
         if config.metrics_port is not None:
             self._metrics.serve(_host(config.listen), config.metrics_port, self._identity)
         bootstrap = Bootstrap(
-            workers=f"{_dialled(config.worker_address)}:{ports.workers}",
-            join=f"{_dialled(config.listen)}:{ports.users}",
+            workers=f"{_dialled(config, config.worker_address)}:{ports.workers}",
+            join=f"{_dialled(config, config.listen)}:{ports.users}",
             authorities=self._authority.certificates.decode(),
             token=self._join_tokens.token,
         )
@@ -232,6 +244,19 @@ class Master:
         self._journal.close()
 
 
+def catalog_of(config: MasterConfig) -> Catalog:
+    """What a master may buy.
+
+    Raises:
+        InvalidConfig: What the settings say of it cannot be used.
+    """
+    if config.cloud == "ec2":
+        from eva_master.app.ec2_cloud import ec2_catalog
+
+        return ec2_catalog(config)
+    return FilePriceBook(config.catalog.file, config.catalog.only).catalog()
+
+
 def local_cloud(
     config: MasterConfig,
     inbox: Inbox,
@@ -261,7 +286,7 @@ def local_cloud(
 
 def _hosts(config: MasterConfig) -> list[str]:
     """Hosts that the master's certificate is to name, for programs that look at the address."""
-    hosts = {_dialled(address) for address in (config.listen, config.worker_address)}
+    hosts = {_dialled(config, address) for address in (config.listen, config.worker_address)}
     return sorted(hosts)
 
 
@@ -269,9 +294,9 @@ def _host(address: str) -> str:
     return address.rpartition(":")[0]
 
 
-def _dialled(address: str) -> str:
+def _dialled(config: MasterConfig, address: str) -> str:
     """The host under which a port of this machine is reached."""
-    host = _host(address)
+    host = config.advertise or _host(address)
     return "127.0.0.1" if host in ("0.0.0.0", "[::]") else host  # noqa: S104 - a comparison
 
 
@@ -319,7 +344,8 @@ def run_master(config: MasterConfig) -> None:
         SystemExit: The control loop broke down; whoever supervises should start it again.
     """
     logs.configure(config.cluster)
-    config, runtime = settled(config, log.info)
-    log.info(runtime)
+    if config.cloud == "local":
+        config, runtime = settled(config, log.info)
+        log.info(runtime)
     if asyncio.run(serve(config, power_off=False, on_open=lambda _ports: None)) is not None:
         raise SystemExit(1)

@@ -308,19 +308,22 @@ def _refuse(start: StartResponse, code: str) -> Iterable[bytes]:
 
 def add_missing_types() -> None:
     """Have moto know the types that the project comes with."""
-    from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
+    from moto.ec2.models.instance_types import (
+        INSTANCE_TYPE_OFFERINGS,
+        INSTANCE_TYPES,
+        InstanceType,
+        InstanceTypeBackend,
+    )
 
     for name, (vcpus, memory_gib, gpus) in P3.items():
-        INSTANCE_TYPES.setdefault(
-            name,
-            {
-                **INSTANCE_TYPES["g5.xlarge"],
-                "InstanceType": name,
-                "VCpuInfo": {"DefaultVCpus": vcpus},
-                "MemoryInfo": {"SizeInMiB": memory_gib * 1024},
-                "GpuInfo": {"Gpus": [{"Name": "V100", "Manufacturer": "NVIDIA", "Count": gpus}]},
-            },
-        )
+        INSTANCE_TYPES[name] = {
+            **INSTANCE_TYPES["g5.xlarge"],
+            "InstanceType": name,
+            "VCpuInfo": {"DefaultVCpus": vcpus},
+            "MemoryInfo": {"SizeInMiB": memory_gib * 1024},
+            "GpuInfo": {"Gpus": [{"Name": "V100", "Manufacturer": "NVIDIA", "Count": gpus}]},
+        }
+        InstanceTypeBackend.instance_types.append(InstanceType(name))
         for zone in ("a", "b", "c"):
             sold = {
                 "InstanceType": name,

@@ -20,6 +20,8 @@ from eva_master.model.ids import MILLION, Family, Price
 from eva_master.model.resources import Resources
 
 _BUILT_IN = Path(__file__).with_name("ec2_types.yaml")
+_USUAL_TIMES = {"acquisition": "10s", "setup": "150s"}
+"""Of types that nobody has measured."""
 _PRICE = re.compile(r"\$([0-9]{1,9}(?:\.[0-9]{1,6})?)/h")
 
 
@@ -52,6 +54,7 @@ class _Type(BaseModel):
     acquisition: Duration = 0
     setup: Duration = 0
     limit: int | None = Field(default=None, ge=0, strict=True)
+    architecture: str = "x86_64"
 
     def offering(self, name: str) -> Offering:
         """What it is to the scheduler."""
@@ -61,6 +64,7 @@ class _Type(BaseModel):
             capacity=Resources(self.gpus, self.cpus, self.memory),
             acquisition_ms=self.acquisition,
             setup_ms=self.setup,
+            architecture=self.architecture,
         )
         return Offering(machine, Price(self.price), limit=self.limit)
 
@@ -95,14 +99,19 @@ class FilePriceBook:
         return self._catalog
 
 
-def load_catalog(user_file: Path | None = None, only: Sequence[str] | None = None) -> Catalog:
+def load_catalog(
+    user_file: Path | None = None,
+    only: Sequence[str] | None = None,
+    known: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Catalog:
     """Read what is on sale.
 
     Args:
-        user_file: A catalog file. Types that are new are added; what it states of a type that
-            comes with the project replaces what is known of it. Its ``only`` restricts the
-            catalog.
+        user_file: A catalog file. Types that are new are added; what it states of a known type
+            replaces what is known of it. Its ``only`` restricts the catalog.
         only: Names or families to restrict the catalog to further, `None` for no restriction.
+        known: Types in the words of a catalog file, in place of those that come with the project;
+            of their expected times those that come with it stand where nothing is said.
 
     Returns:
         One on-demand offering per type, in the order of the files.
@@ -112,6 +121,10 @@ def load_catalog(user_file: Path | None = None, only: Sequence[str] | None = Non
             file, line and key of each problem.
     """
     built_in = _read(_BUILT_IN)
+    if known is not None:
+        times = built_in.value["types"]
+        types_known = {name: {**_times(times, name), **entry} for name, entry in known.items()}
+        built_in = Document({"types": types_known}, {})
     types = dict(_parse(built_in, _BUILT_IN).types)
     if user_file is not None:
         document = _read(user_file)
@@ -131,6 +144,12 @@ def load_catalog(user_file: Path | None = None, only: Sequence[str] | None = Non
                 f"the catalog has no instance type or family {wanted!r}", hint=_choices(types)
             )
     return tuple(entry.offering(name) for name, entry in _restricted(types, only).items())
+
+
+def _times(built_in: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """How long a type takes to come up, as far as it is known before the first one did."""
+    entry = built_in.get(name, _USUAL_TIMES)
+    return {key: entry[key] for key in _USUAL_TIMES}
 
 
 def _read(path: Path) -> Document:

@@ -34,6 +34,7 @@ _COMMANDS = {
     "experiment": "experiment",
     "token": "users",
     "whoami": "users",
+    "catalog": "catalog",
     "schema": "files",
     "config": "files",
 }

@@ -17,6 +17,12 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 _FLAGS: list[tuple[str, dict[str, Any]]] = [
     ("--cluster", {"metavar": "NAME", "help": "Name of the cluster."}),
     ("--state-dir", {"metavar": "DIR", "help": "What must survive a restart."}),
+    (
+        "--cloud",
+        {"type": click.Choice(["local", "ec2"]), "help": "Where instances come from."},
+    ),
+    ("--advertise", {"metavar": "HOST", "help": "How instances and users reach this machine."}),
+    ("--ec2-region", {"metavar": "REGION", "help": "Region of EC2."}),
     ("--listen", {"metavar": "HOST:PORT", "help": "Where users dial."}),
     (
         "--worker-listen",
@@ -40,7 +46,7 @@ _FLAGS: list[tuple[str, dict[str, Any]]] = [
         {"metavar": "NAME", "multiple": True, "help": "Type or family to use; may be repeated."},
     ),
 ]
-_SECTIONS = ("policy", "catalog", "local")
+_SECTIONS = ("policy", "catalog", "local", "ec2")
 
 
 def _master_options(command: Decorated) -> Decorated:

@@ -1,0 +1,108 @@
+"""From instance types to offerings: zones, discounts, the spot market."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from eva_master.adapters.catalog.snapshot import Snapshot
+from eva_master.model.catalog import (
+    Catalog,
+    InstanceType,
+    Offering,
+    Purchase,
+    base_family,
+    spot_family,
+)
+from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Price
+
+_MINIMUM_MS = 60_000
+"""EC2 bills a minute at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which types to consider; nothing said is no restriction.
+
+    Attributes:
+        names: Types or families.
+        architectures: In EC2's words.
+        gpus: Whether they are to have GPUs, `None` for either.
+        max_price: Micro-dollars per hour, on demand and before discounts.
+    """
+
+    names: Sequence[str] | None = None
+    architectures: Sequence[str] | None = None
+    gpus: bool | None = None
+    max_price: int | None = None
+
+    def admits(self, machine: InstanceType, price: int) -> bool:
+        """Whether a type is one of them."""
+        named = self.names is None or not {machine.name, base_family(machine.family)}.isdisjoint(
+            self.names
+        )
+        return (
+            named
+            and (self.architectures is None or machine.architecture in self.architectures)
+            and (self.gpus is None or (machine.capacity.gpus > 0) is self.gpus)
+            and (self.max_price is None or price <= self.max_price)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How an account buys.
+
+    Attributes:
+        zones: Where to launch; a type that is known not to be sold in one is not offered there.
+        discounts_ppm: What comes off the on-demand price, in millionths, by type or family: savings
+            plans and reserved capacity. A type's own goes before its family's.
+        spot_life_ms: How long a spot instance is expected to live; `None` for no spot instances.
+    """
+
+    zones: Sequence[str]
+    discounts_ppm: Mapping[str, int] = field(default_factory=dict)
+    spot_life_ms: int | None = None
+
+    def price(self, machine: InstanceType, listed: int) -> Price:
+        """What the account pays on demand."""
+        family = base_family(machine.family)
+        off = self.discounts_ppm.get(machine.name, self.discounts_ppm.get(family, 0))
+        return Price(max(1, listed * (MILLION - off) // MILLION))
+
+
+def on_sale(types: Catalog, snapshot: Snapshot | None, choice: Choice, terms: Terms) -> Catalog:
+    """What can be bought, zone by zone.
+
+    Args:
+        types: One offering of each type, at its listed price.
+        snapshot: Knows the zones and spot prices of types; `None` if nobody does.
+        choice: Which types to consider.
+        terms: How the account buys.
+    """
+    return tuple(
+        offering
+        for one in types
+        if choice.admits(one.type, one.price)
+        for offering in _in_zones(one, snapshot, terms)
+    )
+
+
+def _in_zones(one: Offering, snapshot: Snapshot | None, terms: Terms) -> Iterator[Offering]:
+    sold = None if snapshot is None else snapshot.types.get(one.type.name)
+    for zone in terms.zones:
+        if sold is not None and sold.zones and zone not in sold.zones:
+            continue
+        price = terms.price(one.type, one.price)
+        yield replace(one, price=price, zone=zone, minimum_ms=_MINIMUM_MS)
+        spot = None if sold is None else sold.spot.get(zone)
+        if spot is not None and terms.spot_life_ms is not None:
+            yield replace(
+                one,
+                type=replace(one.type, family=spot_family(one.type.family)),
+                price=Price(spot),
+                zone=zone,
+                purchase=Purchase.SPOT,
+                minimum_ms=_MINIMUM_MS,
+                interruptions_ppm=MILLION * MILLIS_PER_HOUR // terms.spot_life_ms,
+            )

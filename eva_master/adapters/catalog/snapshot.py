@@ -1,0 +1,93 @@
+"""What a cloud has for sale, as it was on a certain day."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from eva_master.model.errors import InvalidConfig
+from eva_master.model.ids import MILLION
+
+_HINT = "make it anew: eva catalog update"
+
+
+class SoldType(BaseModel):
+    """One instance type.
+
+    Attributes:
+        gpu: What its GPUs are, empty if it has none.
+        price: On demand, in micro-dollars per hour.
+        zones: Where it is sold.
+        spot: Price on the spot market by zone, in micro-dollars per hour.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    architecture: str
+    milli_cpus: int = Field(gt=0)
+    memory_mib: int = Field(gt=0)
+    gpus: int = Field(default=0, ge=0)
+    gpu: str = ""
+    price: int = Field(gt=0)
+    zones: tuple[str, ...] = ()
+    spot: dict[str, int] = {}
+
+    def entry(self) -> dict[str, Any]:
+        """In the words of a catalog file."""
+        return {
+            "gpus": self.gpus,
+            "cpus": self.milli_cpus / 1000,
+            "memory": f"{self.memory_mib}MiB",
+            "architecture": self.architecture,
+            "price": f"${Decimal(self.price) / MILLION:f}/h",
+        }
+
+
+class Snapshot(BaseModel):
+    """All types of a region that somebody wanted to know of.
+
+    Attributes:
+        version: Of this form.
+        taken: When.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    version: int = Field(default=1, ge=1, le=1)
+    region: str
+    taken: datetime
+    types: dict[str, SoldType]
+
+    def entries(self) -> Mapping[str, dict[str, Any]]:
+        """The types in the words of a catalog file."""
+        return {name: sold.entry() for name, sold in self.types.items()}
+
+    def write(self, path: Path) -> None:
+        """Replace a file by this snapshot, in one step."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f"{path.name}.part")
+        partial.write_text(self.model_dump_json(indent=1), encoding="utf-8")
+        partial.replace(path)
+
+
+def read_snapshot(path: Path) -> Snapshot | None:
+    """Read a snapshot, `None` if there is no such file.
+
+    Raises:
+        InvalidConfig: It is none of this release's.
+    """
+    try:
+        return Snapshot.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InvalidConfig(f"{path}: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InvalidConfig(f"{path}: {where}: {first['msg']}", hint=_HINT) from error

@@ -1,0 +1,146 @@
+"""What EC2 has for sale in a region, asked of AWS."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from eva_master.adapters.catalog.snapshot import Snapshot, SoldType
+from eva_master.adapters.ec2.client import Aws, ClientFactory, boto_client
+from eva_master.adapters.ec2.settings import Ec2Settings
+from eva_master.adapters.ec2.spot import market, micro_dollars
+
+PRICE_LIST_REGION = "us-east-1"
+"""One of the few that have the Price List API; it knows the prices of all regions."""
+_FEW = 30
+"""The prices of no more types than these are asked for one by one."""
+_NAMES_PER_CALL = 100
+
+
+def take_snapshot(
+    settings: Ec2Settings,
+    *,
+    architectures: Sequence[str],
+    names: Collection[str] | None = None,
+    client_factory: ClientFactory = boto_client,
+) -> Snapshot:
+    """Ask AWS what it sells, where and for how much.
+
+    Args:
+        settings: The region, and how to reach it.
+        architectures: In EC2's words.
+        names: Types or families, `None` for all of the current generation.
+        client_factory: Makes the clients of boto3.
+
+    Raises:
+        CloudError: AWS does not say.
+    """
+    closing = threading.Event()
+    aws = Aws(settings, closing, client_factory)
+    described = {entry["InstanceType"]: entry for entry in _described(aws, architectures, names)}
+    chosen = sorted(described)
+    zones = _zones(aws, chosen)
+    spot = market(aws, chosen) if chosen else {}
+    price_list = Aws(replace(settings, region=PRICE_LIST_REGION), closing, client_factory)
+    prices = _prices(price_list, settings.region, chosen)
+    return Snapshot(
+        region=settings.region,
+        taken=datetime.now(UTC).replace(microsecond=0),
+        types={
+            name: _sold(
+                described[name],
+                price=prices[name],
+                zones=sorted(zones.get(name, ())),
+                spot={zone: price for (kind, zone), price in sorted(spot.items()) if kind == name},
+            )
+            for name in chosen
+            if name in prices
+        },
+    )
+
+
+def _described(
+    aws: Aws, architectures: Sequence[str], names: Collection[str] | None
+) -> Iterator[Mapping[str, Any]]:
+    filters = [
+        {"Name": "processor-info.supported-architecture", "Values": list(architectures)},
+        {"Name": "bare-metal", "Values": ["false"]},
+    ]
+    if names is None:
+        filters.append({"Name": "current-generation", "Values": ["true"]})
+    else:
+        patterns = [name if "." in name else f"{name}.*" for name in names]
+        filters.append({"Name": "instance-type", "Values": patterns})
+    request = {"Filters": filters, "MaxResults": 100}
+    for page in aws.pages("ec2", "describe_instance_types", request):
+        yield from page["InstanceTypes"]
+
+
+def _sold(
+    described: Mapping[str, Any], *, price: int, zones: Sequence[str], spot: Mapping[str, int]
+) -> SoldType:
+    cards = described.get("GpuInfo", {}).get("Gpus", [])
+    # Other makers' cards are no GPUs to programs that want CUDA.
+    cards = [card for card in cards if card.get("Manufacturer") == "NVIDIA"]
+    return SoldType(
+        architecture=described["ProcessorInfo"]["SupportedArchitectures"][-1],
+        milli_cpus=described["VCpuInfo"]["DefaultVCpus"] * 1000,
+        memory_mib=described["MemoryInfo"]["SizeInMiB"],
+        gpus=sum(card["Count"] for card in cards),
+        gpu=cards[0]["Name"] if cards else "",
+        price=price,
+        zones=tuple(zones),
+        spot=dict(spot),
+    )
+
+
+def _zones(aws: Aws, types: Sequence[str]) -> dict[str, set[str]]:
+    """Where each type is sold."""
+    found: dict[str, set[str]] = {}
+    for start in range(0, len(types), _NAMES_PER_CALL):
+        values = list(types[start : start + _NAMES_PER_CALL])
+        request = {
+            "LocationType": "availability-zone",
+            "Filters": [{"Name": "instance-type", "Values": values}],
+        }
+        for page in aws.pages("ec2", "describe_instance_type_offerings", request):
+            for entry in page["InstanceTypeOfferings"]:
+                found.setdefault(entry["InstanceType"], set()).add(entry["Location"])
+    return found
+
+
+def _prices(aws: Aws, region: str, types: Sequence[str]) -> dict[str, int]:
+    """On-demand prices of Linux instances, of their own, without licences."""
+    wanted = {
+        "regionCode": region,
+        "operatingSystem": "Linux",
+        "tenancy": "Shared",
+        "preInstalledSw": "NA",
+        "capacitystatus": "Used",
+    }
+    asked: Iterable[Mapping[str, str]] = [wanted]
+    if len(types) <= _FEW:
+        asked = [{**wanted, "instanceType": name} for name in types]
+    found: dict[str, int] = {}
+    for fields in asked:
+        filters = [{"Type": "TERM_MATCH", "Field": f, "Value": v} for f, v in fields.items()]
+        request = {"ServiceCode": "AmazonEC2", "Filters": filters, "MaxResults": 100}
+        for page in aws.pages("pricing", "get_products", request):
+            found.update(filter(None, map(_price, page["PriceList"])))
+    return found
+
+
+def _price(product: str) -> tuple[str, int] | None:
+    """Type and micro-dollars per hour of one product, `None` if it is not sold by the hour."""
+    document = json.loads(product)
+    name = document["product"]["attributes"].get("instanceType")
+    for term in document["terms"].get("OnDemand", {}).values():
+        for dimension in term["priceDimensions"].values():
+            price = micro_dollars(dimension["pricePerUnit"].get("USD", "0"))
+            if dimension["unit"] == "Hrs" and price > 0:
+                return name, price
+    return None

@@ -1,0 +1,140 @@
+"""A master's EC2: what its settings come to."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+
+from eva_master.adapters.bootstrap import Bootstrap
+from eva_master.adapters.catalog import load_catalog
+from eva_master.adapters.catalog.market import Choice, Terms, on_sale
+from eva_master.adapters.catalog.snapshot import Snapshot, read_snapshot
+from eva_master.adapters.ec2 import Ec2Cloud, Ec2Settings
+from eva_master.adapters.ec2.launches import Launches
+from eva_master.adapters.ec2.settings import IMAGES
+from eva_master.adapters.ec2.userdata import METADATA_URL, Boot, user_data
+from eva_master.app.config import MasterConfig
+from eva_master.app.ec2_section import Ec2Section, boot_logs, s3_endpoint
+from eva_master.model.catalog import Catalog
+from eva_master.model.errors import InvalidConfig
+from eva_master.ports import Clock, Inbox
+
+BUILT_IN_REGION = "us-east-1"
+"""Whose prices come with the project."""
+_OLD_DAYS = 30
+
+_log = structlog.get_logger(__name__)
+
+
+def section_of(config: MasterConfig) -> Ec2Section:
+    """The section ``ec2``; raises `InvalidConfig` if there is none."""
+    if config.ec2 is None:
+        raise InvalidConfig("there is no section ec2", hint="ec2: {region: us-east-1, ...}")
+    return config.ec2
+
+
+def ec2_settings(config: MasterConfig) -> Ec2Settings:
+    """The adapter's share of the settings."""
+    section = section_of(config)
+    return Ec2Settings(
+        cluster=config.cluster,
+        region=section.region,
+        images={**IMAGES, **{str(kind): image for kind, image in section.images.items()}},
+        subnets=section.subnets,
+        security_groups=section.security_groups,
+        instance_profile=section.instance_profile,
+        launch_template=section.launch_template or "",
+        root_volume_gib=section.root_volume // 1024,
+        kms_key=section.kms_key,
+        tags=section.tags,
+        endpoint=section.endpoint,
+        poll_s=section.poll / 1000,
+        spot_prices_s=section.spot.prices / 1000 if section.spot else 0.0,
+    )
+
+
+def snapshot_file(config: MasterConfig) -> Path:
+    """Where the snapshot of what EC2 sells is."""
+    return section_of(config).snapshot or config.state_dir / "catalog.json"
+
+
+def snapshot_of(config: MasterConfig) -> Snapshot | None:
+    """What EC2 sells, as it was last asked; `None` for what comes with the project.
+
+    Raises:
+        InvalidConfig: It cannot be read, is another region's, or nothing comes with the project.
+    """
+    path, region = snapshot_file(config), section_of(config).region
+    found = read_snapshot(path)
+    hint = "run: eva catalog update"
+    if found is None:
+        if region != BUILT_IN_REGION:
+            raise InvalidConfig(f"nobody knows what EC2 sells in {region}", hint=hint)
+        return None
+    if found.region != region:
+        raise InvalidConfig(f"{path} is of {found.region}, not of {region}", hint=hint)
+    if (age := (datetime.now(UTC) - found.taken).days) > _OLD_DAYS:
+        _log.warning("prices are old", file=str(path), days=age, hint=hint)
+    return found
+
+
+def ec2_catalog(config: MasterConfig) -> Catalog:
+    """What the master may buy.
+
+    Raises:
+        InvalidConfig: The files are wrong, or nothing is left.
+    """
+    section = section_of(config)
+    snapshot = snapshot_of(config)
+    known = None if snapshot is None else snapshot.entries()
+    types = load_catalog(config.catalog.file, config.catalog.only, known)
+    choice = Choice(architectures=section.architectures, max_price=section.max_price)
+    life = section.spot.expected_life if section.spot else None
+    catalog = on_sale(types, snapshot, choice, Terms(section.used_zones, section.discounts, life))
+    if not catalog:
+        raise InvalidConfig(
+            f"nothing is for sale in {', '.join(section.used_zones)}",
+            hint="see ec2.zones, ec2.architectures, ec2.max_price and catalog.only",
+        )
+    return catalog
+
+
+def ec2_cloud(
+    config: MasterConfig,
+    inbox: Inbox,
+    clock: Clock,
+    bootstrap: Bootstrap,
+    *,
+    catalog: Catalog,
+    launches: Launches,
+) -> Ec2Cloud:
+    """The cloud of an account's instances."""
+    boot = boot_of(config)
+    return Ec2Cloud(
+        inbox,
+        clock,
+        ec2_settings(config),
+        user_data=lambda launch: user_data(boot, bootstrap, launch),
+        launches=launches,
+        catalog=catalog,
+    )
+
+
+def boot_of(config: MasterConfig) -> Boot:
+    """What all instances of the cluster boot with."""
+    section = section_of(config)
+    return Boot(
+        region=section.region,
+        bundles={str(kind): place for kind, place in section.bundles.items()},
+        boot_logs=boot_logs(config.objects_url),
+        s3_endpoint=s3_endpoint(config.objects_url),
+        docker_image=section.docker_image,
+        mount_command=section.mount_command,
+        storage_mount=section.storage_mount,
+        abandoned_after_s=section.abandoned_after // 1000,
+        boot_limit_min=-(-section.boot_limit // 60_000),
+        metadata_endpoint=section.metadata_endpoint or METADATA_URL,
+        worker_env=tuple(sorted(section.worker_env.items())),
+    )

@@ -1,0 +1,222 @@
+"""The settings of a master whose cloud is EC2."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import parse_qs, urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+)
+from pydantic_core import PydanticCustomError
+
+from eva_master.adapters.catalog.pricebook import parse_price
+from eva_master.adapters.quantities import Duration, Size
+from eva_master.model.ids import MILLION
+
+Architecture = Literal["x86_64", "arm64"]
+ImageKind = Literal["x86_64", "arm64", "x86_64-gpu", "arm64-gpu"]
+
+_IMAGE = re.compile(r"ami-[0-9a-f]{8,17}|ssm:/[A-Za-z0-9_.\-/]+")
+_PERCENT = re.compile(r"([0-9]{1,2}(?:\.[0-9]{1,4})?)%")
+_REGION = re.compile(r"[a-z]{2}(?:-[a-z]+)+-[0-9]")
+_TAG = re.compile(r"[\w.:/=+\-@ ]{1,128}")
+_TEMPLATE = re.compile(r"[\w().\-/]{3,128}(?::[0-9]+|:\$Default|:\$Latest)?")
+_BUNDLE = re.compile(r"s3://[^\s?#/]+/[^\s?#]+#sha256=[0-9a-f]{64}")
+_SECOND_MS = 1_000
+_MINUTE_MS = 60_000
+_DAY_MS = 86_400_000
+_GIB = 1_024
+
+
+def _refusal(message: str, hint: str) -> PydanticCustomError:
+    return PydanticCustomError("refused", "{message}", {"message": message, "hint": hint})
+
+
+def _matching(pattern: re.Pattern[str], what: str, example: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise _refusal(f"{text!r} is not {what}", f"write {example}")
+        return text
+
+    return AfterValidator(check)
+
+
+def _parse_percent(text: object) -> int:
+    match = _PERCENT.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise _refusal(f"{text!r} is not a discount", "write 28%")
+    return int(Decimal(match[1]) * MILLION / 100)
+
+
+def _check_tag(name: str) -> str:
+    if not _TAG.fullmatch(name) or name.startswith(("eva:", "aws:")):
+        raise _refusal(f"{name!r} cannot be a tag", "eva: and aws: are taken")
+    return name
+
+
+def _check_whole_gib(mib: int) -> int:
+    if mib % _GIB or not 8 * _GIB <= mib <= 16_384 * _GIB:
+        raise _refusal("must be 8GiB to 16TiB, in whole GiB", "write 100GiB")
+    return mib
+
+
+def _check_long(duration_ms: int) -> int:
+    if not _MINUTE_MS <= duration_ms <= 30 * _DAY_MS:
+        raise _refusal("must be between 1m and 30d", "write 30m")
+    return duration_ms
+
+
+def _check_short(duration_ms: int) -> int:
+    if not 500 <= duration_ms <= 10 * _MINUTE_MS:
+        raise _refusal("must be between 500ms and 10m", "write 5s")
+    return duration_ms
+
+
+Percent = Annotated[
+    int,
+    BeforeValidator(_parse_percent),
+    PlainSerializer(lambda ppm: f"{Decimal(ppm) * 100 / MILLION:f}%", when_used="json"),
+]
+"""Millionths."""
+HourlyPrice = Annotated[
+    int,
+    BeforeValidator(parse_price),
+    PlainSerializer(lambda price: f"${Decimal(price) / MILLION:f}/h", when_used="json"),
+]
+"""Micro-dollars per hour."""
+Image = Annotated[str, _matching(_IMAGE, "an image", "ami-... or ssm:/...")]
+Bundle = Annotated[str, _matching(_BUNDLE, "a bundle", "s3://BUCKET/KEY#sha256=DIGEST")]
+Long = Annotated[Duration, AfterValidator(_check_long)]
+Short = Annotated[Duration, AfterValidator(_check_short)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SpotSection(_Section):
+    """Spot instances, for jobs that allow them.
+
+    Attributes:
+        expected_life: How long one lives before it is interrupted, until it is known better.
+        prices: From one look at the market to the next.
+    """
+
+    expected_life: Long = 7 * _DAY_MS
+    prices: Short = 5 * _MINUTE_MS
+
+
+class Ec2Section(_Section):
+    """EC2.
+
+    Attributes:
+        region: Such as us-east-1.
+        zones: Where to launch; if absent, the zones of `subnets`.
+        subnets: Subnet by zone; a zone that is not there uses its default subnet.
+        security_groups: Ids; workers reach each other inside one, and the master.
+        instance_profile: Name of the profile whose role workers have.
+        images: What instances boot, by architecture and, with `-gpu`, GPUs; AWS's own for the rest.
+        launch_template: `NAME` or `NAME:VERSION`, for what is not said here.
+        root_volume: Size of an instance's root volume.
+        kms_key: Key of the root volume, the account's default if absent.
+        tags: More tags for instances and volumes.
+        endpoint: URL of AWS's API, for tests.
+        architectures: Of the types to consider. Images of jobs must fit them.
+        max_price: The dearest type to consider, on demand.
+        discounts: What the account pays less than listed, by type or family.
+        spot: Spot instances; absent for none.
+        snapshot: What EC2 sells; see `eva catalog update`. In the state directory if absent.
+        poll: From one look at the instances to the next.
+        unwanted_grace: An instance with the cluster's tag that the journal does not know of is
+            terminated after so long.
+        bundles: `s3://BUCKET/KEY#sha256=DIGEST` of the worker's bundle by architecture; none for
+            images that have the worker.
+        docker_image: For tasks that name none.
+        mount_command: Shell command that mounts `storage_mount`.
+        storage_mount: Directory that all instances share.
+        abandoned_after: A worker that reaches no master for so long ends its instance.
+        boot_limit: An instance that is no worker by then ends itself.
+        metadata_endpoint: URL of an instance's metadata service, for tests.
+        worker_env: More variables of workers' processes.
+    """
+
+    region: Annotated[str, _matching(_REGION, "a region", "us-east-1")]
+    zones: tuple[str, ...] = ()
+    subnets: dict[str, str] = {}
+    security_groups: tuple[str, ...] = ()
+    instance_profile: str = ""
+    images: dict[ImageKind, Image] = {}
+    launch_template: Annotated[str, _matching(_TEMPLATE, "a template", "NAME:VERSION")] | None = (
+        None
+    )
+    root_volume: Annotated[Size, AfterValidator(_check_whole_gib)] = 100 * _GIB
+    kms_key: str = ""
+    tags: dict[Annotated[str, AfterValidator(_check_tag)], str] = {}
+    endpoint: str = ""
+    architectures: tuple[Architecture, ...] = Field(default=("x86_64",), min_length=1)
+    max_price: HourlyPrice | None = None
+    discounts: dict[str, Percent] = {}
+    spot: SpotSection | None = None
+    snapshot: Path | None = None
+    poll: Short = 5 * _SECOND_MS
+    unwanted_grace: Long = 5 * _MINUTE_MS
+    bundles: dict[Architecture, Bundle] = {}
+    docker_image: str = ""
+    mount_command: str = ""
+    storage_mount: str = ""
+    abandoned_after: Long = 60 * _MINUTE_MS
+    boot_limit: Long = 30 * _MINUTE_MS
+    metadata_endpoint: str = ""
+    worker_env: dict[str, str] = {}
+
+    @property
+    def used_zones(self) -> tuple[str, ...]:
+        """Where to launch, as far as the settings say."""
+        return self.zones or tuple(sorted(self.subnets))
+
+
+Complaint = tuple[tuple[str, ...], str, str]
+"""Where, what, and what to write instead."""
+
+
+def complaints(
+    section: Ec2Section | None, objects: str | None, listen: str, advertise: str | None
+) -> Iterator[Complaint]:
+    """What is wrong with the settings as a whole if the cloud is EC2."""
+    if section is None:
+        yield ("cloud",), "the cloud is ec2, and there is no section ec2", "ec2: {region: ...}"
+        return
+    if not section.used_zones:
+        hint = f"zones: [{section.region}a], or subnets by zone"
+        yield ("ec2",), "no zones to launch in", hint
+    for zone in section.used_zones:
+        if not zone.startswith(section.region):
+            yield ("ec2",), f"zone {zone} is not in region {section.region}", "name its own zones"
+    if objects is None or urlsplit(objects).scheme != "s3":
+        hint = "write s3://BUCKET/PREFIX?region=REGION"
+        yield ("objects",), "instances of EC2 reach no files of this machine", hint
+    host = listen.rpartition(":")[0]
+    if advertise is None and host in ("127.0.0.1", "localhost", "[::1]", "0.0.0.0", "[::]"):  # noqa: S104
+        hint = "listen on an address of the VPC, or say in `advertise` how this one is reached"
+        yield ("listen",), f"instances of EC2 cannot reach {listen}", hint
+
+
+def s3_endpoint(objects: str) -> str:
+    """The endpoint that the URL of an object store names, empty for AWS's own."""
+    return parse_qs(urlsplit(objects).query).get("endpoint", [""])[0]
+
+
+def boot_logs(objects: str) -> str:
+    """Where the logs of boots that failed go: beside everything else."""
+    parts = urlsplit(objects)
+    return f"s3://{parts.netloc}{parts.path.rstrip('/')}/boots"

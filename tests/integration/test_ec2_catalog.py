@@ -1,0 +1,161 @@
+"""What EC2 sells, as it is asked, written down, read, filtered and paid for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from eva_master.app import config as config_module
+from eva_master.app.cli import main
+from tests.fakes.aws import CREDENTIALS, REGION, Aws
+
+SECTION = {
+    "region": REGION,
+    "zones": [f"{REGION}a", f"{REGION}b"],
+    "discounts": {"c7i": "20%", "c7i.xlarge": "50%"},
+    "spot": {"expected_life": "10h"},
+}
+NAMES = ["c7i.large", "c7i.xlarge", "p3"]
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[Aws]:
+    server = Aws()
+    server.set_spot_prices({f"c7i.large@{REGION}a": "0.0301234", f"c7i.large@{REGION}b": "0.04"})
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, aws: Aws) -> Path:
+    """A master's settings file."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name.upper(), value)
+    monkeypatch.setattr(config_module, "MASTER_FILE", tmp_path / "nowhere.yaml")
+    return write(tmp_path, SECTION, aws)
+
+
+def write(directory: Path, section: object, aws: Aws) -> Path:
+    file = directory / "master.yaml"
+    document = {
+        "cloud": "ec2",
+        "state_dir": str(directory),
+        "objects": "s3://bucket/prefix",
+        "listen": "10.0.0.1:7411",
+        "ec2": {**section, "endpoint": aws.url},  # type: ignore[dict-item]
+        "catalog": {"only": NAMES},
+    }
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+@pytest.fixture(scope="module")
+def taken(tmp_path_factory: pytest.TempPathFactory, aws: Aws) -> str:
+    """A snapshot."""
+    file = tmp_path_factory.mktemp("taken") / "catalog.json"
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name.upper(), value)
+        only = [flag for name in NAMES for flag in ("--only", name)]
+        place = ("--region", REGION, "--endpoint", aws.url, "--out", str(file))
+        assert eva("catalog", "update", *place, *only).exit_code == 0
+    return file.read_text()
+
+
+def eva(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments))
+
+
+def listed(settings: Path, *arguments: str) -> dict[str, dict[str, float | str]]:
+    result = eva("catalog", "ls", "--config", str(settings), "--json", *arguments)
+    assert result.exit_code == 0, result.output
+    return {
+        f"{it['type']}@{it['zone']}/{it['purchase']}": it
+        for it in json.loads(result.stdout)["offerings"]
+    }
+
+
+def test_what_is_asked_is_written_down_and_sold(settings: Path) -> None:
+    result = eva("catalog", "update", "--config", str(settings), "--json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert told["types"] == len(told["new"]) == 5
+    assert told["file"] == str(settings.parent / "catalog.json")
+    written = json.loads((settings.parent / "catalog.json").read_text())
+    assert (written["region"], written["taken"][-1]) == (REGION, "Z")
+
+    found = listed(settings)
+    large = found[f"c7i.large@{REGION}a/on-demand"]
+    # The list says $0.08925; a fifth comes off. A type's own discount goes before its family's.
+    assert large["price_usd_per_hour"] == 0.0714
+    assert found[f"c7i.xlarge@{REGION}b/on-demand"]["price_usd_per_hour"] == 0.08925
+    assert (large["cpus"], large["memory_mib"], large["gpus"]) == (2, 4096, 0)
+    assert found[f"p3.8xlarge@{REGION}a/on-demand"]["gpus"] == 4
+    # What the market says, rounded up to whole micro-dollars, without a discount.
+    spot = found[f"c7i.large@{REGION}a/spot"]
+    assert (spot["price_usd_per_hour"], spot["interruptions_per_hour"]) == (0.030124, 0.1)
+    assert found[f"c7i.large@{REGION}b/spot"]["price_usd_per_hour"] == 0.04
+    # Nowhere but in the zones of the settings.
+    assert {it["zone"] for it in found.values()} == {f"{REGION}a", f"{REGION}b"}
+
+    only = ("--only", "c7i.large", "--only", "g5.xlarge")
+    again = eva("catalog", "update", "--config", str(settings), "--json", *only)
+    told = json.loads(again.stdout)
+    assert (told["new"], told["gone"][0], told["repriced"]) == (["g5.xlarge"], "c7i.xlarge", [])
+
+
+def test_filters(settings: Path, taken: str) -> None:
+    (settings.parent / "catalog.json").write_text(taken)
+
+    def types(*arguments: str) -> set[str | float]:
+        return {it["type"] for it in listed(settings, *arguments).values()}
+
+    assert types("--gpu") == {"p3.2xlarge", "p3.8xlarge", "p3.16xlarge"}
+    assert types("--no-gpu") == {"c7i.large", "c7i.xlarge"}
+    assert types("--only", "c7i") == {"c7i.large", "c7i.xlarge"}
+    cheap = listed(settings, "--max-price", "$0.08/h").values()
+    assert {it["type"] for it in cheap if it["purchase"] == "on-demand"} == {"c7i.large"}
+    assert types("--arch", "arm64") == set()
+    text = eva("catalog", "ls", "--config", str(settings), "--no-gpu").stdout
+    assert f"{REGION}a b" in text
+    assert eva("catalog", "ls", "--config", str(settings), "--max-price", "5").exit_code == 2
+
+
+def test_without_a_snapshot_the_prices_of_one_region_are_known(settings: Path, aws: Aws) -> None:
+    found = listed(settings)
+    assert found[f"p3.2xlarge@{REGION}a/on-demand"]["price_usd_per_hour"] == 3.06
+    assert not [key for key in found if key.endswith("/spot")]
+    elsewhere = write(settings.parent, {"region": "eu-central-1", "zones": ["eu-central-1a"]}, aws)
+    result = eva("catalog", "ls", "--config", str(elsewhere))
+    assert result.exit_code != 0
+    assert "eva catalog update" in result.output
+
+
+def test_a_snapshot_of_another_region_is_refused(
+    settings: Path, tmp_path: Path, aws: Aws, taken: str
+) -> None:
+    (settings.parent / "catalog.json").write_text(taken)
+    other = write(tmp_path, {"region": "us-west-2", "zones": ["us-west-2a"]}, aws)
+    result = eva("catalog", "ls", "--config", str(other))
+    assert result.exit_code != 0
+    assert f"is of {REGION}" in result.output
+
+
+def test_a_snapshot_needs_no_settings(settings: Path, tmp_path: Path, aws: Aws) -> None:
+    out = tmp_path / "elsewhere.json"
+    options = ("--region", REGION, "--endpoint", aws.url, "--out", str(out), "--only", "g5.xlarge")
+    assert eva("catalog", "update", *options).exit_code == 0
+    assert list(json.loads(out.read_text())["types"]) == ["g5.xlarge"]
+    assert eva("catalog", "update", "--region", REGION).exit_code == 2
+
+
+def test_a_damaged_snapshot_says_where(settings: Path) -> None:
+    (settings.parent / "catalog.json").write_text('{"region": "us-east-1", "types": {}}')
+    result = eva("catalog", "ls", "--config", str(settings))
+    assert result.exit_code != 0
+    assert "taken" in result.output
