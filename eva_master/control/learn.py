@@ -9,6 +9,7 @@ from eva_master.control.state import State
 from eva_master.control.stopwatch import Lap
 from eva_master.learning.delays import Delay
 from eva_master.learning.standalone import StandaloneTable
+from eva_master.model.catalog import base_family
 from eva_master.model.ids import MILLION, Millis
 from eva_master.model.job import JobKind
 from eva_master.model.records import Instance, TaskCopy
@@ -45,7 +46,7 @@ def from_window(state: State, copy: TaskCopy, now: Millis) -> bool:
 
 def _standalone(state: State, copy: TaskCopy, members: list[TaskCopy], now: Millis) -> bool:
     families = {
-        state.instances[member.instance].offering.type.family
+        base_family(state.instances[member.instance].offering.type.family)
         for member in members
         if member.instance is not None
     }
@@ -86,7 +87,7 @@ def from_silence(state: State, copy: TaskCopy, since: Millis, now: Millis) -> bo
         return False
     if copy.started_ms is None or copy.started_ms > since:
         return False
-    family = state.instances[copy.instance].offering.type.family
+    family = base_family(state.instances[copy.instance].offering.type.family)
     return _taken(state, state.standalone.silent(state.task(copy).workload, family, now))
 
 

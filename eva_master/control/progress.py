@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from eva_master.control.state import State
 from eva_master.learning.colocation import Key, key
 from eva_master.learning.windows import Mark, pace
+from eva_master.model.catalog import base_family
 from eva_master.model.ids import CopyId, InstanceId, Millis
 from eva_master.model.records import Progress, TaskCopy
 from eva_master.model.states import CopyState
@@ -120,7 +121,7 @@ def standalone_rate(state: State, copy: TaskCopy) -> float | None:
     """
     if copy.instance is None:
         return None
-    family = state.instances[copy.instance].offering.type.family
+    family = base_family(state.instances[copy.instance].offering.type.family)
     task = state.task(copy)
     stated = task.throughput_on(family)
     return stated if stated is not None else state.standalone.lookup(task.workload, family)

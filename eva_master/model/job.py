@@ -61,8 +61,8 @@ class TaskSpec:
         program: What to execute.
         demand: What the task needs on each family that can host it; a family that is absent
             cannot. Sorted by family.
-        throughput: Standalone iterations per second, in millionths, per family; a family that
-            is absent is unknown. Sorted by family.
+        throughput: Standalone iterations per second, in millionths, per family, which is never one
+            of spot instances; a family that is absent is unknown. Sorted by family.
     """
 
     workload: Workload

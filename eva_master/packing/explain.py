@@ -6,6 +6,9 @@ from eva_master.model.catalog import Catalog
 from eva_master.model.ids import Millis, OfferingId
 from eva_master.packing.reservation import Demand, hosts
 
+_TOLD = 2
+"""So many different reasons of the cloud's are passed on."""
+
 
 def why_unplaced(demand: Demand, catalog: Catalog, now: Millis) -> str:
     """Explain why no instance can be launched for a task.
@@ -24,7 +27,9 @@ def why_unplaced(demand: Demand, catalog: Catalog, now: Millis) -> str:
         return f"no offering can host {' or '.join(needs) or 'the task on any family'}"
     on_sale = [offering for offering in suitable if offering.available(now)]
     if not on_sale:
-        return f"out of stock at present: {_names([offering.id for offering in suitable])}"
+        told = sorted({offering.why_unavailable for offering in suitable} - {""})
+        why = f" ({'; '.join(told[:_TOLD])})" if told else ""
+        return f"out of stock at present: {_names([offering.id for offering in suitable])}{why}"
     if any(offering.limit is None for offering in on_sale):
         return ""
     return f"limit of {_names([offering.id for offering in on_sale])} reached"

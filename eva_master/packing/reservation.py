@@ -9,7 +9,7 @@ from math import gcd
 import numpy as np
 import numpy.typing as npt
 
-from eva_master.model.catalog import Offering
+from eva_master.model.catalog import Offering, base_family
 from eva_master.model.ids import Family, Millis, Workload
 from eva_master.model.job import TaskSpec
 from eva_master.model.resources import Resources
@@ -56,11 +56,13 @@ def rates(task: TaskSpec, measured: Rates = ()) -> Rates:
         Empty if nothing is known.
     """
     known = {family: rate for family, rate in (*measured, *task.throughput) if rate > 0}
-    found = [known[family] for family, _ in task.demand if family in known]
+    # How an instance is paid for makes it no faster.
+    machines = [(family, base_family(family)) for family, _ in task.demand]
+    found = [known[machine] for _, machine in machines if machine in known]
     if not found:
         return ()
     slowest = min(found)
-    return tuple((family, known.get(family, slowest)) for family, _ in task.demand)
+    return tuple((family, known.get(machine, slowest)) for family, machine in machines)
 
 
 def speeds(task: TaskSpec, measured: Rates = ()) -> Speeds:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from eva_master.adapters.jobfile import check_job, job_schema, parse_job, workdir_of
 from eva_master.adapters.quantities import parse_duration, write_duration
-from eva_master.model.catalog import Catalog, InstanceType, Offering
+from eva_master.model.catalog import Catalog, InstanceType, Offering, spot_family
 from eva_master.model.errors import InvalidJob, Problem, Unplaceable
 from eva_master.model.ids import Family, Price
 from eva_master.model.job import JobKind, JobSpec
@@ -353,3 +354,50 @@ def test_every_job_in_the_guide_is_accepted() -> None:
     assert len(blocks) == 4
     for block in blocks:
         parse(block)
+
+
+# -- spot ----------------------------------------------------------------------------------------
+
+
+def with_spot(*names: str) -> Catalog:
+    """The catalog, and spot instances of some types."""
+    spot = tuple(
+        replace(it, type=replace(it.type, family=spot_family(it.type.family)))
+        for it in CATALOG
+        if it.type.name in names
+    )
+    return CATALOG + spot
+
+
+@pytest.mark.parametrize(
+    ("line", "families"),
+    [
+        ("", ["c7i", "p3", "r7i"]),
+        ("spot: never", ["c7i", "p3", "r7i"]),
+        ("spot: allowed", ["c7i", "c7i/spot", "p3", "p3/spot", "r7i"]),
+        ("spot: only", ["c7i/spot", "p3/spot"]),
+    ],
+)
+def test_spot_instances_are_for_jobs_that_allow_them(line: str, families: list[str]) -> None:
+    (task,) = parse(with_line(line), catalog=with_spot("c7i.2xlarge", "p3.2xlarge")).tasks
+    assert [family for family, _ in task.demand] == families
+
+
+def test_a_family_is_spoken_of_however_it_is_paid_for() -> None:
+    text = with_line(
+        "spot: allowed\nresources_by_family: {c7i: {cpus: 2}, p3: null}\nthroughput: {c7i: 5}"
+    )
+    catalog = with_spot("c7i.2xlarge", "p3.2xlarge")
+    (task,) = parse(text, catalog=catalog).tasks
+    assert dict(task.demand)[Family("c7i/spot")] == Resources(0, 2000, 1024)
+    assert [family for family, _ in task.demand] == ["c7i", "c7i/spot", "r7i"]
+    assert task.throughput == (("c7i", 5_000_000),)
+    with pytest.raises(InvalidJob) as caught:
+        parse(with_line("resources_by_family: {c7i/spot: {cpus: 2}}"), catalog=catalog)
+    assert caught.value.problems[0].hint.endswith("c7i?") or "c7i" in caught.value.problems[0].hint
+
+
+def test_spot_alone_needs_spot_instances() -> None:
+    found = only_problem_of(with_line("spot: only"))
+    assert (found.line, found.key) == (4, "spot")
+    assert parse(with_line("spot: allowed")).tasks == parse(with_line("")).tasks

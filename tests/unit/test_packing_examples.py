@@ -173,6 +173,16 @@ def test_out_of_stock_is_explained():
     assert configuration.unplaced == {"a/0": "out of stock at present: it1@local/on-demand"}
 
 
+def test_what_the_cloud_said_is_passed_on():
+    refused = replace(
+        TABLE_3[0], unavailable_until=START + 1, why_unavailable="the quota of P instances"
+    )
+    problem = problem_of(Cluster(refused).job("a", T1))
+    assert configure(problem, waiting(problem)).unplaced == {
+        "a/0": "out of stock at present: it1@local/on-demand (the quota of P instances)"
+    }
+
+
 def test_a_gang_is_placed_whole_or_not_at_all():
     spec = task(any=(0, 4, 4))
     cluster = Cluster(offer("only", (0, 4, 16), 1.0, limit=3))

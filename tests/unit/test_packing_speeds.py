@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from eva_master.model.catalog import Purchase, spot_family
 from eva_master.model.ids import MILLION, CopyId, Family
 from eva_master.model.job import TaskSpec
 from eva_master.packing.configuration import configure, lost, price, savings, waiting
@@ -179,3 +180,21 @@ def test_amounts_beyond_64_bits_stay_exact_at_any_speed():
     assert problem.value({0: 1}, P3) == 4 * 10**17 * 2_000_001
     _, left = pack(problem, problem.counts(problem.class_of), {huge.id: None})
     assert not left.any()
+
+
+def test_how_an_instance_is_paid_for_makes_it_no_faster() -> None:
+    """Rates are those of machines: on the spot market a task runs as fast as anywhere."""
+    spot = spot_family(C7I)
+    cheap = offer("c7i.2xlarge", (0, 8, 16), 0.1, family=spot)
+    cheap = replace(cheap, purchase=Purchase.SPOT)
+    spec = paced(task("w", **{"p3": (1, 4, 10), "c7i": (0, 8, 10), spot: (0, 8, 10)}), c7i=10)
+    assert speeds(paced(spec, p3=300, c7i=10)) == ((C7I, 1), (spot, 1), (P3, 30))
+    # What is known of c7i alone holds for both; of p3 nothing is known.
+    assert speeds(spec) == ()
+    problem = Problem(Cluster(GPU, CPU, cheap).job("a", spec).snapshot(), ALONE)
+    assert problem.reservation(0) == cheap
+    # With 30 times the speed a GPU is worth more than spot CPUs, but not than an iteration costs.
+    fast = paced(spec, p3=300, c7i=10)
+    assert Problem(Cluster(GPU, CPU).job("a", fast).snapshot(), ALONE).reservation(0) == GPU
+    both = Problem(Cluster(GPU, CPU, cheap).job("a", fast).snapshot(), ALONE)
+    assert both.reservation(0) == cheap

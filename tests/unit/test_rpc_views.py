@@ -74,6 +74,25 @@ def test_a_job_shows_its_tasks_their_speed_and_its_debt(state: State) -> None:
     assert (shown.started_ms, shown.finished_ms) == (0, 0)
 
 
+def test_a_task_that_nothing_can_be_bought_for_says_when_that_is_tried_again(state: State) -> None:
+    job = add_job(state, spec("resnet"))
+    (copy,) = state.members(job)
+    state.put_copy(replace(copy, waiting_for="out of stock at present"))
+    ids = [offering.id for offering in CATALOG]
+    state.set_unavailable(ids[:1], Millis(90_000), "no capacity")
+    state.set_unavailable(ids[1:], Millis(150_000), "no capacity")
+
+    def told(now: int) -> str:
+        return views.job(state, state.jobs[job], Millis(now)).tasks[0].waiting_for
+
+    assert told(1_000) == "out of stock at present; tried again at 00:01:30 UTC"
+    assert told(90_000) == "out of stock at present"
+    # One that has a place to come already waits for that.
+    place = add_instance(state)
+    state.put_copy(replace(state.copies[copy.id], target=place))
+    assert told(1_000) == "out of stock at present"
+
+
 def test_gone_instances_are_listed_only_on_request(state: State) -> None:
     add_instance(state, "i-1")
     gone = add_instance(state, "i-2")

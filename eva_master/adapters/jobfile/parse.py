@@ -26,7 +26,7 @@ from eva_master.adapters.jobfile.schema import (
     check_variable,
 )
 from eva_master.adapters.yamlfile import Document, Path
-from eva_master.model.catalog import Catalog
+from eva_master.model.catalog import Catalog, base_family, is_spot
 from eva_master.model.errors import InvalidJob, Problem, Unplaceable
 from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
@@ -69,7 +69,10 @@ def parse_job(
         *_job_problems(document, job, name),
     ]
     families = sorted({offering.type.family for offering in catalog})
-    problems += _family_problems(document, job, families)
+    problems += _family_problems(document, job, sorted({base_family(it) for it in families}))
+    if job.spot == "only" and not any(map(is_spot, families)):
+        hint = "remove it; or have the operator buy spot instances (ec2.spot)"
+        problems.append(document.problem(("spot",), "there are no spot instances on sale", hint))
     problems += image_problems(document, job, _sections(job), containers=containers)
     uploads = _Uploads(workdir, build)
     tasks = []
@@ -288,10 +291,11 @@ class _TaskResolver:
             self._complain(("resources",), "'resources' is missing", "say what each task takes")
             return ()
         demand = []
+        refused = {"never": True, "only": False}.get(job.spot)
         for family in families:
-            own = stated.get(family, default)
-            if own is not None:
-                demand.append((family, self._resolved(family, own, default)))
+            own = stated.get(base_family(family), default)
+            if own is not None and is_spot(family) is not refused:
+                demand.append((family, self._resolved(base_family(family), own, default)))
         return tuple(demand)
 
     def _resolved(
@@ -316,11 +320,12 @@ class _TaskResolver:
         rates = self._job.throughput
         if rates is None:
             return ()
+        machines = sorted({base_family(family) for family in families})
         if not isinstance(rates, dict):
-            rates = dict.fromkeys(families, rates)
+            rates = dict.fromkeys(machines, rates)
         return tuple(
             (family, max(1, round(rates[family] * MILLION)))
-            for family in families
+            for family in machines
             if family in rates
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from eva_master.adapters.rpc import reasons
 from eva_master.adapters.rpc._proto import api_pb2 as pb
@@ -37,14 +38,14 @@ def job(state: State, record: Job, now: Millis) -> pb.Job:
         finished_ms=record.finished_ms or 0,
         exit_code=record.exit_code,
         failures=record.failures,
-        tasks=[task(state, copy) for copy in state.members(record.id)],
+        tasks=[task(state, copy, now) for copy in state.members(record.id)],
         cost_micro_usd=micro_usd(account.charged),
         no_packing_micro_usd=micro_usd(account.alone),
         priority=record.spec.priority,
     )
 
 
-def task(state: State, copy: TaskCopy) -> pb.Task:
+def task(state: State, copy: TaskCopy, now: Millis) -> pb.Task:
     """A task as its copy has it."""
     spec = state.task(copy)
     return pb.Task(
@@ -62,8 +63,26 @@ def task(state: State, copy: TaskCopy) -> pb.Task:
         normalised=normalised(state, copy) or 0.0,
         metrics=dict(copy.progress.metrics),
         workload=spec.workload,
-        waiting_for=copy.waiting_for,
+        waiting_for=_waiting_for(state, copy, now),
     )
+
+
+def _waiting_for(state: State, copy: TaskCopy, now: Millis) -> str:
+    """Why a copy waits, and when what was refused is tried again if that is what it waits for."""
+    if not copy.waiting_for or copy.target is not None or copy.state is not CopyState.WAITING:
+        return copy.waiting_for
+    spec = state.task(copy)
+    suitable = [
+        offering
+        for offering in state.catalog
+        if (need := spec.demand_on(offering.type.family)) is not None
+        and need.fits(offering.type.capacity)
+    ]
+    if not suitable or any(offering.available(now) for offering in suitable):
+        return copy.waiting_for
+    refused = [it.unavailable_until for it in suitable if it.unavailable_until is not None]
+    again = datetime.fromtimestamp(min(refused) / 1000, UTC)
+    return f"{copy.waiting_for}; tried again at {again:%H:%M:%S} UTC"
 
 
 def cluster(
