@@ -11,19 +11,21 @@ import numpy.typing as npt
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import Family
 from eva_master.model.job import TaskSpec
-from eva_master.model.snapshot import Snapshot
+from eva_master.model.snapshot import Snapshot, StandaloneRates
 from eva_master.packing.colocation import Ints
 from eva_master.packing.problem import IMPOSSIBLE, vector
 from eva_master.packing.reservation import (
     Demand,
     Speeds,
     cheapest_first,
+    measured_rates,
     price_on,
     purchasable,
     reservation,
     speeds,
 )
 
+_NONE = StandaloneRates()
 _MOST = 65_536
 """Tasks that are remembered; a cluster's life is longer than any memory."""
 
@@ -70,6 +72,7 @@ class Appraisal:
     Args:
         on_sale: What may be bought.
         others: What else is known; it prices tasks that nothing on sale hosts.
+        standalone: How fast tasks run that do not say so themselves.
 
     Attributes:
         on_sale: Cheapest first.
@@ -78,13 +81,19 @@ class Appraisal:
             millionths of micro-dollars per hour for a GPU, a milli-CPU, a MiB; 0 if none has it.
     """
 
-    def __init__(self, on_sale: Iterable[Offering], others: Iterable[Offering] = ()) -> None:
+    def __init__(
+        self,
+        on_sale: Iterable[Offering],
+        others: Iterable[Offering] = (),
+        standalone: StandaloneRates = _NONE,
+    ) -> None:
         self.on_sale = cheapest_first(on_sale)
         self._others = cheapest_first(others)
         known = (*self.on_sale, *self._others)
         names = sorted({offering.type.family for offering in known})
         self.families: Mapping[Family, int] = {name: number for number, name in enumerate(names)}
         self.unit_price = _unit_prices(self.on_sale)
+        self._measured = measured_rates(standalone)
         self._by_task: dict[int, tuple[TaskSpec, Kind]] = {}
         self._kinds: dict[tuple[Demand, Speeds], Kind] = {}
 
@@ -94,7 +103,7 @@ class Appraisal:
         # An id is re-used once its task is gone, so the task is kept and compared.
         if found is not None and found[0] is task:
             return found[1]
-        key = task.demand, speeds(task)
+        key = task.demand, speeds(task, self._measured.get(task.workload, ()))
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._kinds[key] = self._appraised(*key)
@@ -120,10 +129,12 @@ class Appraisal:
 
 
 class Appraiser:
-    """Keeps the last appraisal for as long as the same things are on sale."""
+    """Keeps the last appraisal for as long as the same things are on sale and known."""
 
     def __init__(self) -> None:
-        self._basis: tuple[tuple[Offering, ...], tuple[Offering, ...]] | None = None
+        self._basis: tuple[tuple[Offering, ...], tuple[Offering, ...], StandaloneRates] | None = (
+            None
+        )
         self._appraisal = Appraisal(())
 
     def appraisal(self, snapshot: Snapshot) -> Appraisal:
@@ -135,7 +146,7 @@ class Appraiser:
         for id_, offering in sorted({**bought, **listed}.items()):
             sold = id_ in listed and purchasable(offering, snapshot.now_ms)
             (on_sale if sold else others).append(offering)
-        basis = tuple(on_sale), tuple(others)
+        basis = tuple(on_sale), tuple(others), snapshot.standalone
         if basis != self._basis or self._appraisal.size > _MOST:
             self._basis, self._appraisal = basis, Appraisal(*basis)
         return self._appraisal

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from eva_master.model.figures import Seconds, Share, Throughput
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
@@ -19,7 +21,7 @@ class Config:
         migrate: Whether tasks that run alone are moved in order to be paired.
     """
 
-    round_gap_s: int | None = 300
-    profile: tuple[tuple[str, str, int], ...] = ()
-    least_throughput_ppm: int = 900_000
+    round_gap_s: Seconds | None = 300
+    profile: tuple[tuple[str, str, Throughput], ...] = ()
+    least_throughput_ppm: Share = 900_000
     migrate: bool = True

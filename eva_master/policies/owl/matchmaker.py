@@ -42,12 +42,16 @@ class Matchmaker:
         rooms: Where everything is.
         pairs: Which pairs pay.
         movable: Whether tasks that are alone may be moved.
+        single: Copies that stay without a partner.
     """
 
-    def __init__(self, rooms: Rooms, pairs: Pairs, *, movable: bool) -> None:
+    def __init__(
+        self, rooms: Rooms, pairs: Pairs, *, movable: bool, single: frozenset[CopyId] = frozenset()
+    ) -> None:
         self._rooms = rooms
         self._pairs = pairs
         self._movable = movable
+        self._single = single
         self._gangs: dict[str, int] = {}
 
     def place(self, units: Sequence[Unit]) -> None:
@@ -91,8 +95,11 @@ class Matchmaker:
         """Make pairs, the best first."""
         pools: dict[Class, _Pool] = {}
         for copy in fresh:
-            pools.setdefault(self._class_of(copy), _Pool()).guests[copy] = None
+            if copy not in self._single:
+                pools.setdefault(self._class_of(copy), _Pool()).guests[copy] = None
         for copy in self._alone():
+            if copy in self._single:
+                continue
             pool = pools.setdefault(self._class_of(copy), _Pool())
             pool.settled[copy] = None
             if self._may_move(copy):

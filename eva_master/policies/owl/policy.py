@@ -12,6 +12,7 @@ from eva_master.model.snapshot import Snapshot, ThroughputTable
 from eva_master.packing.appraisal import Appraisal, Appraiser
 from eva_master.packing.occasion import occasion
 from eva_master.packing.outcome import Shift, outcome, shift
+from eva_master.packing.problem import unprofiled
 from eva_master.packing.rooms import Rooms
 from eva_master.packing.tnrp import Tnrp
 from eva_master.packing.units import place, waiting
@@ -49,7 +50,8 @@ class Owl:
         beside = self._profile or seen(snapshot.throughput)
         rooms = Rooms(snapshot, appraisal)
         pairs = self._paired(appraisal, beside, snapshot.throughput)
-        maker = Matchmaker(rooms, pairs, movable=due and self._config.migrate)
+        movable = due and self._config.migrate
+        maker = Matchmaker(rooms, pairs, movable=movable, single=unprofiled(snapshot))
         units = waiting(snapshot)
         stuck = place(rooms, units, maker.place)
         if due and not units:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from eva_master.model.figures import Seconds, Throughput
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
@@ -14,5 +16,5 @@ class Config:
         default_throughput_ppm: Throughput of two workloads never seen together, in millionths.
     """
 
-    round_gap_s: int | None = 300
-    default_throughput_ppm: int = 950_000
+    round_gap_s: Seconds | None = 300
+    default_throughput_ppm: Throughput = 950_000

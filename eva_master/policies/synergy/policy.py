@@ -10,9 +10,10 @@ import numpy as np
 
 from eva_master.model.ids import MILLION, CopyId
 from eva_master.model.plan import Plan, PolicyMemory
-from eva_master.model.snapshot import CopyView, Snapshot
+from eva_master.model.snapshot import Snapshot
 from eva_master.packing.appraisal import Appraiser
 from eva_master.packing.outcome import outcome
+from eva_master.packing.problem import unprofiled
 from eva_master.packing.rooms import Rooms
 from eva_master.packing.tnrp import Learned, Tnrp
 from eva_master.packing.units import Unit, place, waiting
@@ -40,11 +41,12 @@ class Synergy:
         """Give every waiting task a place."""
         rooms = Rooms(snapshot, self._appraiser.appraisal(snapshot))
         value = Tnrp(rooms, self._learned.beside(snapshot.throughput))
+        alone = unprofiled(snapshot)
 
         def placing(units: Sequence[Unit]) -> None:
             for unit in sorted(units, key=lambda unit: (-unit.job.priority, _size(rooms, unit))):
                 for copy in unit.copies:
-                    _put(rooms, value, copy)
+                    _put(rooms, value, alone, copy.id)
 
         stuck = place(rooms, waiting(snapshot), placing)
         return outcome(snapshot, rooms, stuck, value.tenants), memory
@@ -57,29 +59,36 @@ def _size(rooms: Rooms, unit: Unit) -> tuple[int, ...]:
     return tuple((-most).tolist())
 
 
-def _put(rooms: Rooms, value: Tnrp, copy: CopyView) -> None:
+def _put(rooms: Rooms, value: Tnrp, alone: frozenset[CopyId], copy: CopyId) -> None:
     """Find a copy a place, if there is any."""
-    row = _best_fit(rooms, value, copy.id)
+    row = None if copy in alone else _best_fit(rooms, value, alone, copy)
     if row is None:
-        offering = rooms.cheapest(rooms.kind(copy.id))
+        offering = rooms.cheapest(rooms.kind(copy))
         if offering is None:
             return
         row = rooms.open(offering)
-    rooms.put(copy.id, row)
+    rooms.put(copy, row)
 
 
-def _best_fit(rooms: Rooms, value: Tnrp, copy: CopyId) -> int | None:
+def _best_fit(rooms: Rooms, value: Tnrp, alone: frozenset[CopyId], copy: CopyId) -> int | None:
     """The instance on which the least is left over, of those that are worth their price.
 
     What is left over counts by the least prices that its resources are on sale for.
+
+    Args:
+        rooms: The instances.
+        value: What tasks are worth together.
+        alone: Copies that nobody is to join.
+        copy: For which one is looked for.
     """
     kind = rooms.kind(copy)
     rows = np.flatnonzero(rooms.fitting(kind) & rooms.occupied())
-    if not rows.size:
-        return None
     left = (rooms.free()[rows] - rooms.needed(kind)[rows]) @ rooms.unit_price
     for row in rows[np.argsort(left, kind="stable")].tolist():
-        worth = value.of((*rooms.residents[row], copy), rooms.family(row))
+        there = rooms.residents[row]
+        if alone and not alone.isdisjoint(there):
+            continue
+        worth = value.of((*there, copy), rooms.family(row))
         if worth >= rooms.offerings[row].price * MILLION:
             return int(row)
     return None
