@@ -20,14 +20,17 @@ from obstore.store import ObjectStore as Backend
 
 from eva_worker.backoff import Backoff
 from eva_worker.errors import Missing, StoreUnavailable, UnstorableName
+from eva_worker.parts import MIB, PART, Allowance, PartFile, plan
 
 if TYPE_CHECKING:
+    from obstore import GetOptions
     from obstore.store import S3Config
 
 # Refused by obstore, or by its directories, though legal in a file's name; % marks an escape.
 # The master's object store reads and writes the same escapes.
 _SPECIAL = re.compile(r"[%#:|\x00-\x1f\x7f-\x9f]")
 _ESCAPED = re.compile(r"%([0-9A-F]{2})")
+_BLOCK = MIB
 _T = TypeVar("_T")
 
 _log = structlog.get_logger()
@@ -46,6 +49,7 @@ class Objects:
 
     def __init__(self, url: str) -> None:
         self._store = _backend(url)
+        self._allowance = Allowance()
 
     async def put(self, key: str, data: bytes | Path) -> int:
         """Store bytes, or a file as it is now; returns how many bytes.
@@ -59,8 +63,22 @@ class Objects:
         location = _location(key)
         with _translated(key):
             size = len(data) if isinstance(data, bytes) else data.stat().st_size
-            await obstore.put_async(self._store, location, data)
+            how = plan(size)
+            async with self._allowance.of(how.buffers):
+                await obstore.put_async(
+                    self._store,
+                    location,
+                    data,
+                    use_multipart=size > PART,
+                    chunk_size=how.part,
+                    max_concurrency=how.at_once,
+                )
         return size
+
+    async def copy(self, source: str, key: str) -> None:
+        """Copy an object within the store, which nothing passes through; raises `Missing`."""
+        with _translated(source):
+            await obstore.copy_async(self._store, _location(source), _location(key))
 
     async def get(self, key: str) -> bytes:
         """Read a small object; raises `Missing`."""
@@ -68,18 +86,46 @@ class Objects:
             result = await obstore.get_async(self._store, _location(key))
             return bytes(await result.bytes_async())
 
-    async def fetch(self, key: str, target: Path) -> None:
-        """Copy an object to a file, which appears at once; raises `Missing`."""
+    async def fetch(self, key: str, target: Path, *, size: int = 0) -> None:
+        """Copy an object to a file, which appears at once; raises `Missing`.
+
+        Args:
+            key: Of the object.
+            target: The file; its directory is made if need be.
+            size: About how large the object is, if known. A large one comes in several parts at a
+                time, and a second try goes on where the first one failed.
+        """
         target.parent.mkdir(parents=True, exist_ok=True)
+        if size > PART:
+            await self._fetch_parts(key, target)
+            return
         aside = target.with_name(f".tmp-{secrets.token_hex(8)}")
         try:
             with _translated(key), aside.open("wb") as file:
-                result = await obstore.get_async(self._store, _location(key))
-                async for block in result.stream():
-                    await asyncio.to_thread(file.write, block)
+                async with self._allowance.of(2 * _BLOCK):
+                    result = await obstore.get_async(self._store, _location(key))
+                    async for block in result.stream(min_chunk_size=_BLOCK):
+                        await asyncio.to_thread(file.write, block)
             aside.replace(target)
         finally:
             aside.unlink(missing_ok=True)
+
+    async def _fetch_parts(self, key: str, target: Path) -> None:
+        location = _location(key)
+        with _translated(key):
+            found = await obstore.head_async(self._store, location)
+            how = plan(found["size"])
+            version = found["e_tag"] or str(found["last_modified"])
+            file = PartFile(target, version, found["size"], how.part)
+
+            async def read(start: int, length: int) -> bytes | memoryview:
+                options: GetOptions = {"range": (start, start + length)}
+                if found["e_tag"]:
+                    options["if_match"] = found["e_tag"]
+                result = await obstore.get_async(self._store, location, options=options)
+                return memoryview(await result.bytes_async())
+
+            await file.fill(read, how.at_once, self._allowance)
 
     async def list(self, prefix: str) -> AsyncIterator[str]:
         """Keys below a prefix, in no order."""

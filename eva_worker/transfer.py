@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
 import re
 import shutil
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 from eva_worker.errors import BadOrder, Corrupt, Missing, UnsupportedInput
 from eva_worker.generations import checkpoint_key, newest
 from eva_worker.objects import Objects
+from eva_worker.parts import is_part
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PARALLEL = 8
@@ -106,7 +108,7 @@ class Fetcher:
             return []
         path = await self._blob(manifest)
         entries = read_manifest(await asyncio.to_thread(path.read_bytes))
-        await together(self._blob(entry.sha256) for entry in entries)
+        await together(self._blob(entry.sha256, entry.size) for entry in entries)
         return entries
 
     async def workdir(self, manifest: str, target: Path) -> None:
@@ -162,20 +164,23 @@ class Fetcher:
         if (target / f"{generation:08d}").exists():
             return generation, steps
         aside = target / f".tmp-restore-{generation:08d}"
-        await asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True)
-        aside.mkdir()
+        # What an earlier try has brought is kept as far as it is of this list, and whole.
+        paths = {entry.path for entry in entries}
+        await asyncio.to_thread(_remove_others, aside, paths, keep=is_part)
         await together(self._restore(f"{prefix}/files/{e.path}", e, aside) for e in entries)
+        await asyncio.to_thread(_remove_others, aside, paths)
         aside.rename(target / f"{generation:08d}")
         return generation, steps
 
     async def _restore(self, key: str, entry: FileEntry, directory: Path) -> None:
         target = directory / entry.path
         async with self._parallel:
-            await self._objects.fetch(key, target)
-            await asyncio.to_thread(_verify, target, entry.sha256)
+            if not await asyncio.to_thread(_is_whole, target, entry):
+                await self._objects.fetch(key, target, size=entry.size)
+                await asyncio.to_thread(_verify, target, entry.sha256)
         target.chmod(entry.mode)
 
-    async def _blob(self, digest: str) -> Path:
+    async def _blob(self, digest: str, size: int = 0) -> Path:
         if not _DIGEST.fullmatch(digest):
             raise BadOrder(f"not a digest: {digest!r}")
         path = self._cached(digest)
@@ -183,7 +188,7 @@ class Fetcher:
             if not path.exists():
                 # Under another name until it is verified: two fetches at once do no harm.
                 aside = path.with_name(f".unverified-{digest}-{os.urandom(8).hex()}")
-                await self._objects.fetch(f"blobs/{digest[:2]}/{digest}", aside)
+                await self._objects.fetch(f"blobs/{digest[:2]}/{digest}", aside, size=size)
                 try:
                     await asyncio.to_thread(_verify, aside, digest)
                     aside.replace(path)
@@ -218,6 +223,23 @@ def _verify(path: Path, digest: str) -> None:
     found = digest_of(path)
     if found != digest:
         raise Corrupt(f"{path.name}: digest {found} instead of {digest}")
+
+
+def _is_whole(path: Path, entry: FileEntry) -> bool:
+    return path.is_file() and path.stat().st_size == entry.size and digest_of(path) == entry.sha256
+
+
+def _remove_others(
+    directory: Path, wanted: Collection[str], *, keep: Callable[[Path], bool] = lambda _: False
+) -> None:
+    """Make a directory, and leave in it only files that are wanted or to be kept."""
+    directory.mkdir(exist_ok=True)
+    for path in sorted(directory.rglob("*"), reverse=True):
+        if path.is_dir() and not path.is_symlink():
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        elif not keep(path) and path.relative_to(directory).as_posix() not in wanted:
+            path.unlink()
 
 
 def _local_path(url: str) -> Path:

@@ -18,12 +18,16 @@ from eva_worker.errors import Missing, UnstorableName
 from eva_worker.generations import checkpoint_key, prune
 from eva_worker.objects import Objects
 from eva_worker.orders import TaskKey
-from eva_worker.transfer import FileEntry, checkpoint_manifest, digest_of
+from eva_worker.parts import PART
+from eva_worker.transfer import FileEntry, checkpoint_manifest, digest_of, together
 
 LOG_KEPT = 64 << 20
 """Bytes of a log that stay on the disk once they are stored, if the settings say nothing else."""
 
 _LOG_CHUNK = 4 << 20
+_PARALLEL = 8
+_MOST_COPIED = 5 << 30
+"""Bytes that S3 copies in one request."""
 # From linux/falloc.h; Python has no name for them.
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 
@@ -82,6 +86,12 @@ class Uploader:
         self.generation = int(saved.get("generation", 0))
         self._origin = int(saved.get("origin", 0))
         self._common = int(saved.get("common", 0))
+        # The generation that is being stored, and its files that are; the last one that was.
+        self._under_way = int(saved.get("under_way", 0))
+        self._whole: dict[str, str] = saved.get("whole", {})
+        self._last: dict[str, Any] = saved.get("last", {"generation": 0, "files": {}})
+        self._parallel = asyncio.Semaphore(_PARALLEL)
+        self._remembering = asyncio.Lock()
         self._log = structlog.get_logger().bind(copy=key.copy, attempt=key.attempt)
 
     async def began_from(self, generation: int) -> None:
@@ -127,20 +137,55 @@ class Uploader:
         # An earlier attempt may have stored a generation of this number, from which this one,
         # resumed from an older one, departs: it must not exist half old, half new.
         await self._objects.delete(f"{prefix}/manifest.json")
-        entries = []
-        for path, status in await asyncio.to_thread(lambda: list(_files(directory))):
-            name = path.relative_to(directory).as_posix()
-            try:
-                digest = await asyncio.to_thread(digest_of, path)
-            except FileNotFoundError as error:
-                raise Missing(f"no such file: {path}") from error
-            self._count(await self._objects.put(f"{prefix}/files/{name}", path))
-            mode = stat.S_IMODE(status.st_mode)
-            entries.append(FileEntry(name, mode, digest, status.st_size))
+        if self._under_way != generation:
+            self._under_way, self._whole = generation, {}
+            await self._remember()
+        found = await asyncio.to_thread(lambda: list(_files(directory)))
+        entries = await together(
+            self._file(prefix, directory, path, status) for path, status in found
+        )
         if not directory.is_dir():
             raise Missing(f"no such directory: {directory}")
         manifest = checkpoint_manifest(entries, self._steps_kept(generation))
         await self._objects.put(f"{prefix}/manifest.json", manifest)
+        self._last = {"generation": generation, "files": {e.path: e.sha256 for e in entries}}
+        self._under_way, self._whole = 0, {}
+
+    async def _file(
+        self, prefix: str, directory: Path, path: Path, status: os.stat_result
+    ) -> FileEntry:
+        """Store a file of a checkpoint, unless an earlier try has, by a copy if it has not changed.
+
+        Raises:
+            Missing: It is not there any more.
+        """
+        name = path.relative_to(directory).as_posix()
+        async with self._parallel:
+            try:
+                digest = await asyncio.to_thread(digest_of, path)
+            except FileNotFoundError as error:
+                raise Missing(f"no such file: {path}") from error
+            key = f"{prefix}/files/{name}"
+            if self._whole.get(name) != digest and not await self._copied(
+                name, digest, status, key
+            ):
+                self._count(await self._objects.put(key, path))
+            self._whole[name] = digest
+            if status.st_size > PART:
+                await self._remember()
+        return FileEntry(name, stat.S_IMODE(status.st_mode), digest, status.st_size)
+
+    async def _copied(self, name: str, digest: str, status: os.stat_result, key: str) -> bool:
+        """Have the store copy a large file that the generation before has, too."""
+        known = self._last["files"].get(name) == digest
+        if not known or not PART < status.st_size <= _MOST_COPIED:
+            return False
+        source = f"{checkpoint_key(self._key.copy, self._last['generation'])}/files/{name}"
+        try:
+            await self._objects.copy(source, key)
+        except Missing:
+            return False  # Removed meanwhile, as one that nobody will start from.
+        return True
 
     async def _prune(self) -> None:
         keep = {self._origin, self._common} if self._gang else ()
@@ -170,29 +215,38 @@ class Uploader:
             )
 
     async def _changed_outputs(self) -> None:
-        for path, status in await asyncio.to_thread(lambda: list(_files(self._outputs))):
-            name = path.relative_to(self._outputs).as_posix()
-            seen = [status.st_size, status.st_mtime_ns, status.st_ino]
-            if self._sent.get(name) == seen:
-                continue
+        found = await asyncio.to_thread(lambda: list(_files(self._outputs)))
+        await together(self._output(path, status) for path, status in found)
+
+    async def _output(self, path: Path, status: os.stat_result) -> None:
+        name = path.relative_to(self._outputs).as_posix()
+        seen = [status.st_size, status.st_mtime_ns, status.st_ino]
+        if self._sent.get(name) == seen:
+            return
+        async with self._parallel:
             try:
                 self._count(await self._objects.put(f"jobs/{self._key.copy}/outputs/{name}", path))
             except Missing:
-                continue  # Removed by the program meanwhile.
+                return  # Removed by the program meanwhile.
             except UnstorableName as error:
                 self._log.error("output cannot be stored", error=str(error))
             self._sent[name] = seen
             await self._remember()
 
     async def _remember(self) -> None:
-        document = {
-            "log": self._log_offset,
-            "outputs": self._sent,
-            "generation": self.generation,
-            "origin": self._origin,
-            "common": self._common,
-        }
-        await asyncio.to_thread(write_json, self._memory, document, sync=False)
+        async with self._remembering:
+            # Copies: others go on while a thread writes them down.
+            document = {
+                "log": self._log_offset,
+                "outputs": dict(self._sent),
+                "generation": self.generation,
+                "origin": self._origin,
+                "common": self._common,
+                "under_way": self._under_way,
+                "whole": dict(self._whole),
+                "last": self._last,
+            }
+            await asyncio.to_thread(write_json, self._memory, document, sync=False)
 
 
 def read_at(path: Path, offset: int, length: int = _LOG_CHUNK) -> bytes:
