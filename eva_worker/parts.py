@@ -1,0 +1,179 @@
+"""Large objects go in parts: how large, how many at a time, and which of them are there already."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+MIB = 1 << 20
+PART = 8 * MIB
+"""S3 wants 8 to 16 MiB a request for its best throughput; smaller objects go in one piece."""
+BUFFERS = 48 * MIB
+"""All transfers of a worker together hold no more than that in memory, give or take a part for
+what the HTTP client copies."""
+_PREFIX = ".part-"
+_MOST_PARTS = 10_000
+"""Of a multipart upload, as S3 has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How an object of some size is transferred.
+
+    Attributes:
+        part: Bytes in each part but the last.
+        at_once: Parts under way at a time.
+    """
+
+    part: int
+    at_once: int
+
+    @property
+    def buffers(self) -> int:
+        """Bytes in memory."""
+        return self.part * self.at_once
+
+
+def plan(size: int) -> Plan:
+    """The transfer of an object of `size` bytes: parts of 8 MiB, larger ones beyond 78 GiB."""
+    part = max(PART, -(-size // _MOST_PARTS))
+    parts = max(1, -(-size // part))
+    at_once = max(1, min(parts, BUFFERS // part))
+    return Plan(min(part, max(size, 1)) if parts == 1 else part, at_once)
+
+
+class Allowance:
+    """So many bytes for all who ask, first come, first served; of one event loop.
+
+    Args:
+        total: How many; who wants more than that gets all of it.
+    """
+
+    def __init__(self, total: int = BUFFERS) -> None:
+        self._total = self._left = total
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @contextlib.asynccontextmanager
+    async def of(self, wanted: int) -> AsyncIterator[None]:
+        """Hold `wanted` bytes for the time of a block."""
+        wanted = min(wanted, self._total)
+        await self._take(wanted)
+        try:
+            yield
+        finally:
+            self._left += wanted
+            self._serve()
+
+    async def _take(self, wanted: int) -> None:
+        if not self._waiting and wanted <= self._left:
+            self._left -= wanted
+            return
+        served: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((wanted, served))
+        try:
+            await served
+        except asyncio.CancelledError:
+            if served.done() and not served.cancelled():
+                self._left += wanted  # It was served, and will never know.
+            self._serve()
+            raise
+
+    def _serve(self) -> None:
+        while self._waiting:
+            wanted, served = self._waiting[0]
+            if not served.done():
+                if wanted > self._left:
+                    return
+                self._left -= wanted
+                served.set_result(None)
+            self._waiting.popleft()
+
+
+def is_part(path: Path) -> bool:
+    """Whether a file looks like one of a `PartFile`'s, which a later try may need."""
+    return path.name.startswith(_PREFIX)
+
+
+class PartFile:
+    """A file that is brought here part by part, and goes on where an earlier try ended.
+
+    Beside it lies a list of the parts that are there. Both are named for the version of the object,
+    so that parts of two versions are never mixed.
+
+    Args:
+        target: Where the whole file is to appear.
+        version: Names the object's content, such as its ETag.
+        size: In bytes.
+        part: Bytes in each part.
+    """
+
+    def __init__(self, target: Path, version: str, size: int, part: int) -> None:
+        name = hashlib.sha256(f"{version}\0{size}\0{part}".encode()).hexdigest()[:16]
+        self._target = target
+        self._size, self._part = size, part
+        self.path = target.with_name(f"{_PREFIX}{name}-{target.name}"[:200])
+        self._list = self.path.with_name(f"{self.path.name}.list")
+
+    async def fill(
+        self,
+        read: Callable[[int, int], Awaitable[bytes | memoryview]],
+        at_once: int,
+        allowance: Allowance,
+    ) -> None:
+        """Bring what is missing, and give the file its name; a failure leaves what is there.
+
+        Args:
+            read: Reads a number of bytes from an offset on.
+            at_once: How many parts at a time.
+            allowance: For what is in memory.
+        """
+        missing = deque(await asyncio.to_thread(self._missing))
+
+        async def work() -> None:
+            while missing:
+                number = missing.popleft()
+                start = number * self._part
+                length = min(self._part, self._size - start)
+                async with allowance.of(length):
+                    data = await read(start, length)
+                    await asyncio.to_thread(self._write, number, start, data)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(at_once):
+                    group.create_task(work())
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        await asyncio.to_thread(self._finish)
+
+    def _missing(self) -> list[int]:
+        numbers = range(-(-self._size // self._part))
+        there: set[int] = set()
+        if self.path.exists():
+            with contextlib.suppress(FileNotFoundError):
+                # The last line may have been cut short.
+                lines = self._list.read_text().split("\n")[:-1]
+                there = {int(line) for line in lines if line.isdecimal()}
+        else:
+            self._list.unlink(missing_ok=True)
+            self.path.touch()
+        return [number for number in numbers if number not in there]
+
+    def _write(self, number: int, start: int, data: bytes | memoryview) -> None:
+        with self.path.open("r+b", buffering=0) as file:
+            view = memoryview(data)
+            while view:
+                written = os.pwrite(file.fileno(), view, start)
+                view, start = view[written:], start + written
+        with self._list.open("a") as done:
+            done.write(f"{number}\n")
+
+    def _finish(self) -> None:
+        self.path.replace(self._target)
+        self._list.unlink(missing_ok=True)
