@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from eva_master.model.figures import Percent, Seconds
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
@@ -16,6 +18,6 @@ class Config:
             cleared if its tasks can run elsewhere for less. 0 clears none.
     """
 
-    round_gap_s: int | None = 300
-    assumed_duration_s: int = 14_400
-    clear_below_percent: int = 50
+    round_gap_s: Seconds | None = 300
+    assumed_duration_s: Seconds = 14_400
+    clear_below_percent: Percent = 50
