@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from eva_master.model.figures import Seconds, Throughput
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
@@ -28,10 +30,10 @@ class Config:
     """
 
     interference: bool = True
-    default_throughput_ppm: int = 950_000
+    default_throughput_ppm: Throughput = 950_000
     full: bool = True
     partial: bool = True
     multi_task_view: bool = True
     optimizer: Literal["greedy", "lp", "auto"] = "auto"
-    min_horizon_s: int = 1800
-    half_life_s: int = 21_600
+    min_horizon_s: Seconds = 1800
+    half_life_s: Seconds = 21_600
