@@ -11,9 +11,10 @@ from eva_master.adapters.catalog.pricebook import load_catalog
 from eva_master.adapters.jobfile.parse import parse_job
 from eva_master.adapters.rpc._proto import worker_pb2 as wpb
 from eva_master.adapters.rpc.worker_messages import reports, samples
+from eva_master.adapters.traces.interference import read_interference
 from eva_master.app.config import load_master_config
 from eva_master.app.registry import policies
-from eva_master.model.errors import InvalidConfig, InvalidJob
+from eva_master.model.errors import InvalidConfig, InvalidJob, InvalidTrace
 
 CATALOG = load_catalog()
 JOB = "name: a\nrun: x\n"
@@ -109,6 +110,26 @@ def test_prices_and_sizes_of_types_are_positive(tmp_path: Path, figure: str) -> 
     (problem,) = caught.value.problems
     assert problem.line == 3 + len(rows)
     assert f"types.x.y.{key}" in str(caught.value)
+
+
+# -- tables of interference ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("figure", ["NaN", "Infinity", "0", "-0.1", "1.5", '"x"'])
+def test_a_normalised_throughput_is_within_0_and_1(tmp_path: Path, figure: str) -> None:
+    file = tmp_path / "interference.json"
+    file.write_text(f'{{"throughput": {{"a": {{"a": {figure}}}}}}}')
+    with pytest.raises(InvalidTrace, match="a"):
+        read_interference(file)
+    file.write_text(f'{{"throughput": {{"a": {{"a": 0.5}}}}, "default": {figure}}}')
+    with pytest.raises(InvalidTrace, match="default"):
+        read_interference(file)
+
+
+def test_hardly_any_throughput_is_some(tmp_path: Path) -> None:
+    file = tmp_path / "interference.json"
+    file.write_text('{"throughput": {"a": {"a": 1e-12}}}')
+    assert set(read_interference(file).pairs.values()) == {1}
 
 
 # -- settings of the master ------------------------------------------------------------------------

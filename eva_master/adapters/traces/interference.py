@@ -78,7 +78,7 @@ def _table(rows: _Rows, default: float) -> Interference:
         if alias not in names and row in names:
             names[row].append(alias)
     pairs = {
-        (one, other): round(cell * MILLION)
+        (one, other): max(1, round(cell * MILLION))
         for row, cells in rows.items()
         for column, cell in cells.items()
         if cell is not None
