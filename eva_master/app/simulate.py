@@ -1,17 +1,89 @@
-"""What `eva simulate` is made of: policies by name, runs, and what is written of them."""
+"""What `eva simulate` is made of: policies by name, and one run after another."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from eva_master.adapters.quantities import parse_duration
+from eva_master.adapters.traces import (
+    measured_interference,
+    read_interference,
+    read_trace,
+    uniform_interference,
+)
+from eva_master.adapters.yamlfile import scalar
 from eva_master.app.config import PolicySection, policy_config
 from eva_master.app.registry import policies
+from eva_master.model.catalog import Catalog
 from eva_master.model.errors import InvalidConfig
-from eva_master.ports import Policy
+from eva_master.model.ids import MILLION, Workload, base_of
+from eva_master.model.trace import Trace
+from eva_master.ports import Policy, PolicyKind
+from eva_master.simulation.experiment import Setup, Simulation
+from eva_master.simulation.outcome import Outcome, usd
+from eva_master.simulation.reference import reference_bound
+from eva_master.simulation.truth import Truth
 
 ROUND_GAP_S = 300
 """How often simulated clusters plan whose policy has no preference."""
+NO_PACKING = "no_packing"
+"""What the costs of all others are compared with."""
+_TOLD_EVERY_S = 0.1
+_STEPS = 64
+"""Turns of the loop between two looks at the clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A policy as it was asked for.
+
+    Attributes:
+        name: ``NAME`` or ``NAME:PRESET``.
+        options: Of the policy's own, over those of the preset.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """The policy's name without the preset."""
+        return self.name.partition(":")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class So:
+    """How far a run is.
+
+    Attributes:
+        now_ms: Virtual time.
+        finished: Jobs, of `total`.
+        cost_usd: So far.
+    """
+
+    now_ms: int
+    finished: int
+    total: int
+    cost_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A policy and what it came to.
+
+    Attributes:
+        wall_s: Real seconds, planning included.
+    """
+
+    policy: str
+    outcome: Outcome
+    wall_s: float
 
 
 def named_policy(text: str, options: Mapping[str, Any] | None = None) -> tuple[Policy, int | None]:
@@ -28,15 +100,221 @@ def named_policy(text: str, options: Mapping[str, Any] | None = None) -> tuple[P
     Raises:
         InvalidConfig: There is no such policy, preset or option.
     """
+    kind, preset = _kind(text)
+    chosen = {**preset, **(options or {})}
+    known = {field.name for field in fields(kind.config)}
+    if unknown := sorted(chosen.keys() - known):
+        raise InvalidConfig(
+            f"the policy {kind.name} has no option {unknown[0]!r}",
+            hint=f"options: {', '.join(sorted(known)) or 'it has none'}",
+        )
+    try:
+        config = policy_config(PolicySection(name=kind.name, options=chosen), kind)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InvalidConfig(f"policy {kind.name}: {where}: {first['msg']}") from error
+    return kind.build(config), getattr(config, "round_gap_s", ROUND_GAP_S)
+
+
+def _kind(text: str) -> tuple[PolicyKind, Mapping[str, Any]]:
     name, _, preset = text.partition(":")
     kinds = policies()
     if name not in kinds:
         raise InvalidConfig(f"there is no policy {name!r}", hint=f"one of: {', '.join(kinds)}")
-    kind = kinds[name]
-    presets: Mapping[str, Mapping[str, Any]] = getattr(kind, "presets", {})
+    presets: Mapping[str, Mapping[str, Any]] = getattr(kinds[name], "presets", {})
     if preset and preset not in presets:
         known = ", ".join(presets) or "it has none"
         raise InvalidConfig(f"the policy {name} has no preset {preset!r}", hint=f"presets: {known}")
-    chosen = {**presets.get(preset, {}), **(options or {})}
-    config = policy_config(PolicySection(name=name, options=chosen), kind)
-    return kind.build(config), getattr(config, "round_gap_s", ROUND_GAP_S)
+    return kinds[name], presets.get(preset, {})
+
+
+def chosen_policies(names: Iterable[str], settings: Iterable[str]) -> list[Chosen]:
+    """Policies as a command line asks for them.
+
+    Args:
+        names: ``NAME`` or ``NAME:PRESET`` each.
+        settings: ``OPTION=VALUE`` for all that have the option, ``NAME.OPTION=VALUE`` for one.
+
+    Raises:
+        InvalidConfig: A policy, preset or option that there is not.
+    """
+    pairs = [_setting(text) for text in settings]
+    found = []
+    for name in dict.fromkeys(names):
+        kind, _ = _kind(name)
+        known = {field.name for field in fields(kind.config)}
+        own = {key: value for of, key, value in pairs if of in (kind.name, name)}
+        shared = {key: value for of, key, value in pairs if not of and key in known}
+        found.append(Chosen(name, {**shared, **own}))
+        named_policy(name, found[-1].options)
+    known = {one.name for one in found} | {one.kind for one in found}
+    for of, key, _ in pairs:
+        used = of in known if of else any(key in one.options for one in found)
+        if not used:
+            raise InvalidConfig(
+                f"no policy takes the setting {key!r}" if not of else f"no policy {of!r} is run"
+            )
+    return found
+
+
+def _setting(text: str) -> tuple[str, str, Any]:
+    key, separator, value = text.partition("=")
+    if not separator:
+        raise InvalidConfig(f"{text!r} is not OPTION=VALUE")
+    of, _, option = key.rpartition(".")
+    return of, option, scalar(value)
+
+
+def profile(trace: Trace, truth: Truth) -> tuple[tuple[str, str, int], ...]:
+    """What each base workload of a trace achieves beside each other one, in millionths."""
+    bases: list[Workload] = sorted({base_of(job.workload) for job in trace.jobs})
+    return tuple(
+        (one, other, round(truth(one, (other,)) * MILLION)) for one in bases for other in bases
+    )
+
+
+def prepared(chosen: Chosen, setup: Setup) -> Setup:
+    """A run of a policy; one that wants a profile of all pairs beforehand is given the true one.
+
+    Args:
+        chosen: The policy.
+        setup: All but the policy and its rhythm.
+    """
+    kind, _ = _kind(chosen.name)
+    options = dict(chosen.options)
+    if "profile" in {field.name for field in fields(kind.config)} and "profile" not in options:
+        options["profile"] = profile(setup.trace, setup.truth)
+    policy, gap = named_policy(chosen.name, options)
+    return replace(setup, policy=policy, round_gap_s=gap)
+
+
+def run(name: str, setup: Setup, watch: Callable[[So], None] | None = None) -> Run:
+    """Simulate.
+
+    Args:
+        name: For people.
+        setup: What.
+        watch: Told of the progress some times per second.
+
+    Raises:
+        EvaError: See `eva_master.simulation.experiment.simulate`.
+    """
+    start = time.perf_counter()
+    simulation = Simulation(replace(setup, stopwatch=time.perf_counter))
+    total, told, steps = len(setup.trace.jobs), start, 0
+    while simulation.step():
+        steps += 1
+        if watch is not None and steps % _STEPS == 0 and time.perf_counter() - told > _TOLD_EVERY_S:
+            told = time.perf_counter()
+            watch(So(simulation.now_ms, simulation.finished, total, simulation.cost_usd))
+    outcome = simulation.outcome()
+    return Run(name, outcome, time.perf_counter() - start)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Policies on one trace.
+
+    Attributes:
+        nopack_usd: With an instance for each task.
+        bound_usd: The lower bound, `None` if it was not asked for.
+    """
+
+    runs: tuple[Run, ...]
+    nopack_usd: float
+    bound_usd: float | None
+
+
+def compare(
+    policies_: Sequence[Chosen],
+    setup: Setup,
+    *,
+    rhythm: int | None = None,
+    reference: bool = True,
+    watch: Callable[[str, So], None] = lambda _name, _so: None,
+) -> Comparison:
+    """Run policies on one trace, one after another.
+
+    Args:
+        policies_: Which.
+        setup: All but the policy and its rhythm.
+        rhythm: Seconds at whose multiples all plan, 0 for at any time; `None` for as each likes.
+        reference: Whether to find the lower bound.
+        watch: Told of the progress, by the policy's name.
+
+    Raises:
+        EvaError: See `eva_master.simulation.experiment.simulate`.
+    """
+    runs = {one.name: _timed(one, setup, rhythm, watch) for one in policies_}
+    # What it is compared with is the same for all who compare, whatever goes wrong or is tried.
+    alone = runs.get(NO_PACKING) or _timed(Chosen(NO_PACKING, {}), setup, rhythm, watch)
+    bound = None
+    if reference:
+
+        def told(done: int, total: int) -> None:
+            watch("lower bound", So(0, done, total, 0.0))
+
+        bound = usd(reference_bound(setup.trace, setup.catalog, told))
+    return Comparison(tuple(runs.values()), alone.outcome.cost_usd, bound)
+
+
+def _timed(
+    chosen: Chosen, setup: Setup, rhythm: int | None, watch: Callable[[str, So], None]
+) -> Run:
+    own = prepared(chosen, setup)
+    if rhythm is not None:
+        own = replace(own, round_gap_s=rhythm or None)
+    return run(chosen.name, own, lambda so: watch(chosen.name, so))
+
+
+def setup_of(trace: Path, catalog: Catalog, truth: Truth) -> Setup:
+    """A trace from a file; its policy is to be replaced.
+
+    Raises:
+        InvalidTrace: The file is none.
+    """
+    return Setup(read_trace(trace), catalog, named_policy(NO_PACKING)[0], truth=truth)
+
+
+def truth_of(table: Path | None, pairwise: float | None) -> Truth:
+    """True interference: from a file, or one figure for all pairs, or what comes with Eva.
+
+    Raises:
+        InvalidConfig: Both are given.
+        InvalidTrace: The file is none.
+    """
+    if table is not None and pairwise is not None:
+        raise InvalidConfig("a table of interference, or one figure for all pairs: not both")
+    if table is not None:
+        return read_interference(table)
+    return measured_interference() if pairwise is None else uniform_interference(pairwise)
+
+
+def stock_of(texts: Iterable[str]) -> dict[str, int]:
+    """How many of each type the cloud has, from ``TYPE=N`` each.
+
+    Raises:
+        InvalidConfig: One is of another form.
+    """
+    stock = {}
+    for text in texts:
+        name, _, number = text.partition("=")
+        if not number.isdigit():
+            raise InvalidConfig(f"{text!r} is not TYPE=N", hint="for instance p3.8xlarge=4")
+        stock[name] = int(number)
+    return stock
+
+
+def gap_of(text: str | None) -> int | None:
+    """Whole seconds of a duration such as ``5m``; `None` of none.
+
+    Raises:
+        InvalidConfig: It is no duration.
+    """
+    if text is None:
+        return None
+    try:
+        return parse_duration(int(text) if text == "0" else text) // 1000
+    except ValueError as error:
+        raise InvalidConfig(f"{text!r} is not a duration", hint="write 5m or 30s") from error

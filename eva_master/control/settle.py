@@ -17,6 +17,9 @@ from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.records import Instance, Job, Outcome, StopReason, TaskCopy
 from eva_master.model.states import ENDED, HOLDING, CopyState, InstanceState, JobState
 
+_PLACES = 8
+"""How many of a copy's attempts are on record with their places."""
+
 # -- jobs ----------------------------------------------------------------------------------------
 
 
@@ -193,10 +196,12 @@ def _start_gang(turn: Turn, job: Job, unit: list[TaskCopy]) -> None:
 
 
 def _started(turn: Turn, copy: TaskCopy, attempt: int) -> TaskCopy:
+    assert copy.target is not None
     return replace(
         copy.to(CopyState.STARTING, turn.now),
         attempt=attempt,
         instance=copy.target,
+        places=(*copy.places, (attempt, copy.target))[-_PLACES:],
         waiting_for="",
         progress=replace(copy.progress, rate=0.0),
     )

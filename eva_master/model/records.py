@@ -139,6 +139,7 @@ class TaskCopy:
         checkpoint_of: Whose generation that is, `None` for the copy's own.
         lost: The attempt that ended with its instance last, 0 if none ever did.
         moves: Times it was stopped in order to run elsewhere.
+        places: The last attempts, and the instance that each was started on.
     """
 
     id: CopyId
@@ -160,6 +161,7 @@ class TaskCopy:
     exit_code: int | None = None
     waiting_for: str = ""
     """Why it has no place, in words for the user."""
+    places: tuple[tuple[int, InstanceId], ...] = ()
 
     @property
     def state(self) -> CopyState:

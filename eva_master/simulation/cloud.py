@@ -29,6 +29,25 @@ class Machine:
     gone_ms: Millis | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Life:
+    """How long the stages of an instance's life take, in milliseconds.
+
+    Attributes:
+        acquisition_ms: From its order until it is known to be up.
+        known_ms: For how much of that it has been billed already.
+        setup_ms: From then until its worker has registered.
+        ending_ms: From the order to terminate it until it is known to be gone.
+        unbilled_ms: How much of that is not billed any more.
+    """
+
+    acquisition_ms: int
+    setup_ms: int
+    ending_ms: int
+    known_ms: int = 0
+    unbilled_ms: int = 0
+
+
 class Hosts:
     """What runs on the machines: told when one has booted and when one is no more."""
 
@@ -75,6 +94,8 @@ class SimulatedCloud:
         """Machines that were ever acquired."""
         self.sold_out: Callable[[OfferingId], bool] = lambda _offering: False
         """Asked at each launch whether the offering is out of stock."""
+        self.life_of: Callable[[InstanceId, Offering], Life] = self._listed_life
+        """Asked how long things take for each machine."""
         self.watch: Callable[[Machine], None] = lambda _machine: None
         """Told of each machine that is up."""
         self._there: Counter[str] = Counter()
@@ -127,7 +148,7 @@ class SimulatedCloud:
             self._machines[action.instance] = Machine(action.instance, action.offering)
             self.launches += 1
             self._there[action.offering.type.name] += 1
-            delay = action.offering.type.acquisition_ms
+            delay = self.life_of(action.instance, action.offering).acquisition_ms
             self._timeline.after(delay, lambda: self._up(action.instance))
         elif known.gone_ms is not None:
             self._inbox.post(InstanceGone(known.instance, known.up_ms, known.gone_ms))
@@ -138,11 +159,12 @@ class SimulatedCloud:
         machine = self._machines[instance]
         if machine.gone_ms is not None:
             return
-        now = self._timeline.now()
-        self._machines[instance] = machine = replace(machine, up_ms=now)
-        self._inbox.post(InstanceUp(instance, now))
+        life = self.life_of(instance, machine.offering)
+        up_ms = Millis(self._timeline.now() - life.known_ms)
+        self._machines[instance] = machine = replace(machine, up_ms=up_ms)
+        self._inbox.post(InstanceUp(instance, up_ms))
         self.watch(machine)
-        self._timeline.after(machine.offering.type.setup_ms, lambda: self._boot(instance))
+        self._timeline.after(life.setup_ms, lambda: self._boot(instance))
 
     def _boot(self, instance: InstanceId) -> None:
         if self._machines[instance].gone_ms is None:
@@ -159,12 +181,18 @@ class SimulatedCloud:
         elif machine.going_ms is None:
             self._machines[instance] = replace(machine, going_ms=now)
             wait = -now % self._grid_ms if self._grid_ms else 0
-            self._timeline.after(wait + self._terminate_ms, lambda: self._end(instance))
+            life = self.life_of(instance, machine.offering)
+            self._timeline.after(
+                wait + life.ending_ms, lambda: self._end(instance, life.unbilled_ms)
+            )
 
-    def _end(self, instance: InstanceId) -> None:
+    def _listed_life(self, _instance: InstanceId, offering: Offering) -> Life:
+        return Life(offering.type.acquisition_ms, offering.type.setup_ms, self._terminate_ms)
+
+    def _end(self, instance: InstanceId, unbilled_ms: int = 0) -> None:
         machine = self._machines[instance]
         if machine.gone_ms is None:
-            now = self._timeline.now()
+            now = Millis(self._timeline.now() - unbilled_ms)
             self._machines[instance] = replace(machine, gone_ms=now)
             self._there[machine.offering.type.name] -= 1
             self._hosts.vanish(instance)

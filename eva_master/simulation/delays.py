@@ -23,6 +23,11 @@ class Accounting(StrEnum):
 class Durations(Protocol):
     """What happens on a worker takes so long, in milliseconds."""
 
+    @property
+    def report_ms(self) -> int:
+        """From one report of a task's progress to the next, where they are periodic."""
+        ...
+
     def fetch(self, order: TaskOrder, on: InstanceId, now: Millis, /) -> int:
         """From an order to fetch until all is there."""
         ...
@@ -105,8 +110,6 @@ class TaskDelays:
         toll_of: What a task's starts and stops take.
         accounting: When files and image come to an instance.
 
-    Attributes:
-        report_ms: From one report of a task's progress to the next.
     """
 
     report_ms = 60_000

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from eva_master.control.settings import Settings
@@ -14,23 +14,27 @@ from eva_master.model.events import Event, JobSubmitted, Read
 from eva_master.model.ids import CopyId
 from eva_master.model.plan import Plan, PolicyMemory
 from eva_master.model.snapshot import Snapshot
-from eva_master.model.trace import Trace, TraceJob
+from eva_master.model.trace import Trace
 from eva_master.ports import Policy
 from eva_master.simulation.chronicle import Books
 from eva_master.simulation.clock import VirtualInbox
-from eva_master.simulation.delays import Accounting, TaskDelays, Toll
+from eva_master.simulation.delays import Accounting
 from eva_master.simulation.faults import Faults, Misfortune
+from eva_master.simulation.history import Past
 from eva_master.simulation.outcome import (
     Counts,
     Outcome,
     Planning,
     Record,
+    charge,
     instance_figures,
     job_figures,
     outcome,
+    usd,
 )
 from eva_master.simulation.reports import Telling
-from eva_master.simulation.submission import STEPS_PER_S, spec_of, stop_ms, work_ms
+from eva_master.simulation.script import PastScript, Task, TraceScript, work_of
+from eva_master.simulation.submission import work_ms
 from eva_master.simulation.truth import UNDISTURBED, Truth
 from eva_master.simulation.work import Work
 from eva_master.simulation.world import World
@@ -57,6 +61,10 @@ class Setup:
         durations: Whether jobs state how long they take alone.
         faults: What goes wrong.
         seed: Of what goes wrong.
+        past: What a master has lived through, in place of the trace: the trace is then
+            `Past.trace`. Its delays are as they were, whatever the accounting.
+        settings: The control loop's, by default production's without what is for losses of
+            messages; the rhythm of rounds is not taken from it.
         latency_ms: What the planner and the object store take to answer.
         keep_record: Whether every round, stay, job and bill is kept.
         stopwatch: Real seconds, to time the policy; without it that is not timed.
@@ -72,6 +80,8 @@ class Setup:
     durations: bool = True
     faults: Faults = field(default_factory=Faults)
     seed: int = 0
+    past: Past | None = None
+    settings: Settings | None = None
     latency_ms: int = 0
     keep_record: bool = False
     stopwatch: Callable[[], float] = field(default=lambda: 0.0, repr=False)
@@ -164,8 +174,9 @@ class Simulation:
     def __init__(self, setup: Setup) -> None:
         _check(setup)
         self._setup = setup
-        self._jobs: Mapping[str, TraceJob] = {job.id: job for job in setup.trace.jobs}
-        self._families = sorted({offering.type.family for offering in setup.catalog})
+        self._script = script = _script(setup)
+        self._arrivals = script.arrivals()
+        self._total = len(setup.trace.jobs if setup.past is None else setup.past.jobs)
         self._policy = TimedPolicy(setup.policy, setup.stopwatch)
         self._rounds = Rounds(keep=setup.keep_record)
         self._books = Books(stays=[] if setup.keep_record else None)
@@ -175,15 +186,18 @@ class Simulation:
             self._policy,
             settings=settings,
             terminate_grid_ms=_terminate_grid_ms(setup),
-            delays=TaskDelays(self._toll_of, setup.accounting),
+            delays=script.delays(self._task_of),
             truth=setup.truth,
             work_of=self._work_of,
             reports=partial(Telling, window_ms=settings.window_ms),
             chronicle=self._books,
             latency_ms=setup.latency_ms,
             journal=self._rounds,
+            start=script.start_ms,
         )
-        self._steps = 0
+        if isinstance(script, PastScript) and setup.past is not None:
+            self.world.cloud.life_of = script.life_of
+            self.world.planner.ready_at = setup.past.planned_ms
         Misfortune(
             setup.faults,
             setup.seed,
@@ -191,63 +205,87 @@ class Simulation:
             cloud=self.world.cloud,
             workers=self.world.workers,
         )
+        self._steps = 0
+        self._seen_ms: int = script.start_ms
+        self._patience_ms = max(_DAY_MS, _PATIENCE * max(map(work_ms, setup.trace.jobs)))
+        self._arrive()
 
     def run(self) -> Outcome:
         """See `simulate`."""
-        self._arrive(0)
-        world, total = self.world, len(self._setup.trace.jobs)
-        longest = max(work_ms(job) for job in self._setup.trace.jobs)
-        patience, ended, seen_ms = max(_DAY_MS, _PATIENCE * longest), -1, 0
-        while not (ended == total and not world.state.live and not world.cloud.existing()):
-            world.loop.step()
-            self._steps += 1
-            state = world.state
-            if state.counters.completions != ended or not state.active:
-                ended, seen_ms = state.counters.completions, world.timeline.now()
-            elif world.timeline.now() - seen_ms > patience:
-                raise _stalled(world)
-        return self._sum_up()
+        while self.step():
+            pass
+        return self.outcome()
+
+    def step(self) -> bool:
+        """Let the loop take one turn; says whether there is more to come.
+
+        Raises:
+            SimulationStalled: Nothing has ended for so long that nothing ever will.
+        """
+        world, state = self.world, self.world.state
+        ended = state.counters.completions
+        if ended == self._total and not state.live and not world.cloud.existing():
+            return False
+        world.loop.step()
+        self._steps += 1
+        now = world.timeline.now()
+        if state.counters.completions != ended or not state.active:
+            self._seen_ms = now
+        elif now - self._seen_ms > self._patience_ms:
+            raise _stalled(world)
+        return True
+
+    @property
+    def now_ms(self) -> int:
+        """Virtual time since the beginning."""
+        return self.world.timeline.now() - self._script.start_ms
+
+    @property
+    def finished(self) -> int:
+        """Jobs that have ended."""
+        return self.world.state.counters.completions
+
+    @property
+    def cost_usd(self) -> float:
+        """What the cloud charges for all machines up to now."""
+        now = self.world.timeline.now()
+        return usd(sum(charge(it, now) for it in self.world.cloud.bill().values()))
 
     # -- what arrives ----------------------------------------------------------------------------
 
-    def _arrive(self, index: int) -> None:
-        jobs = self._setup.trace.jobs
-        if index == len(jobs):
+    def _arrive(self) -> None:
+        """Enter the next job into the agenda."""
+        upcoming = next(self._arrivals, None)
+        if upcoming is None:
             return
-        job, timeline = jobs[index], self.world.timeline
+        at, command, spec = upcoming
+        timeline = self.world.timeline
 
         def arrive() -> None:
-            spec = spec_of(job, self._families, durations=self._setup.durations)
-            self.world.inbox.post(JobSubmitted(f"submit-{job.id}", spec))
-            self._arrive(index + 1)
+            self.world.inbox.post(JobSubmitted(command, spec))
+            self._arrive()
 
-        timeline.after(job.arrival_ms - timeline.now(), arrive)
+        timeline.after(at - timeline.now(), arrive)
 
-    def _recorded(self, copy: CopyId) -> tuple[TraceJob, int]:
+    def _task_of(self, copy: CopyId) -> Task:
         state = self.world.state
         known = state.copies[copy]
-        return self._jobs[state.jobs[known.job].spec.name], known.index
+        return state.jobs[known.job].command, known.index
 
     def _work_of(self, copy: CopyId) -> Work:
-        job, _ = self._recorded(copy)
-        saves = self._setup.faults.checkpoint_ms
-        return Work(work_ms(job), steps_per_s=STEPS_PER_S, saves_every_ms=saves)
-
-    def _toll_of(self, copy: CopyId) -> Toll:
-        job, index = self._recorded(copy)
-        task = job.tasks[index]
-        return Toll(task.image, task.fetch_ms, task.build_ms, job.init_ms, stop_ms(task))
+        return work_of(self._script, self._task_of(copy), self._setup.faults.checkpoint_ms)
 
     # -- what it came to -------------------------------------------------------------------------
 
-    def _sum_up(self) -> Outcome:
+    def outcome(self) -> Outcome:
+        """The figures of a run that is over."""
         world, state, books = self.world, self.world.state, self._books
         machines = world.cloud.bill()
         jobs = [
             job_figures(
                 job,
                 books,
-                work_ms(self._jobs[job.spec.name]),
+                self._script.alone_ms((job.command, 0)),
                 sum(copy.moves for copy in state.members(job.id)),
             )
             for job in state.jobs.values()
@@ -259,7 +297,8 @@ class Simulation:
             full=self._rounds.full,
             events=world.inbox.events,
             steps=self._steps,
-            end_ms=max(machine.gone_ms or 0 for machine in machines.values()),
+            end_ms=max(machine.gone_ms or 0 for machine in machines.values())
+            - self._script.start_ms,
         )
         record = Record()
         if self._setup.keep_record:
@@ -276,12 +315,19 @@ class Simulation:
         return outcome(jobs, books, machines, counts, planning=planning, record=record)
 
 
+def _script(setup: Setup) -> TraceScript | PastScript:
+    if setup.past is not None:
+        return PastScript(setup.past, durations=setup.durations)
+    families = sorted({offering.type.family for offering in setup.catalog})
+    return TraceScript(setup.trace, families, setup.accounting, durations=setup.durations)
+
+
 def _settings(setup: Setup) -> Settings:
     """The control loop's settings: production's, without what is for losses of messages."""
-    return Settings(
-        round_period_ms=_NEVER_MS,
-        round_gap_ms=setup.round_gap_ms if setup.round_gap_s is None else 0,
+    return replace(
+        setup.settings or Settings(round_gap_ms=setup.round_gap_ms),
         round_grid_ms=0 if setup.round_gap_s is None else setup.round_gap_s * 1000,
+        round_period_ms=_NEVER_MS,
         register_timeout_ms=_NEVER_MS,
         lost_worker_ms=_NEVER_MS,
         worker_resend_ms=_NEVER_MS,
@@ -292,7 +338,8 @@ def _settings(setup: Setup) -> Settings:
 
 def _terminate_grid_ms(setup: Setup) -> int:
     """The authors' scheduler gives instances back in its rounds; ours does as soon as it can."""
-    if setup.accounting is Accounting.COMPAT and setup.round_gap_s is not None:
+    compat = setup.accounting is Accounting.COMPAT and setup.past is None
+    if compat and setup.round_gap_s is not None:
         return setup.round_gap_s * 1000
     return 0
 

@@ -169,16 +169,17 @@ class Allocation:
         return cls(up, gpus, cpus, memory, cost)
 
 
-def uptime_ms(machine: Machine) -> int:
-    """For how long a machine that is gone was up."""
+def uptime_ms(machine: Machine, now: int | None = None) -> int:
+    """For how long a machine was up; `now` is needed of one that is not gone."""
+    until = now if machine.gone_ms is None else machine.gone_ms
     assert machine.up_ms is not None
-    assert machine.gone_ms is not None
-    return machine.gone_ms - machine.up_ms
+    assert until is not None
+    return until - machine.up_ms
 
 
-def charge(machine: Machine) -> int:
-    """Its bill (see `eva_master.model.ids.Exact`)."""
-    return machine.offering.price * max(uptime_ms(machine), machine.offering.minimum_ms)
+def charge(machine: Machine, now: int | None = None) -> int:
+    """Its bill (see `eva_master.model.ids.Exact`), up to `now` of one that is not gone."""
+    return machine.offering.price * max(uptime_ms(machine, now), machine.offering.minimum_ms)
 
 
 def usd(exact: int) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from eva_master.control.loop import Loop
@@ -20,7 +20,7 @@ from eva_master.simulation.checkpoints import SimulatedCheckpoints
 from eva_master.simulation.chronicle import Chronicle, History
 from eva_master.simulation.clock import Timeline, VirtualInbox
 from eva_master.simulation.cloud import SimulatedCloud
-from eva_master.simulation.delays import Delays, TaskDelays
+from eva_master.simulation.delays import Delays, Durations
 from eva_master.simulation.journal import MemoryJournal
 from eva_master.simulation.reports import Periodic, Reports
 from eva_master.simulation.truth import UNDISTURBED, Truth
@@ -38,12 +38,16 @@ class SimulatedPlanner:
         self._inbox = inbox
         self._policy = policy
         self._latency_ms = latency_ms
+        self.ready_at: Mapping[int, int] = {}
+        """When the answers of some rounds arrive; those of the others after the same time."""
 
     def request(self, request: RequestPlan) -> None:
         """See `eva_master.ports.Planner.request`."""
         plan, memory = self._policy.plan(request.snapshot, request.memory)
         ready = PlanReady(request.round, plan, memory)
-        self._timeline.after(self._latency_ms, lambda: self._inbox.post(ready))
+        now = self._timeline.now()
+        at = self.ready_at.get(request.round, now + self._latency_ms)
+        self._timeline.after(at - now, lambda: self._inbox.post(ready))
 
 
 class Answers:
@@ -85,7 +89,7 @@ class World:
         policy: Policy,
         *,
         settings: Settings | None = None,
-        delays: Delays | TaskDelays | None = None,
+        delays: Durations | None = None,
         truth: Truth = UNDISTURBED,
         work_of: Callable[[CopyId], Work] | None = None,
         terminate_ms: int = 1_000,
@@ -124,7 +128,7 @@ class World:
         self.answers = Answers()
         self._catalog = catalog
         self._settings = settings or Settings()
-        self._planner = SimulatedPlanner(self.timeline, self.inbox, policy, latency_ms)
+        self.planner = SimulatedPlanner(self.timeline, self.inbox, policy, latency_ms)
         self._commands = 0
         self.machine, self.loop = self._boot()
         self.loop.start()
@@ -144,7 +148,7 @@ class World:
             journal=self.journal,
             cloud=self.cloud,
             workers=self.workers,
-            planner=self._planner,
+            planner=self.planner,
             checkpoints=self.checkpoints,
             replies=self.answers,
         )

@@ -30,6 +30,7 @@ _COMMANDS = {
     "interference": "learned",
     "explain": "explain",
     "plan": "jobs",
+    "simulate": "simulate",
     "trace": "trace",
     "experiment": "experiment",
     "token": "users",

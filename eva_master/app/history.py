@@ -1,0 +1,80 @@
+"""A live master's past, read from its journal, as a simulation to be run again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from eva_master.adapters.catalog import load_catalog
+from eva_master.adapters.store.reading import copied_journal
+from eva_master.app.simulate import NO_PACKING, named_policy
+from eva_master.control import ledger
+from eva_master.control.state import State
+from eva_master.model.catalog import Catalog
+from eva_master.model.errors import InvalidTrace
+from eva_master.simulation.experiment import Setup
+from eva_master.simulation.history import Past, latest, past
+from eva_master.simulation.outcome import usd
+
+_ROUNDS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What is replayed.
+
+    Attributes:
+        setup: All but the policy.
+        past: What it is made of.
+        cost_usd: What it did cost.
+    """
+
+    setup: Setup
+    past: Past
+    cost_usd: float
+
+    @property
+    def words(self) -> str:
+        """What was replayed, for people."""
+        jobs = len(self.past.jobs)
+        going = f", {self.past.unfinished} of them not over" if self.past.unfinished else ""
+        return f"{jobs} job{'' if jobs == 1 else 's'}{going}"
+
+
+def read_history(state: Path, catalog: Catalog | None = None) -> History:
+    """Read what a master has lived through.
+
+    Args:
+        state: Its state directory.
+        catalog: What is on sale; by default what the master has bought from, and all that comes
+            with Eva if that has all of these types too.
+
+    Raises:
+        NotFound: There is no journal.
+        StorageError: It cannot be read.
+        InvalidTrace: No job was ever submitted.
+    """
+    with copied_journal(state) as journal:
+        written = journal.load()
+        rounds = journal.rounds(limit=_ROUNDS)
+    bought = {it.offering.id: it.offering for it in written.instances}
+    listed = catalog or _listed(tuple(bought.values()))
+    restored = State.restored(listed, written)
+    if not restored.jobs:
+        raise InvalidTrace(f"{state} has no jobs: nothing was submitted to this master")
+    charged = ledger.bill(restored, latest(restored)).charged
+    found = past(restored, rounds, charged)
+    policy, _ = named_policy(NO_PACKING)
+    setup = Setup(found.trace(), listed, policy, truth=found.truth, past=found)
+    return History(setup, found, usd(charged))
+
+
+def _listed(bought: Catalog) -> Catalog:
+    """What the master may have had to choose from."""
+    own = load_catalog()
+    known = {offering.type.name: offering for offering in own}
+    for offering in bought:
+        theirs = known.get(offering.type.name)
+        if theirs is None or theirs.type.capacity != offering.type.capacity:
+            return bought
+    return own
