@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from tests.e2e.cluster import Cluster
+from tests.e2e.ec2_master import Ec2Master
 from tests.fakes.ec2.cluster import Ec2Cluster
 from tests.fakes.hosts.cluster import HostCluster
 
 Clusters = Callable[..., Cluster]
 Hosts = Callable[..., HostCluster]
 Ec2s = Callable[..., Ec2Cluster]
+Ec2Masters = Callable[..., Ec2Master]
 _CLUSTERS = pytest.StashKey[list[Cluster]]()
 
 
@@ -111,3 +113,28 @@ def make_ec2(request: pytest.FixtureRequest) -> Iterator[Ec2s]:
             return cluster
 
         yield make
+
+
+@pytest.fixture
+def make_master(request: pytest.FixtureRequest) -> Iterator[Ec2Masters]:
+    """Starts masters alone; the API has its orders by then. Arguments as for `Ec2Master`."""
+    made: list[Cluster] = []
+    request.node.stash[_CLUSTERS] = made
+    with tempfile.TemporaryDirectory(prefix="eva-e2e-", ignore_cleanup_errors=True) as home:
+
+        def make(order: dict[str, Any] | None = None, **settings: Any) -> Ec2Master:
+            directory = Path(home) / str(len(made))
+            directory.mkdir()
+            master = Ec2Master(directory, **settings)
+            made.append(master)
+            if order is not None:
+                master.aws.order(master.name, **order)
+            master.start()
+            return master
+
+        try:
+            yield make
+        finally:
+            with ExitStack() as stack:
+                for cluster in made:
+                    stack.callback(_close, cluster)

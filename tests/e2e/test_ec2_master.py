@@ -1,0 +1,144 @@
+"""`eva master --cloud ec2`: what it asks of the API when that refuses, loses or ignores.
+
+Nothing boots here: what is bought stays without a worker.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.cluster import until
+from tests.e2e.conftest import Ec2Masters
+from tests.e2e.ec2_master import LARGE, XLARGE, ZONES, Ec2Master, name_of
+from tests.fakes.aws import LOST, REGION
+
+
+def where(instance: dict[str, Any]) -> str:
+    return f"{instance['InstanceType']}@{instance['Placement']['AvailabilityZone']}"
+
+
+def test_a_zone_without_capacity_is_left_for_another(make_master: Ec2Masters) -> None:
+    master = make_master({"sold_out": [f"{LARGE}@{ZONES[0]}"]})
+    job = master.submit("one")
+    until(master.alive, "an instance is launched")
+    (instance,) = master.made()
+    assert where(instance) == f"{LARGE}@{ZONES[1]}"
+    told = master.status(job)
+    assert f"{LARGE}@{ZONES[0]}/on-demand could not be launched: no capacity" in told
+    master.end(job)
+    assert master.launches() == ["InsufficientInstanceCapacity", ""]
+
+
+def test_a_type_without_capacity_is_left_for_the_next_best(
+    make_master: Ec2Masters,
+) -> None:
+    master = make_master({"sold_out": [LARGE]})
+    job = master.submit("one")
+    until(master.alive, "an instance is launched")
+    (instance,) = master.made()
+    assert instance["InstanceType"] == XLARGE
+    assert "could not be launched: no capacity" in master.status(job)
+    (node,) = (it for it in _nodes(master) if it["state"] != "gone")
+    assert node["type"] == XLARGE
+    master.end(job)
+    assert master.launches() == ["InsufficientInstanceCapacity"] * 2 + [""]
+
+
+def test_when_nothing_is_left_the_job_says_so_and_nobody_insists(
+    make_master: Ec2Masters,
+) -> None:
+    master = make_master({"sold_out": [LARGE, XLARGE]})
+    job = master.submit("one")
+    until(lambda: "tried again at" in master.status(job), "the job says when")
+    told = master.status(job)
+    assert "out of stock at present" in told
+    assert "no capacity: InsufficientInstanceCapacity" in told
+    # Each offering was tried once; the next try is minutes away.
+    assert master.launches() == ["InsufficientInstanceCapacity"] * 4
+    # Of that a master that starts again knows.
+    master.stop_master()
+    master.start()
+    until(lambda: "tried again at" in master.status(job), "the job says when")
+    assert master.launches() == ["InsufficientInstanceCapacity"] * 4
+    master.end(job)
+
+
+def test_an_instance_that_never_registers_is_replaced_terminated_and_reported(
+    make_master: Ec2Masters,
+) -> None:
+    master = make_master(register_timeout="2s")
+    job = master.submit("one")
+    until(lambda: len(master.made()) == 2, "there is a replacement")
+    first, second = master.made()
+    until(lambda: master.made()[0]["State"]["Name"] == "terminated", "the first is terminated")
+    # What is wrong with it may be wrong with all of its kind.
+    assert where(first) != where(second)
+    reasons = {node["id"]: node["reason"] for node in _nodes(master)}
+    assert reasons[name_of(first)] == "its worker did not register within 2 s"
+    master.end(job)
+
+
+@pytest.mark.parametrize("changed", [False, True], ids=["same settings", "other settings"])
+def test_a_master_that_dies_between_launch_and_record_leaks_nothing(
+    make_master: Ec2Masters, changed: bool
+) -> None:
+    """It dies while EC2 has made the instance and has not answered yet."""
+    master = make_master({"faults": [LOST]})
+    job = master.submit("one")
+    until(master.made, "an instance is made")
+    master.kill()
+    if changed:
+        master.change(root_volume="50GiB", tags={"team": "ml"})
+    master.start()
+    until(lambda: [it["state"] for it in _nodes(master)] == ["up"], "the master knows of it")
+    assert len(master.made()) == 1
+    master.end(job)
+    assert len(master.made()) == 1
+    # Between the two there was no other call that made something.
+    assert master.launches().count("") <= 1
+
+
+def test_a_job_that_wants_spot_instances_gets_them(make_master: Ec2Masters, tmp_path: Path) -> None:
+    snapshot = tmp_path / "catalog.json"
+    snapshot.write_text(json.dumps(_snapshot()))
+    # Asked rarely: the market is that of the snapshot.
+    spot = {"expected_life": "1d", "prices": "10m"}
+    master = make_master(ec2={"spot": spot, "snapshot": str(snapshot)})
+    dear = master.submit("dear")
+    cheap = master.submit("cheap", spot="only", resources={"cpus": 4, "memory": "3GiB"})
+    until(lambda: len(master.alive()) == 2, "two instances are launched")
+    bought = {it["InstanceType"]: it for it in master.made()}
+    assert bought[XLARGE]["InstanceLifecycle"] == "spot"
+    assert "InstanceLifecycle" not in bought[LARGE]
+    prices = {(node["type"], node["purchase"]) for node in _nodes(master)}
+    assert prices == {(LARGE, "on-demand"), (XLARGE, "spot")}
+    master.client.cancel(dear)
+    master.end(cheap)
+
+
+def _nodes(master: Ec2Master) -> list[dict[str, Any]]:
+    result = master.eva("nodes", "--all", "--json")
+    assert result.returncode == 0, result.stderr
+    found: list[dict[str, Any]] = json.loads(result.stdout)["instances"]
+    return found
+
+
+def _snapshot() -> dict[str, Any]:
+    sold = {
+        "architecture": "x86_64",
+        "memory_mib": 4096,
+        "zones": ZONES,
+        "spot": dict.fromkeys(ZONES, 30_000),
+    }
+    return {
+        "region": REGION,
+        "taken": "2026-01-01T00:00:00Z",
+        "types": {
+            LARGE: {**sold, "milli_cpus": 2000, "price": 89_250},
+            XLARGE: {**sold, "milli_cpus": 4000, "price": 178_500},
+        },
+    }
