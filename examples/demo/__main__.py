@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 
 from eva_master.adapters.rpc.messages import Job
+from eva_master.app.cli.explanation import told
 from eva_master.app.cli.session import console, print_json
 from eva_master.model.errors import EvaError
 from examples.demo.cluster import Cluster, DemoFailed
@@ -46,6 +47,7 @@ class Demo:
         self._tasks = tasks
         self._screen = screen
         self._story = Story(READERS)
+        self._explained = False
 
     def run(self) -> Report:
         """Play it from the first job to the bill.
@@ -74,6 +76,7 @@ class Demo:
             picture = Picture.take(self._cluster.client)
             for line in self._story.lines(picture):
                 self._screen.say(line)
+            self._explain(picture)
             self._screen.show(picture)
             for job in picture.jobs:
                 if job.state in ("failed", "cancelled"):
@@ -83,6 +86,16 @@ class Demo:
             if self._screen.elapsed_s > BUDGET_S:
                 raise DemoFailed(f"not over after {BUDGET_S:g} s; {_awaited(picture)}")
             time.sleep(_POLL_S)
+
+    def _explain(self, picture: Picture) -> None:
+        """Show why a reader was moved away from the other one, once it runs alone elsewhere."""
+        for job in picture.jobs:
+            task = job.tasks[0]
+            parted = task.moves and task.state == "running" and picture.alone(job, task)
+            if job.name in READERS and parted and not self._explained:
+                why = self._cluster.client.explain(job.id)
+                self._screen.answer(f"eva explain {job.name}", told(why))
+                self._explained = True
 
     def _log(self, job: Job) -> str:
         return b"".join(self._cluster.client.logs(job.id)).decode(errors="replace")

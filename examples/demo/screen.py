@@ -6,8 +6,9 @@ import time
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
+from rich.padding import Padding
 from rich.text import Text
 
 from eva_master.adapters.rpc.messages import ClusterState
@@ -49,6 +50,11 @@ class Screen:
         """Tell what happens."""
         at = int(self.elapsed_s)
         self._console.print(Text.assemble((f"{at // 60}:{at % 60:02}  ", "dim"), line))
+
+    def answer(self, command: str, answer: RenderableType) -> None:
+        """Tell what a command says, as if the user had asked."""
+        self.say(f"$ {command}")
+        self._console.print(Padding(answer, (0, 0, 0, 6), expand=False))
 
     def show(self, picture: Picture) -> None:
         """Draw the cluster."""

@@ -56,13 +56,20 @@ class Picture:
 
     def beside(self, job: Job, task: Task) -> str:
         """Who shares the instance of a task."""
-        others = [
+        others = self._others(job, task)
+        return f"beside {', '.join(others)}" if others else "alone"
+
+    def alone(self, job: Job, task: Task) -> bool:
+        """Whether nobody shares the instance of a task."""
+        return not self._others(job, task)
+
+    def _others(self, job: Job, task: Task) -> list[str]:
+        return [
             called(other, one)
             for other in self.jobs
             for one in other.tasks
-            if one.instance == task.instance and (other.id, one.index) != (job.id, task.index)
+            if task.instance == one.instance != "" and (other.id, one.index) != (job.id, task.index)
         ]
-        return f"beside {', '.join(others)}" if task.instance and others else "alone"
 
 
 @dataclass

@@ -92,6 +92,11 @@ def test_jobs_are_packed_moved_resumed_and_billed(temporary: Path, engine: str) 
     check_bill(jobs, bill)
     shares = re.findall(r"(\d+)% of what it makes on its own, beside", heard)
     assert any(35 <= int(share) <= 60 for share in shares), "readers that share a link are slow"
+    why = heard[heard.index("$ eva explain stream-") :]
+    moved = re.search(
+        r"moved by round \d+, .*?stream-.*? to .*?: saves \$[0-9.]+/h, costs", why, re.S
+    )
+    assert moved, why
 
 
 def check_moves(report: dict) -> None:
