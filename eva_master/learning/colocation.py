@@ -31,7 +31,7 @@ def recorded(table: ThroughputTable, entry: Key) -> int | None:
 
 
 def lookup(table: ThroughputTable, entry: Key, default_ppm: int = DEFAULT_PPM) -> int:
-    """Normalised throughput of a task beside others, in millionths.
+    """Normalised throughput of a task beside others (section 4.3), in millionths.
 
     Alone it is one million. A multiset that was observed has its recorded value. Any other is
     estimated: the pairwise value of each other workload is raised to the number of its tasks,

@@ -1,4 +1,4 @@
-"""How often jobs come and go, and how often that leads to a full reconfiguration.
+"""How often jobs come and go, and how often that leads to a full reconfiguration (Eva, 4.5).
 
 Both estimates forget: an event of one half-life ago counts half, so they follow a changing load.
 """
@@ -56,7 +56,7 @@ class EventRates:
         return replace(self, events=self.events + events, full=self.full + full)
 
     def rate_per_hour(self, min_exposure_ms: int) -> float:
-        """λ, events per hour.
+        """The λ of section 4.5: events per hour.
 
         Args:
             min_exposure_ms: Evidence of a shorter time is taken as of this time, so that a
@@ -66,7 +66,7 @@ class EventRates:
 
     @property
     def full_share(self) -> float:
-        """p, the share of events that led to a full reconfiguration."""
+        """The p of section 4.5: the share of events that led to a full reconfiguration."""
         return min(1.0, self.full / self.events) if self.events > 0 else 0.0
 
     def to_json(self) -> dict[str, Json]:
@@ -102,7 +102,7 @@ class EventRates:
 
 
 def horizon_ms(rates: EventRates, min_horizon_ms: int) -> int:
-    """D̂, the expected time until the next full reconfiguration, in milliseconds.
+    """D̂ of section 4.5: the expected time until the next full reconfiguration, in milliseconds.
 
     D̂ = -1 / (λ ln(1 - p)). It is zero where every event leads to one (p = 1). While there was
     none yet (p = 0) it would be unbounded, and the time since the first event is taken instead,

@@ -87,7 +87,10 @@ def configure(
 
 
 def savings(problem: Problem, configuration: Configuration) -> int:
-    """S: TNRP less price, over all instances, in millionths of micro-dollars per hour."""
+    """S (Eva, section 4.5): TNRP less price, over all instances.
+
+    In millionths of micro-dollars per hour.
+    """
     return sum(
         problem.value(contents, offering.type.family) - MILLION * offering.price
         for contents, offering in _filled(problem, configuration)

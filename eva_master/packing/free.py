@@ -17,7 +17,7 @@ from eva_master.packing.problem import Contents, Problem, vector
 def fill_free(
     problem: Problem, staying: Mapping[InstanceId, Contents], counts: Ints
 ) -> tuple[Mapping[InstanceId, Contents], Ints]:
-    """Offer the room on staying instances to tasks.
+    """Offer the room on staying instances to tasks, before any is bought (Eva, section 4.5).
 
     The task and instance with the largest gain in TNRP come first, equal gains by instance id. No
     task joins an instance whose TNRP it would lower, so one that pays its price goes on paying.

@@ -34,7 +34,7 @@ class PackedSet:
 
 
 def pack(problem: Problem, counts: Ints, supply: Supply) -> tuple[list[PackedSet], Ints]:
-    """Choose instances for tasks.
+    """Choose instances for tasks: Algorithm 1 of the Eva paper, section 4.2.
 
     A filled instance is repeated as often as every class on it lasts: while that is so, filling
     the next one would make the very same choices. A task is always placed as long as an offering

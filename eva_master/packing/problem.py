@@ -405,7 +405,10 @@ class Problem:
         return all(map(le, self.total(machine.family, contents), vector(machine.capacity)))
 
     def value(self, contents: Contents, family: Family) -> int:
-        """TNRP of a set of tasks on a family, in millionths of micro-dollars per hour."""
+        """TNRP of a set of tasks on a family (Eva, sections 4.3 and 4.4).
+
+        In millionths of micro-dollars per hour.
+        """
         key = None if self.uniform else family, frozenset(contents.items())
         if key not in self._values:
             self._values[key] = self._value(contents, family)

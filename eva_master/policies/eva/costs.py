@@ -1,4 +1,4 @@
-"""M: what it costs to get from the present configuration to another one."""
+"""M (Eva, section 4.5): what it costs to get from the present configuration to another one."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _delay_ms(job: JobView) -> int:
 
 
 def net_value(savings: int, horizon_ms: int, cost: int) -> int:
-    """S D̂ - M, in millionths of micro-dollars per hour times milliseconds.
+    """S D̂ - M (section 4.5), in millionths of micro-dollars per hour times milliseconds.
 
     Args:
         savings: S, in millionths of micro-dollars per hour.
