@@ -185,6 +185,8 @@ def prepared(chosen: Chosen, setup: Setup) -> Setup:
     options = dict(chosen.options)
     if "profile" in {field.name for field in fields(kind.config)} and "profile" not in options:
         options["profile"] = profile(setup.trace, setup.truth)
+    if "explained" in {field.name for field in fields(kind.config)}:
+        options.setdefault("explained", False)  # nobody asks, and it takes longer than planning
     policy, gap = named_policy(chosen.name, options)
     return replace(setup, policy=policy, round_gap_s=gap)
 

@@ -1,4 +1,4 @@
-"""Eva's rounds: what is kept, what is moved, and when it pays."""
+"""The published Eva's rounds: what is kept, what is moved, and when it pays."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from tests.fakes.snapshots import (
 def decide(
     snapshot: Snapshot, memory: PolicyMemory | None = None, **settings: bool | int | str
 ) -> tuple[Plan, PolicyMemory]:
-    return POLICY.build(POLICY.config(**settings)).plan(snapshot, memory)
+    published = {**POLICY.presets["published"], "optimizer": "auto"}
+    return POLICY.build(POLICY.config(**{**published, **settings})).plan(snapshot, memory)
 
 
 def later(snapshot: Snapshot, minutes: int) -> Snapshot:

@@ -1,0 +1,322 @@
+"""One figure for a change of the cluster: prices, throughput lost, moves and launches together.
+
+Over a horizon H a configuration costs
+
+    H * (prices + weight * throughput lost) + moves + launches
+
+in dollars. Everything here is divided by H, so it is in millionths of micro-dollars per hour like
+all values of packing, and whole: the cost of a configuration is a sum of terms that each depend on
+one instance, one gang or one move, rounded down one by one, so that it can be kept up to date term
+by term without a drift.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import MILLION, CopyId, Family, Workload
+from eva_master.model.job import JobKind
+from eva_master.packing.colocation import UNPROFILED, CoLocation, crowd_of
+from eva_master.packing.configuration import Configuration, Host
+from eva_master.packing.problem import Problem, TaskClass, vector
+
+NEVER = 1 << 120
+"""More than anything costs: what cannot be bought."""
+
+UNKNOWN = Workload("")
+"""The workload of all tasks of which nothing was observed."""
+
+_LOADS = 200_000
+"""Sets that are remembered at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What counts how much.
+
+    Attributes:
+        horizon_ms: H, over which moves and launches are to pay.
+        lost_ppm: Weight of the throughput lost, in millionths.
+        moves_ppm: How often the cost of a move is charged, in millionths.
+    """
+
+    horizon_ms: int = 3_600_000
+    lost_ppm: int = 700_000
+    moves_ppm: int = 1_000_000
+
+
+class Load:
+    """A set of tasks on one instance of a family, and what it costs there.
+
+    Loads are interned and linked: each knows the one with a task more, or less.
+
+    Attributes:
+        key: Numbers of the tasks' classes in the book, sorted.
+        need: GPUs, milli-CPUs, MiB.
+        fits: A bit per offering that holds it.
+        lost: What its tasks lose to each other and to a slow family, weighted; gangs left out.
+        paces: Throughput of the members of gangs, by class; empty if there are none.
+        fresh: The least that a new instance for it costs, its launch included.
+        kind: That instance's offering, by number.
+        after: By the class of the task more.
+        before: By the class of the task less.
+    """
+
+    __slots__ = ("after", "before", "fits", "fresh", "key", "kind", "lost", "need", "paces")
+
+    def __init__(self, key: tuple[int, ...], need: tuple[int, int, int]) -> None:
+        self.key = key
+        self.need = need
+        self.fits = 0
+        self.lost = 0
+        self.paces: dict[int, int] = {}
+        self.fresh = NEVER
+        self.kind = -1
+        self.after: dict[int, Load] = {}
+        self.before: dict[int, Load] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Sale:
+    """An offering as the book knows it."""
+
+    number: int
+    bit: int
+    capacity: tuple[int, int, int]
+    fresh: int
+
+
+class Book:
+    """Prices sets of tasks, and remembers them as long as prices and throughputs are the same.
+
+    A book outlives the problem that it was made of: it names classes and offerings by numbers of
+    its own. What it says depends on what it is asked alone, not on what it was asked before.
+
+    Attributes:
+        offerings: By number; cheapest first.
+        index: The number of each offering, by id.
+        launch: What launching one costs, by number.
+        fresh: That and its price.
+        kinds: What can be bought: what a new instance costs with its launch, and its number.
+        roots: The load of an empty instance, by family.
+    """
+
+    def __init__(self, problem: Problem, terms: Terms) -> None:
+        self.terms = terms
+        self._key = _identity(problem, terms)
+        self.offerings = problem.offerings
+        self.index = {offering.id: number for number, offering in enumerate(self.offerings)}
+        self.launch = [launch_cost(offering, terms) for offering in self.offerings]
+        self.fresh = [
+            offering.price * MILLION + launch
+            for offering, launch in zip(self.offerings, self.launch, strict=True)
+        ]
+        labels = {name for (name, others), _ in problem.table.observed for name in (name, *others)}
+        labels |= {task_class.workload for task_class in problem.classes} | {UNKNOWN, UNPROFILED}
+        self._labels = labels
+        self._colocation = CoLocation(problem.table, labels, problem.default_ppm)
+        self._numbers: dict[TaskClass, int] = {}
+        self._classes: list[TaskClass] = []
+        self._workloads: list[int] = []
+        self._needs: list[dict[Family, tuple[int, int, int]]] = []
+        self._loads: dict[tuple[Family, tuple[int, ...]], Load] = {}
+        self._families: dict[Load, Family] = {}
+        self._sales: dict[Family, list[_Sale]] = {}
+        for number, offering in enumerate(self.offerings):
+            fresh = NEVER
+            if problem.buyable(offering.id):
+                fresh = self.fresh[number]
+            sale = _Sale(number, 1 << number, vector(offering.type.capacity), fresh)
+            self._sales.setdefault(offering.type.family, []).append(sale)
+        self.kinds = sorted(
+            (sale.fresh, sale.number)
+            for sales in self._sales.values()
+            for sale in sales
+            if sale.fresh < NEVER
+        )
+        self.roots: dict[Family, Load] = {}
+        for family in sorted(self._sales):
+            root = self._load(family, ())
+            root.fits, root.fresh = (1 << len(self.offerings)) - 1, 0
+            self.roots[family] = root
+
+    def serves(self, problem: Problem, terms: Terms) -> bool:
+        """Whether the book can be asked about another problem."""
+        if len(self._loads) > _LOADS or self._key != _identity(problem, terms):
+            return False
+        return all(task_class.workload in self._labels for task_class in problem.classes)
+
+    def number(self, task_class: TaskClass) -> int:
+        """The number of a class here."""
+        number = self._numbers.get(task_class)
+        if number is None:
+            number = self._numbers[task_class] = len(self._classes)
+            self._classes.append(task_class)
+            self._workloads.append(self._colocation.index[task_class.workload])
+            self._needs.append({family: vector(need) for family, need in task_class.demand})
+        return number
+
+    def load(self, root: Load, key: Iterable[int]) -> Load:
+        """The load of tasks of some classes, in the family that a load is of."""
+        return self._load(self._families[root], tuple(sorted(key)))
+
+    def more(self, load: Load, number: int) -> Load:
+        """The load with one more task of a class."""
+        found = load.after.get(number)
+        if found is None:
+            found = self._load(self._families[load], tuple(sorted((*load.key, number))))
+            load.after[number] = found
+            found.before[number] = load
+        return found
+
+    def less(self, load: Load, number: int) -> Load:
+        """The load with one task less of a class."""
+        found = load.before.get(number)
+        if found is None:
+            key = list(load.key)
+            key.remove(number)
+            found = self._load(self._families[load], tuple(key))
+            load.before[number] = found
+            found.after[number] = load
+        return found
+
+    def _load(self, family: Family, key: tuple[int, ...]) -> Load:
+        known = self._loads.get((family, key))
+        if known is None:
+            known = self._loads[family, key] = self._priced(family, key)
+            self._families[known] = family
+        return known
+
+    def _priced(self, family: Family, key: tuple[int, ...]) -> Load:
+        gpus = cpus = memory = 0
+        for number in key:
+            need = self._needs[number].get(family)
+            if need is None:
+                return Load(key, (0, 0, 0))
+            gpus, cpus, memory = gpus + need[0], cpus + need[1], memory + need[2]
+        load = Load(key, (gpus, cpus, memory))
+        for sale in self._sales[family]:
+            size = sale.capacity
+            if gpus <= size[0] and cpus <= size[1] and memory <= size[2]:
+                load.fits |= sale.bit
+                if sale.fresh < load.fresh:
+                    load.fresh, load.kind = sale.fresh, sale.number
+        if load.fits:
+            self._lose(load, family)
+        return load
+
+    def _lose(self, load: Load, family: Family) -> None:
+        """Work out what the tasks of a load do to each other."""
+        workloads = [self._workloads[number] for number in load.key]
+        crowd = dict(crowd_of(workloads))
+        lost = 0
+        for number in sorted(set(load.key)):
+            task_class, workload = self._classes[number], self._workloads[number]
+            others = {**crowd, workload: crowd[workload] - 1}
+            beside = tuple((other, count) for other, count in others.items() if count)
+            pace = self._colocation.throughput(workload, beside)
+            price = task_class.price_on(family)
+            each = (task_class.most - price) * MILLION
+            if task_class.charge > task_class.price:
+                load.paces[number] = pace
+            else:
+                each += price * (MILLION - pace)
+            lost += load.key.count(number) * each
+        load.lost = lost * self.terms.lost_ppm // MILLION
+
+
+def launch_cost(offering: Offering, terms: Terms) -> int:
+    """What a launch costs until the instance can run tasks, spread over the horizon."""
+    boot_ms = offering.type.setup_ms + offering.type.acquisition_ms
+    return offering.price * boot_ms * MILLION // terms.horizon_ms
+
+
+def slowdown_cost(charge: int, slowest_ppm: int, terms: Terms) -> int:
+    """What a gang loses that runs at the pace of its slowest member."""
+    return charge * (MILLION - slowest_ppm) * terms.lost_ppm // MILLION
+
+
+class Moves:
+    """What moving each running copy costs, and whose gang moves with it.
+
+    A copy that moves holds its reservation price's worth of an instance idle while it is
+    checkpointed and started again; a gang does so as a whole, however many of its members move.
+
+    Attributes:
+        gang: The gang that a copy stands and falls with, if it has more than one member.
+        cost: Of moving a copy, or a gang by any of its members; absent if it does not run.
+        home: Where every placed copy is now.
+    """
+
+    def __init__(self, problem: Problem, terms: Terms) -> None:
+        self.gang: dict[CopyId, str] = {}
+        self.home: dict[CopyId, Host] = {}
+        self.cost: dict[str, int] = {}
+        whole = {
+            job.id for job in problem.snapshot.jobs if job.kind is JobKind.GANG and job.copies[1:]
+        }
+        for copy in problem.snapshot.copies:
+            if copy.instance is None or copy.instance not in problem.instances:
+                if copy.job in whole:
+                    self.gang[copy.id] = copy.job
+                continue
+            self.home[copy.id] = copy.instance
+            unit: str = copy.id
+            if copy.job in whole:
+                unit = self.gang[copy.id] = copy.job
+            if copy.running:
+                job = problem.jobs[copy.job]
+                price = problem.classes[problem.class_of[copy.id]].price
+                idle = price * (job.checkpoint_ms + job.launch_ms) * terms.moves_ppm
+                self.cost[unit] = self.cost.get(unit, 0) + idle // terms.horizon_ms
+
+    def total(self, places: Mapping[CopyId, Host]) -> int:
+        """What all copies that are elsewhere than at home cost."""
+        moved = {
+            self.gang.get(copy, copy)
+            for copy, home in self.home.items()
+            if places.get(copy, home) != home
+        }
+        return sum(self.cost.get(unit, 0) for unit in moved)
+
+
+def evaluate(problem: Problem, terms: Terms, configuration: Configuration) -> int:
+    """The cost of a configuration, worked out from scratch.
+
+    Args:
+        problem: The snapshot's.
+        terms: What counts how much.
+        configuration: Where everything is to be.
+    """
+    book = Book(problem, terms)
+    launched = {launch.key: launch.offering for launch in configuration.launches}
+    paces: dict[str, int] = {}
+    charges: dict[str, int] = {}
+    loads: dict[Host, Load] = {}
+    total = 0
+    for host, contents in configuration.contents.items():
+        new = isinstance(host, int)
+        offering = launched[host] if isinstance(host, int) else problem.offering_of(host)
+        numbers = Counter({book.number(problem.classes[n]): count for n, count in contents.items()})
+        load = book.load(book.roots[offering.type.family], numbers.elements())
+        loads[host] = load
+        total += offering.price * MILLION + load.lost
+        total += book.launch[book.index[offering.id]] if new else 0
+    for copy, host in configuration.places.items():
+        task_class = problem.classes[problem.class_of[copy]]
+        if task_class.charge > task_class.price:
+            job = problem.copies[copy].job
+            pace = loads[host].paces[book.number(task_class)]
+            paces[job] = min(paces.get(job, MILLION), pace)
+            charges[job] = task_class.charge
+    total += sum(slowdown_cost(charges[job], pace, terms) for job, pace in paces.items())
+    return total + Moves(problem, terms).total(configuration.places)
+
+
+def _identity(problem: Problem, terms: Terms) -> tuple[object, ...]:
+    """All that the costs of sets depend on."""
+    on_sale = tuple(problem.buyable(offering.id) for offering in problem.offerings)
+    return terms, problem.default_ppm, problem.offerings, on_sale, problem.table

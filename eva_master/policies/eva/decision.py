@@ -1,0 +1,111 @@
+"""Configurations that could be adopted, compared and told of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, CopyId, micro_usd
+from eva_master.model.plan import Hold, Place, Plan, PlanEntry
+from eva_master.model.reasons import Alternative, Reasons, Weighing
+from eva_master.model.snapshot import CopyView
+from eva_master.packing.configuration import Configuration, lost, price, savings
+from eva_master.packing.problem import Problem
+from eva_master.policies.eva.costs import migration_cost, moved, net_value
+
+Figures = dict[str, int | float | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A configuration that could be adopted.
+
+    Attributes:
+        kind: ``keep``, ``partial``, ``full`` or ``search``.
+        savings: S, in millionths of micro-dollars per hour.
+        cost: M, in micro-dollars per hour times milliseconds.
+        moves: How many running copies have to move.
+    """
+
+    kind: str
+    configuration: Configuration
+    savings: int
+    cost: int
+    moves: int
+
+    def value(self, horizon: int) -> int:
+        """S D̂ - M for a horizon in milliseconds."""
+        return net_value(self.savings, horizon, self.cost)
+
+
+def option(
+    kind: str, problem: Problem, present: Configuration, configuration: Configuration
+) -> Option:
+    """Work out what a configuration saves and costs."""
+    return Option(
+        kind,
+        configuration,
+        savings(problem, configuration),
+        migration_cost(problem, present, configuration),
+        len(moved(problem, configuration)),
+    )
+
+
+def settled(problem: Problem) -> list[CopyView]:
+    """Copies with a place that may be moved."""
+    return [
+        copy
+        for copy in problem.snapshot.copies
+        if not copy.pinned and copy.instance in problem.instances
+    ]
+
+
+def weighing(problem: Problem, options: Mapping[str, Option], chosen: Option) -> Weighing:
+    """The options and the size of the chosen one, for the record."""
+    configuration = chosen.configuration
+    micro_usd_per_hour = price(problem, configuration) + lost(problem, configuration) // MILLION
+    return Weighing(
+        chosen=chosen.kind,
+        alternatives=tuple(
+            Alternative(one.kind, one.savings // MILLION, micro_usd(one.cost), one.moves)
+            for one in options.values()
+        ),
+        cost_micro_usd_per_hour=micro_usd_per_hour,
+        classes=len(problem.classes),
+        tasks=len(configuration.places),
+        instances=len(configuration.contents),
+    )
+
+
+def plan_of(
+    problem: Problem, configuration: Configuration, figures: Figures, reasons: Reasons
+) -> Plan:
+    """The plan that makes a configuration of the present one."""
+    entries: list[PlanEntry] = [
+        Place(copy, host)
+        for copy, host in configuration.places.items()
+        if host != problem.copies[copy].instance
+    ]
+    entries.extend(Hold(copy, reason) for copy, reason in configuration.unplaced.items())
+    entries.sort(key=_copy)
+    return Plan(configuration.launches, tuple(entries), figures, reasons)
+
+
+def _copy(entry: PlanEntry) -> CopyId:
+    return entry.copy
+
+
+def figures_of(
+    problem: Problem, present: Configuration, options: Mapping[str, Option], chosen: Option
+) -> Figures:
+    """Why, in numbers: of every option that was considered, and of the one that was chosen."""
+    figures: Figures = {
+        "kind": chosen.kind,
+        "moves": chosen.moves,
+        "price_before_usd_per_hour": price(problem, present) / MILLION,
+        "price_after_usd_per_hour": price(problem, chosen.configuration) / MILLION,
+    }
+    for kind, one in options.items():
+        figures[f"savings_{kind}_usd_per_hour"] = one.savings / MILLION / MILLION
+        figures[f"migration_cost_{kind}_usd"] = one.cost / MILLIS_PER_HOUR / MILLION
+    return figures

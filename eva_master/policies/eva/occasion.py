@@ -1,0 +1,44 @@
+"""What has happened since the last round, and so what may be reconsidered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from eva_master.model.snapshot import Snapshot
+from eva_master.policies.eva.memory import Memory, digest
+
+
+class Occasion:
+    """Compares a snapshot with the last one that was answered.
+
+    Attributes:
+        events: Jobs that arrived or ended since then.
+        total: The same since the cluster began.
+        full: Whether everything may be reconsidered: there were events, or copies that could not
+            be moved at the last one now can.
+        partial: Whether something may be: that, or something was learned.
+        waiting: Whether a copy is without a place.
+    """
+
+    def __init__(self, memory: Memory, snapshot: Snapshot) -> None:
+        live = {instance.id for instance in snapshot.instances}
+        pinned = {
+            copy.instance
+            for copy in snapshot.copies
+            if copy.pinned and copy.instance is not None and copy.instance in live
+        }
+        self.waiting = any(
+            not copy.pinned and copy.instance not in live for copy in snapshot.copies
+        )
+        self._pinned = tuple(sorted(pinned))
+        self.total = snapshot.arrivals + snapshot.completions
+        self._learned = digest(snapshot.throughput, snapshot.standalone)
+        self.events = max(0, self.total - memory.events)
+        freed = any(instance in live and instance not in pinned for instance in memory.hindered)
+        self.full = self.events > 0 or freed
+        self.partial = self.full or self._learned != memory.learned
+
+    def remember(self, memory: Memory) -> Memory:
+        """What the next round must know of this one."""
+        hindered = self._pinned if self.full else memory.hindered
+        return replace(memory, events=self.total, hindered=hindered, learned=self._learned)
