@@ -350,7 +350,8 @@ class Turn:
         """Tell the cloud to launch."""
         if self._due_to_cloud("launch", instance.id):
             attempt = instance.launch_attempt
-            self.actions.append(LaunchInstance(instance.id, instance.offering, attempt))
+            existed = instance.up_ms is not None
+            self.actions.append(LaunchInstance(instance.id, instance.offering, attempt, existed))
 
     def send_terminate(self, instance: InstanceId) -> None:
         """Tell the cloud to terminate."""

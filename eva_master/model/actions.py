@@ -15,11 +15,17 @@ from eva_master.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class LaunchInstance:
-    """Have the cloud run an instance; the same (instance, attempt) never makes two."""
+    """Have the cloud run an instance; the same (instance, attempt) never makes two.
+
+    Attributes:
+        existed: The cloud has said before that it runs: if it is not there now, it is gone, however
+            little the cloud remembers of it.
+    """
 
     instance: InstanceId
     offering: Offering
     attempt: int
+    existed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,10 @@ class Aws:
         """Have a cluster own so many running instances that do little; see `aws_herd`."""
         self._post("populate", {"cluster": cluster, "count": count})
 
+    def terminated(self, cluster: str) -> int:
+        """How many instances of such a cluster are terminated."""
+        return int(self._post("terminated", {"cluster": cluster}))
+
     def set_spot_prices(self, prices: Mapping[str, str]) -> None:
         """Change prices on the spot market, in dollars per hour, by ``TYPE@ZONE``; for all."""
         self._post("spot", dict(prices))

@@ -37,6 +37,11 @@ class Herd:
             "TerminateInstances": self._terminate,
         }
 
+    @property
+    def terminated(self) -> int:
+        """How many are."""
+        return len(self._terminated)
+
     def answer(self, form: dict[str, str]) -> bytes:
         """The answer to a call of EC2."""
         action = form["Action"]

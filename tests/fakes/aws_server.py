@@ -61,6 +61,7 @@ class Front:
         self._outage = False
         self._ours = {
             "orders": self._take_order,
+            "terminated": lambda order: self._herds[order["cluster"]].terminated,
             "calls": lambda order: self._calls[order["cluster"]],
             "populate": self._populate,
             "spot": self._spot.update,

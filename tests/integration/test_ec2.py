@@ -224,6 +224,15 @@ def test_an_instance_that_is_never_listed_is_gone(account: Account) -> None:
     assert len(account.made()) == 1
 
 
+def test_what_ec2_has_forgotten_is_gone_and_not_made_anew(account: Account) -> None:
+    """EC2 knows of a terminated instance for an hour, and of its client token no longer."""
+    cloud, inbox = account.master()
+    cloud.execute(replace(LAUNCH, existed=True))
+    gone = inbox.expect(InstanceGone)
+    assert (gone.instance, gone.up_ms) == (ONE, None)
+    assert account.made() == []
+
+
 def test_an_instance_that_was_launched_twice_is_kept_once(account: Account) -> None:
     for attempt in (1, 2):
         account.launch_by_hand(replace(LAUNCH, attempt=attempt))

@@ -196,7 +196,7 @@ def test_an_instance_that_is_wanted_and_not_listed_is_asked_about() -> None:
     running(it, ZONES[0])
     asked = it.handle([CloudListed(())], Millis(200_000))
     assert [a for a in asked if isinstance(a, LaunchInstance)] == [
-        LaunchInstance(FIRST, ZONES[0], 1)
+        LaunchInstance(FIRST, ZONES[0], 1, existed=True)
     ]
 
 

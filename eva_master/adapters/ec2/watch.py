@@ -66,6 +66,7 @@ class Life:
             self.end = None
         if self.end is None:
             self.wanted = action
+            self.made = self.made or action.existed
         self.owed = True
 
     def terminate(self) -> None:
