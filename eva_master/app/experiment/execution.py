@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
@@ -12,26 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from eva_master.adapters.catalog import load_catalog
-from eva_master.adapters.traces import (
-    measured_interference,
-    read_interference,
-    uniform_interference,
-)
 from eva_master.app.experiment.packing import packed
 from eva_master.app.experiment.runs import Result, Run, code_version
-from eva_master.app.experiment.schema import InterferenceSection, PolicyEntry
-from eva_master.app.registry import policies
-from eva_master.app.simulate import named_policy
+from eva_master.app.experiment.schema import PolicyEntry
+from eva_master.app.simulate import NO_PACKING, Chosen, named_policy, prepared, truth_of
 from eva_master.model.errors import EvaError
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Workload, base_of
 from eva_master.model.snapshot import ThroughputTable
-from eva_master.model.trace import Interference, Trace
-from eva_master.ports import Policy
 from eva_master.simulation.delays import Accounting
 from eva_master.simulation.experiment import Setup, Simulation
 from eva_master.simulation.outcome import InstanceFigures
 from eva_master.simulation.reference import reference_bound
-from eva_master.simulation.truth import remembered
+from eva_master.simulation.truth import Truth
 
 _BINS = 400
 """Points of a curve over time."""
@@ -78,59 +70,29 @@ def _reference(run: Run) -> Result:
 
 def _simulated(run: Run, entry: PolicyEntry) -> Result:
     catalog = load_catalog(run.catalog.file, run.catalog.only)
-    trace = run.recipe.trace(run.seed, catalog)
-    truth = _interference(run.interference)
-    policy, round_gap_s = _policy(entry, trace, truth)
-    simulation = Simulation(
-        Setup(
-            trace,
-            catalog,
-            policy,
-            truth=remembered(truth),
-            accounting=Accounting(run.accounting),
-            round_gap_s=round_gap_s,
-            durations=run.stated_durations,
-            keep_record=True,
-            stopwatch=time.perf_counter,
-        )
+    truth = truth_of(run.interference.file, run.interference.pairwise)
+    everything = Setup(
+        run.recipe.trace(run.seed, catalog),
+        catalog,
+        named_policy(NO_PACKING)[0],
+        truth=truth,
+        accounting=Accounting(run.accounting),
+        durations=run.stated_durations,
+        keep_record=True,
+        stopwatch=time.perf_counter,
     )
+    simulation = Simulation(prepared(Chosen(entry.spec, entry.options), everything))
     outcome = simulation.run()
     planning = {f"planning_{name}": value for name, value in asdict(outcome.planning).items()}
-    learned = simulation.world.state.throughput
     return {
         "figures": outcome.row() | planning,
         "curves": {
             "uptime_h": _quantiles([one.gone_ms - one.up_ms for one in outcome.record.instances]),
             "jct_h": _quantiles([job.jct_ms for job in outcome.record.jobs]),
-            "instances": _over_time(outcome.record.instances),
+            "instances": over_time(outcome.record.instances),
         },
-        "learned": _learned(learned, truth),
+        "learned": _learned(simulation.world.state.throughput, truth),
     }
-
-
-def _interference(section: InterferenceSection) -> Interference:
-    if section.file is not None:
-        return read_interference(section.file)
-    if section.pairwise is not None:
-        return uniform_interference(section.pairwise)
-    return measured_interference()
-
-
-def _policy(entry: PolicyEntry, trace: Trace, truth: Interference) -> tuple[Policy, int | None]:
-    """Make a policy; one that wants a profile of all pairs beforehand is given the true one."""
-    options = dict(entry.options)
-    names = {field.name for field in fields(policies()[entry.name].config)}
-    if "profile" in names and "profile" not in options:
-        options["profile"] = profile(trace, truth)
-    return named_policy(entry.spec, options)
-
-
-def profile(trace: Trace, truth: Interference) -> tuple[tuple[str, str, int], ...]:
-    """What each base workload of a trace achieves beside each other one, in millionths."""
-    bases = sorted({base_of(job.workload) for job in trace.jobs})
-    return tuple(
-        (one, other, round(truth(one, (other,)) * MILLION)) for one in bases for other in bases
-    )
 
 
 def _quantiles(durations_ms: Sequence[int]) -> list[float]:
@@ -141,7 +103,7 @@ def _quantiles(durations_ms: Sequence[int]) -> list[float]:
     return _rounded(np.quantile(hours, np.linspace(0, 1, _QUANTILES + 1)))
 
 
-def _over_time(instances: Sequence[InstanceFigures]) -> dict[str, Any]:
+def over_time(instances: Sequence[InstanceFigures]) -> dict[str, Any]:
     """Mean number of instances of each type that were up, in equal spans of time."""
     end = max((one.gone_ms for one in instances), default=1)
     edges = np.linspace(0, end, _BINS + 1)
@@ -157,7 +119,7 @@ def _over_time(instances: Sequence[InstanceFigures]) -> dict[str, Any]:
     }
 
 
-def _learned(table: ThroughputTable, truth: Interference) -> list[dict[str, Any]]:
+def _learned(table: ThroughputTable, truth: Truth) -> list[dict[str, Any]]:
     """What was learned of pairs, by base workload, beside what is true of them."""
     found: dict[tuple[Workload, Workload], list[int]] = {}
     for (workload, others), ppm in table.observed:

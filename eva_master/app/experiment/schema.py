@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,7 +20,6 @@ from eva_master.adapters.yamlfile import (
     scalar,
     suggestion,
 )
-from eva_master.app.registry import policies
 from eva_master.app.simulate import named_policy
 from eva_master.model.errors import EvaError, InvalidConfig, Problem
 
@@ -283,41 +282,25 @@ def _points(
 
 
 def _policy_problems(experiment: Experiment, document: Document) -> Iterator[Problem]:
-    titles = experiment.labels
     for name in ("traces", "policies"):
         given = bool(getattr(experiment, name))
         if given == (experiment.packing is not None):
             message = "has no place beside packing" if given else "is missing"
             yield document.problem((name,), f"{name!r} {message}")
-    if not titles:
-        return
+    titles = [entry.title for entry in experiment.policies]
     for index, entry in enumerate(experiment.policies):
         place: Place = ("policies", index)
         if titles.index(entry.title) != index:
             yield document.problem(place, f"a second {entry.title!r}", "give it a label")
         try:
             named_policy(entry.spec, entry.options)
-        except ValidationError as error:
-            wrong = error.errors(include_url=False)[0]
-            message = f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}"
-            yield document.problem(place, message)
         except EvaError as error:
             yield document.problem(place, error.message, error.hint)
-        else:
-            yield from _option_problems(entry, document, place)
-    if experiment.baseline not in titles:
-        hint = suggestion(experiment.baseline, titles) or f"one of: {', '.join(titles)}"
+    labels = experiment.labels
+    if labels and experiment.baseline not in labels:
+        hint = suggestion(experiment.baseline, labels) or f"one of: {', '.join(labels)}"
         message = f"{experiment.baseline!r} does not take part"
         yield document.problem(("baseline",), message, hint)
-
-
-def _option_problems(entry: PolicyEntry, document: Document, place: Place) -> Iterator[Problem]:
-    known = [field.name for field in fields(policies()[entry.name].config)]
-    for option in entry.options:
-        if option not in known:
-            hint = suggestion(option, known) or f"known options: {', '.join(known)}"
-            where = (*place, "options", option)
-            yield document.problem(where, f"unknown option {option!r} of {entry.name}", hint)
 
 
 def _vary_problems(experiment: Experiment, document: Document) -> Iterator[Problem]:

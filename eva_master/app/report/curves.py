@@ -127,6 +127,7 @@ def _interference(rows: Sequence[Row]) -> list[Picture]:
         axes, ("true", "learned (mean over classes)"), (true, learned), strict=True
     ):
         image = one.imshow(matrix, cmap="cividis", vmin=low, vmax=1, aspect="auto")
+        image.set_gid(f"matrix-{title.split()[0]}")  # equal images would have equal names
         one.grid(visible=False)
         one.set_title(title, fontsize=10)
         one.set_xticks(range(len(names)), names, rotation=45, ha="right", fontsize=8)

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from eva_master.adapters.quantities import parse_duration
 from eva_master.app.experiment.summary import Estimate, Row, Summary, Values
 from eva_master.app.report.style import (
     LINES,
@@ -116,14 +117,23 @@ def measured(summary: Summary) -> list[Picture]:
 
 
 def x_key(summary: Summary) -> str | None:
-    """What goes along the x axis, if anything was varied by numbers."""
-    vary = summary.plan.experiment.vary
-    for key, values in vary.items():
-        if len(values) > 1 and all(
-            isinstance(value, int | float) and not isinstance(value, bool) for value in values
-        ):
+    """What goes along the x axis, if anything was varied by numbers or durations."""
+    for key, values in summary.plan.experiment.vary.items():
+        if len(values) > 1 and all(_measured(value) is not None for value in values):
             return key
     return None
+
+
+def _measured(value: object) -> float | None:
+    """A number, or minutes of a duration; `None` of anything else."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return value
+    try:
+        return parse_duration(value) / 60_000
+    except ValueError:
+        return None
 
 
 Group = tuple[str, Values]
@@ -280,6 +290,7 @@ def _curve(axes: Axes, summary: Summary, rows: Sequence[Row], measure: Measure, 
 
 
 _AXES = {
+    "gap": "mean time between arrivals, minutes",
     "pairwise": "throughput of a task beside one other, alone = 1",
     "delay_factor": "delays of moves, times what was measured",
     "multi_gpu": "share of jobs with several GPUs",
@@ -289,9 +300,9 @@ _AXES = {
 
 
 def _number(row: Row, key: str) -> float:
-    value = dict(row.values)[key]
-    assert isinstance(value, int | float)
-    return value
+    number = _measured(dict(row.values)[key])
+    assert number is not None, "this key is along the x axis"
+    return number
 
 
 def _allocation(summary: Summary) -> Picture:

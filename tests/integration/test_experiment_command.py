@@ -1,0 +1,165 @@
+"""``eva experiment`` as users run it: killed in the middle, gone on with, and its report."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from eva_master.app.cli import main
+
+TEXT = """
+name: two-seeds
+title: Two & more seeds
+text: What <this> is about.
+traces:
+  short: {kind: production, jobs: 10, durations: short}
+policies: [no_packing, stratus, synergy]
+seeds: [1, 2, 3, 4]
+"""
+
+FIGURES = (
+    *("cost", "jct", "throughput", "allocation", "tasks", "moves", "full", "instances"),
+    *("uptime", "interference"),
+)
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(main, ["experiment", *map(str, arguments)])
+
+
+def experiment(folder: Path, text: str = TEXT) -> Path:
+    path = folder / "e.yaml"
+    path.write_text(text)
+    return path
+
+
+def figures(folder: Path) -> Any:
+    """A summary without the figures that are real time."""
+    shape = json.loads((folder / "summary.json").read_text())
+    for row in shape["rows"]:
+        row["figures"] = {
+            name: one for name, one in row["figures"].items() if not name.startswith("planning_")
+        }
+    return shape
+
+
+def test_a_sweep_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+    path, out, whole = experiment(tmp_path), tmp_path / "out", tmp_path / "whole"
+    options = ("--out", str(out), "-j2")
+    command = [sys.executable, "-m", "eva_master.app.cli", "experiment", str(path), *options]
+    sweep = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 120
+        while len(list((out / "runs").glob("*.json"))) < 3:
+            assert sweep.poll() is None, "it was done before it could be killed"
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+    finally:
+        os.killpg(sweep.pid, signal.SIGKILL)
+        sweep.wait()
+    done = {file: file.stat().st_mtime_ns for file in (out / "runs").glob("*.json")}
+    assert 3 <= len(done) < 16
+    torn = min(done)
+    torn.write_text(torn.read_text()[:100])
+    done.pop(torn)
+
+    again = run(path, "--out", out, "-j", 1, "--backend", "sequential")
+    assert again.exit_code == 0, again.output
+    assert f"did {16 - len(done)} runs; 0 failed" in again.output
+    assert {file: file.stat().st_mtime_ns for file in done} == done
+    assert run(path, "--out", whole, "-j", 1, "--backend", "sequential").exit_code == 0
+    assert figures(out) == figures(whole)
+
+
+def test_the_report_has_every_figure_and_needs_no_network(tmp_path: Path) -> None:
+    path, out = experiment(tmp_path), tmp_path / "out"
+    done = run(path, "--out", out, "-j", 1, "--backend", "sequential", "--set", "seeds=[1,2]")
+    assert done.exit_code == 0, done.output
+    page = (out / "report.html").read_text()
+    assert "<title>Two &amp; more seeds</title>" in page
+    assert "What &lt;this&gt; is about." in page
+    for name in FIGURES:
+        assert f'<section id="{name}">' in page
+        assert (out / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert page.count("<svg ") == len(FIGURES)
+    assert not re.findall(r'(?:src|href)="(?!#|data:)', page), "nothing is fetched"
+    names = re.findall(r' id="([^"]+)"', page)
+    assert not [name for name, times in Counter(names).items() if times > 1]
+    assert set(re.findall(r"url\(#([^)]+)\)", page)) <= set(names)
+    for label in ("no_packing", "stratus", "synergy"):
+        assert f'<td class="name">{label}</td>' in page
+
+
+def test_a_report_of_the_same_results_is_the_same(tmp_path: Path) -> None:
+    path, out = experiment(tmp_path), tmp_path / "out"
+    run(path, "--out", out, "-j", 1, "--backend", "sequential", "--set", "seeds=[1]")
+    page = (out / "report.html").read_text()
+    run(path, "--out", out, "--report-only", "--set", "seeds=[1]")
+    assert (out / "report.html").read_text() == page
+
+
+def test_what_is_varied_is_drawn_along_an_axis(tmp_path: Path) -> None:
+    text = TEXT.replace("seeds: [1, 2, 3, 4]", "seeds: [1]\nvary: {trace.gap: [5m, 20m]}")
+    done = run(experiment(tmp_path, text), "--out", tmp_path, "-j", 1, "--backend", "sequential")
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "report.html").read_text()
+    assert all(f'<section id="{name}">' in page for name in FIGURES)
+    rows = json.loads((tmp_path / "summary.json").read_text())["rows"]
+    assert [row["vary"]["trace.gap"] for row in rows] == ["5m"] * 3 + ["20m"] * 3
+
+
+def test_a_dry_run_tells_and_does_nothing(tmp_path: Path) -> None:
+    told = run(experiment(tmp_path), "--out", tmp_path / "out", "--dry-run")
+    assert "16 runs, 0 done, 16 to do" in told.output
+    assert told.output.count("reference bound") == 4
+    assert not (tmp_path / "out").exists()
+
+
+def test_runs_that_are_missing_are_told(tmp_path: Path) -> None:
+    path, out = experiment(tmp_path), tmp_path / "out"
+    one = ("--out", out, "-j", 1, "--backend", "sequential")
+    assert run(path, *one, "--set", "seeds=[1]").exit_code == 0
+    assert run(path, *one, "--report-only").exit_code == 0
+    assert "12 runs are missing." in (out / "report.html").read_text()
+
+
+def test_json_is_the_summary(tmp_path: Path) -> None:
+    done = run(
+        experiment(tmp_path), "--out", tmp_path, "-j", 1, "--backend", "sequential",
+        "--set", "seeds=[1]", "--json",
+    )  # fmt: skip
+    shape = json.loads(done.stdout)
+    assert shape == json.loads((tmp_path / "summary.json").read_text())
+    row = shape["rows"][1]
+    assert (row["policy"], row["runs"]) == ("stratus", 1)
+    assert row["figures"]["jobs_finished"]["mean"] == 10
+
+
+def test_a_run_that_fails_is_told_and_the_others_are_done(tmp_path: Path) -> None:
+    bad = {"name": "a", "arrival_time": 0, "duration": 1,
+           "tasks": {"0": {"demand": {"any": [64, 1, 1]}}}}  # fmt: skip
+    (tmp_path / "bad.json").write_text(json.dumps({"0": bad}))
+    text = TEXT.replace("policies:", "  bad: {kind: file, file: bad.json}\npolicies:")
+    text = text.replace("[1, 2, 3, 4]", "[1]\nreference: false")
+    done = run(experiment(tmp_path, text), "--out", tmp_path, "-j", 1, "--backend", "sequential")
+    assert done.exit_code == 1
+    assert "no instance type" in done.output
+    assert (tmp_path / "report.html").exists()
+    kept = list((tmp_path / "runs").glob("*.json"))
+    assert len(kept) == 3
+
+
+def test_a_wrong_file_is_refused_with_its_lines(tmp_path: Path) -> None:
+    refused = run(experiment(tmp_path, TEXT.replace("jobs: 10", "jbs: 10")))
+    assert refused.exit_code != 0
+    assert "did you mean 'jobs'?" in refused.output
