@@ -128,6 +128,16 @@ def test_settings_of_the_command_line_go_before_the_file(tmp_path: Path) -> None
     assert (experiment.accounting, experiment.interference.pairwise) == ("production", 0.8)
 
 
+def test_a_setting_of_traces_is_set_where_there_is_one(tmp_path: Path) -> None:
+    both = SMALL.replace("policies:", "  own: {kind: workloads}\npolicies:")
+    traces = plan_of(tmp_path, both, "trace.multi_task=0.5", "trace.jobs=3").experiment.traces
+    assert traces["short"].model_dump()["multi_task"] == 0.5
+    assert [traces[name].model_dump()["jobs"] for name in ("short", "own")] == [3, 3]
+    with pytest.raises(InvalidConfig, match="no trace has the setting 'podz'") as refused:
+        plan_of(tmp_path, both, "trace.podz=x")
+    assert "multi_task" in refused.value.hint
+
+
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     write_jobs(tmp_path / "t.json", _0=job())
     text = SMALL.replace(

@@ -184,6 +184,9 @@ RECIPES: Mapping[str, type[AlibabaRecipe | ProductionRecipe | WorkloadsRecipe]] 
 }
 """Those that make something up, by kind."""
 
+KINDS: Mapping[str, type[BaseModel]] = {"file": FileRecipe, **RECIPES}
+"""All of them."""
+
 
 def slowed(trace: Trace, factor: float) -> Trace:
     """The same trace with moves that take `factor` times as long; images are made as before."""

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from eva_master.adapters.traces.recipes import AlibabaRecipe, FileRecipe, Recipe
+from eva_master.adapters.traces.recipes import KINDS, AlibabaRecipe, FileRecipe, Recipe
 from eva_master.adapters.yamlfile import (
     Document,
     invalid,
@@ -112,8 +112,8 @@ class Experiment(_Section):
         accounting: See `eva_master.simulation.delays.Accounting`.
         stated_durations: Whether jobs tell the scheduler how long they take.
         reference: Whether the fractional bound of each trace is computed, which takes a while.
-        vary: Setting to values: ``trace.FIELD`` of all traces, or any other of these settings.
-            All combinations are run.
+        vary: Setting to values: ``trace.FIELD`` of all traces that have it, or any other of
+            these settings. All combinations are run.
     """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
@@ -178,7 +178,8 @@ def load_experiment(path: Path, settings: Sequence[str] = ()) -> Plan:
 
     Args:
         path: A YAML file; paths in it are relative to it.
-        settings: ``KEY=VALUE``, over what the file says; a key as in ``vary``.
+        settings: ``KEY=VALUE``, over what the file says; a key as in ``vary``. A setting of traces
+            is set on those that have it.
 
     Raises:
         InvalidConfig: It cannot be read or is wrong; carries line and key of each problem.
@@ -248,9 +249,15 @@ def _changed(raw: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
     head, _, rest = key.partition(".")
     if head == _TRACE:
         traces = changed.get("traces")
-        for recipe in traces.values() if isinstance(traces, dict) else ():
-            if isinstance(recipe, dict):
-                recipe[rest] = value
+        named = traces.values() if isinstance(traces, dict) else ()
+        recipes = [one for one in named if isinstance(one, dict)]
+        taking = [one for one in recipes if rest in _fields_of(one)]
+        if recipes and not taking:
+            known = sorted({name for one in recipes for name in _fields_of(one)} - {"kind"})
+            hint = suggestion(rest, known) or f"settings of these: {', '.join(known)}"
+            raise InvalidConfig(f"no trace has the setting {rest!r}", hint=hint)
+        for recipe in taking:
+            recipe[rest] = value
         return changed
     section: Any = changed
     *sections, last = key.split(".")
@@ -260,6 +267,12 @@ def _changed(raw: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
         section = section[name]
     section[last] = value
     return changed
+
+
+def _fields_of(recipe: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of a trace's kind; none if that is unknown, which is refused later."""
+    kind = KINDS.get(str(recipe.get("kind")))
+    return kind.model_fields if kind else {}
 
 
 def _points(
