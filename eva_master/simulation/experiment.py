@@ -192,12 +192,12 @@ class Simulation:
             reports=partial(Telling, window_ms=settings.window_ms),
             chronicle=self._books,
             latency_ms=setup.latency_ms,
+            answers_ms=None if setup.past is None else setup.past.planned_ms,
             journal=self._rounds,
             start=script.start_ms,
         )
-        if isinstance(script, PastScript) and setup.past is not None:
+        if isinstance(script, PastScript):
             self.world.cloud.life_of = script.life_of
-            self.world.planner.ready_at = setup.past.planned_ms
         Misfortune(
             setup.faults,
             setup.seed,

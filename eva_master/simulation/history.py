@@ -74,8 +74,10 @@ class Past:
         kinds: Their types.
         stints: Of tasks.
         fetches_ms: Before a move to an attempt, how long its files took to be ready.
-        inits_ms: By workload, from the start of a program to its first step.
+        inits_ms: From the start of an attempt's last program to its first step.
+        usual_inits_ms: The same by workload, as a rule.
         planned_ms: By round, when its plan was adopted.
+        start_ms: When the first round was held, or the first job came.
     """
 
     jobs: tuple[PastJob, ...]
@@ -87,13 +89,10 @@ class Past:
     kinds: Mapping[InstanceId, str]
     stints: Mapping[Attempt, Stint]
     fetches_ms: Mapping[Attempt, int]
-    inits_ms: Mapping[Workload, int]
+    inits_ms: Mapping[Attempt, int]
+    usual_inits_ms: Mapping[Workload, int]
     planned_ms: Mapping[int, int]
-
-    @property
-    def start_ms(self) -> Millis:
-        """When the first job arrived."""
-        return Millis(min(job.submitted_ms for job in self.jobs))
+    start_ms: Millis
 
     def trace(self) -> Trace:
         """The same as a trace, in which an array is so many jobs; without delays."""
@@ -135,12 +134,14 @@ def past(state: State, rounds: Iterable[Round], charged: int) -> Past:
     copies = state.copies.values()
     found = [stint for copy in copies for stint in _stints(copy, state.task(copy).workload)]
     stints = {(stint.copy, stint.attempt): stint for stint in found}
-    planned = {one.number: one.at_ms + one.planned_ms for one in rounds}
+    held = list(rounds)
+    planned = {one.number: one.at_ms + one.planned_ms for one in held}
     inits = _inits(state, found)
     work = _Work(state, found, inits)
+    jobs = tuple(work.of(job) for job in state.jobs.values())
     lives = {it.id: life for it in state.instances.values() if (life := _life(it)) is not None}
     return Past(
-        jobs=tuple(work.of(job) for job in state.jobs.values()),
+        jobs=jobs,
         unfinished=len(state.active),
         until_ms=latest(state),
         charged=charged,
@@ -149,8 +150,12 @@ def past(state: State, rounds: Iterable[Round], charged: int) -> Past:
         kinds={name: state.instances[name].offering.type.name for name in lives},
         stints=stints,
         fetches_ms=_fetches(state, found, sorted(planned.values())),
-        inits_ms=inits,
+        inits_ms=work.inits_ms,
+        usual_inits_ms=inits,
         planned_ms=planned,
+        start_ms=Millis(
+            min(*(job.submitted_ms for job in state.jobs.values()), *(one.at_ms for one in held))
+        ),
     )
 
 
@@ -166,19 +171,22 @@ def latest(state: State) -> Millis:
 
 
 def _life(instance: Instance) -> Life | None:
-    """The stages of an instance's life, if all of them are on record."""
+    """The stages of an instance's life; what it did not live to see comes after its end."""
     entered = dict(instance.history)
-    up, gone = entered.get(InstanceState.UP.value), entered.get(InstanceState.GONE.value)
-    ending = entered.get(InstanceState.TERMINATING.value)
-    if up is None or gone is None or ending is None:
+    gone, ending = (
+        entered.get(InstanceState.GONE.value),
+        entered.get(InstanceState.TERMINATING.value),
+    )
+    up = entered.get(InstanceState.UP.value)
+    if gone is None or ending is None or instance.gone_ms is None:
         return None
-    if instance.up_ms is None or instance.gone_ms is None or instance.ready_ms is None:
-        return None
+    if up is None or instance.up_ms is None:
+        return Life(gone - instance.requested_ms + 1, 0, gone - ending)
     return Life(
         acquisition_ms=up - instance.requested_ms,
-        known_ms=up - instance.up_ms,
-        setup_ms=instance.ready_ms - up,
+        setup_ms=(gone + 1 if instance.ready_ms is None else instance.ready_ms) - up,
         ending_ms=gone - ending,
+        known_ms=up - instance.up_ms,
         unbilled_ms=gone - instance.gone_ms,
     )
 
@@ -268,6 +276,7 @@ class _Work:
     ) -> None:
         self.truth = Measured(state)
         self._state = state
+        self.inits_ms: dict[Attempt, int] = {}
         self._inits = inits
         self._until = latest(state)
         self._residents: defaultdict[InstanceId, list[Stint]] = defaultdict(list)
@@ -300,9 +309,12 @@ class _Work:
         """How far an attempt got."""
         if any(it.runs_ms is None for it in crew):
             return 0.0
-        init = max(self._inits.get(it.workload, 0) for it in crew)
-        begin = max(it.runs_ms or 0 for it in crew) + init
-        end = self._halt(stint)
+        together = max(it.runs_ms or 0 for it in crew)
+        # What is usual may be longer than this attempt was, which may yet have ended the job.
+        longest = max(0, min(map(self._halt, crew)) - together) // 2
+        init = min(longest, max(self._inits.get(it.workload, 0) for it in crew))
+        self.inits_ms[stint.copy, stint.attempt] = init
+        begin, end = together + init, self._halt(stint)
         times = {begin, end}
         for member in crew:
             times.add(self._halt(member))

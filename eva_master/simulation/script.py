@@ -169,7 +169,9 @@ class PastDelays:
 
     def init(self, order: TaskOrder) -> int:
         """See `Durations.init`."""
-        return self._past.inits_ms.get(Workload(order.workload), 0)
+        known = self._past.inits_ms.get((order.copy, order.attempt))
+        usual = self._past.usual_inits_ms.get(Workload(order.workload), 0)
+        return usual if known is None else known
 
     def stop(self, order: TaskOrder) -> int:
         """See `Durations.stop`."""

@@ -29,24 +29,36 @@ from eva_master.simulation.workers import SimulatedWorkers
 
 
 class SimulatedPlanner:
-    """Runs the policy in place; its answer arrives after a fixed virtual time."""
+    """Runs the policy in place.
+
+    Args:
+        timeline: The virtual time.
+        inbox: Where its answers go.
+        policy: Decides.
+        latency_ms: From question to answer.
+        answers_ms: When the answers to some rounds arrive instead.
+    """
 
     def __init__(
-        self, timeline: Timeline, inbox: Inbox, policy: Policy, latency_ms: int = 100
+        self,
+        timeline: Timeline,
+        inbox: Inbox,
+        policy: Policy,
+        latency_ms: int = 100,
+        answers_ms: Mapping[int, int] | None = None,
     ) -> None:
         self._timeline = timeline
         self._inbox = inbox
         self._policy = policy
         self._latency_ms = latency_ms
-        self.ready_at: Mapping[int, int] = {}
-        """When the answers of some rounds arrive; those of the others after the same time."""
+        self._answers_ms = answers_ms or {}
 
     def request(self, request: RequestPlan) -> None:
         """See `eva_master.ports.Planner.request`."""
         plan, memory = self._policy.plan(request.snapshot, request.memory)
         ready = PlanReady(request.round, plan, memory)
         now = self._timeline.now()
-        at = self.ready_at.get(request.round, now + self._latency_ms)
+        at = self._answers_ms.get(request.round, now + self._latency_ms)
         self._timeline.after(at - now, lambda: self._inbox.post(ready))
 
 
@@ -79,6 +91,7 @@ class World:
         reports: When tasks report progress; at the intervals that `delays` says by default.
         chronicle: Is told what happens to attempts.
         latency_ms: What the planner and the object store take to answer.
+        answers_ms: When the plans of some rounds are ready instead.
         journal: Where changes are written; by default one from which the master can restart.
         start: When the simulation begins, in milliseconds since the epoch.
     """
@@ -97,6 +110,7 @@ class World:
         reports: Callable[[Timeline], Reports] | None = None,
         chronicle: Chronicle | None = None,
         latency_ms: int = 100,
+        answers_ms: Mapping[int, int] | None = None,
         journal: Journal | None = None,
         start: Millis = Millis(0),
     ) -> None:
@@ -128,7 +142,7 @@ class World:
         self.answers = Answers()
         self._catalog = catalog
         self._settings = settings or Settings()
-        self.planner = SimulatedPlanner(self.timeline, self.inbox, policy, latency_ms)
+        self._planner = SimulatedPlanner(self.timeline, self.inbox, policy, latency_ms, answers_ms)
         self._commands = 0
         self.machine, self.loop = self._boot()
         self.loop.start()
@@ -148,7 +162,7 @@ class World:
             journal=self.journal,
             cloud=self.cloud,
             workers=self.workers,
-            planner=self.planner,
+            planner=self._planner,
             checkpoints=self.checkpoints,
             replies=self.answers,
         )

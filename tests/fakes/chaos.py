@@ -114,7 +114,7 @@ class ChaoticWorld(World):
             journal=Fused(self.journal, self._burn),
             cloud=Fused(self.cloud, self._burn),
             workers=Fused(self.workers, self._burn),
-            planner=Fused(self.planner, self._burn),
+            planner=Fused(self._planner, self._burn),
             checkpoints=Fused(self.checkpoints, self._burn),
             replies=self.answers,
         )

@@ -1,0 +1,108 @@
+"""A cluster of real processes, and its life run again in the simulator."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from eva_master.adapters.catalog import load_catalog
+from eva_master.app.history import History, read_history
+from eva_master.app.simulate import named_policy
+from eva_master.control.settings import Settings
+from eva_master.model.ids import CopyId, InstanceId
+from eva_master.simulation.experiment import Simulation
+from eva_master.simulation.outcome import charge
+from tests.e2e.cluster import Cluster, until
+from tests.e2e.conftest import Clusters
+
+CATALOG = {"only": ["c7i"]}
+SETTINGS = {"round_period": "1h", "profile": False}
+LOOP = Settings(round_gap_ms=300, window_ms=2_000)
+"""What the cluster's master is given, by `tests.e2e.cluster.SETTINGS`."""
+
+Assignment = tuple[CopyId, int, InstanceId, int, int]
+"""Copy, attempt and instance; when it was ordered, and when its room was free."""
+
+
+def live(cluster: Cluster) -> None:
+    """Jobs share an instance, one moves to a cheaper one, a gang comes and goes."""
+    first = cluster.submit("first", resources={"cpus": 5, "memory": "8GiB"})
+    second = cluster.submit("second", resources={"cpus": 3, "memory": "5GiB"})
+    cluster.until_running(first, second)
+    gang = cluster.submit("gang", tasks=2, resources={"cpus": 1, "memory": "1GiB"})
+    cluster.until_running(gang)
+    cluster.finish(first)
+    cluster.until_ended(first)
+    until(lambda: cluster.task(second).attempt > 1, "the second job moves")
+    cluster.until_running(second)
+    cluster.finish(gang, second)
+    cluster.until_ended(gang, second)
+    cluster.until_empty()
+
+
+def run_again(history: History) -> Simulation:
+    policy, _ = named_policy("eva")
+    setup = replace(history.setup, policy=policy, round_gap_s=None, keep_record=True, settings=LOOP)
+    simulation = Simulation(setup)
+    simulation.run()
+    return simulation
+
+
+def as_it_was(history: History) -> list[Assignment]:
+    stints = history.past.stints.values()
+    assert all(stint.over_ms is not None for stint in stints)
+    return sorted(
+        (stint.copy, stint.attempt, stint.instance, stint.ordered_ms, stint.over_ms or 0)
+        for stint in stints
+    )
+
+
+def as_simulated(simulation: Simulation) -> list[Assignment]:
+    stays = simulation.outcome().record.stays
+    return sorted((s.copy, s.attempt, s.instance, s.from_ms, s.to_ms) for s in stays)
+
+
+def bought(simulation: Simulation) -> dict[InstanceId, tuple[str, int]]:
+    """Type and bill of each instance."""
+    bills = simulation.world.cloud.bill().values()
+    return {it.instance: (it.offering.type.name, charge(it)) for it in bills}
+
+
+def test_a_life_is_the_same_when_it_is_run_again(make_cluster: Clusters) -> None:
+    """The same plans in the same order, the same times of each task, the same bill to the last."""
+    cluster = make_cluster(settings=SETTINGS, catalog=CATALOG)
+    live(cluster)
+    cluster.stop()
+    history = read_history(cluster.state_dir, load_catalog(cluster.home / "catalog.yaml"))
+    simulation = run_again(history)
+
+    assert as_simulated(simulation) == as_it_was(history)
+    with cluster.journal() as journal:
+        written = journal.load()
+    accounts = {account.instance: account.charged for account in written.instance_accounts}
+    types = {instance.id: instance.offering.type.name for instance in written.instances}
+    assert bought(simulation) == {it: (types[it], charged) for it, charged in accounts.items()}
+    assert simulation.outcome().cost_usd == history.cost_usd > 0
+
+
+def test_what_it_would_have_cost(make_cluster: Clusters, tmp_path: Path) -> None:
+    """The command tells of a master that still runs, and of other policies."""
+    cluster = make_cluster(settings=SETTINGS, catalog=CATALOG)
+    job = cluster.submit("only")
+    cluster.until_running(job)
+    cluster.finish(job)
+    cluster.until_ended(job)
+    cluster.until_empty()
+    told = cluster.eva(
+        *("simulate", "--from-journal", str(cluster.state_dir), "--json"),
+        *("--policy", "no_packing", "--policy", "stratus", "--out", str(tmp_path)),
+    )
+    assert told.returncode == 0, told.stderr
+    rows = {row["policy"]: row for row in json.loads(told.stdout)}
+    assert rows.keys() == {"no_packing", "stratus"}
+    for row in rows.values():
+        assert row["jobs_finished"] == 1
+        assert row["history_usd"] > 0
+        assert row["cost_usd"] >= row["reference_bound_usd"] > 0
+    assert (tmp_path / "stratus" / "bills.parquet").exists()
