@@ -339,6 +339,25 @@ def test_the_bound_is_below_all_costs(tmp_path: Path) -> None:
         assert row.figures["reference_share"].mean >= 1
 
 
+def test_what_goes_wrong_is_of_the_seed(tmp_path: Path) -> None:
+    write_jobs(tmp_path / "t.json", _0=job(duration=40_000))
+    text = SMALL.replace(
+        "{kind: production, jobs: 8, durations: short}", "{kind: file, file: t.json}"
+    )
+    settings = ("reference=false", "faults.failures=0.5")
+    plan = plan_of(tmp_path, text, *settings)
+    assert len(set(digests(plan))) == 6, "a run per seed, although the trace is the same"
+    results = carried_out(plan, tmp_path / "runs")
+    first = cells(plan)[0]
+    found = [results.find(digest) for digest in digests(plan)]
+    launched = [one["figures"]["instances_launched"] for one in found if one is not None]
+    assert max(launched) > 1, "instances that died were replaced"
+    again = carried_out(plan, tmp_path / "again").find(first.digest)
+    assert again is not None
+    assert found[0] is not None
+    assert untimed(again) == untimed(found[0])
+
+
 def test_a_run_that_fails_is_told_and_not_kept(tmp_path: Path) -> None:
     huge = job(tasks={"0": {"demand": {"any": [64, 1, 1]}}})
     write_jobs(tmp_path / "t.json", _0=huge)

@@ -151,7 +151,7 @@ def simulate(*, trace: Path | None, journal: Path | None, as_json: bool, **optio
     `eva trace describe` can read.
 
     \b
-        eva trace generate alibaba --jobs 200 --seed 1 -o t.json
+        eva trace generate production --jobs 200 --seed 1 -o t.json
         eva simulate t.json --policy eva --policy stratus --policy eva:published
 
     The table compares costs with those of no packing (an instance for each task) and with a lower

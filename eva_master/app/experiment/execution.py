@@ -21,6 +21,7 @@ from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Workload, base_of
 from eva_master.model.snapshot import ThroughputTable
 from eva_master.simulation.delays import Accounting
 from eva_master.simulation.experiment import Setup, Simulation
+from eva_master.simulation.faults import Faults
 from eva_master.simulation.outcome import InstanceFigures
 from eva_master.simulation.reference import reference_bound
 from eva_master.simulation.truth import Truth
@@ -78,6 +79,12 @@ def _simulated(run: Run, entry: PolicyEntry) -> Result:
         truth=truth,
         accounting=Accounting(run.accounting),
         durations=run.stated_durations,
+        faults=Faults(
+            refusals=run.faults.refusals,
+            failures_per_hour=run.faults.failures,
+            noise=run.faults.noise,
+        ),
+        seed=run.fault_seed,
         keep_record=True,
         stopwatch=time.perf_counter,
     )

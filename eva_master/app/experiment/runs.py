@@ -16,6 +16,7 @@ from eva_master.adapters.traces.recipes import FileRecipe, Recipe, WorkloadsReci
 from eva_master.app.experiment.packing import BOUND
 from eva_master.app.experiment.schema import (
     CatalogSection,
+    FaultsSection,
     InterferenceSection,
     PackingSection,
     Plan,
@@ -39,6 +40,7 @@ class Run:
 
     Attributes:
         seed: Of the trace; 0 where it makes no difference.
+        fault_seed: Of what goes wrong; 0 where nothing does.
         policy: `None` but for a simulation; all else depends on trace and catalog alone.
         planner: That packs all of the trace at once, see `eva_master.app.experiment.packing`.
     """
@@ -50,6 +52,8 @@ class Run:
     interference: InterferenceSection = field(default_factory=InterferenceSection)
     accounting: str = "compat"
     stated_durations: bool = True
+    faults: FaultsSection = field(default_factory=FaultsSection)
+    fault_seed: int = 0
     planner: str = ""
 
     @property
@@ -82,6 +86,8 @@ class Run:
                 "interference": _by_content(self.interference.model_dump(mode="json")),
                 "accounting": self.accounting,
                 "stated_durations": self.stated_durations,
+                "faults": self.faults.model_dump(mode="json"),
+                "fault_seed": self.fault_seed,
             }
         return known
 
@@ -140,6 +146,8 @@ def _cells_of(point: Point) -> list[Cell]:
                     experiment.interference,
                     experiment.accounting,
                     experiment.stated_durations,
+                    experiment.faults,
+                    0 if experiment.faults == FaultsSection() else seed,
                 )
                 runs.append((policy.title, run))
             found += [Cell(name, point.values, label, seed, run, run.digest) for label, run in runs]

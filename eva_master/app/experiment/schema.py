@@ -83,6 +83,20 @@ class CatalogSection(_Section):
     only: list[str] | None = None
 
 
+class FaultsSection(_Section):
+    """What goes wrong, from the run's seed; see `eva_master.simulation.faults.Faults`.
+
+    Attributes:
+        refusals: Part of the launches that the cloud refuses.
+        failures: How often an instance dies, per hour that it is up.
+        noise: Standard deviation of measured throughput, as a part of it.
+    """
+
+    refusals: float = Field(default=0.0, ge=0, lt=1, allow_inf_nan=False)
+    failures: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    noise: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+
+
 class PackingSection(_Section):
     """Tasks that are packed at once instead of a simulation.
 
@@ -110,6 +124,7 @@ class Experiment(_Section):
         baseline: The label of the policy or planner whose cost is 100 %.
         seeds: Each makes traces of its own; intervals of confidence are over them.
         accounting: See `eva_master.simulation.delays.Accounting`.
+        faults: What goes wrong; nothing by default.
         stated_durations: Whether jobs tell the scheduler how long they take.
         reference: Whether the fractional bound of each trace is computed, which takes a while.
         vary: Setting to values: ``trace.FIELD`` of all traces that have it, or any other of
@@ -127,6 +142,7 @@ class Experiment(_Section):
     accounting: Literal["compat", "production"] = "compat"
     interference: InterferenceSection = InterferenceSection()
     catalog: CatalogSection = CatalogSection()
+    faults: FaultsSection = FaultsSection()
     stated_durations: bool = True
     reference: bool = True
     vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
