@@ -39,6 +39,23 @@ ABLATIONS = {
 """Options of Eva, in the published ensemble where there is a choice."""
 
 
+PAIRS = tuple(
+    (one, other, 1_000_000 - 20_000 * number)
+    for number, (one, other) in enumerate(
+        (one, other)
+        for one in ("gpu", "small", "any", "gpu-cpu")
+        for other in ("gpu", "small", "any", "gpu-cpu")
+    )
+)
+BASELINES = {
+    "owl-with-a-profile": ("owl", {"profile": PAIRS, "least_throughput_ppm": 700_000}),
+    "owl-that-moves-nothing": ("owl", {"profile": PAIRS, "migrate": False}),
+    "stratus-that-clears-nothing": ("stratus", {"clear_below_percent": 0}),
+    "stratus-that-clears-what-it-can": ("stratus", {"clear_below_percent": 101}),
+}
+"""Baselines with other settings than their own."""
+
+
 def _variants() -> dict[str, tuple[PolicyKind, dict[str, Any]]]:
     """Every policy with its defaults, every preset, and Eva with one idea less."""
     found: dict[str, tuple[PolicyKind, dict[str, Any]]] = {}
@@ -46,6 +63,7 @@ def _variants() -> dict[str, tuple[PolicyKind, dict[str, Any]]]:
         found[name] = kind, {}
         for preset, options in getattr(kind, "presets", {}).items():
             found[f"{name}:{preset}"] = kind, dict(options)
+    found.update({name: (KINDS[of], dict(more)) for name, (of, more) in BASELINES.items()})
     published = found["eva:published"][1] if "eva:published" in found else _ensemble()
     for name, options in ABLATIONS.items():
         if {**published, **options} not in [known for _, known in found.values()]:
@@ -128,6 +146,7 @@ def clusters(draw: st.DrawFn) -> Snapshot:
             pinned=draw(st.sampled_from([False, False, True])),
             kind=draw(st.sampled_from(JobKind)),
             priority=draw(st.integers(0, 1)),
+            left_s=draw(st.sampled_from([None, 0, 100, 5_000, 5_500, 60_000])),
         )
     cluster.throughput = table(
         draw(

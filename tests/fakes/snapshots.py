@@ -96,8 +96,12 @@ class Cluster:
         priority: int = 0,
         checkpoint_s: int = 10,
         launch_s: int = 50,
+        left_s: int | None = None,
     ) -> Cluster:
-        """A job; `on` says where its tasks are, they wait if it is not given."""
+        """A job; `on` says where its tasks are, they wait if it is not given.
+
+        `left_s` is how long it will still run from now on.
+        """
         id_ = JobId(name)
         copies = tuple(copy_id(id_, index) for index in range(len(tasks)))
         places = on or (None,) * len(tasks)
@@ -106,7 +110,17 @@ class Cluster:
             alive = running and place is not None
             self.copies.append(CopyView(copy, id_, spec, instance, pinned, alive))
         self.jobs.append(
-            JobView(id_, kind, copies, START, priority, None, checkpoint_s * 1000, launch_s * 1000)
+            JobView(
+                id_,
+                kind,
+                copies,
+                START,
+                priority,
+                None if left_s is None else left_s * 1000,
+                checkpoint_s * 1000,
+                launch_s * 1000,
+                self.now_ms if running and any(on) else None,
+            )
         )
         return self
 

@@ -39,10 +39,23 @@ def pack(bins: Bins, appraisal: Appraisal, copies: Sequence[CopyId]) -> None:
         return -bins.jobs[bins.copies[copy].job].priority, -bin_of(bins.left[copy])
 
     first = sorted(copies, key=lambda copy: (*order(copy), -bins.left[copy]))
-    second = [copy for copy in first if not _joined(bins, copy, lesser=False)]
-    third = [copy for copy in second if not _joined(bins, copy, lesser=True)]
-    for _, members in groupby(third, key=order):
-        _scale_out(bins, appraisal, list(members))
+    rest = _pack_up_and_down(bins, first)
+    for _, members in groupby(rest, key=order):
+        # The new instances of greater bins may have room.
+        _scale_out(bins, appraisal, _pack_up_and_down(bins, list(members)))
+    # Where little is on sale, all that there is may be room on those of lesser bins.
+    _pack_up_and_down(bins, [copy for copy in rest if copy not in bins.row_of])
+
+
+def _pack_up_and_down(bins: Bins, copies: Sequence[CopyId]) -> list[CopyId]:
+    """Fill instances that hold tasks; returns the copies that did not fit."""
+    rest = [copy for copy in copies if not _joined(bins, copy, lesser=False)]
+    # One that was just made to last longer may be of a greater bin by now.
+    return [
+        copy
+        for copy in rest
+        if not _joined(bins, copy, lesser=False) and not _joined(bins, copy, lesser=True)
+    ]
 
 
 def _joined(bins: Bins, copy: CopyId, *, lesser: bool) -> bool:
