@@ -179,6 +179,8 @@ class Arrangement:
 
     def _change(self, place: Place, load: Load) -> None:
         before, sunk, root = place.load, place.sunk, place.root
+        if load.lost < 0:
+            self._book.lost(load)
         if place.id is None:
             more = max(load.fresh, sunk) - max(before.fresh, sunk)
         else:
@@ -213,7 +215,7 @@ class Arrangement:
 
     def cheapest(self, copy: int, places: Sequence[Place]) -> Place | None:
         """The instance on which a copy adds least; of equals the first."""
-        number, unit, more, home = self._class[copy], self._unit[copy], self._book.more, None
+        number, unit, home, book = self._class[copy], self._unit[copy], None, self._book
         moving = 0
         if not self._away[unit]:
             home = self._home[copy]
@@ -221,10 +223,10 @@ class Arrangement:
         best, least = None, NEVER
         for place in places:
             load = place.load
-            after = load.after.get(number) or more(load, number)
+            after = load.after.get(number) or book.more(load, number)
             if not after.fits & place.bit:
                 continue
-            cost = after.lost - load.lost
+            cost = (after.lost if after.lost >= 0 else book.lost(after)) - load.lost
             if place.id is None:
                 cost += max(after.fresh, place.sunk) - max(load.fresh, place.sunk)
             elif load is place.root:

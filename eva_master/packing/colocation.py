@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -203,6 +204,14 @@ class CoLocation:
                 known = known * self._pairs[:, other] // MILLION
                 self._powers[other, exponent] = known
         return known
+
+
+@lru_cache(maxsize=16)
+def compiled(
+    table: ThroughputTable, workloads: frozenset[Workload], default_ppm: int
+) -> CoLocation:
+    """A `CoLocation`; what one remembers changes nothing, so they can be shared."""
+    return CoLocation(table, workloads, default_ppm)
 
 
 def crowd_of(workloads: Iterable[int]) -> Crowd:

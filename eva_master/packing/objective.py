@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, CopyId, Family, Workload
 from eva_master.model.job import JobKind
-from eva_master.packing.colocation import UNPROFILED, CoLocation, crowd_of
+from eva_master.packing.colocation import UNPROFILED, Crowd, compiled
 from eva_master.packing.configuration import Configuration, Host
 from eva_master.packing.problem import Problem, TaskClass, vector
 
@@ -57,7 +57,8 @@ class Load:
         key: Numbers of the tasks' classes in the book, sorted.
         need: GPUs, milli-CPUs, MiB.
         fits: A bit per offering that holds it.
-        lost: What its tasks lose to each other and to a slow family, weighted; gangs left out.
+        lost: What its tasks lose to each other and to a slow family, weighted; gangs left out. -1
+            until it is asked for, see `Book.lost`.
         paces: Throughput of the members of gangs, by class; empty if there are none.
         fresh: The least that a new instance for it costs, its launch included.
         kind: That instance's offering, by number.
@@ -71,7 +72,7 @@ class Load:
         self.key = key
         self.need = need
         self.fits = 0
-        self.lost = 0
+        self.lost = -1
         self.paces: dict[int, int] = {}
         self.fresh = NEVER
         self.kind = -1
@@ -117,7 +118,7 @@ class Book:
         labels = {name for (name, others), _ in problem.table.observed for name in (name, *others)}
         labels |= {task_class.workload for task_class in problem.classes} | {UNKNOWN, UNPROFILED}
         self._labels = labels
-        self._colocation = CoLocation(problem.table, labels, problem.default_ppm)
+        self._colocation = compiled(problem.table, frozenset(labels), problem.default_ppm)
         self._numbers: dict[TaskClass, int] = {}
         self._classes: list[TaskClass] = []
         self._workloads: list[int] = []
@@ -140,7 +141,7 @@ class Book:
         self.roots: dict[Family, Load] = {}
         for family in sorted(self._sales):
             root = self._load(family, ())
-            root.fits, root.fresh = (1 << len(self.offerings)) - 1, 0
+            root.fits, root.fresh, root.lost = (1 << len(self.offerings)) - 1, 0, 0
             self.roots[family] = root
 
     def serves(self, problem: Problem, terms: Terms) -> bool:
@@ -204,28 +205,41 @@ class Book:
                 load.fits |= sale.bit
                 if sale.fresh < load.fresh:
                     load.fresh, load.kind = sale.fresh, sale.number
-        if load.fits:
-            self._lose(load, family)
         return load
 
-    def _lose(self, load: Load, family: Family) -> None:
+    def lost(self, load: Load) -> int:
         """Work out what the tasks of a load do to each other."""
-        workloads = [self._workloads[number] for number in load.key]
-        crowd = dict(crowd_of(workloads))
+        if load.lost >= 0:
+            return load.lost
+        family = self._families[load]
+        classes = Counter(load.key)
+        crowd: dict[int, int] = {}
+        for number, count in classes.items():
+            workload = self._workloads[number]
+            crowd[workload] = crowd.get(workload, 0) + count
+        members = tuple(sorted(crowd.items()))
+        paces = {workload: self._pace(workload, members) for workload, _ in members}
         lost = 0
-        for number in sorted(set(load.key)):
-            task_class, workload = self._classes[number], self._workloads[number]
-            others = {**crowd, workload: crowd[workload] - 1}
-            beside = tuple((other, count) for other, count in others.items() if count)
-            pace = self._colocation.throughput(workload, beside)
-            price = task_class.price_on(family)
-            each = (task_class.most - price) * MILLION
+        for number, count in classes.items():
+            task_class, pace = self._classes[number], paces[self._workloads[number]]
+            price = task_class.price_on(family) if task_class.prices else task_class.price
+            if task_class.prices:
+                lost += count * (task_class.most - price) * MILLION
             if task_class.charge > task_class.price:
                 load.paces[number] = pace
             else:
-                each += price * (MILLION - pace)
-            lost += load.key.count(number) * each
+                lost += count * price * (MILLION - pace)
         load.lost = lost * self.terms.lost_ppm // MILLION
+        return load.lost
+
+    def _pace(self, workload: int, crowd: Crowd) -> int:
+        """Throughput of a task of a workload that is one of a crowd."""
+        beside = tuple(
+            (other, count - (other == workload))
+            for other, count in crowd
+            if count > 1 or other != workload
+        )
+        return self._colocation.throughput(workload, beside) if beside else MILLION
 
 
 def launch_cost(offering: Offering, terms: Terms) -> int:
@@ -303,7 +317,7 @@ def evaluate(problem: Problem, terms: Terms, configuration: Configuration) -> in
         numbers = Counter({book.number(problem.classes[n]): count for n, count in contents.items()})
         load = book.load(book.roots[offering.type.family], numbers.elements())
         loads[host] = load
-        total += offering.price * MILLION + load.lost
+        total += offering.price * MILLION + book.lost(load)
         total += book.launch[book.index[offering.id]] if new else 0
     for copy, host in configuration.places.items():
         task_class = problem.classes[problem.class_of[copy]]

@@ -24,7 +24,7 @@ from eva_master.model.job import JobKind
 from eva_master.model.resources import Resources
 from eva_master.model.snapshot import CopyView, InstanceView, JobView, Snapshot, ThroughputTable
 from eva_master.packing.beliefs import by_base, with_pairs
-from eva_master.packing.colocation import UNPROFILED, CoLocation, Ints
+from eva_master.packing.colocation import UNPROFILED, Ints, compiled
 from eva_master.packing.gangs import Member, Part, parts
 from eva_master.packing.reservation import (
     Demand,
@@ -196,8 +196,8 @@ class Problem:
         demands = [task_class.demand for task_class in self.classes]
         self.need = {family: _needs(demands, family) for family in families}
         self._rows = {family: rows.tolist() for family, rows in self.need.items()}
-        labels = {task_class.workload for task_class in self.classes}
-        self.colocation = CoLocation(table, labels, self.default_ppm)
+        labels = frozenset(task_class.workload for task_class in self.classes)
+        self.colocation = compiled(table, labels, self.default_ppm)
         self.workloads: Ints = np.array(
             [self.colocation.index[task_class.workload] for task_class in self.classes],
             dtype=np.int64,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from eva_master.learning.rates import EventRates
 from eva_master.model.ids import InstanceId
@@ -86,6 +87,7 @@ def _whole(value: Json) -> int:
     return value if isinstance(value, int) else 0
 
 
+@lru_cache(maxsize=8)
 def digest(table: ThroughputTable, rates: StandaloneRates | None = None) -> str:
     """Tell apart what was learned of company, and of tasks on their own."""
     text = repr(table.observed)
