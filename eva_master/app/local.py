@@ -13,6 +13,7 @@ from eva_master.app.client import CLIENT_FILE, client_file
 from eva_master.app.config import MasterConfig
 from eva_master.app.containers import settled
 from eva_master.app.master import serve
+from eva_master.model.errors import InvalidConfig
 
 
 def run_up(config: MasterConfig) -> None:
@@ -22,8 +23,13 @@ def run_up(config: MasterConfig) -> None:
     started with the same state directory again.
 
     Raises:
+        InvalidConfig: The instances are to come from elsewhere.
         SystemExit: The control loop broke down.
     """
+    if config.cloud != "local":
+        raise InvalidConfig(
+            "eva up runs instances on this machine, and the cloud is ec2", hint="run: eva master"
+        )
     logs.configure(config.cluster)
     console = Console(stderr=True)
     config, runtime = settled(config, console.print)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from eva_master.adapters.ec2.client import TRIES, Aws, Ec2Client
 from eva_master.adapters.ec2.launches import ShortMemory
 from eva_master.adapters.store import SqlJournal
 from eva_master.adapters.store.launches import LaunchTable
 from eva_master.model.actions import LaunchInstance, TerminateInstance
 from eva_master.model.catalog import InstanceType, Offering, Purchase
+from eva_master.model.errors import Throttled
 from eva_master.model.events import InstanceGone, InstanceUp, LaunchFailed, Quoted
 from eva_master.model.ids import Family, InstanceId, Price
 from eva_master.model.resources import Resources
-from tests.fakes.aws import CREDENTIALS, IMAGE, LOST, REGION, Aws
+from tests.fakes import aws as fake
+from tests.fakes.aws import CREDENTIALS, IMAGE, LOST, REGION
 from tests.fakes.ec2_account import LAUNCH, OFFERING, ONE, Account, Blind, Deaf, listed
 from tests.fakes.mailbox import WallClock
 
@@ -114,6 +118,15 @@ def test_a_burst_of_throttling_slows_down_and_loses_nothing(account: Account) ->
     assert account.calls("RunInstances").count("RequestLimitExceeded") == len(burst)
 
 
+def test_a_call_that_is_throttled_for_ever_is_given_up(account: Account) -> None:
+    account.order(calls={"DescribeInstances": ["RequestLimitExceeded"] * TRIES})
+    client = Ec2Client(Aws(account.settings, threading.Event()), account.settings)
+    with pytest.raises(Throttled):
+        list(client.instances())
+    # So often, and no more: nobody below repeats it as well.
+    assert account.calls("DescribeInstances") == ["RequestLimitExceeded"] * TRIES
+
+
 def test_an_instance_that_is_terminated_with_a_lost_answer_is_gone(account: Account) -> None:
     cloud, inbox = account.master(read_timeout_s=0.5)
     cloud.execute(LAUNCH)
@@ -152,6 +165,7 @@ def test_a_launch_is_repeated_as_it_was_written_down(account: Account, tmp_path:
     cloud, inbox = account.master(
         lambda client: Blind(client, 1),
         launches=launches,
+        images={"arm64": IMAGE},
         user_data="other",
         root_volume_gib=7,
         tags={"team": "x"},
@@ -190,7 +204,7 @@ def test_a_refused_launch_is_forgotten(account: Account) -> None:
 def test_spot_prices_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name.upper(), value)
-    aws = Aws()
+    aws = fake.Aws()
     account = Account(aws)
     place = f"{SPOT.type.name}@{SPOT.zone}"
     aws.set_spot_prices({place: "3.6720001"})

@@ -10,6 +10,7 @@ import pytest
 from eva_master.adapters.ec2.settings import IMAGES
 from eva_master.app.config import MasterConfig, load_master_config
 from eva_master.app.ec2_cloud import boot_of, ec2_catalog, ec2_settings
+from eva_master.app.local import run_up
 from eva_master.app.registry import policies
 from eva_master.model.errors import InvalidConfig, Problem
 
@@ -140,3 +141,8 @@ def test_nothing_for_sale_is_refused(file: Path) -> None:
     config = load(file, GOOD + ZONES + "  max_price: $0.01/h\n")
     with pytest.raises(InvalidConfig, match="nothing is for sale"):
         ec2_catalog(config)
+
+
+def test_a_cluster_for_a_laptop_buys_nothing(file: Path) -> None:
+    with pytest.raises(InvalidConfig, match="cloud is ec2"):
+        run_up(load(file, GOOD + ZONES))

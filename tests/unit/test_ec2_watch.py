@@ -169,3 +169,18 @@ def test_only_what_may_fare_better_is_repeated() -> None:
     denied = translate(NoCredentialsError())
     assert isinstance(denied, CloudDenied)
     assert not worth_repeating(denied)
+
+
+def test_what_ended_long_ago_is_forgotten_unless_somebody_asks() -> None:
+    life = asked()
+    life.launched()
+    assert not life.forgettable(at(10**9)), "it exists"
+    ended = replace(RUNNING, state="terminated", ended_ms=at(9000))
+    assert isinstance(life.look(ended, at(9000), SETTLE_MS), InstanceGone)
+    assert not life.forgettable(at(9000 + 7_200_000))
+    assert life.forgettable(at(9001 + 7_200_000))
+    life.terminate()
+    assert not life.forgettable(at(9001 + 7_200_000))
+    failed = asked()
+    failed.refused(CloudError("no"), at(5000))
+    assert failed.forgettable(at(5001 + 7_200_000))

@@ -188,7 +188,7 @@ def test_how_an_instance_is_paid_for_makes_it_no_faster() -> None:
     cheap = offer("c7i.2xlarge", (0, 8, 16), 0.1, family=spot)
     cheap = replace(cheap, purchase=Purchase.SPOT)
     spec = paced(task("w", **{"p3": (1, 4, 10), "c7i": (0, 8, 10), spot: (0, 8, 10)}), c7i=10)
-    assert speeds(paced(spec, p3=300, c7i=10)) == ((C7I, 1), (spot, 1), (P3, 30))
+    assert speeds(paced(spec, p3=10, c7i=300)) == ((C7I, 30), (spot, 30), (P3, 1))
     # What is known of c7i alone holds for both; of p3 nothing is known.
     assert speeds(spec) == ()
     problem = Problem(Cluster(GPU, CPU, cheap).job("a", spec).snapshot(), ALONE)

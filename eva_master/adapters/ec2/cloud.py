@@ -97,7 +97,6 @@ class Ec2Cloud:
         self._prices = SpotPrices(aws, catalog, settings.spot_prices_s)
         self._notes: queue.SimpleQueue[_Note] = queue.SimpleQueue()
         self._lives: dict[InstanceId, Life] = {}
-        self._seen: set[InstanceId] = set()
         self._stock = Stock()
         self._listing_owed = False
         self._ending: list[threading.Event] = []
@@ -219,8 +218,11 @@ class Ec2Cloud:
         found, surplus = by_instance(self._client.instances())
         now = self._clock.now()
         found = self._record(found, now)
-        for instance in found:
-            self._life(instance)
+        self._lives = {
+            name: life
+            for name, life in self._lives.items()
+            if name in found or not life.forgettable(now)
+        }
         doomed = [extra.ec2_id for extra in surplus if extra.state != "shutting-down"]
         if doomed:
             _log.error("launched twice; the later ones are terminated", instances=doomed)
@@ -259,11 +261,10 @@ class Ec2Cloud:
     def _record(self, found: dict[InstanceId, Sighting], now: Millis) -> dict[InstanceId, Sighting]:
         """Tag the instances with what EC2 would forget, before anybody is told."""
         found = dict(found)
-        seen_first = [name for name in found if name not in self._seen]
-        if seen_first:
-            # Listed, they are never launched again.
-            self._forget(seen_first)
-            self._seen.update(seen_first)
+        if first := [name for name in found if not self._life(name).listed]:
+            self._forget(first)
+            for name in first:
+                self._life(name).listed = True
         up = [replace(it, was_up=True) for it in found.values() if it.running and not it.was_up]
         if up:
             self._client.tag([seen.ec2_id for seen in up], UP_TAG, str(now))

@@ -22,6 +22,7 @@ from eva_master.model.errors import (
 _CAPACITY = frozenset(
     {
         "InsufficientCapacity",
+        "InsufficientFreeAddressesInSubnet",
         "InsufficientHostCapacity",
         "InsufficientInstanceCapacity",
         "InsufficientReservedInstanceCapacity",

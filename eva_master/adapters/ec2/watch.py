@@ -17,6 +17,8 @@ from eva_master.model.ids import InstanceId, Millis
 
 _FIRST_PAUSE_MS = 1_000
 _LONGEST_PAUSE_MS = 300_000
+_REMEMBERED_MS = 7_200_000
+"""Longer than EC2 itself remembers a terminated instance."""
 
 
 class Call(Enum):
@@ -44,6 +46,7 @@ class Life:
         up_ms: When billing began, as far as seen.
         missing_ms: Since when it should be listed but is not.
         end: The last event of it.
+        listed: A listing has shown it, so that its launch is never repeated.
     """
 
     instance: InstanceId
@@ -56,6 +59,7 @@ class Life:
     up_ms: Millis | None = None
     missing_ms: Millis | None = None
     end: InstanceGone | LaunchFailed | None = None
+    listed: bool = False
     _unclear: int = 0
     _not_before: Millis = Millis(0)
 
@@ -80,6 +84,14 @@ class Life:
         """The launch that is still to be asked for, and that EC2 knows nothing of."""
         idle = not (self.launching or self.made or self.unsettled or self.doomed)
         return self.wanted if idle and self.end is None else None
+
+    def forgettable(self, now: Millis) -> bool:
+        """Whether nobody will ask about it any more: it ended long ago."""
+        match self.end:
+            case InstanceGone(gone_ms=at) | LaunchFailed(retry_at=at):
+                return not (self.owed or self.launching) and now - at > _REMEMBERED_MS
+            case _:
+                return False
 
     def begin(self) -> None:
         """RunInstances is being called."""
