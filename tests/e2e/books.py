@@ -12,7 +12,8 @@ def charged(cluster: Cluster) -> dict[str, int]:
     for name, record in cluster.records().items():
         assert record.gone_ms is not None
         if record.up_ms is not None:
-            charges[name] = record.price * (record.gone_ms - record.up_ms)
+            billed_ms = max(record.gone_ms - record.up_ms, cluster.minimum_ms)
+            charges[name] = record.price * billed_ms
     return charges
 
 

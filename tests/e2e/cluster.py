@@ -97,7 +97,12 @@ class Cluster:
         settings: The master's, beyond `SETTINGS`.
         catalog: What is on sale, as in a catalog file; all EC2 types if `None`.
         host: Where the master listens.
+
+    Attributes:
+        minimum_ms: The shortest time that its cloud bills.
     """
+
+    minimum_ms = 0
 
     def __init__(
         self,

@@ -2,28 +2,157 @@
 
 from __future__ import annotations
 
+import time
+from datetime import UTC, datetime
+
 import pytest
 
-from tests.e2e.books import check_bill
+from tests.e2e.books import check_accounts, check_bill
 from tests.e2e.cluster import until
 from tests.e2e.conftest import Ec2s
+from tests.e2e.matrix import check_steps, check_undisturbed
+from tests.fakes.ec2.cluster import Ec2Cluster
+from tests.fakes.ec2.machine import BLACK_BOX_PORT
 
-pytestmark = [pytest.mark.hosts, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.hosts, pytest.mark.timeout(360)]
 
-BOOTED_S = 60.0
+RUN = f"env EVA_BLACK_BOX=127.0.0.1:{BLACK_BOX_PORT} python3 counter.py && echo over"
+PATIENCE_S = 150.0
+"""For an instance to boot; others boot at the same time."""
 
 
-def test_a_job_runs_on_an_instance_that_boots_itself(make_ec2: Ec2s) -> None:
+def running(cluster: Ec2Cluster, *jobs: str) -> None:
+    """Wait until jobs run, and have a checkpoint stored."""
+    for job in jobs:
+        until(lambda job=job: cluster.task(job).generation, f"{job} runs", within_s=PATIENCE_S)
+    cluster.until_running(*jobs)
+
+
+def end(cluster: Ec2Cluster, *jobs: str) -> None:
+    """Have jobs finish; nothing is left, and the bill is the API's own record."""
+    cluster.finish(*jobs)
+    for job in jobs:
+        until(lambda job=job: cluster.job(job).finished_ms, f"{job} ends", within_s=PATIENCE_S)
+    cluster.until_ended(*jobs)
+    cluster.until_empty()
+    check_bill(cluster)
+
+
+def stop(cluster: Ec2Cluster) -> None:
+    """End the master; its books add up."""
+    cluster.stop_master()
+    check_accounts(cluster)
+
+
+def check_moved(cluster: Ec2Cluster, job: str, stored: int) -> None:
+    """A job went on elsewhere from its last checkpoint: no step is lost, none done twice.
+
+    Args:
+        cluster: Where.
+        job: Which.
+        stored: Generation that was known to be stored before something happened.
+    """
+    lines = cluster.lines(job)
+    first, second = ([it for it in lines if it.attempt == number] for number in (1, 2))
+    assert lines == first + second
+    check_steps(first)
+    check_steps(second)
+    saved = [line.step for line in first if line.event == "checkpoint"]
+    assert len(saved) >= stored
+    assert second[0].step == saved[-1] == [it.step for it in first if it.event == "step"][-1]
+    assert lines[-1].event == "end"
+    assert not any(line.event == "overlap" for line in lines)
+    assert cluster.job(job).failures == 0
+    said = b"".join(cluster.client.logs(job)).decode()
+    assert all(
+        f"attempt {it.attempt} starts at step {it.step}" in said for it in (first[0], second[0])
+    )
+    assert said.endswith("over\n")
+
+
+def test_jobs_run_on_instances_that_boot_themselves(make_ec2: Ec2s) -> None:
     cluster = make_ec2()
+    output = "mkdir -p $EVA_STORAGE/outputs && echo done >$EVA_STORAGE/outputs/word"
+    jobs = [cluster.submit(name, run=f"{RUN} && {output}") for name in ("one", "two")]
+    running(cluster, *jobs)
+    end(cluster, *jobs)
+
+    for job in jobs:
+        check_undisturbed(cluster, job)
+        stored = cluster.stored(f"jobs/{job}/0/")
+        kinds = {key.split("/")[3] for key in stored}
+        assert kinds == {"logs", "outputs", "checkpoints"}
+        assert stored[f"jobs/{job}/0/outputs/word"] == len("done\n")
+    booted = [it for it in cluster.records().values() if it.up_ms is not None]
+    assert all(it.gone_ms is not None for it in booted)
+    stop(cluster)
+
+
+def test_an_instance_that_never_registers_is_replaced(make_ec2: Ec2s) -> None:
+    # Three times what a boot takes here when nothing else is going on.
+    cluster = make_ec2(settings={"register_timeout": "45s"})
+    cluster.hypervisor.lose_next()
+    job = cluster.submit("one", run=RUN)
+    running(cluster, job)
+    first, second = sorted(cluster.records())
+    assert cluster.task(job).instance == second
+    assert cluster.records()[first].state == "terminated"
+    assert "register" in cluster.instances()[first].reason
+    end(cluster, job)
+    check_undisturbed(cluster, job)
+    stop(cluster)
+
+
+def test_a_boot_that_fails_says_why_and_is_over(make_ec2: Ec2s) -> None:
+    cluster = make_ec2(
+        settings={"register_timeout": "10m"}, ec2={"mount_command": "mount /nowhere"}
+    )
     job = cluster.submit("one")
-    until(lambda: cluster.task(job).state == "running", "the job runs", within_s=BOOTED_S)
-    cluster.until_running(job)
-    until(lambda: cluster.task(job).generation, "a checkpoint is stored")
-    cluster.finish(job)
-    cluster.until_ended(job)
+    boots = until(lambda: cluster.stored("boots/"), "a log is left", within_s=PATIENCE_S)
+    (first,) = [name for name, it in cluster.records().items() if f"boots/{name}.log" in boots]
+    until(lambda: cluster.records()[first].state == "terminated", "it switches itself off")
+    said = cluster.read(f"boots/{first}.log")
+    assert "/nowhere" in said
+    assert "boot failed in line" in said
+    cluster.client.cancel(job)
     cluster.until_empty()
 
-    stored = cluster.stored(f"jobs/{job}/0/")
-    assert {key.split("/")[3] for key in stored} >= {"logs", "checkpoints"}
-    check_bill(cluster)
-    cluster.stop_master()
+
+def test_an_interrupted_spot_instance_is_left_in_time(make_ec2: Ec2s) -> None:
+    cluster = make_ec2(ec2={"spot": {}})
+    job = cluster.submit("one", run=RUN, spot="only")
+    running(cluster, job)
+    taken = cluster.task(job).instance
+    generation = cluster.task(job).generation
+    record = cluster.records()[taken]
+    deadline = int(time.time()) + 120
+    notice = {"action": "terminate", "time": f"{datetime.fromtimestamp(deadline, UTC):%FT%TZ}"}
+    cluster.hypervisor.announce(record.ec2_id, "spot/instance-action", notice)
+
+    until(lambda: cluster.records()[taken].state == "terminated", "it is left", within_s=100)
+    gone_ms = cluster.records()[taken].gone_ms
+    assert gone_ms is not None
+    assert gone_ms < deadline * 1000
+    until(lambda: cluster.task(job).attempt == 2, "the job goes on", within_s=PATIENCE_S)
+    running(cluster, job)
+    assert cluster.task(job).instance != taken
+    end(cluster, job)
+    check_moved(cluster, job, generation)
+    stop(cluster)
+
+
+def test_without_a_master_instances_store_what_runs_and_are_gone(make_ec2: Ec2s) -> None:
+    cluster = make_ec2(ec2={"abandoned_after": "1m"})
+    job = cluster.submit("one", run=RUN)
+    running(cluster, job)
+    generation = cluster.task(job).generation
+    (left,) = cluster.records()
+    cluster.kill()
+    until(lambda: cluster.records()[left].state == "terminated", "it goes", within_s=PATIENCE_S)
+
+    cluster.start()
+    until(lambda: cluster.task(job).attempt == 2, "the job goes on", within_s=PATIENCE_S)
+    running(cluster, job)
+    end(cluster, job)
+    check_moved(cluster, job, generation)
+    stop(cluster)

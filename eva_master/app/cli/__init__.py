@@ -36,6 +36,8 @@ _COMMANDS = {
     "token": "users",
     "whoami": "users",
     "catalog": "catalog",
+    "deploy": "deploy",
+    "teardown": "deploy",
     "schema": "files",
     "config": "files",
 }

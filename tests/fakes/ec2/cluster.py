@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,7 +18,6 @@ from tests.fakes.aws import CREDENTIALS, REGION, Aws
 from tests.fakes.ec2 import bundle
 from tests.fakes.ec2.hypervisor import Hypervisor, described
 from tests.fakes.ec2.machine import BLACK_BOX_PORT
-from tests.fakes.ec2.master import MODULE
 from tests.fakes.hosts import image
 from tests.fakes.hosts.site import VARIABLE, Site
 
@@ -64,15 +61,17 @@ class Ec2Cluster(Cluster):
     Args:
         settings: The master's, beyond those of `Cluster`.
         catalog: What is on sale.
-        boot: Of `eva_master.adapters.ec2.userdata.Boot`, in place of the usual values.
+        ec2: The section `ec2` of the settings, beyond what points it at the stand-in.
     """
+
+    minimum_ms = 60_000
 
     def __init__(
         self,
         *,
         settings: Mapping[str, Any] | None = None,
         catalog: Mapping[str, Any] = TYPES,
-        boot: Mapping[str, Any] | None = None,
+        ec2: Mapping[str, Any] | None = None,
     ) -> None:
         prepared = image.prepared()
         self.site = Site()
@@ -84,18 +83,20 @@ class Ec2Cluster(Cluster):
         key = f"{self._prefix}/bundles/{made.name}"
         self.aws.client("s3").upload_file(str(made), self._bucket, key)
         digest = hashlib.sha256(made.read_bytes()).hexdigest()
-        self._boot = {
+        section = {
             "region": REGION,
+            "zones": [f"{REGION}a"],
+            "images": {"x86_64": "ami-12c6146b"},
+            "endpoint": self.aws.url,
+            "poll": "500ms",
             "bundles": {"x86_64": f"s3://{self._bucket}/{key}#sha256={digest}"},
-            "boot_logs": f"s3://{self._bucket}/{self._prefix}/boots",
-            "s3_endpoint": self.aws.url,
             "docker_image": image.name(prepared),
-            **(boot or {}),
+            **(ec2 or {}),
         }
         self.hypervisor = Hypervisor(self.aws, self.site, prepared / "data")
         super().__init__(
             self.site.path,
-            settings={"objects": self.bucket, **(settings or {})},
+            settings={"objects": self.bucket, "cloud": "ec2", "ec2": section, **(settings or {})},
             catalog=catalog,
             command="master",
             host=self.site.switch.address,
@@ -109,23 +110,7 @@ class Ec2Cluster(Cluster):
     def environment(self) -> dict[str, str]:
         """See `Cluster.environment`."""
         credentials = {name.upper(): value for name, value in CREDENTIALS.items()}
-        ec2 = {
-            "region": REGION,
-            "images": {"x86_64": "ami-12c6146b"},
-            "endpoint": self.aws.url,
-            "poll_s": 0.5,
-        }
-        return {
-            **super().environment(),
-            **credentials,
-            VARIABLE: str(self.site.path),
-            "BOOT": json.dumps(self._boot),
-            "EC2": json.dumps(ec2),
-        }
-
-    def master_command(self) -> list[str]:
-        """See `Cluster.master_command`."""
-        return [sys.executable, "-m", MODULE, *self.master_options()]
+        return {**super().environment(), **credentials, VARIABLE: str(self.site.path)}
 
     def job_file(self, name: str, **keys: Any) -> str:
         """See `Cluster.job_file`; the program runs in the image that all machines have."""
@@ -174,11 +159,16 @@ class Ec2Cluster(Cluster):
             for entry in page.get("Contents", ())
         }
 
+    def read(self, key: str) -> str:
+        """An object in the bucket; see `stored`."""
+        found = self.aws.client("s3").get_object(Bucket=self._bucket, Key=f"{self._prefix}/{key}")
+        return str(found["Body"].read().decode(errors="replace"))
+
     def until_empty(self) -> None:
         """Wait until no instance is left, in the master's books, in the API and as a machine."""
         until(lambda: not self.client.describe().instances, "all instances are gone")
         until(lambda: not self.hypervisor.booted(), "all machines are off")
-        assert {it.state for it in self.records().values()} == {"terminated"}
+        assert all(it.state == "terminated" for it in self.records().values())
 
     def logs(self) -> list[tuple[str, str]]:
         """See `Cluster.logs`."""

@@ -1,0 +1,20 @@
+"""A cluster in an AWS account, from a CloudFormation template: made, changed, taken down."""
+
+from __future__ import annotations
+
+from eva_master.adapters.deployment.bundles import Bundles, find_bundles
+from eva_master.adapters.deployment.place import Place, address_of, find_place
+from eva_master.adapters.deployment.stack import Change, Stack
+from eva_master.adapters.deployment.teardown import Teardown, client_parameter
+
+__all__ = [
+    "Bundles",
+    "Change",
+    "Place",
+    "Stack",
+    "Teardown",
+    "address_of",
+    "client_parameter",
+    "find_bundles",
+    "find_place",
+]

@@ -1,0 +1,80 @@
+"""The bundles that `make bundle` has left, for the cluster's bucket."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from eva_master.model.errors import NotFound
+
+_ARCHITECTURES = {"x86_64": "x86_64", "arm64": "aarch64"}
+"""In EC2's words, and as bundles are called."""
+_HINT = "run make bundle in a checkout, and name its directory dist with --bundles"
+BUCKET = "BUCKET"
+"""Stands for the bucket, which has no name before the stack is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundles:
+    """What a cluster installs.
+
+    Attributes:
+        master: File, for the master.
+        workers: File by architecture, in EC2's words.
+    """
+
+    master: Path
+    workers: Mapping[str, Path]
+
+    def files(self) -> Iterator[tuple[str, Path]]:
+        """Key in the bucket and file of each."""
+        for file in (self.master, *self.workers.values()):
+            yield _key(file), file
+
+    def parameters(self) -> dict[str, str]:
+        """For the template."""
+        workers = {
+            architecture: f"s3://{BUCKET}/{_stated(file)}"
+            for architecture, file in sorted(self.workers.items())
+        }
+        return {
+            "MasterBundle": _stated(self.master),
+            "WorkerBundles": yaml.safe_dump(workers, default_flow_style=True, width=10_000).strip(),
+        }
+
+
+def find_bundles(directory: Path) -> Bundles:
+    """The newest bundles in a directory.
+
+    Raises:
+        NotFound: There is none for the master, or none for workers.
+    """
+    master = _newest(directory, "master", "x86_64")
+    workers = {
+        architecture: file
+        for architecture, called in _ARCHITECTURES.items()
+        if (file := _newest(directory, "worker", called)) is not None
+    }
+    if master is None or not workers:
+        missing = "worker" if master else "master"
+        raise NotFound(f"{directory} has no bundle for the {missing}", hint=_HINT)
+    return Bundles(master, workers)
+
+
+def _newest(directory: Path, role: str, architecture: str) -> Path | None:
+    found = directory.glob(f"eva-{role}-*-{architecture}-*.tar")
+    return max(found, key=lambda file: file.stat().st_mtime, default=None)
+
+
+def _key(file: Path) -> str:
+    return f"bundles/{file.name}"
+
+
+def _stated(file: Path) -> str:
+    with file.open("rb") as content:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    return f"{_key(file)}#sha256={digest}"

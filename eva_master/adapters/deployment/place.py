@@ -1,0 +1,80 @@
+"""Where in an account a cluster is to be: in a VPC of its own, or in subnets that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from eva_master.model.errors import InvalidConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Subnets that are there.
+
+    Attributes:
+        vpc: Id of their VPC; empty for a new one, and then nothing else is said.
+        master: The master's subnet.
+        zone: That subnet's zone.
+        subnets: Workers' subnets by zone.
+    """
+
+    vpc: str
+    master: str
+    zone: str
+    subnets: Mapping[str, str]
+
+    def parameters(self) -> dict[str, str]:
+        """For the template."""
+        if not self.vpc:
+            return {}
+        by_zone = yaml.safe_dump(dict(self.subnets), default_flow_style=True, width=10_000)
+        return {
+            "VpcId": self.vpc,
+            "SubnetId": self.master,
+            "Zone": self.zone,
+            "SubnetsByZone": by_zone.strip(),
+        }
+
+
+NEW = Place("", "", "", {})
+"""A VPC of its own."""
+
+
+def find_place(ec2: Any, subnets: Sequence[str]) -> Place:
+    """What EC2 knows of subnets; the master is to be in the first.
+
+    Args:
+        ec2: A client of boto3.
+        subnets: Ids; none for a VPC of its own.
+
+    Raises:
+        InvalidConfig: They are not in one VPC, or two are in one zone.
+    """
+    if not subnets:
+        return NEW
+    answer = ec2.describe_subnets(SubnetIds=list(subnets))["Subnets"]
+    known = {found["SubnetId"]: found for found in answer}
+    first = known[subnets[0]]
+    by_zone = {found["AvailabilityZone"]: name for name, found in known.items()}
+    if len({found["VpcId"] for found in answer}) > 1:
+        raise InvalidConfig("the subnets are in several VPCs", hint="name subnets of one")
+    if len(by_zone) < len(known):
+        raise InvalidConfig("two subnets are in one zone", hint="name one subnet for each zone")
+    return Place(first["VpcId"], subnets[0], first["AvailabilityZone"], by_zone)
+
+
+def address_of(ec2: Any, made: Mapping[str, str]) -> str:
+    """Under which users reach the master of a stack.
+
+    Args:
+        ec2: A client of boto3.
+        made: See `Stack.resources`.
+    """
+    if public := made.get("MasterAddress"):
+        return public
+    found = ec2.describe_network_interfaces(NetworkInterfaceIds=[made["MasterInterface"]])
+    return str(found["NetworkInterfaces"][0]["PrivateIpAddress"])
