@@ -237,6 +237,20 @@ def test_a_wrong_option_is_named(tmp_path: Path, arguments: tuple[str, ...], mes
     assert message in refused.output
 
 
+def test_the_traces_of_the_project_are_what_the_command_makes(tmp_path: Path) -> None:
+    folder = Path(__file__).parents[2] / "examples" / "traces"
+    commands = [
+        line.split()
+        for line in (folder / "README.md").read_text().splitlines()
+        if line.startswith("eva trace generate")
+    ]
+    assert len(commands) == len(list(folder.glob("*.jsonl"))) == 2
+    for command in commands:
+        made = tmp_path / command[-1]
+        assert _run(*command[2:-1], made).exit_code == 0
+        assert made.read_bytes() == (folder / command[-1]).read_bytes()
+
+
 def test_every_option_is_in_the_help() -> None:
     for kind in ("alibaba", "production", "workloads"):
         told = _run("generate", kind, "--help").output

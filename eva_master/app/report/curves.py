@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.ticker import MaxNLocator
 
 from eva_master.app.experiment.summary import Row, Summary
 from eva_master.app.report.figures import policies_of
@@ -64,6 +65,7 @@ def _instances(rows: Sequence[Row]) -> Picture:
             continue
         one.set_xlim(0, end)
         one.set_ylim(0, top * 1.05)
+        one.yaxis.set_major_locator(MaxNLocator(integer=True))
         if number % columns == 0:
             one.set_ylabel("instances up")
         if number >= len(rows) - columns:

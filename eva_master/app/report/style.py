@@ -16,7 +16,7 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#5
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES = ("-", "--", "-.", ":")
 REFERENCE = "#000000"
-MOST_COLUMNS = 6
+MOST_COLUMNS = 7
 """Of a legend."""
 WIDTH = 9.0
 """Of a figure, in inches."""
