@@ -7,8 +7,12 @@ import numpy.typing as npt
 
 from eva_master.model.catalog import InstanceType
 from eva_master.model.ids import MILLION
+from eva_master.packing import kernels
 from eva_master.packing.colocation import Ints
 from eva_master.packing.problem import Contents, Money, Problem, Worth, vector
+
+_MANY = 1_000
+"""With fewer candidates numpy is as fast as compiled code, and does not have to be compiled."""
 
 
 class Filling:
@@ -54,9 +58,15 @@ class Filling:
         for number, count in (residents or {}).items():
             self._take(number, count)
         self._candidates = candidates
-        # One row per resource: it is these that are gone through.
-        self._columns = np.ascontiguousarray(self._need[candidates].T)
-        self._keep(self._fitting())
+        self._compiled = None
+        if candidates.size >= _MANY and self._prices.dtype == np.int64:
+            self._compiled = kernels.best()
+        if self._compiled is None:
+            # One row per resource: it is these that are gone through.
+            self._columns = np.ascontiguousarray(self._need[candidates].T)
+            self._keep(self._fitting())
+        else:
+            self._candidates = candidates.copy()  # it is rearranged
         if self._candidates.size:
             self._lost = self._loss()
 
@@ -70,6 +80,15 @@ class Filling:
             Its class and by how much it raises the TNRP, `None` if no task fits or each of
             them would lower it.
         """
+        if self._compiled is not None:
+            newcomer, dropped = self._losses()
+            kept, chosen, gain = self._compiled(
+                *(self._candidates, self._need, left, self._prices, self._values),
+                *(self._problem.workloads, newcomer, dropped),
+                *(self._room, self._spare(), self._problem.shares(self._machine)),
+            )
+            self._candidates = self._candidates[:kept]
+            return None if chosen < 0 else (int(chosen), int(gain))
         # What does not fit now will not fit later; what is used up will not come back.
         self._keep(self._fitting() & (left[self._candidates] > 0))
         candidates = self._candidates
@@ -112,6 +131,8 @@ class Filling:
 
     def _loss(self) -> int:
         """What the tasks on the instance lose to one another."""
+        if self._problem.colocation.harmless:
+            return 0
         throughput = self._problem.colocation.throughput
         total = 0
         for workload, charge in self._charges.items():
@@ -120,26 +141,41 @@ class Filling:
             total += (MILLION - throughput(workload, beside)) * charge
         return total
 
+    def _losses(self) -> tuple[Ints, Money]:
+        """What a newcomer loses, in millionths, and what those who are there lose more, in all.
+
+        Both by the newcomer's workload.
+        """
+        if self._problem.colocation.harmless:
+            nothing = np.zeros(len(self._problem.colocation.index), dtype=np.int64)
+            return nothing, nothing
+        crowd = tuple(sorted(self._crowd.items()))
+        newcomer, members = self._problem.colocation.losses_after(crowd)
+        if not crowd:
+            return newcomer, np.zeros_like(newcomer)
+        held = np.array(
+            [self._charges[workload] for workload, _ in crowd], dtype=self._values.dtype
+        )
+        losses: Money = (members * held[:, np.newaxis]).sum(axis=0) - self._lost
+        return newcomer, losses
+
     def _gains(self, candidates: Ints) -> Money:
         if self._problem.colocation.harmless:
             alone: Money = self._prices[candidates] * MILLION
             return alone
-        crowd = tuple(sorted(self._crowd.items()))
-        newcomer, members = self._problem.colocation.losses_after(crowd)
-        prices, charges = self._prices[candidates], self._values[candidates]
+        newcomer, dropped = self._losses()
         workloads = self._problem.workloads[candidates]
-        gains: Money = prices * MILLION - newcomer[workloads] * charges
-        if crowd:
-            held = np.array(
-                [self._charges[workload] for workload, _ in crowd], dtype=self._values.dtype
-            )
-            losses = (members * held[:, np.newaxis]).sum(axis=0)
-            gains = gains - losses[workloads] + self._lost
+        lost: Money = newcomer[workloads] * self._values[candidates] + dropped[workloads]
+        gains: Money = self._prices[candidates] * MILLION - lost
         return gains
 
-    def _alignment(self, candidates: Ints) -> Ints:
+    def _spare(self) -> Ints:
+        """What is left of each resource, in millionths of the capacity."""
         # A dimension that the type lacks has neither demand nor room.
-        room = self._room * MILLION // np.maximum(self._capacity, 1)
+        spare: Ints = self._room * MILLION // np.maximum(self._capacity, 1)
+        return spare
+
+    def _alignment(self, candidates: Ints) -> Ints:
         shares = self._problem.shares(self._machine)
-        aligned: Ints = room @ shares.take(candidates, axis=1)
+        aligned: Ints = self._spare() @ shares.take(candidates, axis=1)
         return aligned
