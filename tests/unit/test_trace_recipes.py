@@ -136,6 +136,10 @@ def test_workloads_bring_their_own_demands_and_tasks() -> None:
     gangs = {one.workload for one in trace.jobs if len(one.tasks) > 1}
     assert gangs == {"resnet18"}
     assert {len(one.tasks) for one in trace.jobs} == {1, 2, 4}
+    logs = WorkloadsRecipe(kind="workloads", jobs=4_000, durations="log").trace(1, CATALOG)
+    hours = [one.duration_ms / 3_600_000 for one in logs.jobs]
+    assert 0.5 <= min(hours) <= max(hours) <= 3
+    assert np.mean(hours) == pytest.approx(2.5 / np.log(6), rel=0.03)
     fields: dict[str, Any] = {"kind": "workloads", "jobs": 50, "tasks": 4, "longest": "16h"}
     four = WorkloadsRecipe(**fields).trace(1, CATALOG)
     assert {len(one.tasks) for one in four.jobs} == {4}

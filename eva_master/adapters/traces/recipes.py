@@ -20,6 +20,7 @@ from eva_master.adapters.traces.shapes import (
     gang_sizes,
     gavel_durations,
     generator,
+    log_durations,
     production_pool,
     production_shapes,
     short_durations,
@@ -141,8 +142,11 @@ class WorkloadsRecipe(_Recipe):
 
     kind: Literal["workloads"]
     jobs: _Count = Field(default=32, description="how many")
-    shortest: Duration = Field(default=30 * _MINUTE, description="durations lie between this")
-    longest: Duration = Field(default=180 * _MINUTE, description="and this, all equally likely")
+    shortest: _Gap = Field(default=30 * _MINUTE, description="durations lie between this")
+    longest: _Gap = Field(default=180 * _MINUTE, description="and this")
+    durations: Literal["uniform", "log"] = Field(
+        default="uniform", description="all equally likely, or their logarithms"
+    )
     gap: _Gap = Field(default=20 * _MINUTE, description="mean time between arrivals")
     tasks: Annotated[int, Field(ge=1, le=64, strict=True)] | None = Field(
         default=None, description="tasks of every job; default: what was measured"
@@ -152,7 +156,8 @@ class WorkloadsRecipe(_Recipe):
         """Make the trace of a seed."""
         if self.shortest > self.longest:
             raise InvalidTrace("the shortest job is longer than the longest")
-        durations = uniform_durations(seed, self.jobs, self.shortest, self.longest)
+        draw = uniform_durations if self.durations == "uniform" else log_durations
+        durations = draw(seed, self.jobs, self.shortest, self.longest)
         known = list(measured_workloads().values())
         picks = generator(seed, Draw.WORKLOADS).integers(len(known), size=self.jobs).tolist()
         jobs = []

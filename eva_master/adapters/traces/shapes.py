@@ -85,6 +85,13 @@ def uniform_durations(seed: int, count: int, shortest_ms: int, longest_ms: int) 
     return [round(duration) for duration in drawn.tolist()]
 
 
+def log_durations(seed: int, count: int, shortest_ms: int, longest_ms: int) -> list[int]:
+    """Durations whose logarithm is equally likely between two, in ms; both must be positive."""
+    low, high = math.log(shortest_ms), math.log(longest_ms)
+    drawn = np.exp(generator(seed, Draw.DURATIONS).uniform(low, high, count))
+    return [round(duration) for duration in drawn.tolist()]
+
+
 def assigned(
     seed: int, demands: Sequence[Resources]
 ) -> dict[Resources, tuple[Workload, MeasuredWorkload]]:
