@@ -13,6 +13,7 @@ from eva_master.adapters.catalog.market import Choice, Terms, on_sale
 from eva_master.adapters.catalog.snapshot import Snapshot, read_snapshot
 from eva_master.adapters.ec2 import Ec2Cloud, Ec2Settings
 from eva_master.adapters.ec2.launches import Launches
+from eva_master.adapters.ec2.offerings import take_snapshot
 from eva_master.adapters.ec2.settings import IMAGES
 from eva_master.adapters.ec2.userdata import METADATA_URL, Boot, user_data
 from eva_master.app.config import MasterConfig
@@ -58,6 +59,24 @@ def ec2_settings(config: MasterConfig) -> Ec2Settings:
 def snapshot_file(config: MasterConfig) -> Path:
     """Where the snapshot of what EC2 sells is."""
     return section_of(config).snapshot or config.state_dir / "catalog.json"
+
+
+def ask_what_is_sold(config: MasterConfig) -> None:
+    """Have a snapshot where one is needed and none was taken.
+
+    That is where no prices come with the project, and where spot instances are to be bought.
+
+    Raises:
+        CloudError: AWS does not say.
+    """
+    section, path = section_of(config), snapshot_file(config)
+    if path.exists() or (section.region == BUILT_IN_REGION and section.spot is None):
+        return
+    names = config.catalog.only or sorted({it.type.family for it in load_catalog()})
+    _log.info("asking what EC2 sells", region=section.region, only=names)
+    taken = take_snapshot(ec2_settings(config), architectures=section.architectures, names=names)
+    taken.write(path)
+    _log.info("asked what EC2 sells", file=str(path), types=len(taken.types))
 
 
 def snapshot_of(config: MasterConfig) -> Snapshot | None:

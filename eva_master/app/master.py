@@ -341,10 +341,15 @@ def run_master(config: MasterConfig) -> None:
     """Run a master whose instances outlive it; returns when it was asked to stop.
 
     Raises:
+        CloudError: EC2 is the cloud, and does not say what it sells.
         SystemExit: The control loop broke down; whoever supervises should start it again.
     """
     logs.configure(config.cluster)
-    if config.cloud == "local":
+    if config.cloud == "ec2":
+        from eva_master.app.ec2_cloud import ask_what_is_sold
+
+        ask_what_is_sold(config)
+    else:
         config, runtime = settled(config, log.info)
         log.info(runtime)
     if asyncio.run(serve(config, power_off=False, on_open=lambda _ports: None)) is not None:

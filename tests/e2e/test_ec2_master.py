@@ -6,7 +6,6 @@ Nothing boots here: what is bought stays without a worker.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ import pytest
 from tests.e2e.cluster import until
 from tests.e2e.conftest import Ec2Masters
 from tests.e2e.ec2_master import LARGE, XLARGE, ZONES, Ec2Master, name_of
-from tests.fakes.aws import LOST, REGION
+from tests.fakes.aws import LOST, shared
 
 
 def where(instance: dict[str, Any]) -> str:
@@ -102,20 +101,20 @@ def test_a_master_that_dies_between_launch_and_record_leaks_nothing(
     assert master.launches().count("") <= 1
 
 
-def test_a_job_that_wants_spot_instances_gets_them(make_master: Ec2Masters, tmp_path: Path) -> None:
-    snapshot = tmp_path / "catalog.json"
-    snapshot.write_text(json.dumps(_snapshot()))
-    # Asked rarely: the market is that of the snapshot.
-    spot = {"expected_life": "1d", "prices": "10m"}
-    master = make_master(ec2={"spot": spot, "snapshot": str(snapshot)})
+def test_a_job_that_wants_spot_instances_gets_them(make_master: Ec2Masters) -> None:
+    """What they cost the master asks before it starts, as nobody else has."""
+    places = [f"{kind}@{zone}" for kind in (LARGE, XLARGE) for zone in ZONES]
+    shared().set_spot_prices(dict.fromkeys(places, "0.03"))
+    master = make_master(ec2={"spot": {"expected_life": "1d"}})
     dear = master.submit("dear")
     cheap = master.submit("cheap", spot="only", resources={"cpus": 4, "memory": "3GiB"})
     until(lambda: len(master.alive()) == 2, "two instances are launched")
     bought = {it["InstanceType"]: it for it in master.made()}
     assert bought[XLARGE]["InstanceLifecycle"] == "spot"
     assert "InstanceLifecycle" not in bought[LARGE]
-    prices = {(node["type"], node["purchase"]) for node in _nodes(master)}
-    assert prices == {(LARGE, "on-demand"), (XLARGE, "spot")}
+    prices = {node["purchase"]: node["price_usd_per_hour"] for node in _nodes(master)}
+    # The books have what is paid, whatever an interruption may cost.
+    assert prices == {"on-demand": 0.08925, "spot": 0.03}
     master.client.cancel(dear)
     master.end(cheap)
 
@@ -125,20 +124,3 @@ def _nodes(master: Ec2Master) -> list[dict[str, Any]]:
     assert result.returncode == 0, result.stderr
     found: list[dict[str, Any]] = json.loads(result.stdout)["instances"]
     return found
-
-
-def _snapshot() -> dict[str, Any]:
-    sold = {
-        "architecture": "x86_64",
-        "memory_mib": 4096,
-        "zones": ZONES,
-        "spot": dict.fromkeys(ZONES, 30_000),
-    }
-    return {
-        "region": REGION,
-        "taken": "2026-01-01T00:00:00Z",
-        "types": {
-            LARGE: {**sold, "milli_cpus": 2000, "price": 89_250},
-            XLARGE: {**sold, "milli_cpus": 4000, "price": 178_500},
-        },
-    }
