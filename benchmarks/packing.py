@@ -234,6 +234,7 @@ def patient(times: int) -> Budget:
         class_iterations=usual.class_iterations * times,
         total_nodes=usual.total_nodes * times,
         nodes=usual.nodes * times,
+        total_crowds=usual.total_crowds * times,
     )
 
 
@@ -251,16 +252,17 @@ def measure(
     packed: dict[str, tuple[float, float]] = {}
     bounds: list[int] = []
     seeds: list[Seed] = []
+    duals: Mapping[int, int] = {}
     figures: dict[str, Any] = {}
     for name, how in (("greedy", Tier.GREEDY), ("cold", tier), ("warm", tier)):
-        optimizer = Optimizer(problem, how, seeds)
+        optimizer = Optimizer(problem, how, seeds, duals=duals)
         start = time.process_time()
         sets, left = optimizer.pack(counts, supply)
         taken = time.process_time() - start
         assert not left.any(), "everything can be packed"
         packed[name] = cost(problem, sets) / MILLION / MILLION, round(taken, 4)
         bounds.append(optimizer.bound(counts, supply) or 0)
-        seeds = optimizer.seeds(KEPT)
+        seeds, duals = optimizer.seeds(KEPT), optimizer.duals
         effort = optimizer.effort
         if name == "cold":
             figures = {
@@ -269,7 +271,7 @@ def measure(
                 "lp_columns": effort.columns,
             }
     if patience > 1:
-        prover = Optimizer(problem, tier, seeds, patient(patience))
+        prover = Optimizer(problem, tier, seeds, patient(patience), duals)
         bounds.append(prover.bound(counts, supply) or 0)
     alone = sum(problem.classes[number].price for number in problem.class_of.values())
     return {

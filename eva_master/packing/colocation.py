@@ -35,6 +35,7 @@ class CoLocation:
 
     Attributes:
         index: The number of each workload.
+        sets: What was observed of tasks beside several others: workload, these, throughput.
         harmless: Whether no task is held to slow another one down.
     """
 
@@ -47,7 +48,7 @@ class CoLocation:
         if UNPROFILED in self.index:
             self._pairs[self.index[UNPROFILED], :] = self._pairs[:, self.index[UNPROFILED]] = 1
         self._recorded: dict[tuple[int, Crowd], int] = {}
-        self._sets: list[tuple[int, Crowd, int]] = []
+        self.sets: list[tuple[int, Crowd, int]] = []
         self._arrivals: dict[Crowd, list[tuple[int, int, int]]] | None = None
         self._powers: dict[tuple[int, int], Ints] = {}
         self._losses: dict[Crowd, tuple[Ints, Ints]] = {}
@@ -63,7 +64,7 @@ class CoLocation:
         if len(others) == 1:
             self._pairs[workload, others[0]] = ppm
         else:
-            self._sets.append((workload, crowd_of(others), ppm))
+            self.sets.append((workload, crowd_of(others), ppm))
         self._recorded[workload, crowd_of(others)] = ppm
 
     def _arrivals_at(self, crowd: Crowd) -> list[tuple[int, int, int]]:
@@ -140,7 +141,7 @@ class CoLocation:
             for other, number in crowd:
                 best = best * self._power(other, number) // MILLION
             present = dict(crowd)
-            for workload, others, ppm in self._sets:
+            for workload, others, ppm in self.sets:
                 if ppm > best[workload] and _includes(others, present):
                     best[workload] = ppm
             self._best[crowd] = best
@@ -162,7 +163,7 @@ class CoLocation:
         for _ in range(number - 1):
             # The order of multiplications may matter to the last digit.
             best = np.minimum(best * kindest // MILLION + 1, MILLION)
-        for workload, others, ppm in self._sets:
+        for workload, others, ppm in self.sets:
             if ppm > best[workload] and sum(count for _, count in others) >= number:
                 best[workload] = ppm
         return best

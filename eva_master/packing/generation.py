@@ -12,7 +12,8 @@ from eva_master.model.ids import MILLION, Family, OfferingId
 from eva_master.packing import knapsack
 from eva_master.packing.colocation import Ints
 from eva_master.packing.columns import Column, Pattern, column
-from eva_master.packing.crowds import Companies, Search
+from eva_master.packing.crowds import Crowds, Search
+from eva_master.packing.descent import Companies, Dives
 from eva_master.packing.fills import Fills
 from eva_master.packing.greedy import Supply
 from eva_master.packing.knapsack import Floats, Found, Question
@@ -21,6 +22,8 @@ from eva_master.packing.relaxation import Relaxation, Relaxed
 
 _CLOSE = 1e-9
 _SMOOTHING = 0.5
+_NEAR = 0.9
+"""Duals of a bound that is so close to the LP's cost are worth staying near to."""
 _GRAIN = float(1 << 36)
 _SLOW, _PATIENCE = 1e-3, 3
 """The LP falls slowly if by less than this, as a fraction, so many times on end."""
@@ -29,7 +32,7 @@ _HASTE, _CALMER = 64, 4
 _LEAST = 4
 _CROWDED = 8
 """With interference it takes longer to look at a set, so fewer are looked at."""
-_KEPT = 8
+_KEPT = 100
 """Patterns taken from one search."""
 
 
@@ -43,6 +46,9 @@ class Budget:
         class_iterations: Rounds of pricing times classes; four rounds are made in any case.
         total_nodes: Sets looked at, after which the current round of pricing is the last.
         nodes: Sets looked at per machine and round of pricing.
+        total_crowds: The same as `total_nodes` where tasks slow each other down: crowds of
+            workloads, and partial sets.
+        crowds: The same as `nodes` there.
         columns: No more pricing once there are so many.
         gap: Stop when cost and bound are this close, as a fraction.
         dives: How often what rounding leaves over is solved again.
@@ -57,6 +63,8 @@ class Budget:
     class_iterations: int = 4_000
     total_nodes: int = 64_000
     nodes: int = 12_000
+    total_crowds: int = 400_000
+    crowds: int = 32_000
     columns: int = 20_000
     gap: float = 1e-4
     dives: int = 40
@@ -74,11 +82,14 @@ class Request:
         problem: The classes.
         counts: Tasks to place, per class.
         supply: What may be used; an offering that is absent may not.
+        duals: What covering a task of each class costs, more or less, in micro-dollars per hour;
+            not a number where that is not known. `None` if nothing is.
     """
 
     problem: Problem
     counts: Ints
     supply: Supply
+    duals: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +102,7 @@ class Generated:
         bound: No packing of these tasks costs less; in millionths of micro-dollars per hour.
         iterations: Rounds of pricing.
         nodes: Sets that were looked at.
+        duals: Those that prove the bound, in micro-dollars per hour.
         unit: The LP's costs are multiples of this many millionths of micro-dollars per hour.
     """
 
@@ -99,6 +111,7 @@ class Generated:
     bound: int
     iterations: int
     nodes: int
+    duals: Floats
     unit: float
 
     @property
@@ -114,6 +127,14 @@ class Generated:
             self.unit * _reduced(column, self.unit, relaxed.duals, rent_of)
             for column in self.relaxation.columns
         ]
+
+
+@dataclass(slots=True)
+class _Spent:
+    """Rounds of pricing, and sets that were looked at."""
+
+    iterations: int = 0
+    nodes: int = 0
 
 
 class Generator:
@@ -133,12 +154,17 @@ class Generator:
             if supply.get(offering.id, 0) != 0:
                 key = (offering.type.family, vector(offering.type.capacity))
                 self._machines.setdefault(key, []).append(offering)
+        self._ratios: dict[tuple[Family, tuple[int, int, int]], float] = {}
+        self._proving = False
+        self._known = None if request.duals is None else request.duals * MILLION / self._unit
         self._bound = 0.0
         self._center: Relaxed | None = None
         self._searches: dict[Family, Search] = {}
+        self._dives: dict[Family, Dives] = {}
         self._fills: dict[Family, Fills] = {}
         self._slow: dict[Family, Floats] = {}
-        scale, companies = MILLION / self._unit, Companies(problem.colocation)
+        scale, crowds = MILLION / self._unit, Crowds(problem.colocation)
+        companies = Companies(problem.colocation)
         for family in sorted({family for family, _ in self._machines}):
             if not problem.uniform:
                 slow = [float(problem.slowness(n, family)) for n in range(len(problem.classes))]
@@ -146,7 +172,8 @@ class Generator:
             if self._interference:
                 charges = np.array([float(c.charge_on(family)) for c in problem.classes]) * scale
                 pairs = problem.colocation.pairs / MILLION
-                self._searches[family] = Search(companies, problem.workloads, charges)
+                self._searches[family] = Search(crowds, problem.workloads, charges)
+                self._dives[family] = Dives(companies, problem.workloads, charges)
                 self._fills[family] = Fills(problem.workloads, charges, pairs)
 
     def run(self, seeds: Sequence[Column], budget: Budget) -> Generated | None:
@@ -156,30 +183,68 @@ class Generator:
             seeds: Columns to begin with; they must cover all tasks within the supply.
             budget: How hard to try.
         """
-        full = budget
+        self._relaxation = Relaxation(self._counts, self._limits, self._unit)
+        self._relaxation.add(seeds)
+        finding = budget
         if self._interference:
             total, each = budget.total_nodes // _CROWDED, budget.nodes // _CROWDED
-            budget = replace(budget, total_nodes=total, nodes=max(each, 1))
-        relaxation = self._relaxation = Relaxation(self._counts, self._limits, self._unit)
-        relaxation.add(seeds)
-        if self._interference:
-            self._begin_without_interference(seeds, full)
-        classes = int(np.count_nonzero(self._counts))
-        most = min(budget.iterations, max(_LEAST, budget.class_iterations // max(classes, 1)))
-        nodes = iteration = 0
-        before, haste, slow = float("inf"), _HASTE, 0
-        while True:
-            relaxed = relaxation.solve()
+            finding = replace(budget, total_nodes=total, nodes=max(each, 1))
+            if self._known is None:
+                self._begin_without_interference(seeds, budget)
+        spent = _Spent()
+        relaxed = None
+        if self._known is None:
+            relaxed = self._rounds(finding, spent, _HASTE)
             if relaxed is None:
                 return None
+        if self._interference and not self._settled(relaxed, budget):
+            self._proving = True
+            total = spent.nodes + budget.total_crowds
+            proving = replace(budget, total_nodes=total, nodes=budget.crowds)
+            relaxed = self._rounds(proving, spent, 1)
+        elif relaxed is None:
+            relaxed = self._rounds(finding, spent, 1)
+        if relaxed is None:
+            return None
+        duals = (self._center or relaxed).duals * (self._unit / MILLION)
+        return Generated(
+            self._relaxation,
+            relaxed,
+            self._lower(),
+            spent.iterations,
+            spent.nodes,
+            duals,
+            self._unit,
+        )
+
+    def _settled(self, relaxed: Relaxed | None, budget: Budget) -> bool:
+        """Whether the LP's cost is proven."""
+        return relaxed is not None and relaxed.cost <= self._bound * (1 + budget.gap)
+
+    def _rounds(self, budget: Budget, spent: _Spent, haste: int) -> Relaxed | None:
+        """Solve the LP and look for columns, in turn; `None` if it has no solution.
+
+        Args:
+            budget: How hard to try.
+            spent: Is added to.
+            haste: By what searches are shortened at first.
+        """
+        relaxation = self._relaxation
+        classes = int(np.count_nonzero(self._counts))
+        most = min(budget.iterations, max(_LEAST, budget.class_iterations // max(classes, 1)))
+        last = spent.iterations + most
+        before, slow = float("inf"), 0
+        while True:
+            relaxed = relaxation.solve()
             if (
-                iteration == most
-                or nodes >= budget.total_nodes
+                relaxed is None
+                or spent.iterations == last
+                or spent.nodes >= budget.total_nodes
                 or len(relaxation.columns) >= budget.columns
-                or relaxed.cost <= self._bound * (1 + budget.gap)
+                or self._settled(relaxed, budget)
             ):
-                break
-            iteration += 1
+                return relaxed
+            spent.iterations += 1
             # As long as the LP falls fast any column will do; then they have to be the best.
             slow = slow + 1 if relaxed.cost > before * (1 - _SLOW) else 0
             if slow == _PATIENCE:
@@ -187,12 +252,11 @@ class Generator:
             before = relaxed.cost
             effort = replace(budget, nodes=max(budget.nodes // haste, 1))
             found, tried = self._price(relaxed, effort)
-            nodes += tried
+            spent.nodes += tried
             if not relaxation.add(found):
                 if haste == 1:
-                    break
+                    return relaxed
                 haste = max(haste // _CALMER, 1)
-        return Generated(relaxation, relaxed, self._lower(), iteration, nodes, self._unit)
 
     def _begin_without_interference(self, seeds: Sequence[Column], budget: Budget) -> None:
         """Take bound and duals of the problem in which no task slows another one down.
@@ -228,9 +292,21 @@ class Generator:
 
         Pricing first looks at duals halfway to those with the best bound so far, which keeps
         them from swinging to and fro; if that finds nothing, at the LP's own.
+
+        Returns:
+            The columns, and how many sets were looked at.
         """
         nodes = 0
-        for weight in (_SMOOTHING, 0.0) if self._center is not None else (0.0,):
+        if self._known is not None:
+            # Such duals are as good a guess as any; the first round of pricing is for them.
+            duals = np.where(np.isnan(self._known), relaxed.duals, self._known)
+            self._center, self._known = replace(relaxed, duals=duals), None
+            weights = (1.0, 0.0)
+        elif self._center is not None and (not self._proving or self._bound > _NEAR * relaxed.cost):
+            weights = (_SMOOTHING, 0.0)
+        else:
+            weights = (0.0, 0.0)
+        for weight in dict.fromkeys(weights):
             duals, rents = relaxed.duals, relaxed.rents
             if weight and self._center is not None:
                 duals = weight * self._center.duals + (1 - weight) * duals
@@ -240,11 +316,12 @@ class Generator:
             if bound > self._bound:
                 self._bound, self._center = bound, replace(relaxed, duals=duals, rents=rents)
             prices = self._relaxation.rent_of(relaxed.rents)
-            columns = [
+            found = [
                 column
                 for column in candidates
                 if _reduced(column, self._unit, relaxed.duals, prices) < -_CLOSE
             ]
+            columns = candidates if found else []
             if columns or relaxed.cost <= self._bound * (1 + budget.gap):
                 break
         return columns, nodes
@@ -254,27 +331,29 @@ class Generator:
     ) -> tuple[list[Column], float, int]:
         """Look for patterns on every machine; also proves a bound on the LP."""
         rent_of = self._relaxation.rent_of(rents)
-        scale, nodes = 1.0, 0
+        nodes, most = 0, 1.0
         columns: list[Column] = []
-        for (family, capacity), offerings in self._machines.items():
+        for key in sorted(self._machines, key=lambda key: -self._ratios.get(key, 1.0)):
+            (family, capacity), offerings = key, self._machines[key]
             price, offering = min(
                 ((o.price * MILLION / self._unit - rent_of.get(o.id, 0.0), o) for o in offerings),
                 key=lambda item: item[0],
             )
-            worth = price * (1 + budget.gap / 2)
+            # No machine has to be searched for less than what another one was found to be worth.
+            worth = price * (1 + max(budget.gap, most - 1 if self._proving else 0.0) / 2)
             need = self._problem.need[family]
             value = duals - self._slow[family] if self._slow else duals
             question = Question(np.array(capacity), need, value, self._counts, worth, budget.nodes)
             found = self._find(family, question)
             nodes += found.nodes
-            if found.bound > price:
-                scale = min(scale, price / found.bound)
+            self._ratios[key] = found.bound / price if price > 0 else 1.0
+            most = max(most, self._ratios[key])
             columns.extend(self.column(offering, pattern) for pattern in found.patterns[-_KEPT:])
             if self._fills and capacity[0]:
                 fills = self._fills[family].patterns(question)
                 columns.extend(self.column(offering, pattern) for pattern in fills)
         # Scaled like this the duals admit no column that would pay: they are a bound.
-        bound = scale * float((duals * self._counts).sum())
+        bound = float((duals * self._counts).sum()) / most
         bound += sum(rent * self._limits[name] for name, rent in rent_of.items())
         return columns, bound, nodes
 
@@ -287,8 +366,11 @@ class Generator:
         return Column(offering, pattern, price * MILLION)
 
     def _find(self, family: Family, question: Question) -> Found:
-        search = self._searches.get(family)
-        return knapsack.search(question) if search is None else search.run(question)
+        if not self._interference:
+            return knapsack.search(question)
+        if self._proving:
+            return self._searches[family].run(question)
+        return self._dives[family].run(question)
 
     def _lower(self) -> int:
         return max(0, int(self._bound * self._unit * (1 - _CLOSE)))

@@ -103,7 +103,7 @@ def items(question: Question, value: Floats, traits: Floats | None = None) -> It
     idx, need, value = idx[kept], need[kept], value[kept]
     most = np.minimum(most, counts)[kept] if kept.size else most
     fractions = need / np.maximum(capacity, 1)
-    prices = _dual_prices(fractions, value)
+    prices = dual_prices(fractions, value)
     share = (fractions * prices).sum(axis=1)
     ratio = value / np.maximum(share, _TINY)
     scale = float(ratio.max())
@@ -127,7 +127,7 @@ def _dominated(need: Floats, value: Floats, plenty: npt.NDArray[np.bool_]) -> np
     return np.asarray(((better & ~equal) | (equal & earlier)).any(axis=1))
 
 
-def _dual_prices(fractions: Floats, value: Floats) -> Floats:
+def dual_prices(fractions: Floats, value: Floats) -> Floats:
     """Prices of a whole machine's GPUs, CPU time and memory at which no task is a bargain.
 
     The dual of the fractional knapsack, by the simplex method on three rows. Whatever comes out

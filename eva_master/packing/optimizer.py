@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -13,6 +13,7 @@ from eva_master.packing.colocation import Ints
 from eva_master.packing.columns import Column, Pattern, column, columns_of, cost
 from eva_master.packing.generation import Budget, Generated, Generator, Request
 from eva_master.packing.greedy import PackedSet, Supply, pack
+from eva_master.packing.knapsack import Floats
 from eva_master.packing.problem import Problem
 from eva_master.packing.rounding import Packing, rounded
 
@@ -61,6 +62,7 @@ class Optimizer:
         tier: How.
         seeds: Columns from earlier rounds.
         budget: How hard to try.
+        duals: What `duals` returned in an earlier round, by the class's present number.
 
     Attributes:
         effort: What was spent so far.
@@ -72,6 +74,7 @@ class Optimizer:
         tier: Tier,
         seeds: Iterable[Seed] = (),
         budget: Budget | None = None,
+        duals: Mapping[int, int] | None = None,
     ) -> None:
         self._problem = problem
         self._tier = tier
@@ -82,6 +85,7 @@ class Optimizer:
             for seed in seeds
             if seed.offering in problem.by_id and problem.fits(seed.offering, dict(seed.pattern))
         )
+        self._duals = dict(duals or {})
         self._solved: dict[object, tuple[Packing, int]] = {}
         self.effort = Effort()
 
@@ -123,6 +127,21 @@ class Optimizer:
         shared = [key for key in self._known if sum(count for _, count in key[1]) > 1]
         return [Seed(offering, pattern) for offering, pattern in shared[:limit]]
 
+    @property
+    def duals(self) -> Mapping[int, int]:
+        """What covering a task of a class costs, in micro-dollars per hour; for the next round."""
+        return self._duals
+
+    def _guess(self, counts: Ints) -> Floats | None:
+        """These as an array, if they are known for most classes."""
+        there = np.flatnonzero(counts).tolist()
+        known = [number for number in there if number in self._duals]
+        if 2 * len(known) <= len(there):
+            return None
+        duals = np.full(len(counts), np.nan)
+        duals[known] = [float(self._duals[number]) for number in known]
+        return duals
+
     def _applies(self, counts: Ints) -> bool:
         few = np.count_nonzero(counts) <= self._budget.classes
         return self._tier is Tier.LP or (self._tier is Tier.AUTO and bool(few))
@@ -133,7 +152,7 @@ class Optimizer:
         if key not in self._solved:
             problem = self._problem
             packing, bound = Packing(sets, cost(problem, sets)), 0
-            request = Request(problem, counts, supply)
+            request = Request(problem, counts, supply, self._guess(counts))
             generated = Generator(request).run(
                 [*columns_of(problem, sets), *self._usable(counts, supply)], self._budget
             )
@@ -141,6 +160,8 @@ class Optimizer:
                 bound = generated.bound
                 packing = rounded(request, generated, packing, self._budget)
                 self._account(generated)
+                for number in np.flatnonzero(counts).tolist():
+                    self._duals[number] = round(float(generated.duals[number]))
                 self._remember(_supporting(generated, columns_of(problem, packing.sets)))
             self._solved[key] = packing, bound
         return self._solved[key]

@@ -18,7 +18,7 @@ from eva_master.model.ids import MILLION, Family, OfferingId
 from eva_master.packing import knapsack
 from eva_master.packing.colocation import Ints
 from eva_master.packing.columns import cost
-from eva_master.packing.crowds import Companies, Search
+from eva_master.packing.crowds import Crowds, Search
 from eva_master.packing.generation import Budget, Generator, Request
 from eva_master.packing.greedy import PackedSet, pack
 from eva_master.packing.knapsack import Question
@@ -238,7 +238,7 @@ def test_search_among_tasks_that_slow_each_other_down_bounds_all_patterns(questi
         return float(np.array(pattern) @ value) - lost / MILLION / MILLION
 
     charges = np.array([c.charge / MILLION for c in problem.classes])
-    search = Search(Companies(problem.colocation), problem.workloads, charges)
+    search = Search(Crowds(problem.colocation), problem.workloads, charges)
     found = search.run(Question(capacity, need, value, counts, float(worth), nodes))
     best = max(worth_of(pattern) for pattern in patterns)
     assert max(found.bound, worth) >= best - 1e-6
@@ -273,9 +273,9 @@ def test_search_finds_the_best_of_larger_sets_that_slow_each_other_down(seed):
         / MILLION
         for pattern in patterns
     )
-    search = Search(Companies(problem.colocation), problem.workloads, charges)
+    search = Search(Crowds(problem.colocation), problem.workloads, charges)
     found = search.run(Question(capacity, need, value, counts, best * 0.5, 100_000))
-    assert found.bound == pytest.approx(best)
+    assert found.bound == pytest.approx(best, rel=1e-5)  # throughput is rounded down
 
 
 def test_a_budget_of_nothing_leaves_greedy_standing():
