@@ -163,3 +163,11 @@ def test_a_wrong_file_is_refused_with_its_lines(tmp_path: Path) -> None:
     refused = run(experiment(tmp_path, TEXT.replace("jobs: 10", "jbs: 10")))
     assert refused.exit_code != 0
     assert "did you mean 'jobs'?" in refused.output
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    one = ("-j", 1, "--backend", "sequential", "--set", "seeds=[1]", "--set", "reference=false")
+    refused = run(experiment(tmp_path), "--out", tmp_path / "taken" / "out", *one)
+    assert refused.exit_code == 1
+    assert "Not a directory" in refused.output

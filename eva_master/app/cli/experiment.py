@@ -87,18 +87,20 @@ def experiment(
 
     plan = load_experiment(file, settings)
     folder = out or Path("results") / plan.experiment.name
-    wanted = cells(plan)
+    wanted, results = cells(plan), Results(folder / "runs")
+    todo = [] if report_only else missing(wanted, results, fresh=fresh)
     if dry_run:
-        _announce(wanted, Results(folder / "runs"), fresh)
+        _announce(wanted, todo)
         return
-    results = Results(folder / "runs")
-    failed = 0
-    if not report_only:
-        todo = missing(wanted, results, fresh=fresh)
-        crew = Crew(jobs, backend, dict(_pair(option) for option in options))
-        failed = _sweep(todo, results, crew)
-    summary = summarise(plan, wanted, results)
-    _write(summary, folder)
+    try:
+        failed = 0
+        if not report_only:
+            crew = Crew(jobs, backend, dict(_pair(option) for option in options))
+            failed = _sweep(todo, results, crew)
+        summary = summarise(plan, wanted, results)
+        _write(summary, folder)
+    except OSError as error:
+        raise click.FileError(str(error.filename or folder), error.strerror) from error
     if as_json:
         print_json(summary.shape())
     else:
@@ -124,10 +126,7 @@ def _pair(option: str) -> tuple[str, object]:
     return key, scalar(value)
 
 
-def _announce(wanted: list[Cell], results: Results, fresh: bool) -> None:
-    from eva_master.app.experiment.sweep import missing
-
-    todo = missing(wanted, results, fresh=fresh)
+def _announce(wanted: list[Cell], todo: list[Run]) -> None:
     total = len({cell.digest for cell in wanted})
     click.echo(f"{count(total, 'run')}, {total - len(todo)} done, {len(todo)} to do")
     for run in todo:
@@ -161,6 +160,7 @@ def _write(summary: Summary, folder: Path) -> None:
 
     from eva_master.app.report import write_report
 
+    folder.mkdir(parents=True, exist_ok=True)
     shape = json.dumps(summary.shape(), indent=1, ensure_ascii=False)
     (folder / "summary.json").write_text(shape + "\n", encoding="utf-8")
     if summary.rows:
