@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
+import obstore
 import pytest
 
 from eva_master.adapters.objects import open_store
 from eva_worker.errors import Missing, StoreUnavailable, UnstorableName
 from eva_worker.objects import Objects
+from eva_worker.parts import PartFile
 from tests.fakes.aws import bucket_url
 
 MIB = 1024 * 1024
@@ -78,3 +82,65 @@ async def test_keys_that_name_no_object_are_refused(url: str, key: str) -> None:
 def test_a_place_that_cannot_hold_a_store_is_told(bad: str) -> None:
     with pytest.raises(StoreUnavailable, match="object store"):
         Objects(bad)
+
+
+async def test_a_large_object_comes_in_parts(url: str, tmp_path: Path) -> None:
+    store = Objects(url)
+    data = bytes(range(256)) * (37 * MIB // 256) + b"and a little more"
+    await store.put("a/large", data)
+    target = tmp_path / "deep" / "target"
+    await store.fetch("a/large", target, size=len(data))
+    assert target.read_bytes() == data
+    assert [path.name for path in target.parent.iterdir()] == ["target"]
+
+
+async def test_a_fetch_that_failed_goes_on_where_it_ended(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Objects(url)
+    data = bytes(40 * MIB) + b"end"
+    await store.put("a/large", data)
+    target = tmp_path / "target"
+    read: list[tuple[int, int]] = []
+    get = obstore.get_async
+
+    async def count(*arguments: Any, options: Any = None) -> Any:
+        read.append(options["range"])
+        if len(read) == 4:
+            while not [*tmp_path.glob(".part*.list")]:
+                await asyncio.sleep(0.01)
+            raise OSError("the network is gone")
+        return await get(*arguments, options=options)
+
+    monkeypatch.setattr(obstore, "get_async", count)
+    with pytest.raises(StoreUnavailable, match="the network is gone"):
+        await store.fetch("a/large", target, size=len(data))
+    assert not target.exists()
+    tried = len(read)
+    await store.fetch("a/large", target, size=len(data))
+    assert target.read_bytes() == data
+    assert len(read) < tried + 6, "not all six parts again"
+    assert [path.name for path in tmp_path.glob(".part*")] == []
+
+
+async def test_parts_of_another_version_are_not_mixed_in(url: str, tmp_path: Path) -> None:
+    store = Objects(url)
+    size = 20 * MIB
+    await store.put("a/large", b"1" * size)
+    target = tmp_path / "target"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PartFile, "_finish", lambda _: (_ for _ in ()).throw(OSError("no room")))
+        with pytest.raises(StoreUnavailable):
+            await store.fetch("a/large", target, size=size)
+    await store.put("a/large", b"2" * size)
+    await store.fetch("a/large", target, size=size)
+    assert target.read_bytes() == b"2" * size
+
+
+async def test_the_store_copies(url: str) -> None:
+    store = Objects(url)
+    await store.put("a/one", b"content")
+    await store.copy("a/one", "b/two#")
+    assert await store.get("b/two#") == b"content"
+    with pytest.raises(Missing):
+        await store.copy("a/none", "b/three")
