@@ -50,14 +50,22 @@ def dollars(text: str) -> float:
     return float(text.replace("$", ""))
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        # A configuration is expected to last for minutes, so that a move is soon worth it.
+        {"method": "published", "min_horizon_s": 120},
+    ],
+    ids=["search", "published"],
+)
 def test_readers_are_parted_and_counters_are_not_and_the_dollars_are_told(
-    make_cluster: Clusters,
+    make_cluster: Clusters, options: dict[str, Any]
 ) -> None:
     cluster = make_cluster(
         settings={
             "round_period": "5s",
-            # A configuration is expected to last for minutes, so that a move is soon worth it.
-            "policy": {"options": {"min_horizon_s": 120}},
+            "policy": {"options": options},
             "local": {"launch_delay": "100ms", "data_rate_mib": 8},
         },
         catalog={

@@ -1,8 +1,8 @@
-"""Eva with one idea left out: that it decides otherwise, and what that costs (Eva, section 6)."""
+"""Eva's presets with one idea left out: each decides otherwise, and what that costs (section 6)."""
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,22 +24,15 @@ from tests.fakes.snapshots import (
     task,
 )
 
-PUBLISHED: dict[str, Any] = {
-    name: value
-    for name, value in {"method": "published", "optimizer": "greedy"}.items()
-    if name in {field.name for field in fields(POLICY.config)}
-}
-RP = {"interference": False}
-PARTIAL_ONLY = {"full": False}
-FULL_ONLY = {"partial": False}
-SINGLE_TASK = {"multi_task_view": False}
+FULL, RP = "published", "rp"
+PARTIAL_ONLY, FULL_ONLY, SINGLE_TASK = "partial-only", "full-only", "single-task"
 
 
 def decide(
-    snapshot: Snapshot, without: dict[str, Any], memory: PolicyMemory | None = None, **more: Any
+    snapshot: Snapshot, preset: str, memory: PolicyMemory | None = None, **more: Any
 ) -> tuple[Plan, PolicyMemory | None]:
     """A round of the paper's ensemble, or of what is left of it."""
-    settings = POLICY.config(**{**PUBLISHED, **without, **more})
+    settings = POLICY.config(**{**POLICY.presets[preset], **more})
     return POLICY.build(settings).plan(snapshot, memory)
 
 
@@ -67,13 +60,13 @@ def harmful() -> Snapshot:
 
 
 def test_blind_to_interference_it_packs_a_pair_that_does_itself_harm():
-    assert bought(decide(harmful(), {})[0]) == ["it1", "it2"]
+    assert bought(decide(harmful(), FULL)[0]) == ["it1", "it2"]
     assert bought(decide(harmful(), RP)[0]) == ["it1"]
 
 
 def test_blind_to_interference_it_never_parts_them():
     together = carried_out(harmful(), decide(harmful(), RP)[0])
-    plan, _ = decide(together, {}, min_horizon_s=7200)
+    plan, _ = decide(together, FULL, min_horizon_s=7200)
     assert places(plan).keys() == {"2/0"}
     assert places(decide(together, RP, min_horizon_s=7200)[0]) == {}
 
@@ -101,19 +94,19 @@ def wasteful() -> Snapshot:
 
 
 def test_partial_alone_leaves_what_pays_though_there_is_better():
-    assert bought(decide(mergeable(), {})[0]) == ["pair"]
+    assert bought(decide(mergeable(), FULL)[0]) == ["pair"]
     plan, _ = decide(mergeable(), PARTIAL_ONLY)
     assert (plan.launches, places(plan)) == ((), {})
     # What does not pay it moves all the same, and nothing else.
     assert places(decide(wasteful(), PARTIAL_ONLY)[0]).keys() == {"4/0"}
-    assert places(decide(wasteful(), {})[0]).keys() == {"a/0", "b/0", "4/0"}
+    assert places(decide(wasteful(), FULL)[0]).keys() == {"a/0", "b/0", "4/0"}
 
 
 def test_full_alone_moves_at_any_cost():
     # $0.50/h less is paid, and $0.10/h of throughput lost, as 0.95 is the default: that makes half
     # a cent in 40 seconds, and the moves cost more than 5 cents.
     soon = {"min_horizon_s": 40}
-    assert places(decide(mergeable(), {}, **soon)[0]) == {}
+    assert places(decide(mergeable(), FULL, **soon)[0]) == {}
     plan, _ = decide(mergeable(), FULL_ONLY, **soon)
     assert places(plan).keys() == {"a/0", "b/0"}
     saved = plan.figures["savings_full_usd_per_hour"] - plan.figures["savings_keep_usd_per_hour"]
@@ -125,11 +118,11 @@ def test_full_alone_waits_for_an_event_where_partial_acts_on_what_was_learned():
     whole = Cluster(*TABLE_3).instance("i", "it1").job("1", T1, on=["i"]).job("2", T2, on=["i"])
     snapshot = whole.snapshot()
     slower = table({("t1", ("t2",)): 0.7, ("t2", ("t1",)): 0.8})
-    for without, parted in (({}, True), (PARTIAL_ONLY, True), (FULL_ONLY, False)):
-        _, memory = decide(snapshot, without)
+    for preset, parted in ((FULL, True), (PARTIAL_ONLY, True), (FULL_ONLY, False)):
+        _, memory = decide(snapshot, preset)
         later = replace(snapshot, now_ms=Millis(snapshot.now_ms + 60_000), throughput=slower)
-        plan, _ = decide(later, without, memory)
-        assert bool(places(plan)) is parted, without
+        plan, _ = decide(later, preset, memory)
+        assert bool(places(plan)) is parted, preset
 
 
 # -- the single-task view --------------------------------------------------------------------------
@@ -146,7 +139,7 @@ def four_and_one() -> Snapshot:
 
 def test_the_single_task_view_forgets_who_waits_for_the_slow_one():
     # 0.9 * 3 + 0.4 = $3.10 seems to pay $3; but 3 - 0.1 * 12 + 0.4 = $2.20 does not.
-    whole, single = (decide(four_and_one(), without)[0] for without in ({}, SINGLE_TASK))
+    whole, single = (decide(four_and_one(), preset)[0] for preset in (FULL, SINGLE_TASK))
     assert bought(single) == ["it2"] * 4
     assert bought(whole) == ["it2"] * 4 + ["it4"]
     # As in Table 6 the multi-task view is cheaper for the same work: $12.40 an hour, against $12
@@ -157,4 +150,4 @@ def test_the_single_task_view_forgets_who_waits_for_the_slow_one():
 
 def test_for_jobs_of_one_task_the_views_are_the_same():
     for snapshot in (harmful(), mergeable(), wasteful()):
-        assert decide(snapshot, SINGLE_TASK)[0] == decide(snapshot, {})[0]
+        assert decide(snapshot, SINGLE_TASK)[0] == decide(snapshot, FULL)[0]
