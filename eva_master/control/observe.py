@@ -54,6 +54,8 @@ def instance_gone(turn: Turn, event: InstanceGone) -> None:
     if instance is None or instance.state is InstanceState.GONE:
         return
     gone = replace(instance, gone_ms=event.gone_ms, up_ms=instance.up_ms or event.up_ms)
+    if event.reason and instance.state is not InstanceState.TERMINATING:
+        gone = replace(gone, reason=event.reason)
     if gone.up_ms is not None:
         ledger.close_account(turn.state, gone)
         interruptions.note_end(turn, gone)

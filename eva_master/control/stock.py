@@ -32,4 +32,6 @@ def stillborn(turn: Turn, instance: Instance) -> str:
     pause = min(limit << (turn.stillborn[instance.offering.id] - 1), _LONGEST_PAUSE_MS)
     words = f"the worker of {instance.id} did not register within {limit / 1000:g} s"
     refuse(turn, [instance.offering.id], Millis(turn.now + pause), words)
+    for copy in turn.state.aimed(instance.id):
+        turn.explain(copy, words)
     return why

@@ -45,11 +45,13 @@ class InstanceGone:
     Attributes:
         up_ms: When billing began, `None` if it never did.
         gone_ms: When billing ended.
+        reason: Why, in the cloud's words; empty if it gave none.
     """
 
     instance: InstanceId
     up_ms: Millis | None
     gone_ms: Millis
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ class Account:
             settle_s=0.2,
             read_timeout_s=10,
             page_size=5,
-            calls_per_s=100,
+            allowance=100,
         )
         self._clouds: list[Ec2Cloud] = []
 

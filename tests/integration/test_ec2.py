@@ -193,7 +193,9 @@ def test_a_death_while_no_master_lived_is_told(account: Account) -> None:
     (instance,) = account.existing()
     account.direct.terminate_instances(InstanceIds=[instance["InstanceId"]])
     _, inbox = account.master()
-    assert inbox.expect(InstanceGone).up_ms == up.up_ms
+    gone = inbox.expect(InstanceGone)
+    assert gone.up_ms == up.up_ms
+    assert "UserInitiatedShutdown" in gone.reason
 
 
 def test_an_end_that_ec2_does_not_date_is_remembered(account: Account) -> None:

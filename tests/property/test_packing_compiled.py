@@ -35,9 +35,7 @@ def packed(snapshot: Snapshot, valuation: Valuation, *, compiled: bool) -> list[
 @given(snapshots(), st.booleans(), st.booleans())
 def test_compiled_or_not_the_packing_is_the_same(snapshot, interference, multi_task_view):
     valuation = Valuation(interference, multi_task_view=multi_task_view)
-    assert packed(snapshot, valuation, compiled=True) == packed(
-        snapshot, valuation, compiled=False
-    )
+    assert packed(snapshot, valuation, compiled=True) == packed(snapshot, valuation, compiled=False)
 
 
 def test_many_tasks_that_all_differ_are_packed_alike():

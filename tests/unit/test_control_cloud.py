@@ -160,6 +160,7 @@ def test_an_instance_that_never_registers_is_given_back_and_its_offering_left_al
         actions = it.handle([Tick()], Millis(now))
         assert TerminateInstance(name) in actions
         assert "did not register within 600 s" in it.state.instances[name].reason
+        assert told(it) == f"the worker of {name} did not register within 600 s"
         picture = request(actions).snapshot
         until = offering(picture, ZONES[0]).unavailable_until
         assert until is not None
@@ -265,8 +266,10 @@ def test_ends_that_were_asked_for_are_no_interruptions() -> None:
     running(it, SPOT)
     it.handle([reported(Phase.EXITED, exit_code=0)], Millis(50_000))
     assert it.state.instances[FIRST].state is InstanceState.TERMINATING
-    it.handle([InstanceGone(FIRST, Millis(10_000), Millis(60_000))], Millis(60_000))
+    gone = InstanceGone(FIRST, Millis(10_000), Millis(60_000), "Client.UserInitiatedShutdown")
+    it.handle([gone], Millis(60_000))
     assert it.state.interruptions.known == {"c.1": (0, 50_000)}
+    assert it.state.instances[FIRST].reason == "empty"
     restored = State.restored(CATALOG, it.take_changes())
     assert restored.interruptions == it.state.interruptions
 
@@ -274,8 +277,10 @@ def test_ends_that_were_asked_for_are_no_interruptions() -> None:
 def test_an_end_without_notice_is_an_interruption() -> None:
     it = machine()
     running(it, SPOT)
-    it.handle([InstanceGone(FIRST, Millis(10_000), Millis(60_000))], Millis(60_000))
+    gone = InstanceGone(FIRST, Millis(10_000), Millis(60_000), "Server.SpotInstanceTermination")
+    it.handle([gone], Millis(60_000))
     assert it.state.interruptions.known == {"c.1": (1, 50_000)}
+    assert it.state.instances[FIRST].reason == "Server.SpotInstanceTermination"
 
 
 def test_the_rate_of_interruptions_is_learned() -> None:

@@ -63,7 +63,7 @@ class Aws:
         self._factory = client_factory
         self._clients: dict[str, Any] = {}
         self._lock = threading.Lock()
-        self._limits = Limits(time.monotonic, settings.calls_per_s)
+        self._limits = Limits(time.monotonic, settings.allowance)
 
     def call(self, service: str, name: str, request: Mapping[str, Any]) -> Any:
         """Make a call.

@@ -43,8 +43,8 @@ class Ec2Settings:
         read_timeout_s: An answer that takes longer is lost.
         page_size: Instances per page of a listing, 5 to 1,000.
         threads: Launches under way at a time.
-        calls_per_s: Of each kind of call, see `eva_master.adapters.ec2.limits`; 1 is AWS's
-            default allowance.
+        allowance: How many calls to make, as a part of what AWS grants an account by default; see
+            `eva_master.adapters.ec2.limits`.
         spot_prices_s: From one look at the spot prices to the next; 0 for never.
     """
 
@@ -65,5 +65,5 @@ class Ec2Settings:
     read_timeout_s: float = 30.0
     page_size: int = 1000
     threads: int = 8
-    calls_per_s: float = 1.0
+    allowance: float = 1.0
     spot_prices_s: float = 0.0

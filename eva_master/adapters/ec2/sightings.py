@@ -33,6 +33,7 @@ class Sighting:
         launched_ms: LaunchTime.
         was_up: Whether it has been seen running, by its `UP_TAG`.
         ended_ms: `GONE_TAG`, or else the time in StateTransitionReason; `None` without either.
+        why: StateReason, empty while it has none.
     """
 
     instance: InstanceId
@@ -41,6 +42,7 @@ class Sighting:
     launched_ms: Millis
     was_up: bool
     ended_ms: Millis | None
+    why: str = ""
 
     @property
     def running(self) -> bool:
@@ -74,6 +76,7 @@ def sighting(described: Mapping[str, Any]) -> Sighting | None:
         launched_ms=_millis(described["LaunchTime"]),
         was_up=UP_TAG in tags,
         ended_ms=recorded_end,
+        why=described.get("StateReason", {}).get("Message", ""),
     )
 
 

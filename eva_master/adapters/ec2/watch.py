@@ -139,7 +139,7 @@ class Life:
             self.up_ms = seen.up_ms
         if seen.terminated:
             ended = now if seen.ended_ms is None else seen.ended_ms
-            return self._gone(Millis(max(ended, self.up_ms or 0)))
+            return self._gone(Millis(max(ended, self.up_ms or 0)), seen.why)
         if self.doomed or self.end is not None or seen.state in {"stopping", "stopped"}:
             # Nothing of Eva's is ever stopped to be started again.
             return None if seen.state == "shutting-down" else Call.TERMINATE
@@ -159,11 +159,11 @@ class Life:
             self.missing_ms = now
         return self._gone(self.missing_ms) if now - self.missing_ms >= settle_ms else None
 
-    def _gone(self, at: Millis) -> Step:
+    def _gone(self, at: Millis, why: str = "") -> Step:
         """The end, told unasked the first time and then whenever asked."""
         if isinstance(self.end, InstanceGone):
             return self._answer(self.end)
-        self.end = InstanceGone(self.instance, self.up_ms, at)
+        self.end = InstanceGone(self.instance, self.up_ms, at, why)
         self.owed = False
         return self.end
 
