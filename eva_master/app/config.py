@@ -115,10 +115,13 @@ class PolicySection(_Section):
     """Which scheduler decides.
 
     Attributes:
-        options: Fields of the policy's config; see `load_master_config`.
+        preset: One of the policy's named choices of options, `None` for its defaults.
+        options: Fields of the policy's config, over those of the preset; see
+            `load_master_config`.
     """
 
     name: str = "eva"
+    preset: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -295,12 +298,18 @@ def load_master_config(
 
 
 def policy_config(section: PolicySection, kind: PolicyKind) -> Any:
-    """The config of a policy, made of its options.
+    """The config of a policy, made of its preset and options.
 
     Raises:
         pydantic.ValidationError: An option has a wrong type; never after `load_master_config`.
     """
-    return TypeAdapter(kind.config).validate_python(section.options)
+    options = {**presets_of(kind).get(section.preset or "", {}), **section.options}
+    return TypeAdapter(kind.config).validate_python(options)
+
+
+def presets_of(kind: PolicyKind) -> Mapping[str, Mapping[str, Any]]:
+    """A policy's named choices of options; it need not have any."""
+    return getattr(kind, "presets", {})
 
 
 def user_state_dir() -> Path:
@@ -324,6 +333,12 @@ def _policy_problems(
         known = sorted(policies)
         hint = yamlfile.suggestion(section.name, known) or f"known: {', '.join(known)}"
         return [document.problem(("policy", "name"), f"no policy {section.name!r}", hint)]
+    presets = sorted(presets_of(kind))
+    if section.preset is not None and section.preset not in presets:
+        hint = yamlfile.suggestion(section.preset, presets)
+        hint = hint or f"known: {', '.join(presets) or 'none'}"
+        message = f"policy {section.name!r} has no preset {section.preset!r}"
+        return [document.problem(("policy", "preset"), message, hint)]
     known = [option.name for option in fields(kind.config)]
     problems = [
         document.problem(

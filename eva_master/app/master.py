@@ -55,9 +55,22 @@ log = structlog.get_logger(__name__)
 
 
 def build_policy(name: str, options: Mapping[str, Any]) -> Policy:
-    """Make a policy from its section of the configuration; the planner's process calls this."""
+    """Make a policy from its section of the configuration; the planner's process calls this.
+
+    Args:
+        name: ``NAME`` or ``NAME:PRESET``.
+        options: Over those of the preset.
+    """
+    name, _, preset = name.partition(":")
     kind = policies()[name]
-    return kind.build(policy_config(PolicySection(name=name, options=dict(options)), kind))
+    section = PolicySection(name=name, preset=preset or None, options=dict(options))
+    return kind.build(policy_config(section, kind))
+
+
+def round_grid_ms(section: PolicySection) -> int:
+    """At multiples of which time a policy likes to plan, 0 for whenever something happens."""
+    chosen = policy_config(section, policies()[section.name])
+    return (getattr(chosen, "round_gap_s", None) or 0) * 1000
 
 
 def control_settings(config: MasterConfig) -> Settings:
@@ -65,6 +78,7 @@ def control_settings(config: MasterConfig) -> Settings:
     return Settings(
         round_period_ms=config.round_period,
         round_gap_ms=config.round_min_interval,
+        round_grid_ms=round_grid_ms(config.policy),
         register_timeout_ms=config.register_timeout,
         lost_worker_ms=config.lost_worker_timeout,
         worker_resend_ms=config.resend_interval,
@@ -128,7 +142,7 @@ class Master:
         )
         self._user_tokens = UserTokens(self._journal.engine, self._clock)
         self._planner = ProcessPlanner(
-            self._inbox, config.policy.name, config.policy.options, f"{__name__}:build_policy"
+            self._inbox, _shown(config.policy), config.policy.options, f"{__name__}:build_policy"
         )
         welcome = Welcome(
             config.cluster, config.objects_url, config.heartbeat, config.upload_interval
@@ -144,7 +158,7 @@ class Master:
         config = self._config
         about = About(
             config.cluster,
-            config.policy.name,
+            _shown(config.policy),
             version("eva-scheduler"),
             json.dumps(config.shown()),
         )
@@ -211,7 +225,7 @@ class Master:
         log.info(
             "the master is open",
             **ports._asdict(),
-            policy=config.policy.name,
+            policy=_shown(config.policy),
             operator=str(client_file),
         )
         return ports
@@ -282,6 +296,11 @@ def local_cloud(
         config=behaviour,
         worker_command=worker_command,
     )
+
+
+def _shown(section: PolicySection) -> str:
+    """``NAME`` or ``NAME:PRESET``."""
+    return f"{section.name}:{section.preset}" if section.preset else section.name
 
 
 def _hosts(config: MasterConfig) -> list[str]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -30,6 +30,7 @@ class Options:
 class Kind:
     name = "eva"
     config = Options
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"published": {"columns": 3}}
 
     def build(self, config: Any) -> Any:
         raise NotImplementedError
@@ -129,6 +130,13 @@ def test_state_directory_holds_what_no_setting_puts_elsewhere(tmp_path: Path) ->
             "did you mean 'columns'?",
         ),
         ("policy: {options: {columns: x}}\n", 1, "policy.options.columns", "valid integer", ""),
+        (
+            "policy:\n  preset: publishd\n",
+            2,
+            "policy.preset",
+            "policy 'eva' has no preset 'publishd'",
+            "did you mean 'published'?",
+        ),
     ],
 )
 def test_mistakes_in_the_file(
@@ -212,3 +220,25 @@ def test_profiling_is_the_control_loop_s_to_do_unless_it_is_turned_off(
     file: Path, text: str, profiles: bool
 ) -> None:
     assert control_settings(load(file, text)).profile is profiles
+
+
+def test_a_preset_is_a_choice_of_options_that_others_go_over(file: Path) -> None:
+    config = load(file, "policy: {name: eva, preset: published, options: {greedy: true}}\n")
+    assert policy_config(config.policy, Kind()) == Options(columns=3, greedy=True)
+    config = load(file, "policy: {preset: published, options: {columns: 4}}\n")
+    assert policy_config(config.policy, Kind()) == Options(columns=4)
+
+
+@pytest.mark.parametrize(
+    ("text", "grid_ms"),
+    [
+        ("", 0),
+        ("policy: {name: eva, preset: published}\n", 300_000),
+        ("policy: {preset: published, options: {round_gap_s: 60}}\n", 60_000),
+        ("policy: {name: no_packing}\n", 0),
+    ],
+)
+def test_a_policy_says_how_often_it_likes_to_plan(file: Path, text: str, grid_ms: int) -> None:
+    file.write_text(text)
+    config = load_master_config(policies=policies(), file=file)
+    assert control_settings(config).round_grid_ms == grid_ms
