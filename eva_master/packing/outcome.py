@@ -84,7 +84,7 @@ def outcome(
     snapshot: Snapshot,
     rooms: Rooms,
     stuck: Sequence[Stuck],
-    tenants: Tenants,
+    tenants: Tenants | None,
     shifts: Sequence[Shift] = (),
 ) -> Plan:
     """Make the plan.
@@ -93,19 +93,19 @@ def outcome(
         snapshot: The cluster.
         rooms: Where everything is to be.
         stuck: What waits.
-        tenants: What copies are worth.
+        tenants: What copies are worth; `None` for a plan without reasons.
         shifts: Every copy that leaves a live instance is in one of them at least.
     """
     launches, places, names = rooms.placements()
     entries: list[PlanEntry] = [*places, *holds(snapshot, stuck)]
     entries.sort(key=lambda entry: entry.copy)
+    if tenants is None:
+        return Plan(launches, tuple(entries))
     moved = _exchanges(rooms, names, shifts)
+    prices = (rooms.offerings[row].price for row in range(len(rooms)) if rooms.residents[row])
     figures: dict[str, int | float | str] = {
         "moves": sum(len(exchange.moves) for exchange in moved),
-        "price_after_usd_per_hour": sum(
-            rooms.offerings[row].price for row in range(len(rooms)) if rooms.residents[row]
-        )
-        / MILLION,
+        "price_after_usd_per_hour": sum(prices) / MILLION,
     }
     return Plan(launches, tuple(entries), figures, Reasons(_hostings(rooms, names, tenants), moved))
 

@@ -347,6 +347,30 @@ def test_what_would_be_as_good_elsewhere_stays(name, snapshot):
     assert set(moved) <= waited, plan
 
 
+EXPLAINED = sorted(
+    name
+    for name, (kind, _) in VARIANTS.items()
+    if "explained" in {field.name for field in fields(kind.config)}
+)
+"""Variants whose reasons can be left out."""
+
+
+@settings(deadline=None, max_examples=20)
+@given(snapshot=clusters())
+@pytest.mark.parametrize("name", EXPLAINED)
+def test_reasons_decide_nothing(name, snapshot):
+    kind, options = VARIANTS[name]
+    policy = kind.build(kind.config(**{**options, "explained": True}))
+    terse = kind.build(kind.config(**{**options, "explained": False}))
+    memory: PolicyMemory | None = None
+    other: PolicyMemory | None = None
+    for _ in range(2):
+        plan, memory = policy.plan(snapshot, memory)
+        same, other = terse.plan(snapshot, other)
+        assert (plan.launches, plan.entries) == (same.launches, same.entries)
+        snapshot = later(carried_out(snapshot, plan), event=True)
+
+
 @settings(deadline=None, max_examples=30)
 @given(snapshot=clusters(), seed=st.integers(0, 1000))
 @pytest.mark.parametrize("name", sorted(VARIANTS))

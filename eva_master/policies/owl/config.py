@@ -19,9 +19,11 @@ class Config:
             what the cluster has seen of pairs so far.
         least_throughput_ppm: A pair of which one runs slower than this is no pair.
         migrate: Whether tasks that run alone are moved in order to be paired.
+        explained: Give reasons with every plan; they decide nothing.
     """
 
     round_gap_s: Seconds | None = 300
     profile: tuple[tuple[str, str, Throughput], ...] = ()
     least_throughput_ppm: Share = 900_000
     migrate: bool = True
+    explained: bool = True

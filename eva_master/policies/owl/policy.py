@@ -46,19 +46,23 @@ class Owl:
     ) -> tuple[Plan, PolicyMemory | None]:
         """Pair what waits and what is alone."""
         due, after = occasion(NAME, snapshot, memory)
+        units = waiting(snapshot)
+        if not (units or due or self._config.explained):
+            return Plan(), after
         appraisal = self._appraiser.appraisal(snapshot)
         beside = self._profile or seen(snapshot.throughput)
         rooms = Rooms(snapshot, appraisal)
         pairs = self._paired(appraisal, beside, snapshot.throughput)
         movable = due and self._config.migrate
         maker = Matchmaker(rooms, pairs, movable=movable, single=unprofiled(snapshot))
-        units = waiting(snapshot)
         stuck = place(rooms, units, maker.place)
         if due and not units:
             maker.place(())
         if due and stuck:
             # What has been left may do for those that found nothing.
             stuck = place(rooms, [one.unit for one in stuck], maker.place)
+        if not self._config.explained:
+            return outcome(snapshot, rooms, stuck, None), after
         value = Tnrp(rooms, company(beside))
         shifts = _shifts(snapshot, rooms, value)
         return outcome(snapshot, rooms, stuck, value.tenants, shifts), after

@@ -16,8 +16,10 @@ class Config:
         assumed_duration_s: How long a job is held to run that did not say.
         clear_below_percent: An instance of which less than this is used of every resource is
             cleared if its tasks can run elsewhere for less. 0 clears none.
+        explained: Give reasons with every plan; they decide nothing.
     """
 
     round_gap_s: Seconds | None = 300
     assumed_duration_s: Seconds = 14_400
     clear_below_percent: Percent = 50
+    explained: bool = True

@@ -39,18 +39,22 @@ class Stratus:
     ) -> tuple[Plan, PolicyMemory | None]:
         """Pack what waits, scale out, scale in."""
         due, after = occasion(NAME, snapshot, memory)
+        units = waiting(snapshot)
+        if not (units or due or self._config.explained):
+            return Plan(), after
         appraisal = self._appraiser.appraisal(snapshot)
         bins = Bins(snapshot, appraisal, self._left(snapshot))
 
         def placing(units: Sequence[Unit]) -> None:
             pack(bins, appraisal, [copy.id for unit in units for copy in unit.copies])
 
-        stuck = place(bins, waiting(snapshot), placing)
+        stuck = place(bins, units, placing)
         shifts = clear(bins, appraisal, self._config.clear_below_percent) if due else []
         if shifts and stuck:
             # What was cleared may do for those that found nothing.
             stuck = place(bins, [one.unit for one in stuck], placing)
-        return outcome(snapshot, bins, stuck, undisturbed, shifts), after
+        tenants = undisturbed if self._config.explained else None
+        return outcome(snapshot, bins, stuck, tenants, shifts), after
 
     def _left(self, snapshot: Snapshot) -> dict[CopyId, int]:
         """How long each copy will still run, in milliseconds."""

@@ -32,6 +32,7 @@ class Synergy:
     name = NAME
 
     def __init__(self, config: Config) -> None:
+        self._config = config
         self._appraiser = Appraiser()
         self._learned = Learned(config.default_throughput_ppm)
 
@@ -39,6 +40,9 @@ class Synergy:
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Plan, PolicyMemory | None]:
         """Give every waiting task a place."""
+        units = waiting(snapshot)
+        if not (units or self._config.explained):
+            return Plan(), memory
         rooms = Rooms(snapshot, self._appraiser.appraisal(snapshot))
         value = Tnrp(rooms, self._learned.beside(snapshot.throughput))
         alone = unprofiled(snapshot)
@@ -48,8 +52,9 @@ class Synergy:
                 for copy in unit.copies:
                     _put(rooms, value, alone, copy.id)
 
-        stuck = place(rooms, waiting(snapshot), placing)
-        return outcome(snapshot, rooms, stuck, value.tenants), memory
+        stuck = place(rooms, units, placing)
+        tenants = value.tenants if self._config.explained else None
+        return outcome(snapshot, rooms, stuck, tenants), memory
 
 
 def _size(rooms: Rooms, unit: Unit) -> tuple[int, ...]:
