@@ -159,3 +159,16 @@ def test_a_damaged_snapshot_says_where(settings: Path) -> None:
     result = eva("catalog", "ls", "--config", str(settings))
     assert result.exit_code != 0
     assert "taken" in result.output
+
+
+def test_settings_can_be_checked_without_a_master(settings: Path, taken: str) -> None:
+    (settings.parent / "catalog.json").write_text(taken)
+    result = eva("config", "--check", str(settings))
+    assert result.exit_code == 0, result.output
+    assert f"5 types for sale in {REGION}a, {REGION}b" in result.output
+    told = json.loads(eva("config", "--check", str(settings), "--json").stdout)
+    assert told["settings"]["ec2"]["discounts"] == {"c7i": "20%", "c7i.xlarge": "50%"}
+    settings.write_text(settings.read_text().replace("zones:", "zoens:"))
+    result = eva("config", "--check", str(settings))
+    assert result.exit_code != 0
+    assert "ec2.zoens" in result.output

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from eva_master.app.registry import policies
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
 from eva_master.control.state import State
@@ -223,6 +224,29 @@ def test_policies_see_what_interruptions_cost_and_the_books_do_not() -> None:
     assert seen.price == 402_000
     launched(it, actions, SPOT, 1)
     assert it.state.instances[FIRST].offering == SPOT
+
+
+@pytest.mark.parametrize("policy", ["eva", "no_packing"])
+@pytest.mark.parametrize(
+    ("price", "life_h", "chosen"),
+    [
+        (400_000, 168, Purchase.SPOT),
+        (999_999, 168, Purchase.ON_DEMAND),
+        # An hour of 400 thousandths, and an interruption every minute: 155 s of boot and start.
+        (400_000, 1 / 60, Purchase.ON_DEMAND),
+    ],
+)
+def test_price_and_interruptions_decide_between_spot_and_on_demand(
+    policy: str, price: int, life_h: float, chosen: Purchase
+) -> None:
+    rate = round(1_000_000 / life_h)
+    spot = replace(SPOT, price=Price(price), interruptions_ppm=rate)
+    it = Machine(State((*ZONES, spot)), Settings(round_gap_ms=0))
+    picture = request(it.handle([submitted()], Millis(0))).snapshot
+    kind = policies()[policy]
+    plan, _ = kind.build(kind.config()).plan(picture, None)
+    (launch,) = plan.launches
+    assert launch.offering.purchase is chosen
 
 
 def test_an_interruption_stops_the_tasks_at_once_within_the_warning() -> None:

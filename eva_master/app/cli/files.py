@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import click
 
@@ -26,12 +27,22 @@ def schema() -> None:
 
 
 @click.command()
+@click.option(
+    "--check",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Only see whether a master could start with this settings file.",
+)
 @json_option
 @address_option
 @pass_session
-def config(session: Session, as_json: bool) -> None:
+def config(session: Session, file: Path | None, as_json: bool) -> None:
     """Show the settings in force, yours and the master's."""
     import yaml
+
+    if file is not None:
+        _check(file, as_json=as_json)
+        return
 
     from eva_master.app.client import client_file
 
@@ -52,3 +63,23 @@ def config(session: Session, as_json: bool) -> None:
         print_json(shown)
     else:
         click.echo(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True), nl=False)
+
+
+def _check(file: Path, *, as_json: bool) -> None:
+    """Read a master's settings and what they name, as the master would; asks nobody."""
+    from eva_master.app.config import load_master_config
+    from eva_master.app.master import catalog_of
+    from eva_master.app.registry import policies
+
+    settings = load_master_config(policies=policies(), file=file)
+    if settings.cloud == "ec2":
+        from eva_master.app.ec2_cloud import boot_of
+
+        boot_of(settings)
+    catalog = catalog_of(settings)
+    types = {offering.type.name for offering in catalog}
+    if as_json:
+        print_json({"settings": settings.shown(), "types": sorted(types)})
+    else:
+        zones = ", ".join(sorted({offering.zone for offering in catalog}))
+        click.echo(f"{file}: a master can start with it; {len(types)} types for sale in {zones}")
