@@ -21,6 +21,7 @@ SMOKE: dict[str, list[str]] = {
     "idle_agents": ["--agents", "3", "--window", "1"],
     "control_loop": ["--jobs", "2", "--many-jobs", "3"],
     "iterator_overhead": [],
+    "rounds": ["--tasks", "200", "--changes", "6", "--rounds", "2"],
     "clouds": ["--instances", "100"],
 }
 """Every benchmark, with the arguments for its smallest size."""

@@ -6,6 +6,6 @@ already paid for, `matching` finds the live instances that spend the fewest doll
 `configuration` puts these together.
 
 `optimizer` improves on Algorithm 1: `generation` solves the configuration LP (`relaxation`) with
-columns found by `knapsack`, `descent`, `crowds` and `fills`, and `rounding` makes whole instances of it. All
-amounts outside the LP are integers, all ties are decided.
+columns found by `knapsack`, `descent`, `crowds` and `fills`, and `rounding` makes whole instances
+of it. All amounts outside the LP are integers, all ties are decided.
 """

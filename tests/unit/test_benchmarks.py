@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from benchmarks import harness
+from benchmarks import harness, rounds
 from benchmarks.__main__ import main
 
 
@@ -27,6 +27,15 @@ def test_smoke_run_prints_one_json_object_with_a_member_per_benchmark(
     for policy in ("eva", "no_packing"):
         assert loop[f"{policy}/3"]["jobs"] == 3
         assert loop[f"{policy}/3"]["events"] > 0
+
+
+def test_a_round_pictures_what_has_changed_alone() -> None:
+    figures = rounds.measure("no_packing", tasks=300, changes=6, rounds=5)
+    assert figures["tasks"] == 300
+    # Six jobs came and six went before, and six and six since, each with its task and its place.
+    assert 0 < figures["views_made"] <= 24 * 3 < 2 * 300
+    assert figures["quiet_rounds_held"] == 0
+    assert figures["quiet_views_made"] == 0
 
 
 def test_unknown_benchmark_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
 from eva_master.control.state import State
 from eva_master.model.actions import Action, RequestPlan
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.events import JobSubmitted, PlanReady, Tick
+from eva_master.model.events import JobSubmitted, PlanFailed, PlanReady, Tick
 from eva_master.model.ids import Family, Millis, Price, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
-from eva_master.model.plan import Plan
+from eva_master.model.plan import NewInstance, Place, Plan
 from eva_master.model.resources import Resources
 
 PERIOD_MS = 300_000
@@ -46,3 +48,49 @@ def test_a_quiet_cluster_has_one_round_per_period_however_many_it_had_before() -
     while (now := machine.deadline() or Millis(0)) <= last + 3 * PERIOD_MS:
         asked += [now] * len(_answered(machine, machine.handle([Tick()], now), now))
     assert asked == [last + PERIOD_MS * n for n in (1, 2, 3)]
+
+
+def _settled() -> tuple[Machine, Millis]:
+    """One task with a place on an instance that is still coming up, and nothing to be said."""
+    machine = Machine(State((OFFERING,)), replace(SETTINGS, sync_period_ms=100 * PERIOD_MS))
+    now = Millis(0)
+    (number,) = _rounds(machine.handle([_submitted(1)], now))
+    (copy,) = machine.state.copies
+    plan = Plan((NewInstance(0, OFFERING),), (Place(copy, 0),))
+    machine.handle([PlanReady(number, plan, None)], now)
+    # The place that it has got is news, once.
+    now = Millis(now + PERIOD_MS)
+    assert _answered(machine, machine.handle([Tick()], now), now)
+    return machine, now
+
+
+def test_a_round_in_which_nothing_has_changed_is_not_held() -> None:
+    machine, now = _settled()
+    made = machine.state.album.made
+    for _ in range(5):
+        now = Millis(now + PERIOD_MS)
+        assert not _rounds(machine.handle([Tick()], now))
+    assert machine.state.album.made == made, "nothing was pictured anew"
+    assert _rounds(machine.handle([_submitted(2)], now))
+
+
+def test_what_is_out_of_stock_is_news_and_so_is_its_return() -> None:
+    machine, now = _settled()
+    back = Millis(now + PERIOD_MS + PERIOD_MS // 2)
+    machine.state.set_unavailable([OFFERING.id], back, "no capacity")
+    now = Millis(now + PERIOD_MS)
+    assert _answered(machine, machine.handle([Tick()], now), now), "out of stock"
+    now = Millis(now + PERIOD_MS)
+    assert _answered(machine, machine.handle([Tick()], now), now), "on sale again"
+    now = Millis(now + PERIOD_MS)
+    assert not _rounds(machine.handle([Tick()], now))
+
+
+def test_a_plan_that_failed_is_asked_for_again_though_nothing_has_changed() -> None:
+    machine, now = _settled()
+    machine.state.set_unavailable([OFFERING.id], Millis(1 << 50), "no capacity")
+    now = Millis(now + PERIOD_MS)
+    (number,) = _rounds(machine.handle([Tick()], now))
+    machine.handle([PlanFailed(number, "it broke down")], now)
+    now = Millis(now + SETTINGS.round_gap_ms)
+    assert _rounds(machine.handle([Tick()], now))
