@@ -102,6 +102,12 @@ class Account:
         """Have the cluster own so many instances."""
         self._aws.populate(self.settings.cluster, count)
 
+    def protect(self, ec2_id: str, *, on: bool) -> None:
+        """Have EC2 refuse to terminate an instance, or not any more."""
+        self.direct.modify_instance_attribute(
+            InstanceId=ec2_id, DisableApiTermination={"Value": on}
+        )
+
     def calls(self, action: str) -> list[str]:
         """What became of the calls of a kind, by the endpoint's own record."""
         log = self._aws.calls(self.settings.cluster)

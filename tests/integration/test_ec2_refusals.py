@@ -137,6 +137,29 @@ def test_an_instance_that_is_terminated_with_a_lost_answer_is_gone(account: Acco
     assert account.existing() == []
 
 
+def test_one_that_may_not_be_terminated_keeps_no_other_alive(
+    account: Account, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud, inbox = account.master()
+    for instance in SEVERAL:
+        cloud.execute(replace(LAUNCH, instance=instance))
+    for _ in SEVERAL:
+        inbox.expect(InstanceUp)
+    protected = account.existing()[0]["InstanceId"]
+    account.protect(protected, on=True)
+    for instance in SEVERAL:
+        cloud.execute(TerminateInstance(instance))
+    for _ in SEVERAL[1:]:
+        inbox.expect(InstanceGone)
+    assert [it["InstanceId"] for it in account.existing()] == [protected]
+    told = capsys.readouterr().out
+    assert told.count("EC2 does not terminate an instance") == 1
+    # It goes as soon as it may.
+    account.protect(protected, on=False)
+    inbox.expect(InstanceGone)
+    assert account.existing() == []
+
+
 def test_an_unknown_image_is_said_to_be_unknown(account: Account) -> None:
     cloud, inbox = account.master(images={"x86_64-gpu": "ami-00000000"})
     cloud.execute(LAUNCH)

@@ -16,7 +16,7 @@ from eva_master.adapters.ec2.faults import CloudUnsettled, translate, worth_repe
 from eva_master.adapters.ec2.limits import Limits
 from eva_master.adapters.ec2.settings import Ec2Settings
 from eva_master.adapters.ec2.sightings import CLUSTER_TAG, Sighting, sighting
-from eva_master.model.errors import Throttled
+from eva_master.model.errors import CloudDenied, CloudError, Throttled
 
 TRIES = 5
 FIRST_PAUSE_S = 0.2
@@ -149,11 +149,30 @@ class Ec2Client:
         answer = self._aws.call("ec2", "run_instances", request)
         return str(answer["Instances"][0]["InstanceId"])
 
-    def terminate(self, ec2_ids: Sequence[str]) -> None:
-        """Terminate instances; no error for those that are terminated already."""
-        for start in range(0, len(ec2_ids), IDS_PER_CALL):
-            chunk = ec2_ids[start : start + IDS_PER_CALL]
-            self._aws.call("ec2", "terminate_instances", {"InstanceIds": chunk})
+    def terminate(self, ec2_ids: Sequence[str]) -> dict[str, CloudError]:
+        """Terminate instances; those that are terminated already are fine.
+
+        EC2 refuses a call as a whole; what it refuses is asked for again in halves, so that one that
+        may not be terminated keeps no other alive.
+
+        Returns:
+            Those that it refuses to terminate, with what it said.
+        """
+        refused: dict[str, CloudError] = {}
+        chunks = [ec2_ids[at : at + IDS_PER_CALL] for at in range(0, len(ec2_ids), IDS_PER_CALL)]
+        while chunks:
+            chunk = chunks.pop()
+            try:
+                self._aws.call("ec2", "terminate_instances", {"InstanceIds": chunk})
+            except CloudError as error:
+                if worth_repeating(error) or isinstance(error, CloudDenied):
+                    raise
+                middle = len(chunk) // 2
+                if middle:
+                    chunks += [chunk[:middle], chunk[middle:]]
+                else:
+                    refused[chunk[0]] = error
+        return refused
 
     def tag(self, ec2_ids: Sequence[str], key: str, value: str) -> None:
         """Give instances the same tag."""

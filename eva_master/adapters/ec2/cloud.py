@@ -98,6 +98,7 @@ class Ec2Cloud:
         self._notes: queue.SimpleQueue[_Note] = queue.SimpleQueue()
         self._lives: dict[InstanceId, Life] = {}
         self._stock = Stock()
+        self._immortal: set[str] = set()
         self._listing_owed = False
         self._ending: list[threading.Event] = []
         self._failures = 0
@@ -126,12 +127,13 @@ class Ec2Cloud:
 
     def _run(self) -> None:
         while not self._closing.is_set():
-            for note in self._take():
-                self._heed(note)
-            if self._closing.is_set():
-                return
+            notes = self._take()
             self._failures += 1
             try:
+                for note in notes:
+                    self._heed(note)
+                if self._closing.is_set():
+                    return
                 self._look()
                 self._failures = 0
             except CloudDenied as error:
@@ -241,9 +243,15 @@ class Ec2Cloud:
         if self._listing_owed:
             self._listing_owed = False
             self._inbox.post(_listing(found.values()))
-        self._client.terminate(doomed)
+        self._terminate(doomed)
         self._prices.refresh(self._pool, self._inbox.post)
         self._end(found)
+
+    def _terminate(self, doomed: list[str]) -> None:
+        for ec2_id, error in self._client.terminate(doomed).items():
+            if ec2_id not in self._immortal:
+                self._immortal.add(ec2_id)
+                _log.critical("EC2 does not terminate an instance", ec2_id=ec2_id, error=f"{error}")
 
     def _launch(self, life: Life, action: LaunchInstance) -> None:
         if self._stock.admit(action.offering.id):

@@ -46,11 +46,11 @@ def launch_request(
         "MinCount": 1,
         "MaxCount": 1,
         "InstanceInitiatedShutdownBehavior": "terminate",
-        # Two hops, or no container could ask; IMDSv2 alone, or any could be tricked into asking.
+        # The worker and its tasks are on the host's network; nobody needs a second hop.
         "MetadataOptions": {
             "HttpTokens": "required",
             "HttpEndpoint": "enabled",
-            "HttpPutResponseHopLimit": 2,
+            "HttpPutResponseHopLimit": 1,
         },
         "BlockDeviceMappings": [{"DeviceName": image.root_device, "Ebs": _root_volume(settings)}],
         "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in tagged],
