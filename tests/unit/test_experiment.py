@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from eva_master.adapters.traces import read_interference, read_trace
 from eva_master.app.experiment.execution import execute, over_time
 from eva_master.app.experiment.runs import Result, Results, Run, cells
 from eva_master.app.experiment.schema import Plan, load_experiment
 from eva_master.app.experiment.summary import Estimate, Summary, summarise
 from eva_master.app.experiment.sweep import Crew, missing, sweep
 from eva_master.model.errors import InvalidConfig, InvalidTrace
-from eva_master.model.ids import InstanceId
+from eva_master.model.ids import Family, InstanceId, Workload
 from eva_master.simulation.outcome import InstanceFigures
 from tests.fakes.traces import job, pod, write_jobs, write_pods
 
@@ -153,6 +155,21 @@ def test_every_experiment_of_the_project_can_be_read(path: Path) -> None:
     assert plan.experiment.name == path.stem
     assert plan.experiment.title
     assert plan.experiment.text
+
+
+def test_what_the_documentation_shows_can_be_read(tmp_path: Path) -> None:
+    page = (SHIPPED[0].parents[1] / "docs" / "howto" / "simulate.md").read_text()
+    (text,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    example, table = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "t.json").write_text(example)
+    (tmp_path / "table.json").write_text(table)
+    plan = plan_of(tmp_path, text)
+    assert len(plan.points) == 3
+    assert len(cells(plan)) == 3 * 2 * 5 * (3 + 1)
+    (shown,) = read_trace(tmp_path / "t.json").jobs
+    assert shown.tasks[0].resolved([Family("c7i")]) == ()
+    beside = (Workload("gcn[2]"),)
+    assert read_interference(tmp_path / "table.json")(Workload("bert[1]"), beside) == 0.95
 
 
 # -- the runs --------------------------------------------------------------------------------------
