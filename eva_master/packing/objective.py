@@ -222,13 +222,12 @@ class Book:
         lost = 0
         for number, count in classes.items():
             task_class, pace = self._classes[number], paces[self._workloads[number]]
+            if task_class.others:
+                # A slow family holds up the gang as bad company does.
+                load.paces[number] = pace * task_class.charge_on(family) // task_class.charge
+                continue
             price = task_class.price_on(family) if task_class.prices else task_class.price
-            if task_class.prices:
-                lost += count * (task_class.most - price) * MILLION
-            if task_class.charge > task_class.price:
-                load.paces[number] = pace
-            else:
-                lost += count * price * (MILLION - pace)
+            lost += count * ((task_class.most - price) * MILLION + price * (MILLION - pace))
         load.lost = lost * self.terms.lost_ppm // MILLION
         return load.lost
 

@@ -9,9 +9,11 @@ import pytest
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import JobKind, TaskSpec
+from eva_master.model.resources import Resources
 from eva_master.model.snapshot import StandaloneRates
 from eva_master.packing.configuration import configure, savings, waiting
 from eva_master.packing.gangs import Part, parts
+from eva_master.packing.objective import Terms, evaluate
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.reservation import cheapest_first, rates
 from tests.fakes.snapshots import Cluster, offer, table, task
@@ -175,3 +177,26 @@ def test_measured_rates_count_like_stated_ones():
     # A workload that reports nothing is as if nothing were known.
     silent = StandaloneRates((((Workload("w"), C7I), 0),))
     assert Problem(replace(snapshot, standalone=silent), Valuation()).uniform
+
+
+def test_the_one_objective_takes_the_slowest_member_family_and_company_together():
+    spec, mate = either("g", p3=10, c7i=8), cpus("n")
+    wide = replace(SLOW, type=replace(SLOW.type, capacity=Resources(0, 16_000, 32_768)))
+    cluster = Cluster(FAST, wide).instance("i", "fast").instance("j", "slow")
+    cluster.job("g", spec, spec, on=["i", "j"], kind=JobKind.GANG).job("n", mate, on=["j"])
+    cluster.throughput = table({("g", ("n",)): 0.9, ("n", ("g",)): 1.0})
+    problem = Problem(cluster.snapshot(), Valuation())
+    (gang,) = {problem.class_of[copy] for copy in problem.snapshot.jobs[0].copies}
+    assert problem.classes[gang].price == 1_000_000, "the cheapest iteration is on slow"
+    terms = Terms(lost_ppm=MILLION)
+    here = configure(problem, ())
+    # Both worth $1 at the pace of slow: one on fast gains nothing, the other one's 0.9 counts.
+    assert evaluate(problem, terms, here) == (5_000_000 * MILLION) + 2 * 1_000_000 * 100_000
+    dearer = Cluster(replace(FAST, price=1_100_000), wide).instance("i", "fast")
+    dearer.instance("j", "slow")
+    dearer.job("g", spec, spec, on=["i", "j"], kind=JobKind.GANG).job("n", mate, on=["j"])
+    dearer.throughput = cluster.throughput
+    problem = Problem(dearer.snapshot(), Valuation())
+    # 1.10 / 10 is the cheapest iteration now, so slow costs a fifth, and then a tenth.
+    lost = 2 * 1_100_000 * (MILLION - 720_000)
+    assert evaluate(problem, terms, configure(problem, ())) == 2_100_000 * MILLION + lost
