@@ -34,7 +34,7 @@ from eva_worker.orders import Welcome
 from eva_worker.runtime import Runtime, process
 from eva_worker.session import Link, Session
 from eva_worker.settings import ENVIRONMENT, Settings
-from eva_worker.storage import Storage
+from eva_worker.storage import SharedStorage, Storage
 from eva_worker.tasks import Tasks
 
 _PR_SET_PDEATHSIG = 1
@@ -74,6 +74,7 @@ class Agent:
             base_env={} if settings.runtime == "docker" else process.environment(),
             task_env=settings.task_env,
             log_kept=settings.log_kept_mib << 20,
+            shared=SharedStorage(settings.storage_mount) if settings.storage_mount else None,
         )
         self._identity = Identity.at(settings)
         enrolment = Enrolment(

@@ -26,7 +26,7 @@ from eva_worker.metrics import Metrics
 from eva_worker.objects import persistently
 from eva_worker.orders import Order, Phase, Progress, Report
 from eva_worker.runtime import Image, Runtime, TaskSpec
-from eva_worker.storage import Storage
+from eva_worker.storage import SharedStorage, Storage
 from eva_worker.transfer import together
 from eva_worker.uploads import LOG_KEPT, Uploader
 
@@ -48,6 +48,7 @@ class Services:
         base_env: Variables that every task has from where it runs.
         task_env: Variables that the worker was told to give every task.
         log_kept: Bytes of each task's log that stay on the disk once they are stored.
+        shared: What all instances share, `None` for nothing.
     """
 
     runtime: Runtime
@@ -59,6 +60,7 @@ class Services:
     base_env: Mapping[str, str]
     task_env: Mapping[str, str]
     log_kept: int = LOG_KEPT
+    shared: SharedStorage | None = None
 
 
 class Attempt:
@@ -95,7 +97,7 @@ class Attempt:
             gang=record.order.companions if record.order else (),
             log=self.log_file,
             log_kept=services.log_kept,
-            outputs=self._outputs,
+            outputs=None if services.shared else self._outputs,
             checkpoints=self._checkpoints,
             memory=directory / "uploads.json",
             steps_kept=self._counters.steps_kept,
@@ -209,14 +211,17 @@ class Attempt:
         work = self._directory / "work"
         for directory in (work, self._outputs, self._checkpoints):
             directory.mkdir(parents=True, exist_ok=True)
+        shared = services.shared
+        elsewhere = await asyncio.to_thread(shared.parts, order) if shared else {}
+        inputs = {
+            name: url for name, url in order.inputs.items() if f"inputs/{name}" not in elsewhere
+        }
         wanted = Image(order.image, order.build, services.storage.fetcher.workdir)
         *_, image = await persistently(
             lambda: together(
                 (
                     services.storage.fetcher.workdir(order.workdir, work),
-                    services.storage.fetcher.inputs(
-                        order.inputs, self._directory / "storage" / "inputs"
-                    ),
+                    services.storage.fetcher.inputs(inputs, self._directory / "storage" / "inputs"),
                     self._restore(order),
                     services.runtime.prepare(wanted, self._tell),
                 )
@@ -239,6 +244,7 @@ class Attempt:
             gpus=devices.gpus,
             memory_mib=order.memory_mib,
             image=image,
+            elsewhere=elsewhere,
         )
 
     def _tell(self, line: str) -> None:

@@ -110,6 +110,12 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) ->
     help="The Docker engine, such as unix:///run/docker.sock; default as for docker itself.",
 )
 @_option(
+    "--storage-mount",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Directory that all instances of the cluster share: outputs are written to it, tasks of a "
+    "job have one directory in common, and inputs below it are not copied.",
+)
+@_option(
     "--boot-file",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Lines of NAME MILLISECONDS: how long each stage of the boot took, for the master.",

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 import obstore
 import structlog
@@ -43,11 +43,15 @@ class Objects:
         url: Such as ``file:///var/lib/eva/objects``, or ``s3://bucket/prefix`` with
             ``?region=NAME&endpoint=URL`` where the environment does not say. Credentials are the
             environment's or the instance's.
+        escaped: Whether keys are as this project writes them; others are taken as they are.
 
     Every method raises `StoreUnavailable` when the store fails, and so does the constructor.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, escaped: bool = True) -> None:
+        self._location = _location if escaped else _checked
+        self._key = _key if escaped else str
+        self._url = url
         self._store = _backend(url)
         self._allowance = Allowance()
 
@@ -60,7 +64,7 @@ class Objects:
         """
         if isinstance(data, Path) and not await asyncio.to_thread(data.is_file):
             raise Missing(f"no such file: {data}")
-        location = _location(key)
+        location = self._location(key)
         with _translated(key):
             size = len(data) if isinstance(data, bytes) else data.stat().st_size
             how = plan(size)
@@ -78,12 +82,12 @@ class Objects:
     async def copy(self, source: str, key: str) -> None:
         """Copy an object within the store, which nothing passes through; raises `Missing`."""
         with _translated(source):
-            await obstore.copy_async(self._store, _location(source), _location(key))
+            await obstore.copy_async(self._store, self._location(source), self._location(key))
 
     async def get(self, key: str) -> bytes:
         """Read a small object; raises `Missing`."""
         with _translated(key):
-            result = await obstore.get_async(self._store, _location(key))
+            result = await obstore.get_async(self._store, self._location(key))
             return bytes(await result.bytes_async())
 
     async def fetch(self, key: str, target: Path, *, size: int = 0) -> None:
@@ -103,7 +107,7 @@ class Objects:
         try:
             with _translated(key), aside.open("wb") as file:
                 async with self._allowance.of(2 * _BLOCK):
-                    result = await obstore.get_async(self._store, _location(key))
+                    result = await obstore.get_async(self._store, self._location(key))
                     async for block in result.stream(min_chunk_size=_BLOCK):
                         await asyncio.to_thread(file.write, block)
             aside.replace(target)
@@ -111,7 +115,7 @@ class Objects:
             aside.unlink(missing_ok=True)
 
     async def _fetch_parts(self, key: str, target: Path) -> None:
-        location = _location(key)
+        location = self._location(key)
         with _translated(key):
             found = await obstore.head_async(self._store, location)
             how = plan(found["size"])
@@ -129,15 +133,36 @@ class Objects:
 
     async def list(self, prefix: str) -> AsyncIterator[str]:
         """Keys below a prefix, in no order."""
+        async for key, _ in self.sizes(prefix):
+            yield key
+
+    async def sizes(self, prefix: str) -> AsyncIterator[tuple[str, int]]:
+        """Keys below a prefix, empty for all, and the sizes of their objects, in no order."""
         with _translated(prefix):
-            async for page in obstore.list(self._store, _location(prefix)):
+            async for page in obstore.list(self._store, self._location(prefix) if prefix else None):
                 for entry in page:
-                    yield _key(entry["path"])
+                    yield self._key(entry["path"]), entry["size"]
+
+    async def size(self, key: str) -> int | None:
+        """How large an object is, `None` if there is none."""
+        try:
+            with _translated(key):
+                return (await obstore.head_async(self._store, self._location(key)))["size"]
+        except Missing:
+            return None
+
+    def elsewhere(self, url: str) -> Objects:
+        """Somebody's store, such as ``s3://bucket``; reached as this one where it does not say."""
+        parts, ours = urlsplit(url), urlsplit(self._url)
+        options = dict(parse_qsl(ours.query)) if ours.scheme == parts.scheme else {}
+        query = urlencode({**options, **dict(parse_qsl(parts.query))})
+        there = urlunsplit((parts.scheme, parts.netloc, parts.path, query, ""))
+        return Objects(there, escaped=False)
 
     async def delete(self, key: str) -> None:
         """Remove an object; no error if there is none."""
         with contextlib.suppress(Missing), _translated(key):
-            await obstore.delete_async(self._store, _location(key))
+            await obstore.delete_async(self._store, self._location(key))
 
 
 def _backend(url: str) -> Backend:
@@ -165,13 +190,18 @@ def _backend(url: str) -> Backend:
 
 def _location(key: str) -> str:
     """The key as obstore takes it: special characters escaped, so that any file name can be one."""
+    return _SPECIAL.sub(lambda special: f"%{ord(special[0]):02X}", _checked(key))
+
+
+def _checked(key: str) -> str:
+    """The key; raises `UnstorableName`."""
     if any(segment in {"", ".", ".."} for segment in key.split("/")):
         raise UnstorableName(f"no key for an object: {key!r}")
     try:
         key.encode()
     except UnicodeEncodeError as error:
         raise UnstorableName(f"not UTF-8: {os.fsencode(key)!r}") from error
-    return _SPECIAL.sub(lambda special: f"%{ord(special[0]):02X}", key)
+    return key
 
 
 def _key(location: str) -> str:

@@ -39,6 +39,7 @@ class Settings:
         abandoned_after_s: A worker that reaches no master for so many seconds leaves; 0 for never.
         power_off: Shell command that ends the instance once the worker has left of its own accord;
             empty for none.
+        storage_mount: A directory that all instances of the cluster share; `None` for none.
         metadata_url: The service that gives notice of interruptions; empty for none.
     """
 
@@ -64,6 +65,7 @@ class Settings:
     abandoned_after_s: int = 0
     power_off: str = ""
     metadata_url: str = ""
+    storage_mount: Path | None = None
 
     @property
     def contact_file(self) -> Path:
@@ -78,9 +80,6 @@ class Settings:
     def from_json(cls, text: str) -> Settings:
         """Undo `to_json`."""
         document = json.loads(text)
-        boot_file = document["boot_file"]
-        paths = {
-            "state_dir": Path(document["state_dir"]),
-            "boot_file": boot_file and Path(boot_file),
-        }
+        named = {name: document[name] for name in ("state_dir", "boot_file", "storage_mount")}
+        paths = {name: path and Path(path) for name, path in named.items()}
         return cls(**document | paths)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from eva_worker.objects import Objects
-from eva_worker.orders import Welcome
+from eva_worker.orders import Order, Welcome
 from eva_worker.transfer import Fetcher
 
 
@@ -42,3 +43,39 @@ class Storage:
         """What brings files here from it."""
         assert self._fetcher, "no task comes before the first Welcome"
         return self._fetcher
+
+
+class SharedStorage:
+    """A directory that all instances share, mounted there by the operator.
+
+    Its parts are those of the object store: ``jobs/COPY/outputs``, and ``jobs/JOB/shared`` besides.
+
+    Args:
+        root: Where it is mounted.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def parts(self, order: Order) -> dict[str, Path]:
+        """What a task finds in ``$EVA_STORAGE`` that lies here, by path there; blocks.
+
+        Raises:
+            OSError: The mount fails.
+        """
+        found = {
+            "outputs": self._root / "jobs" / order.copy / "outputs",
+            "shared": self._root / "jobs" / order.job / "shared",
+        }
+        for directory in found.values():
+            directory.mkdir(parents=True, exist_ok=True)
+        inputs = {name: self.input(url) for name, url in order.inputs.items()}
+        return found | {f"inputs/{name}": path for name, path in inputs.items() if path}
+
+    def input(self, url: str) -> Path | None:
+        """Where an input lies that need not be copied, `None` for one that must be."""
+        parts = urlsplit(url)
+        if parts.scheme not in {"", "file"}:
+            return None
+        path = Path(unquote(parts.path)).resolve()
+        return path if path.is_relative_to(self._root.resolve()) and path.exists() else None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from eva_worker.errors import BadOrder, Corrupt, Missing, UnsupportedInput
 from eva_worker.generations import checkpoint_key, newest
@@ -130,14 +130,39 @@ class Fetcher:
         """Copy a task's inputs, each to ``target/NAME``, read-only.
 
         Raises:
-            UnsupportedInput: A URL is not a local one, or a name is not a file name.
+            UnsupportedInput: A URL is neither a local one nor S3's, or a name is no file name.
             Missing: There is nothing at a URL.
+            StoreUnavailable: S3 failed; what has come is there for another try.
         """
         target.mkdir(parents=True, exist_ok=True)
         for name, url in sorted(inputs.items()):
             if name in {"", ".", ".."} or "/" in name:
                 raise UnsupportedInput(f"input {name!r}: not a file name")
-            await asyncio.to_thread(_copy_input, _local_path(url), target / name)
+            if urlsplit(url).scheme == "s3":
+                await self._stored_input(url, target / name)
+            else:
+                await asyncio.to_thread(_copy_input, _local_path(url), target / name)
+
+    async def _stored_input(self, url: str, target: Path) -> None:
+        """Fetch an object, or all below a prefix."""
+        parts = urlsplit(url)
+        store = self._objects.elsewhere(urlunsplit(parts._replace(path="")))
+        key = unquote(parts.path).strip("/")
+        size = await store.size(key) if key and not parts.path.endswith("/") else None
+        if size is not None:
+            wanted = [(key, size, target)]
+        else:
+            found = [it async for it in store.sizes(key)]
+            wanted = [(it, size, target / it.removeprefix(key).lstrip("/")) for it, size in found]
+        if not wanted:
+            raise Missing(f"no such input: {url}")
+        await together(self._one_input(store, *each) for each in wanted)
+
+    async def _one_input(self, store: Objects, key: str, size: int, target: Path) -> None:
+        async with self._parallel:
+            if not (target.is_file() and target.stat().st_size == size):
+                await store.fetch(key, target, size=size)
+                target.chmod(0o444)
 
     async def checkpoint(self, copy: str, wanted: int | None, target: Path) -> tuple[int, int]:
         """Restore a checkpoint generation.
@@ -245,7 +270,9 @@ def _remove_others(
 def _local_path(url: str) -> Path:
     parts = urlsplit(url)
     if parts.scheme not in {"", "file"} or parts.netloc not in {"", "localhost"}:
-        raise UnsupportedInput(f"cannot fetch {url}: only file:// URLs and paths are supported")
+        raise UnsupportedInput(
+            f"cannot fetch {url}: only s3:// and file:// URLs and paths are supported"
+        )
     path = Path(unquote(parts.path) if parts.scheme else url)
     if not path.is_absolute():
         raise UnsupportedInput(f"cannot fetch {url}: the path is not absolute")

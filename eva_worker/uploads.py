@@ -49,7 +49,7 @@ class Uploader:
         gang: The other members of its gang.
         log: The task's log file.
         log_kept: How many bytes of it stay on the disk once they are stored.
-        outputs: ``$EVA_STORAGE/outputs``.
+        outputs: ``$EVA_STORAGE/outputs``; `None` where it need not be uploaded.
         checkpoints: ``$EVA_CHECKPOINT_DIR``.
         memory: The document.
         steps_kept: Tells how many steps a generation holds.
@@ -64,7 +64,7 @@ class Uploader:
         gang: Sequence[str] = (),
         log: Path,
         log_kept: int = LOG_KEPT,
-        outputs: Path,
+        outputs: Path | None,
         checkpoints: Path,
         memory: Path,
         steps_kept: Callable[[int], int],
@@ -107,7 +107,8 @@ class Uploader:
         """
         await self.newest_checkpoint()
         await self.log()
-        await self._changed_outputs()
+        if self._outputs:
+            await self._changed_outputs(self._outputs)
 
     async def newest_checkpoint(self) -> None:
         """Upload the newest generation, if it is newer than what is stored.
@@ -214,12 +215,12 @@ class Uploader:
                 forget_before, self._log_file, self._log_offset - self._log_kept
             )
 
-    async def _changed_outputs(self) -> None:
-        found = await asyncio.to_thread(lambda: list(_files(self._outputs)))
-        await together(self._output(path, status) for path, status in found)
+    async def _changed_outputs(self, outputs: Path) -> None:
+        found = await asyncio.to_thread(lambda: list(_files(outputs)))
+        names = [path.relative_to(outputs).as_posix() for path, _ in found]
+        await together(self._output(name, *it) for name, it in zip(names, found, strict=True))
 
-    async def _output(self, path: Path, status: os.stat_result) -> None:
-        name = path.relative_to(self._outputs).as_posix()
+    async def _output(self, name: str, path: Path, status: os.stat_result) -> None:
         seen = [status.st_size, status.st_mtime_ns, status.st_ino]
         if self._sent.get(name) == seen:
             return

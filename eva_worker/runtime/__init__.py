@@ -41,6 +41,7 @@ class TaskSpec:
         gpus: UUIDs of its GPUs.
         memory_mib: Mebibytes that it may use, where the runtime can limit it; 0 for no limit.
         image: What it runs in, where the runtime has images; from `Runtime.prepare`.
+        elsewhere: Where parts of ``$EVA_STORAGE`` are that do not lie in it, by their paths there.
     """
 
     key: TaskKey
@@ -52,6 +53,7 @@ class TaskSpec:
     gpus: Sequence[str] = field(default=())
     memory_mib: int = 0
     image: str = ""
+    elsewhere: Mapping[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

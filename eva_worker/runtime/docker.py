@@ -462,7 +462,12 @@ def _inside(spec: TaskSpec) -> tuple[dict[str, str], list[Mount]]:
         socket = Path(env["EVA_SOCKET"])
         sources[_SOCKET] = socket.parent
         env["EVA_SOCKET"] = f"{_SOCKET}/{socket.name}"
-    return env, [Mount(place, str(source), type="bind") for place, source in sources.items()]
+    mounts = [Mount(place, str(source), type="bind") for place, source in sources.items()]
+    for name, source in spec.elsewhere.items():
+        # The engine makes what they are mounted on, below the mount before.
+        place, input_ = f"{_DIRECTORIES['EVA_STORAGE']}/{name}", name.startswith("inputs/")
+        mounts.append(Mount(place, str(source), type="bind", read_only=input_))
+    return env, mounts
 
 
 def _exit_of(container: dict[str, Any]) -> Exit:

@@ -56,6 +56,7 @@ class ProcessRuntime:
         """See `Runtime.start`."""
         directory = self._root / spec.key.path
         try:
+            await asyncio.to_thread(_link, spec)
             pid, pipe = await asyncio.to_thread(_spawn, directory, spec)
         except OSError as error:
             raise StartFailed(f"cannot start {spec.key}: {error}") from error
@@ -150,6 +151,18 @@ def environment() -> dict[str, str]:
         **{name: os.environ[name] for name in _INHERITED if name in os.environ},
         "PATH": os.pathsep.join((ours, os.environ.get("PATH", os.defpath))),
     }
+
+
+def _link(spec: TaskSpec) -> None:
+    """Have the parts of ``$EVA_STORAGE`` that lie elsewhere be found in it."""
+    for name, source in spec.elsewhere.items():
+        place = Path(spec.env["EVA_STORAGE"], name)
+        if place.is_symlink():
+            continue  # Of a start that was cut short.
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.is_dir():
+            place.rmdir()  # Made for it, and empty.
+        place.symlink_to(source)
 
 
 def _spawn(directory: Path, spec: TaskSpec) -> tuple[int, int]:

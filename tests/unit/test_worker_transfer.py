@@ -137,7 +137,7 @@ async def test_inputs_are_copied_read_only(fetcher: Fetcher, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "url", "error"),
     [
-        ("d", "s3://bucket/x", UnsupportedInput),
+        ("d", "ftp://bucket/x", UnsupportedInput),
         ("d", "file://elsewhere/x", UnsupportedInput),
         ("d", "relative/x", UnsupportedInput),
         ("../d", "/etc/hostname", UnsupportedInput),
