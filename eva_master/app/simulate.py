@@ -317,6 +317,6 @@ def gap_of(text: str | None) -> int | None:
     if text is None:
         return None
     try:
-        return parse_duration(int(text) if text == "0" else text) // 1000
+        return 0 if text == "0" else parse_duration(text) // 1000
     except ValueError as error:
         raise InvalidConfig(f"{text!r} is not a duration", hint="write 5m or 30s") from error
