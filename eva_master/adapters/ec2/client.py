@@ -152,8 +152,8 @@ class Ec2Client:
     def terminate(self, ec2_ids: Sequence[str]) -> dict[str, CloudError]:
         """Terminate instances; those that are terminated already are fine.
 
-        EC2 refuses a call as a whole; what it refuses is asked for again in halves, so that one that
-        may not be terminated keeps no other alive.
+        EC2 refuses a call as a whole; what it refuses is asked for again in halves, so that one
+        that may not be terminated keeps no other alive.
 
         Returns:
             Those that it refuses to terminate, with what it said.
