@@ -261,7 +261,7 @@ def quiet(plan: Plan) -> bool:
     return not plan.launches and all(isinstance(entry, Hold) for entry in plan.entries)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(snapshot=clusters())
 @pytest.mark.parametrize("name", sorted(VARIANTS))
 def test_plans_are_lawful_over_a_cluster_s_life(name, snapshot):
@@ -305,7 +305,7 @@ def at_rest(
     raise AssertionError(f"after {FEW} rounds there is still this to do: {plan}")
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(snapshot=clusters())
 @pytest.mark.parametrize("name", sorted(VARIANTS))
 def test_a_plan_that_was_carried_out_is_followed_by_none(name, snapshot):
@@ -316,7 +316,7 @@ def test_a_plan_that_was_carried_out_is_followed_by_none(name, snapshot):
     assert quiet(again), again
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(snapshot=clusters(), event=st.booleans())
 @pytest.mark.parametrize("name", sorted(VARIANTS))
 def test_an_unchanging_cluster_comes_to_rest_and_stays_at_rest(name, snapshot, event):
@@ -328,7 +328,7 @@ def test_an_unchanging_cluster_comes_to_rest_and_stays_at_rest(name, snapshot, e
         assert quiet(plan), plan
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(snapshot=clusters())
 @pytest.mark.parametrize("name", sorted(VARIANTS))
 def test_what_would_be_as_good_elsewhere_stays(name, snapshot):
@@ -371,7 +371,7 @@ def test_reasons_decide_nothing(name, snapshot):
         snapshot = later(carried_out(snapshot, plan), event=True)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=20)
 @given(snapshot=clusters(), seed=st.integers(0, 1000))
 @pytest.mark.parametrize("name", sorted(VARIANTS))
 def test_the_same_cluster_gets_the_same_plan_in_whatever_order_it_was_built(name, snapshot, seed):
