@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import psutil
 from click.testing import CliRunner
 
 from eva_master.app.cli import main
@@ -64,9 +66,15 @@ def test_a_sweep_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
             assert sweep.poll() is None, "it was done before it could be killed"
             assert time.monotonic() < deadline
             time.sleep(0.005)
-    finally:
-        os.killpg(sweep.pid, signal.SIGKILL)
+        helpers = psutil.Process(sweep.pid).children(recursive=True)
+        sweep.kill()
         sweep.wait()
+        assert helpers
+        _, left = psutil.wait_procs(helpers, timeout=60)
+        assert not left, "nobody goes on for a sweep that is no more"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(sweep.pid, signal.SIGKILL)
     done = {file: file.stat().st_mtime_ns for file in (out / "runs").glob("*.json")}
     assert 3 <= len(done) < 16
     torn = min(done)

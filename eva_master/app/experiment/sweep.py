@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,8 +17,10 @@ from eva_master.app.experiment.execution import execute
 from eva_master.app.experiment.runs import Cell, Result, Results, Run
 from eva_master.model.errors import InvalidConfig
 
+_LOCAL = "loky"
 _LISTED_AT_ONCE = ("ray",)
 """Backends that hand results out only when all are there."""
+_LOOK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,7 @@ class Crew:
     """
 
     jobs: int = -1
-    backend: str = "loky"
+    backend: str = _LOCAL
     options: Mapping[str, Any] | None = None
 
 
@@ -73,16 +78,28 @@ def sweep(
 
 def _carried_out(runs: Sequence[Run], crew: Crew) -> Iterator[Result]:
     _register(crew.backend)
+    options = dict(crew.options or {})
+    if crew.backend == _LOCAL:
+        options |= {"initializer": _end_with, "initargs": (os.getpid(),)}
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(
-                parallel_config(crew.backend, n_jobs=crew.jobs, **(crew.options or {}))
-            )
+            stack.enter_context(parallel_config(crew.backend, n_jobs=crew.jobs, **options))
         except (ValueError, TypeError, ImportError) as error:
             raise InvalidConfig(f"backend {crew.backend}: {error}") from error
         once = crew.backend in _LISTED_AT_ONCE
         parallel = Parallel(return_as="list" if once else "generator_unordered", batch_size=1)
         yield from parallel(delayed(execute)(run) for run in runs)
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent has ended: if that was killed, nobody else would."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOK_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _register(backend: str) -> None:
