@@ -43,9 +43,9 @@ class Terms:
         moves_ppm: How often the cost of a move is charged, in millionths.
     """
 
-    horizon_ms: int = 3_600_000
+    horizon_ms: int = 1_800_000
     lost_ppm: int = 700_000
-    moves_ppm: int = 1_000_000
+    moves_ppm: int = 2_000_000
 
 
 class Load:

@@ -1,4 +1,4 @@
-"""The published Eva's rounds: what is kept, what is moved, and when it pays."""
+"""Eva's rounds: one objective, one search."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.model.ids import MILLION, Millis
+from eva_master.model.ids import Millis
 from eva_master.model.plan import Place, Plan, PolicyMemory
 from eva_master.model.snapshot import Snapshot
+from eva_master.packing.configuration import configure, waiting
+from eva_master.packing.objective import Terms, evaluate
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.policies.eva import POLICY
-from eva_master.policies.eva.memory import load
+from eva_master.policies.eva.policy import Eva
+from eva_master.policies.eva.published import Published
 from tests.fakes.snapshots import (
     T1,
     T2,
@@ -31,8 +34,7 @@ from tests.fakes.snapshots import (
 def decide(
     snapshot: Snapshot, memory: PolicyMemory | None = None, **settings: bool | int | str
 ) -> tuple[Plan, PolicyMemory]:
-    published = {**POLICY.presets["published"], "optimizer": "auto"}
-    return POLICY.build(POLICY.config(**{**published, **settings})).plan(snapshot, memory)
+    return POLICY.build(POLICY.config(**settings)).plan(snapshot, memory)
 
 
 def later(snapshot: Snapshot, minutes: int) -> Snapshot:
@@ -51,12 +53,20 @@ def table_3() -> Snapshot:
     return Cluster(*TABLE_3).job("1", T1).job("2", T2).job("3", T3).job("4", T4).snapshot()
 
 
+def test_presets_are_the_paper_s_and_the_default_is_the_search():
+    assert set(POLICY.presets) == {"published", "rp", "partial-only", "full-only", "single-task"}
+    assert isinstance(POLICY.build(POLICY.config()), Eva)
+    for options in POLICY.presets.values():
+        config = POLICY.config(**options)
+        assert isinstance(POLICY.build(config), Published)
+        assert config.round_gap_s == 300
+    assert POLICY.config().round_gap_s is None
+
+
 def test_table_3_costs_12_80_an_hour():
     plan, _ = decide(table_3(), interference=False)
     assert bought(plan) == ["it1", "it3"]
     assert plan.figures["price_after_usd_per_hour"] == 12.8
-    assert plan.figures["savings_keep_usd_per_hour"] == pytest.approx(16.2 - 12.8)
-    assert plan.figures["kind"] == "keep"
 
 
 def test_the_same_jobs_again_change_nothing():
@@ -69,44 +79,40 @@ def test_the_same_jobs_again_change_nothing():
         assert after == memory
 
 
-def test_when_a_job_ends_the_one_that_is_left_moves_to_a_cheaper_type_at_once():
-    cluster = Cluster(*TABLE_3).job("1", T1).job("2", T2)
-    snapshot = cluster.snapshot()
+def test_when_a_job_ends_the_one_that_is_left_moves_to_a_cheaper_type():
+    snapshot = Cluster(*TABLE_3).job("1", T1).job("2", T2).snapshot()
     plan, memory = decide(snapshot)
     assert bought(plan) == ["it1"]
     alone = later(ended(carried_out(snapshot, plan), "1"), 1)
     plan, memory = decide(alone, memory)
-    assert bought(plan) == ["it2"]
-    assert moves(plan) == {"2/0"}
-    assert plan.figures["kind"] == "partial"
-    assert plan.figures["price_before_usd_per_hour"] == 12
-    assert plan.figures["price_after_usd_per_hour"] == 3
+    assert (bought(plan), moves(plan), plan.figures["kind"]) == (["it2"], {"2/0"}, "search")
     again, _ = decide(later(carried_out(alone, plan), 5), memory)
     assert again.entries == ()
 
 
-def test_a_move_that_costs_more_than_it_saves_is_left_out():
-    cluster = Cluster(*TABLE_3).instance("i", "it1").job("4", T4, on=["i"], launch_s=1750)
-    # An hour and a half of 12.4 against half an hour and 11.6 an hour saved.
-    plan, _ = decide(cluster.snapshot())
-    assert plan.entries == ()
-    assert plan.figures["kind"] == "keep"
-    assert plan.figures["migration_cost_partial_usd"] == pytest.approx(12.4 * 1760 / 3600)
-    # With two hours ahead it pays.
-    plan, _ = decide(cluster.snapshot(), min_horizon_s=7200)
-    assert moves(plan) == {"4/0"}
+def wasteful(**delays: int) -> Snapshot:
+    """A small task on a large instance: moving saves 11.6 $ an hour."""
+    return Cluster(*TABLE_3).instance("i", "it1").job("4", T4, on=["i"], **delays).snapshot()
 
 
-def test_migration_cost_counts_new_instances_and_all_members_of_a_gang():
-    slow = replace(TABLE_3[3].type, setup_ms=100_000, acquisition_ms=20_000)
-    cluster = Cluster(*TABLE_3[:3], replace(TABLE_3[3], type=slow))
-    cluster.instance("i", "it1").instance("j", "it4")
-    cluster.job("g", T4, T4, on=["i", "j"], checkpoint_s=10, launch_s=50)
-    plan, _ = decide(cluster.snapshot())
-    assert moves(plan) == {"g/0"}
-    # g/0 holds all of it1 and of the new it4 for a minute, g/1 its own it4; it4 takes two.
-    expected = (12 + 0.4 + 0.4) * 60 / 3600 + 0.4 * 120 / 3600
-    assert plan.figures["migration_cost_partial_usd"] == pytest.approx(expected)
+def test_moves_have_to_pay_within_the_horizon():
+    # In half an hour 5.8 $ are saved. A move of a task worth 0.4 $/h is charged 0.8 $ an hour.
+    assert moves(decide(wasteful(launch_s=7 * 3600, checkpoint_s=0))[0]) == {"4/0"}
+    slow = wasteful(launch_s=8 * 3600, checkpoint_s=0)
+    assert moves(decide(slow)[0]) == set()
+    assert moves(decide(slow, horizon_s=3600)[0]) == {"4/0"}
+    assert moves(decide(slow, moves_ppm=1_000_000)[0]) == {"4/0"}
+
+
+def test_launches_have_to_pay_too():
+    def cluster(setup_s: int) -> Snapshot:
+        slow = replace(TABLE_3[3].type, setup_ms=setup_s * 1000)
+        catalog = (*TABLE_3[:3], replace(TABLE_3[3], type=slow))
+        return Cluster(*catalog).instance("i", "it3").job("4", T4, on=["i"]).snapshot()
+
+    assert moves(decide(cluster(900))[0]) == {"4/0"}
+    # 0.2 $ saved, 0.2 $ for the launch, and the move.
+    assert moves(decide(cluster(1800))[0]) == set()
 
 
 def test_a_move_of_equal_value_is_not_made():
@@ -115,174 +121,110 @@ def test_a_move_of_equal_value_is_not_made():
     assert decide(cluster.snapshot())[0].entries == ()
 
 
-def apart(*, pinned: bool = False) -> Cluster:
-    """Two tasks on instances that pay, which would fit together on one that costs less."""
+def pair(throughput: float) -> Snapshot:
+    """Two tasks that share an instance of 1.5 $, each of which would fit one of 1 $."""
     cluster = Cluster(offer("box", (0, 8, 32), 1.0), offer("pair", (0, 16, 64), 1.5))
-    cluster.instance("i", "box").instance("j", "box")
-    spec = task(any=(0, 8, 8))
-    return cluster.job("a", spec, on=["i"]).job("b", spec, on=["j"], pinned=pinned)
-
-
-def test_full_reconfiguration_merges_what_partial_leaves():
-    plan, memory = decide(apart().snapshot())
-    assert plan.figures["kind"] == "full"
-    assert bought(plan) == ["pair"]
-    assert moves(plan) == {"a/0", "b/0"}
-    rates = memory.data["rates"]
-    assert isinstance(rates, dict)
-    assert (rates["events"], rates["full"]) == (2.0, 1.0)
-
-
-def test_full_reconfiguration_can_be_turned_off():
-    assert decide(apart().snapshot(), full=False)[0].entries == ()
-
-
-def test_full_reconfiguration_alone_disregards_what_it_costs():
-    snapshot = apart().snapshot()
-    assert decide(snapshot, min_horizon_s=1)[0].entries == ()
-    assert decide(snapshot, min_horizon_s=1, partial=False)[0].figures["kind"] == "full"
-
-
-def test_full_reconfiguration_takes_an_event():
-    snapshot = apart().snapshot()
-    _, memory = decide(snapshot, full=False)
-    assert decide(later(snapshot, 600), memory)[0].entries == ()
-    arrived = replace(snapshot, completions=1)
-    assert decide(arrived, memory)[0].figures["kind"] == "full"
-
-
-def test_pinned_copies_stay_and_are_reconsidered_once_they_are_free():
-    snapshot = apart(pinned=True).snapshot()
-    plan, memory = decide(snapshot)
-    assert plan.entries == ()
-    assert decide(snapshot, memory)[0].entries == ()
-    plan, memory = decide(apart().snapshot(), memory)
-    assert moves(plan) == {"a/0", "b/0"}
-
-
-def test_what_is_learned_breaks_up_a_harmful_pair_without_an_event():
-    cluster = Cluster(*TABLE_3).instance("i", "it1").job("1", T1, on=["i"]).job("2", T2, on=["i"])
-    snapshot = cluster.snapshot()
-    plan, memory = decide(snapshot)
-    assert plan.entries == ()
-    slower = table({("t1", ("t2",)): 0.7, ("t2", ("t1",)): 0.8})
-    plan, _ = decide(replace(snapshot, throughput=slower), memory)
-    assert plan.figures["kind"] == "partial"
-    assert moves(plan) == {"2/0"}
-    assert bought(plan) == ["it2"]
-
-
-def test_interference_can_be_left_out_of_account():
-    cluster = Cluster(*TABLE_3).job("1", T1).job("2", T2)
-    cluster.throughput = table({("t1", ("t2",)): 0.7, ("t2", ("t1",)): 0.8})
-    assert bought(decide(cluster.snapshot())[0]) == ["it1", "it2"]
-    assert bought(decide(cluster.snapshot(), interference=False)[0]) == ["it1"]
-
-
-def test_the_default_throughput_makes_packing_more_or_less_cautious():
-    cluster = Cluster(*TABLE_3).job("1", T1).job("2", T2)
-    assert bought(decide(cluster.snapshot(), default_throughput_ppm=700_000)[0]) == ["it1", "it2"]
-    assert bought(decide(cluster.snapshot(), default_throughput_ppm=MILLION)[0]) == ["it1"]
-
-
-def test_the_single_task_view_shares_where_the_gang_s_view_does_not():
-    gang = task("gang", any=(1, 4, 10))
-    cluster = Cluster(*TABLE_3, offer("it5", (1, 8, 61), 3.3))
-    cluster.job("g", gang, gang, gang, gang).job("4", T4)
-    cluster.throughput = table({("gang", ("t4",)): 0.97, ("t4", ("gang",)): 1.0})
-    whole, single = (decide(cluster.snapshot(), multi_task_view=view)[0] for view in (True, False))
-    assert "it4" in bought(whole)
-    assert "it4" not in bought(single)
-
-
-def test_a_memory_of_another_version_or_policy_is_ignored():
-    snapshot = table_3()
-    fresh = decide(snapshot)
-    for stranger in (PolicyMemory("eva", 99, {"x": 1}), PolicyMemory("other", 1, {"events": 1})):
-        assert decide(snapshot, stranger) == fresh
-
-
-def waste() -> Snapshot:
-    """Algorithm 1 buys a box and a pair, at 1.5 and 1.0; two pairs would do."""
-    cluster = Cluster(offer("box", (0, 10, 10), 1.5), offer("pair", (0, 9, 9), 1.0))
-    for number in range(2):
-        cluster.job(f"a{number}", task("a", any=(0, 5, 5))).job(
-            f"b{number}", task("b", any=(0, 4, 4))
-        )
+    cluster.instance("i", "pair")
+    for name in ("a", "b"):
+        cluster.job(name, task(name, any=(0, 8, 8)), on=["i"], checkpoint_s=1, launch_s=1)
+    cluster.throughput = table({("a", ("b",)): throughput, ("b", ("a",)): throughput})
     return cluster.snapshot()
 
 
-def test_the_lower_bound_of_a_round_is_among_its_figures():
-    plan, _ = decide(waste(), interference=False, optimizer="lp")
-    figures = plan.figures
-    assert figures["cost_usd_per_hour"] == figures["price_after_usd_per_hour"] == 2.0
-    assert figures["lower_bound_usd_per_hour"] == pytest.approx(2.0, rel=1e-3)
-    assert figures["lower_bound_usd_per_hour"] <= 2.0
-    assert int(figures["lp_columns"]) > 0
+def test_those_that_harm_each_other_part_and_others_stay_together():
+    # Parting costs 0.5; together they lose 2 * (1 - t), of which 70 % count.
+    assert moves(decide(pair(0.7))[0]) == set()
+    assert len(moves(decide(pair(0.6))[0])) == 2  # two that cost 1 for one that costs 1.5
+    assert moves(decide(pair(0.6), interference=False)[0]) == set()
 
 
-def test_greedy_alone_knows_no_bound():
-    plan, memory = decide(waste(), interference=False, optimizer="greedy")
-    assert "lower_bound_usd_per_hour" not in plan.figures
-    assert memory.data["bound"] == 0
+def test_what_is_learned_is_acted_on_without_an_event():
+    snapshot = pair(1.0)
+    plan, memory = decide(snapshot)
+    assert plan.entries == ()
+    worse = replace(snapshot, throughput=pair(0.5).throughput)
+    plan, memory = decide(worse, memory)
+    assert len(moves(plan)) == 2
+    assert decide(carried_out(worse, plan), memory)[0].entries == ()
 
 
-def test_the_lp_finds_what_greedy_does_not():
-    costs = {
-        optimizer: decide(waste(), interference=False, optimizer=optimizer)[0].figures[
-            "cost_usd_per_hour"
-        ]
-        for optimizer in ("greedy", "lp", "auto")
-    }
-    assert costs == {"greedy": 2.5, "lp": 2.0, "auto": 2.0}
+def test_variants_of_a_workload_teach_each_other():
+    snapshot = pair(1.0)
+    copies = tuple(
+        replace(copy, task=replace(copy.task, workload=type(copy.task.workload)(f"{copy.job}[1]")))
+        for copy in snapshot.copies
+    )
+    known = table({("a[2]", ("b[7]",)): 0.5, ("b[7]", ("a[2]",)): 0.5})
+    variants = replace(snapshot, copies=copies, throughput=known)
+    assert len(moves(decide(variants)[0])) == 2
+    assert moves(decide(variants, by_base=False)[0]) == set()
 
 
-def test_a_round_in_which_nothing_changed_solves_nothing_and_shows_the_same_bound():
-    snapshot = waste()
-    first, memory = decide(snapshot, interference=False)
-    plan, after = decide(later(carried_out(snapshot, first), 5), memory, interference=False)
-    assert plan.figures["lp_iterations"] == 0
-    assert plan.figures["lower_bound_usd_per_hour"] == first.figures["lower_bound_usd_per_hour"]
-    assert after == memory
+def test_sets_teach_about_pairs():
+    snapshot = replace(pair(1.0), throughput=table({("a", ("b", "c")): 0.3, ("a", ("c",)): 0.95}))
+    assert len(moves(decide(snapshot)[0])) == 2
+    assert moves(decide(snapshot, infer_pairs=False)[0]) == set()
 
 
-def test_columns_are_remembered_by_what_classes_are_and_survive_the_journal():
-    snapshot = waste()
-    _, memory = decide(snapshot, interference=False)
+def test_pinned_copies_stay_and_are_reconsidered_once_they_are_free():
+    cluster = Cluster(*TABLE_3).instance("i", "it1").job("4", T4, on=["i"], pinned=True)
+    snapshot = cluster.snapshot()
+    plan, memory = decide(snapshot)
+    assert plan.entries == ()
+    free = replace(snapshot, copies=tuple(replace(copy, pinned=False) for copy in snapshot.copies))
+    plan, memory = decide(free, memory)
+    assert moves(plan) == {"4/0"}
+    assert decide(carried_out(free, plan), memory)[0].entries == ()
+
+
+def test_limits_hold():
+    cluster = Cluster(*(replace(o, limit=1) if o.type.name == "it4" else o for o in TABLE_3))
+    cluster.instance("i", "it1").instance("j", "it4")
+    cluster.job("4", T4, on=["i"]).job("5", T4, on=["j"])
+    plan, _ = decide(cluster.snapshot())
+    assert "it4" not in bought(plan)
+
+
+def crowd() -> Snapshot:
+    cluster = Cluster(*(replace(o, type=replace(o.type, setup_ms=180_000)) for o in TABLE_3))
+    for number in range(3):
+        cluster.instance(f"i{number}", "it1").job(f"a{number}", T2, T4, on=[f"i{number}"] * 2)
+    for number in range(12):
+        cluster.job(f"w{number}", (T1, T2, T3, T4)[number % 4])
+    return cluster.snapshot()
+
+
+@pytest.mark.parametrize("options", [{}, {"afresh_every": 1}, {"optimizer": "greedy"}])
+def test_what_is_chosen_is_never_dearer_than_what_it_began_with(options):
+    snapshot = crowd()
+    plan, _ = decide(snapshot, **options)
+    problem = Problem(snapshot, Valuation())
+    keep = evaluate(problem, Terms(), configure(problem, waiting(problem)))
+    objective = plan.figures["objective_usd_per_hour"]
+    assert isinstance(objective, float)
+    assert objective * 10**12 <= keep
+    assert plan.figures["cost_usd_per_hour"] <= objective / 0.7
+
+
+def test_the_plan_is_the_same_whatever_was_planned_before_and_in_another_process():
+    policy, snapshot = POLICY.build(POLICY.config()), crowd()
+    policy.plan(table_3(), None)
+    policy.plan(pair(0.6), None)
+    plan, memory = policy.plan(snapshot, None)
+    assert (plan, memory) == decide(snapshot)
     again = PolicyMemory(memory.policy, memory.version, json.loads(json.dumps(memory.data)))
-    problem = Problem(snapshot, Valuation(interference=False))
-    columns = load(again, snapshot).columns
-    assert columns.seeds(problem)
-    # Another class comes before the others: numbers change, columns do not.
-    more = Cluster(offer("box", (0, 10, 10), 1.5), offer("pair", (0, 9, 9), 1.0))
-    more.job("0", task("0", any=(0, 1, 1)))
-    for number in range(2):
-        more.job(f"a{number}", task("a", any=(0, 5, 5))).job(f"b{number}", task("b", any=(0, 4, 4)))
-    changed = Problem(more.snapshot(), Valuation(interference=False))
-    before = [tuple(problem.classes[n] for n, _ in seed.pattern) for seed in columns.seeds(problem)]
-    after = [tuple(changed.classes[n] for n, _ in seed.pattern) for seed in columns.seeds(changed)]
-    assert before == after
-    # Of classes that are gone nothing is left.
-    assert columns.seeds(Problem(table_3(), Valuation())) == []
+    assert decide(later(snapshot, 5), again) == decide(later(snapshot, 5), memory)
 
 
-def test_a_memory_without_columns_is_read_too():
-    snapshot = table_3()
-    _, memory = decide(snapshot)
-    older = {
-        key: value
-        for key, value in memory.data.items()
-        if key not in ("columns", "bounded", "bound")
-    }
-    read = load(PolicyMemory("eva", 1, older), snapshot)
-    assert read.events == 4
-    assert read.columns.rows == ()
-
-
-def test_a_policy_that_takes_over_does_not_count_what_happened_before():
-    snapshot = replace(table_3(), arrivals=1000, completions=996)
-    _, memory = decide(snapshot)
-    rates = memory.data["rates"]
-    assert isinstance(rates, dict)
-    assert rates["events"] == 4.0
-    assert memory.data["events"] == 1996
+def test_without_reasons_it_decides_the_same():
+    told, untold = decide(crowd())[0], decide(crowd(), explained=False)[0]
+    assert (told.launches, told.entries) == (untold.launches, untold.entries)
+    assert told.reasons.hostings
+    assert not untold.reasons.hostings
+    assert told.reasons.weighing is not None
+    assert told.reasons.weighing.chosen == "search"
+    assert told.reasons.weighing.lower_bound_micro_usd_per_hour is not None
+    assert told.figures["lower_bound_usd_per_hour"] <= told.figures["cost_usd_per_hour"]
+    placed = carried_out(crowd(), untold)
+    memory = decide(crowd(), explained=False)[1]
+    assert decide(placed, memory, explained=False)[0].entries == ()

@@ -32,6 +32,7 @@ _KINDS = {
     "keep": "keep what runs",
     "partial": "partial reconfiguration",
     "full": "full reconfiguration",
+    "search": "what the search found",
 }
 
 
@@ -121,11 +122,14 @@ def _job(message: Job, hosted: Iterable[Hosting]) -> Iterator[str]:
 
 def _weighing(message: Weighing) -> Iterator[RenderableType]:
     kinds = _KINDS.get(message.chosen, plain(message.chosen))
-    yield (
-        f"chosen: {kinds}; it is expected to last {span(message.horizon_ms)}, at "
-        f"{message.events_per_hour:.3g} arrivals and ends of jobs an hour, of which "
-        f"{100 * message.full_share:.3g}% led to a full reconfiguration"
-    )
+    if message.events_per_hour:
+        yield (
+            f"chosen: {kinds}; it is expected to last {span(message.horizon_ms)}, at "
+            f"{message.events_per_hour:.3g} arrivals and ends of jobs an hour, of which "
+            f"{100 * message.full_share:.3g}% led to a full reconfiguration"
+        )
+    else:
+        yield f"chosen: {kinds}; moves and launches are to pay within {span(message.horizon_ms)}"
     yield Padding(_alternatives(message), (0, 0, 0, 2), expand=False)
     bound = "a lower bound is not known"
     if message.HasField("lower_bound_micro_usd_per_hour"):

@@ -1,0 +1,213 @@
+"""The search over one objective: its cost is exact, it never ends dearer than it began."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from eva_master.model.ids import InstanceId
+from eva_master.model.job import JobKind
+from eva_master.model.plan import NewInstance
+from eva_master.model.snapshot import Snapshot
+from eva_master.packing.arrangement import Arrangement, Attempt
+from eva_master.packing.configuration import Configuration, Host, configure, waiting
+from eva_master.packing.objective import Book, Terms, evaluate
+from eva_master.packing.problem import Problem, Valuation
+from eva_master.packing.search import Effort, Search
+from tests.fakes.snapshots import Cluster, offer, table, task
+
+CATALOG = (
+    ("p.small", (1, 8, 32), 3.0, "p"),
+    ("p.large", (4, 32, 128), 11.0, "p"),
+    ("c.small", (0, 4, 8), 0.2, "c"),
+    ("c.large", (0, 16, 32), 0.7, "c"),
+)
+TASKS = (
+    task("gpu", p=(1, 4, 16)),
+    task("both", p=(0, 6, 12), c=(0, 4, 8)),
+    task("small", c=(0, 2, 2), p=(0, 2, 2)),
+)
+
+
+@st.composite
+def clusters(draw: st.DrawFn, most: int = 6) -> Snapshot:
+    """Small clusters: some tasks run, gangs among them, others wait."""
+    limits = st.one_of(st.none(), st.none(), st.integers(2, 5))
+    cluster = Cluster(
+        *(
+            offer(name, size, usd, family=family, limit=draw(limits), setup_s=180)
+            for name, size, usd, family in CATALOG
+        )
+    )
+    hosts: list[str] = []
+    for number in range(draw(st.integers(0, most))):
+        spec = draw(st.sampled_from(TASKS))
+        tasks = [spec] * draw(st.sampled_from([1, 1, 2]))
+        on: list[str | None] = []
+        for _ in tasks:
+            kind = "p.large" if draw(st.booleans()) else "p.small"
+            host = None
+            if len(hosts) < 4 and draw(st.booleans()):
+                host = f"i{len(hosts)}"
+                cluster.instance(host, kind)
+                hosts.append(host)
+            on.append(host)
+        cluster.job(
+            f"j{number}",
+            *tasks,
+            on=on if all(on) else (),
+            pinned=draw(st.sampled_from([False, False, False, True])),
+            kind=draw(st.sampled_from(JobKind)),
+            checkpoint_s=draw(st.sampled_from([0, 10, 600])),
+        )
+    cluster.throughput = table(
+        draw(
+            st.dictionaries(
+                st.tuples(
+                    st.sampled_from(["gpu", "both", "small"]),
+                    st.sampled_from([("gpu",), ("small",), ("both",), ("both", "small")]),
+                ),
+                st.sampled_from([0.3, 0.8, 0.9, 1.0]),
+                max_size=5,
+            )
+        )
+    )
+    return cluster.snapshot()
+
+
+def begun(snapshot: Snapshot) -> tuple[Problem, Book, Configuration]:
+    problem = Problem(snapshot, Valuation())
+    return problem, Book(problem, Terms()), configure(problem, waiting(problem))
+
+
+@settings(deadline=None, max_examples=80)
+@given(snapshot=clusters(), seed=st.integers(0, 99))
+def test_the_cost_that_is_kept_up_to_date_is_the_cost_worked_out_anew(snapshot, seed):
+    problem, book, start = begun(snapshot)
+    arrangement = Arrangement(problem, book, start)
+    assert arrangement.total == evaluate(problem, book.terms, start)
+    search = Search(arrangement, book, [seed])
+    for _ in range(5):
+        before = arrangement.total
+        search.run(Effort(8, width=3))
+        assert arrangement.total <= before
+    found = arrangement.configuration(start)
+    assert evaluate(problem, book.terms, found) == arrangement.total
+    assert found.places.keys() == start.places.keys()
+
+
+@settings(deadline=None, max_examples=60)
+@given(snapshot=clusters(), data=st.data())
+def test_what_is_undone_never_was(snapshot, data):
+    problem, book, start = begun(snapshot)
+    arrangement = Arrangement(problem, book, start)
+    victims = [place for place in arrangement.places if place.movable]
+    assume(victims)
+    before = arrangement.total
+    attempt = Attempt(arrangement, data.draw(st.lists(st.sampled_from(victims), unique=True)))
+    spots = [*arrangement.places, *arrangement.prospects()]
+    for copy in attempt.pool[: data.draw(st.integers(0, 9))]:
+        place = arrangement.cheapest(copy, spots)
+        assert place is not None
+        attempt.put(copy, place)
+        spots = [*arrangement.places, *arrangement.prospects()]
+    attempt.undo()
+    assert arrangement.total == before
+    untouched = Arrangement(problem, book, start).configuration(start)
+    assert arrangement.configuration(start) == untouched
+
+
+def every_configuration(problem: Problem, start: Configuration) -> list[Configuration]:
+    """All ways to place the copies that `start` places, on live and new instances."""
+    offerings = [offering for offering in problem.offerings if problem.buyable(offering.id)]
+    copies = list(start.places)
+    live: list[Host] = list(problem.instances)
+    found = []
+    # New instances are told apart by number: copy n opens at most the n-th.
+    for chosen in product([*live, *range(len(copies))], repeat=len(copies)):
+        new = [host for host in chosen if isinstance(host, int)]
+        if any(host > len(set(new[:n])) for n, host in enumerate(new)):
+            continue
+        if any(
+            problem.copies[c].pinned and h != start.places[c]
+            for c, h in zip(copies, chosen, strict=True)
+        ):
+            continue
+        contents: dict[Host, dict[int, int]] = {}
+        for copy, host in zip(copies, chosen, strict=True):
+            row = contents.setdefault(host, {})
+            number = problem.class_of[copy]
+            row[number] = row.get(number, 0) + 1
+        launches = []
+        for key in sorted(set(new)):
+            fitting = [o for o in offerings if problem.fits(o.id, contents[key])]
+            if not fitting:
+                break
+            launches.append(NewInstance(key, fitting[0]))
+        else:
+            if all(
+                isinstance(host, int) or problem.fits(problem.offering_of(host).id, row)
+                for host, row in contents.items()
+            ):
+                places = dict(zip(copies, chosen, strict=True))
+                found.append(Configuration(places, contents, tuple(launches), {}))
+    return found
+
+
+def tiny(number: int) -> Snapshot:
+    """Four tasks on small clusters of which the best configuration is not the greedy one."""
+    cluster = Cluster(
+        offer("box", (1, 8, 32), 3.0, setup_s=180),
+        offer("pair", (2, 16, 64), 5.0, setup_s=180),
+        offer("host", (0, 8, 32), 0.5, setup_s=180),
+    ).instance("i0", "box")
+    if number % 2:
+        cluster.instance("i1", "box").job("a", task("a", any=(1, 4, 8)), on=["i0"])
+        cluster.job("b", task("b", any=(1, 4, 8)), on=["i1"])
+    else:
+        cluster.job("a", task("a", any=(1, 4, 8)), on=["i0"])
+        cluster.job("b", task("b", any=(1, 2, 8)))
+    cluster.job("c", task("c", any=(0, 4, 8)))
+    cluster.job("d", task("d", any=(0, 4 + number, 8)))
+    cluster.throughput = table({("a", ("c",)): 0.5, ("b", ("d",)): 0.98, ("a", ("b",)): 0.99})
+    return cluster.snapshot()
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_on_tiny_clusters_nothing_is_better(number):
+    problem, book, start = begun(tiny(number))
+    best = min(evaluate(problem, book.terms, one) for one in every_configuration(problem, start))
+    arrangement = Arrangement(problem, book, start)
+    Search(arrangement, book, [0]).run(Effort(200))
+    assert arrangement.total == best
+
+
+def test_the_same_search_finds_the_same():
+    problem, book, start = begun(tiny(1))
+    found = []
+    for prices in (book, Book(problem, book.terms)):  # whether the book is new or not
+        arrangement = Arrangement(problem, prices, start)
+        Search(arrangement, prices, [3]).run(Effort(50))
+        found.append(arrangement.configuration(start))
+    assert found[0] == found[1]
+
+
+def test_a_gang_loses_what_its_slowest_member_does_and_moves_as_one():
+    spec = task("g", any=(0, 4, 8))
+    cluster = Cluster(offer("box", (0, 8, 32), 1.0))
+    cluster.instance("i0", "box").instance("i1", "box")
+    cluster.job("g", spec, spec, on=["i0", "i1"], checkpoint_s=30, launch_s=60)
+    cluster.job("n", task("n", any=(0, 4, 8)), on=["i0"])
+    cluster.throughput = table({("g", ("n",)): 0.8, ("n", ("g",)): 1.0})
+    problem, book, start = begun(cluster.snapshot())
+    terms = book.terms
+    lost = 2 * 1_000_000 * 200_000 * terms.lost_ppm // 1_000_000
+    assert evaluate(problem, terms, start) == 2 * 1_000_000 * 1_000_000 + lost
+    here, there = InstanceId("i0"), InstanceId("i1")
+    ids = sorted(start.places)
+    swapped = Configuration({ids[0]: there, ids[1]: here, ids[2]: here}, start.contents, (), {})
+    moves = 2 * (1_000_000 * 90_000 * terms.moves_ppm // terms.horizon_ms)
+    assert evaluate(problem, terms, swapped) == 2 * 1_000_000 * 1_000_000 + lost + moves
