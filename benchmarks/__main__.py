@@ -20,9 +20,11 @@ SMOKE: dict[str, list[str]] = {
     "submission": ["--queued", "20", "--samples", "5"],
     "idle_agents": ["--agents", "3", "--window", "1"],
     "control_loop": ["--jobs", "2", "--many-jobs", "3"],
+    "simulator": ["--jobs", "3"],
     "iterator_overhead": [],
     "rounds": ["--tasks", "200", "--changes", "6", "--rounds", "2"],
     "clouds": ["--instances", "100"],
+    "transfers": ["--mebibytes", "32"],
 }
 """Every benchmark, with the arguments for its smallest size."""
 _MISSED = 1

@@ -1,42 +1,52 @@
 """How fast a trace is simulated, and what comes of it.
 
-Run as `python -m benchmarks.simulator --trace FILE [--policy NAME[:PRESET] ...] [--accounting
-compat|production] [--interference FILE] [--profile] [--json]`. The production loop runs on virtual
-time between simulated adapters. All times are processor time, so that a busy machine changes them
-little; the time that the policy itself takes is told apart, as it runs in another process in
-production.
+Run as `python -m benchmarks.simulator [--trace FILE] [--policy NAME[:PRESET] ...] [--jobs N]
+[--accounting compat|production] [--interference FILE] [--bound] [--profile] [--json]`. Without a
+file the trace is made up: 200 jobs, whose goals are those of a trace of that size. The production
+loop runs on virtual time between simulated adapters. All times are processor time, so that a busy
+machine changes them little; the time that the policy itself takes is told apart, as it runs in
+another process in production.
 """
 
 from __future__ import annotations
 
 import argparse
 import cProfile
-import json
 import pstats
 import resource
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness import Figures, publish, surroundings
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.traces import measured_interference, read_interference, read_trace
-from eva_master.app.simulate import named_policy
+from eva_master.adapters.traces.recipes import ProductionRecipe
+from eva_master.app.simulate import Chosen, named_policy, prepared
 from eva_master.simulation.delays import Accounting
 from eva_master.simulation.experiment import Setup, simulate
+from eva_master.simulation.outcome import usd
+from eva_master.simulation.reference import reference_bound
+
+_GOALS_S = {"no_packing": 0.5, "eva:published": 3.0, "eva": 15.0}
+"""For 200 jobs."""
+_JOBS = 200
+_SEED = 1
 
 
-def measure(setup: Setup) -> dict[str, Any]:
+def measure(setup: Setup) -> Figures:
     """Run a trace, and say what it took."""
     start = time.thread_time()
-    outcome = simulate(setup)
+    outcome = simulate(replace(setup, stopwatch=time.thread_time))
     elapsed = time.thread_time() - start
     planned = outcome.planning.total_s
+    planning = {name: round(value, 6) for name, value in asdict(outcome.planning).items()}
     return {
         **outcome.row(),
-        "planning": {name: round(value, 6) for name, value in asdict(outcome.planning).items()},
+        **{f"planning_{name}": value for name, value in planning.items()},
         "cpu_s": round(elapsed, 3),
         "loop_s": round(elapsed - planned, 3),
         "events_per_s": round(outcome.events / (elapsed - planned)),
@@ -44,39 +54,56 @@ def measure(setup: Setup) -> dict[str, Any]:
     }
 
 
+def _setup(chosen: argparse.Namespace) -> Setup:
+    catalog = load_catalog(chosen.catalog)
+    truth = measured_interference()
+    if chosen.interference is not None:
+        truth = read_interference(chosen.interference)
+    if chosen.trace is None:
+        trace = ProductionRecipe(kind="production", jobs=chosen.jobs).trace(_SEED, catalog)
+    else:
+        trace = read_trace(chosen.trace)
+    idle, _ = named_policy("no_packing")
+    return Setup(trace, catalog, idle, truth=truth, accounting=chosen.accounting)
+
+
+def _profiled(setup: Setup) -> Any:
+    profile = cProfile.Profile()
+    figures = profile.runcall(measure, setup)
+    pstats.Stats(profile, stream=sys.stderr).sort_stats("tottime").print_stats(40)
+    return figures
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trace", type=Path, required=True)
-    parser.add_argument("--policy", action="append", default=[])
+    """Print the figures; the exit code is 1 if a trace of 200 jobs took too long."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--trace", type=Path, help="by default one that is made up")
+    parser.add_argument("--jobs", type=int, default=_JOBS, help="of a trace that is made up")
+    parser.add_argument("--policy", action="append", default=[], help="default: those with a goal")
     parser.add_argument("--accounting", type=Accounting, default=Accounting.COMPAT)
     parser.add_argument("--interference", type=Path)
     parser.add_argument("--catalog", type=Path)
-    parser.add_argument("--profile", action="store_true")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--bound", action="store_true", help="find the reference bound too")
+    parser.add_argument("--profile", action="store_true", help="by function, to standard error")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     chosen = parser.parse_args(arguments)
-    trace, catalog = read_trace(chosen.trace), load_catalog(chosen.catalog)
-    truth = read_interference(chosen.interference) if chosen.interference else None
-    for name in chosen.policy or ["no_packing"]:
-        policy, gap = named_policy(name)
-        setup = Setup(
-            trace,
-            catalog,
-            policy,
-            truth=truth or measured_interference(),
-            accounting=chosen.accounting,
-            round_gap_s=gap,
-            stopwatch=time.thread_time,
-        )
-        profile = cProfile.Profile()
-        figures = profile.runcall(measure, setup) if chosen.profile else measure(setup)
-        if chosen.profile:
-            pstats.Stats(profile).sort_stats("tottime").print_stats(40)
-        if chosen.json:
-            print(json.dumps({"policy": name, **figures}))
-        else:
-            print(name, *(f"  {key}: {value}" for key, value in figures.items()), sep="\n")
-    return 0
+    setup = _setup(chosen)
+    figures: Figures = {"surroundings": surroundings()}
+    missed = []
+    for name in chosen.policy or _GOALS_S:
+        ready = prepared(Chosen(name, {}), setup)
+        figures[name] = _profiled(ready) if chosen.profile else measure(ready)
+        limit = _GOALS_S.get(name) if len(setup.trace.jobs) == _JOBS else None
+        if limit is not None and figures[name]["cpu_s"] > limit:
+            missed.append(f"{name} within {limit:g} s")
+    if chosen.bound:
+        start = time.thread_time()
+        bound = usd(reference_bound(setup.trace, setup.catalog))
+        took = round(time.thread_time() - start, 3)
+        figures["reference_bound"] = {"cost_usd": bound, "cpu_s": took}
+    return publish({**figures, "missed": missed}, as_json=chosen.json)
 
 
 if __name__ == "__main__":

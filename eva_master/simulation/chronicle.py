@@ -85,7 +85,6 @@ class Books:
         gpu_ms: GPUs held, times the time.
         milli_cpu_ms: vCPUs likewise, in thousandths.
         mib_ms: Memory likewise, in MiB.
-        attempts: How many there were.
         stays: Every attempt, `None` if they are not to be kept.
     """
 
@@ -95,12 +94,10 @@ class Books:
     gpu_ms: int = 0
     milli_cpu_ms: int = 0
     mib_ms: int = 0
-    attempts: int = 0
     stays: list[Stay] | None = None
 
     def ordered(self, _attempt: Attempt) -> None:
-        """See `Chronicle.ordered`."""
-        self.attempts += 1
+        """An attempt counts once it is over."""
 
     def began_from(self, attempt: Attempt, origin: Checkpoint | None) -> None:
         """Of no interest."""

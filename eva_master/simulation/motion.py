@@ -54,11 +54,6 @@ class Motion:
         self._residents: dict[InstanceId, dict[CopyId, Attempt]] = {}
         self._crews: dict[tuple[JobId | CopyId, int], Crew] = {}
 
-    def running(self, job: JobId) -> list[Attempt]:
-        """A job's attempts whose program runs and was not told to stop."""
-        crews = self._crews.values()
-        return [a for crew in crews for a in crew.running.values() if a.order.job == job]
-
     def begin(self, attempt: Attempt, init_ms: int) -> None:
         """A program starts.
 

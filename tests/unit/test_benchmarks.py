@@ -14,11 +14,11 @@ from benchmarks.__main__ import main
 def test_smoke_run_prints_one_json_object_with_a_member_per_benchmark(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    names = ["submission", "idle_agents", "control_loop"]
+    names = ["submission", "idle_agents", "control_loop", "simulator"]
     assert main([*names, "--json", "--smoke"]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert list(figures) == names
-    submission, idle, loop = figures.values()
+    submission, idle, loop, simulator = figures.values()
     assert submission["samples"] == 5
     assert submission["rounds_meanwhile"] > 0
     assert 0 < submission["submission_ms"]["median"] <= submission["submission_ms"]["max"]
@@ -27,6 +27,9 @@ def test_smoke_run_prints_one_json_object_with_a_member_per_benchmark(
     for policy in ("eva", "no_packing"):
         assert loop[f"{policy}/3"]["jobs"] == 3
         assert loop[f"{policy}/3"]["events"] > 0
+    for policy in ("no_packing", "eva:published", "eva"):
+        assert simulator[policy]["jobs_finished"] == 3
+        assert simulator[policy]["events_per_s"] > 0
 
 
 def test_a_round_pictures_what_has_changed_alone() -> None:
