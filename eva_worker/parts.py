@@ -14,7 +14,7 @@ from pathlib import Path
 MIB = 1 << 20
 PART = 8 * MIB
 """S3 wants 8 to 16 MiB a request for its best throughput; smaller objects go in one piece."""
-BUFFERS = 48 * MIB
+BUFFERS = 32 * MIB
 """All transfers of a worker together hold no more than that in memory, give or take a part for
 what the HTTP client copies."""
 _PREFIX = ".part-"
