@@ -11,7 +11,7 @@ from eva_worker.parts import BUFFERS, MIB, Allowance, plan
 TIB = MIB << 20
 
 
-@pytest.mark.parametrize("size", [0, 1, MIB, 8 * MIB, 8 * MIB + 1, 1 << 30, 100 << 30, 400 << 30])
+@pytest.mark.parametrize("size", [0, 1, MIB, 8 * MIB, 8 * MIB + 1, 1 << 30, 100 << 30, 300 << 30])
 def test_a_plan_holds_what_s3_demands_and_memory_allows(size: int) -> None:
     how = plan(size)
     assert how.buffers <= BUFFERS
