@@ -119,7 +119,7 @@ def test_a_boot_that_fails_says_why_and_is_over(make_ec2: Ec2s) -> None:
 
 
 def test_an_interrupted_spot_instance_is_left_in_time(make_ec2: Ec2s) -> None:
-    cluster = make_ec2(ec2={"spot": {}})
+    cluster = make_ec2(spot=True)
     job = cluster.submit("one", run=RUN, spot="only")
     running(cluster, job)
     taken = cluster.task(job).instance

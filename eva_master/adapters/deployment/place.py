@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
+from botocore.exceptions import ClientError
 
 from eva_master.model.errors import InvalidConfig
 
@@ -56,7 +57,10 @@ def find_place(ec2: Any, subnets: Sequence[str]) -> Place:
     """
     if not subnets:
         return NEW
-    answer = ec2.describe_subnets(SubnetIds=list(subnets))["Subnets"]
+    try:
+        answer = ec2.describe_subnets(SubnetIds=sorted(set(subnets)))["Subnets"]
+    except ClientError as error:
+        raise InvalidConfig(str(error), hint="see --subnet and --region") from error
     known = {found["SubnetId"]: found for found in answer}
     first = known[subnets[0]]
     by_zone = {found["AvailabilityZone"]: name for name, found in known.items()}

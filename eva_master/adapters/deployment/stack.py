@@ -79,23 +79,32 @@ class Stack:
         stated: list[dict[str, Any]]
         stated = [{"ParameterKey": key, "ParameterValue": it} for key, it in parameters.items()]
         stated += [{"ParameterKey": key, "UsePreviousValue": True} for key in sorted(kept)]
-        answer = _told(
-            lambda: self._client.create_change_set(
+        answer = self._change_set(exists, stated)
+        if answer is None:
+            return "", []
+        found = self._await_change_set(answer)
+        if found is None:
+            self.drop(answer)
+            return "", []
+        return answer, list(_changes(found))
+
+    def _change_set(self, exists: bool, parameters: list[dict[str, Any]]) -> str | None:
+        """Ask for a change set; its id, `None` if it is known at once that it would be empty."""
+        try:
+            answer = self._client.create_change_set(
                 StackName=self.name,
                 ChangeSetName=f"eva-{int(time.time())}",
                 ChangeSetType="UPDATE" if exists else "CREATE",
                 TemplateBody=template(),
-                Parameters=stated,
+                Parameters=parameters,
                 Capabilities=["CAPABILITY_IAM"],
                 Tags=[{"Key": "eva:deployment", "Value": self.name}],
             )
-        )
-        made = str(answer["Id"])
-        found = self._await_change_set(made)
-        if found is None:
-            self.drop(made)
-            return "", []
-        return made, list(_changes(found))
+        except (BotoCoreError, ClientError) as error:
+            if "No updates" in str(error):
+                return None
+            raise _translated(error) from error
+        return str(answer["Id"])
 
     def drop(self, change_set: str) -> None:
         """Forget a change set, and the empty stack that was made for it."""

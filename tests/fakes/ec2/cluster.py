@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ TYPES: dict[str, Any] = {
     },
     "only": ["c5"],
 }
+_ZONE = f"{REGION}a"
+_SPOT_PRICE = 30_000
 _ENDED_AT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC\)")
 
 
@@ -61,6 +64,7 @@ class Ec2Cluster(Cluster):
     Args:
         settings: The master's, beyond those of `Cluster`.
         catalog: What is on sale.
+        spot: Whether spot instances are for sale, too.
         ec2: The section `ec2` of the settings, beyond what points it at the stand-in.
     """
 
@@ -72,6 +76,7 @@ class Ec2Cluster(Cluster):
         settings: Mapping[str, Any] | None = None,
         catalog: Mapping[str, Any] = TYPES,
         ec2: Mapping[str, Any] | None = None,
+        spot: bool = False,
     ) -> None:
         prepared = image.prepared()
         self.site = Site()
@@ -85,12 +90,13 @@ class Ec2Cluster(Cluster):
         digest = hashlib.sha256(made.read_bytes()).hexdigest()
         section = {
             "region": REGION,
-            "zones": [f"{REGION}a"],
+            "zones": [_ZONE],
             "images": {"x86_64": "ami-12c6146b"},
             "endpoint": self.aws.url,
             "poll": "500ms",
             "bundles": {"x86_64": f"s3://{self._bucket}/{key}#sha256={digest}"},
             "docker_image": image.name(prepared),
+            **(self._spot_section(catalog) if spot else {}),
             **(ec2 or {}),
         }
         self.hypervisor = Hypervisor(self.aws, self.site, prepared / "data")
@@ -101,11 +107,28 @@ class Ec2Cluster(Cluster):
             command="master",
             host=self.site.switch.address,
         )
-        self._prices = {
-            name: round(float(kind["price"].strip("$/h")) * 1_000_000)
+        self._prices = {name: _micro_usd(kind["price"]) for name, kind in catalog["types"].items()}
+        self.hypervisor.start()
+
+    def _spot_section(self, catalog: Mapping[str, Any]) -> dict[str, Any]:
+        """Have the catalog's types sold on the spot market, too."""
+        types = {
+            name: {
+                "architecture": "x86_64",
+                "milli_cpus": kind["cpus"] * 1000,
+                "memory_mib": int(kind["memory"].removesuffix("GiB")) * 1024,
+                "price": _micro_usd(kind["price"]),
+                "zones": [_ZONE],
+                "spot": {_ZONE: _SPOT_PRICE},
+            }
             for name, kind in catalog["types"].items()
         }
-        self.hypervisor.start()
+        taken = f"{datetime.now(UTC):%FT%TZ}"
+        file = self.site.path / "snapshot.json"
+        file.write_text(json.dumps({"region": REGION, "taken": taken, "types": types}))
+        quoted = f"{_SPOT_PRICE / 1_000_000:.6f}"
+        self.aws.set_spot_prices({f"{name}@{_ZONE}": quoted for name in types})
+        return {"snapshot": str(file), "spot": {}}
 
     def environment(self) -> dict[str, str]:
         """See `Cluster.environment`."""
@@ -141,7 +164,9 @@ class Ec2Cluster(Cluster):
                 ec2_id=instance["InstanceId"],
                 state=instance["State"]["Name"],
                 type=instance["InstanceType"],
-                price=self._prices[instance["InstanceType"]],
+                price=_SPOT_PRICE
+                if instance.get("InstanceLifecycle") == "spot"
+                else self._prices[instance["InstanceType"]],
                 up_ms=_millis(instance["LaunchTime"]),
                 gone_ms=_millis(datetime.fromisoformat(ended[1]).replace(tzinfo=UTC))
                 if ended
@@ -177,6 +202,10 @@ class Ec2Cluster(Cluster):
         return super().logs() + [
             (str(path.relative_to(machines)), _end(path)) for path in sorted(logs)
         ]
+
+
+def _micro_usd(price: str) -> int:
+    return round(float(price.strip("$/h")) * 1_000_000)
 
 
 def _end(path: Path) -> str:
