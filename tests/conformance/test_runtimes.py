@@ -284,3 +284,21 @@ async def test_tasks_do_not_disturb_each_other(bench: Bench) -> None:
     assert (await soon(bench.runtime.wait(other))).code == -signal.SIGKILL
     bench.file("go").touch()
     assert (await soon(bench.runtime.wait(KEY))).code == 1
+
+
+async def test_parts_of_the_storage_that_lie_elsewhere_are_found_in_it(bench: Bench) -> None:
+    storage, mount = bench.home / "storage", bench.home / "mount"
+    for directory in (storage / "outputs", mount / "outputs", mount / "shared", mount / "set"):
+        directory.mkdir(parents=True)
+    (mount / "set" / "data").write_text("an input")
+    spec = bench.spec("cd $EVA_STORAGE; cat inputs/set/data >outputs/read; echo word >shared/word")
+    elsewhere = {
+        "outputs": mount / "outputs",
+        "shared": mount / "shared",
+        "inputs/set": mount / "set",
+    }
+    env = {**spec.env, "EVA_STORAGE": str(storage)}
+    await bench.runtime.start(replace(spec, env=env, elsewhere=elsewhere))
+    assert (await soon(bench.runtime.wait(KEY))).code == 0, bench.file("log").read_text()
+    assert (mount / "outputs" / "read").read_text() == "an input"
+    assert (mount / "shared" / "word").read_text() == "word\n"
