@@ -19,7 +19,7 @@ from obstore.store import LocalStore, S3Store
 from obstore.store import ObjectStore as Backend
 
 from eva_worker.backoff import Backoff
-from eva_worker.errors import Missing, StoreUnavailable, UnstorableName
+from eva_worker.errors import Missing, StoreUnavailable, TransferFailed, UnstorableName
 from eva_worker.parts import MIB, PART, Allowance, PartFile, plan
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _SPECIAL = re.compile(r"[%#:|\x00-\x1f\x7f-\x9f]")
 _ESCAPED = re.compile(r"%([0-9A-F]{2})")
 _BLOCK = MIB
+_PATIENCE = "10m"
 _T = TypeVar("_T")
 
 _log = structlog.get_logger()
@@ -53,6 +54,8 @@ class Objects:
         self._key = _key if escaped else str
         self._url = url
         self._store = _backend(url)
+        # S3 may take minutes to put the parts of a very large object together.
+        self._patient = _backend(url, timeout=_PATIENCE)
         self._allowance = Allowance()
 
     async def put(self, key: str, data: bytes | Path) -> int:
@@ -65,12 +68,16 @@ class Objects:
         if isinstance(data, Path) and not await asyncio.to_thread(data.is_file):
             raise Missing(f"no such file: {data}")
         location = self._location(key)
-        with _translated(key):
+        try:
             size = len(data) if isinstance(data, bytes) else data.stat().st_size
-            how = plan(size)
+        except FileNotFoundError as error:
+            raise Missing(f"no such file: {data!s}") from error
+        how = plan(size)
+        # What is missing to the store is an upload that an earlier try of the client has ended.
+        with _translated(key, missing=StoreUnavailable):
             async with self._allowance.of(how.buffers):
                 await obstore.put_async(
-                    self._store,
+                    self._patient if size > PART else self._store,
                     location,
                     data,
                     use_multipart=size > PART,
@@ -165,7 +172,7 @@ class Objects:
             await obstore.delete_async(self._store, self._location(key))
 
 
-def _backend(url: str) -> Backend:
+def _backend(url: str, timeout: str = "30s") -> Backend:
     parts = urlsplit(url)
     try:
         if parts.scheme == "file":
@@ -182,7 +189,10 @@ def _backend(url: str) -> Backend:
             parts.netloc,
             prefix=unquote(parts.path).strip("/") or None,
             config=config,
-            client_options={"allow_http": options.get("endpoint", "").startswith("http://")},
+            client_options={
+                "allow_http": options.get("endpoint", "").startswith("http://"),
+                "timeout": timeout,
+            },
         )
     except (BaseError, OSError) as error:
         raise StoreUnavailable(f"object store {url}: {error}") from error
@@ -210,11 +220,11 @@ def _key(location: str) -> str:
 
 
 @contextlib.contextmanager
-def _translated(key: str) -> Iterator[None]:
+def _translated(key: str, missing: type[TransferFailed] = Missing) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise Missing(f"no such object: {key}") from error
+        raise missing(f"no such object: {key}") from error
     except (BaseError, OSError) as error:
         first = str(error).partition("\n")[0]
         raise StoreUnavailable(f"object store failed at {key}: {first}") from error

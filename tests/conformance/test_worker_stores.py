@@ -144,3 +144,18 @@ async def test_the_store_copies(url: str) -> None:
     assert await store.get("b/two#") == b"content"
     with pytest.raises(Missing):
         await store.copy("a/none", "b/three")
+
+
+async def test_an_upload_that_the_store_knows_no_more_is_no_missing_file(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As when the answer to the completion of an upload is lost: the client's next try finds none.
+    store = Objects(url)
+    (tmp_path / "file").write_bytes(b"x")
+
+    async def fail(*_: Any, **__: Any) -> None:
+        raise FileNotFoundError("NoSuchUpload")
+
+    monkeypatch.setattr(obstore, "put_async", fail)
+    with pytest.raises(StoreUnavailable):
+        await store.put("a/b", tmp_path / "file")
