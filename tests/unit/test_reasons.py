@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,8 +94,15 @@ def test_a_lone_move_saves_the_difference_of_the_prices() -> None:
     assert (move.copy, move.target, move.cost_micro_usd) == ("2/0", 0, 250_000)
 
 
-def test_exchanges_add_up_to_what_the_round_weighed() -> None:
-    """Two mergers that have nothing to do with each other, in one full reconfiguration."""
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        ("full", {"method": "published", "min_horizon_s": 36_000}),
+        ("search", {"method": "search", "horizon_s": 36_000}),
+    ],
+)
+def test_exchanges_add_up_to_what_the_round_weighed(kind: str, method: dict[str, Any]) -> None:
+    """Two mergers that have nothing to do with each other, in one round."""
     boxes = [
         offer("box", (0, 8, 32), 1.0, family="c"),
         offer("pair", (0, 16, 64), 1.5, family="c", setup_s=90),
@@ -102,13 +110,13 @@ def test_exchanges_add_up_to_what_the_round_weighed() -> None:
         offer("chests", (0, 16, 64), 1.6, family="m", setup_s=90),
     ]
     cluster = Cluster(*boxes)
-    for name, kind, family in (
+    for name, machine, family in (
         *(("a", "box", "c"), ("b", "box", "c")),
         *(("x", "chest", "m"), ("y", "chest", "m")),
     ):
-        cluster.instance(f"i-{name}", kind)
+        cluster.instance(f"i-{name}", machine)
         cluster.job(name, task(**{family: (0, 8, 8)}), on=[f"i-{name}"])
-    plan, _ = decide(cluster.snapshot(), default_throughput_ppm=1_000_000, min_horizon_s=36_000)
+    plan, _ = decide(cluster.snapshot(), default_throughput_ppm=1_000_000, **method)
     first, second = sorted(plan.reasons.exchanges, key=lambda one: one.moves[0].copy)
     assert {move.copy for move in first.moves} == {"a/0", "b/0"}
     assert {move.copy for move in second.moves} == {"x/0", "y/0"}
@@ -118,11 +126,11 @@ def test_exchanges_add_up_to_what_the_round_weighed() -> None:
     assert first.cost_micro_usd == pytest.approx(1e6 * (3.5 * 60 + 1.5 * 90) / 3600, abs=1)
     weighing = plan.reasons.weighing
     assert weighing is not None
-    assert weighing.chosen == "full"
+    assert weighing.chosen == kind
     by_kind = {one.kind: one for one in weighing.alternatives}
-    gained = by_kind["full"].savings_micro_usd_per_hour - by_kind["keep"].savings_micro_usd_per_hour
+    gained = by_kind[kind].savings_micro_usd_per_hour - by_kind["keep"].savings_micro_usd_per_hour
     assert gained == first.saved_micro_usd_per_hour + second.saved_micro_usd_per_hour
-    spent = by_kind["full"].migration_micro_usd - by_kind["keep"].migration_micro_usd
+    spent = by_kind[kind].migration_micro_usd - by_kind["keep"].migration_micro_usd
     assert abs(spent - first.cost_micro_usd - second.cost_micro_usd) <= 2
 
 
