@@ -14,10 +14,10 @@ from tests.e2e.matrix import check_steps, check_undisturbed
 from tests.fakes.ec2.cluster import Ec2Cluster
 from tests.fakes.ec2.machine import BLACK_BOX_PORT
 
-pytestmark = [pytest.mark.hosts, pytest.mark.timeout(360)]
+pytestmark = [pytest.mark.hosts, pytest.mark.timeout(600)]
 
 RUN = f"env EVA_BLACK_BOX=127.0.0.1:{BLACK_BOX_PORT} python3 counter.py && echo over"
-PATIENCE_S = 150.0
+PATIENCE_S = 240.0
 """For an instance to boot; others boot at the same time."""
 
 
@@ -88,9 +88,10 @@ def test_jobs_run_on_instances_that_boot_themselves(make_ec2: Ec2s) -> None:
     stop(cluster)
 
 
+@pytest.mark.waits
 def test_an_instance_that_never_registers_is_replaced(make_ec2: Ec2s) -> None:
-    # Three times what a boot takes here when nothing else is going on.
-    cluster = make_ec2(settings={"register_timeout": "45s"})
+    # Five times what a boot takes here when nothing else is going on.
+    cluster = make_ec2(settings={"register_timeout": "90s"})
     cluster.hypervisor.lose_next()
     job = cluster.submit("one", run=RUN)
     running(cluster, job)
@@ -141,6 +142,7 @@ def test_an_interrupted_spot_instance_is_left_in_time(make_ec2: Ec2s) -> None:
     stop(cluster)
 
 
+@pytest.mark.waits
 def test_without_a_master_instances_store_what_runs_and_are_gone(make_ec2: Ec2s) -> None:
     cluster = make_ec2(ec2={"abandoned_after": "1m"})
     job = cluster.submit("one", run=RUN)
