@@ -17,7 +17,14 @@ from tests.e2e.cluster import Cluster, until
 from tests.e2e.conftest import Clusters
 
 CATALOG = {"only": ["c7i"]}
-SETTINGS = {"round_period": "1h", "profile": False}
+OPTIONS = {"interference": False}
+"""What was measured when is not on record, so no plan is to depend on it."""
+HINTS = {"delays": {"checkpoint": "1s", "launch": "2s"}}
+SETTINGS = {
+    "round_period": "1h",
+    "profile": False,
+    "policy": {"name": "eva", "options": OPTIONS},
+}
 LOOP = Settings(round_gap_ms=300, window_ms=2_000)
 """What the cluster's master is given, by `tests.e2e.cluster.SETTINGS`."""
 
@@ -27,10 +34,10 @@ Assignment = tuple[CopyId, int, InstanceId, int, int]
 
 def live(cluster: Cluster) -> None:
     """Jobs share an instance, one moves to a cheaper one, a gang comes and goes."""
-    first = cluster.submit("first", resources={"cpus": 5, "memory": "8GiB"})
-    second = cluster.submit("second", resources={"cpus": 3, "memory": "5GiB"})
+    first = cluster.submit("first", resources={"cpus": 5, "memory": "8GiB"}, **HINTS)
+    second = cluster.submit("second", resources={"cpus": 3, "memory": "5GiB"}, **HINTS)
     cluster.until_running(first, second)
-    gang = cluster.submit("gang", tasks=2, resources={"cpus": 1, "memory": "1GiB"})
+    gang = cluster.submit("gang", tasks=2, resources={"cpus": 1, "memory": "1GiB"}, **HINTS)
     cluster.until_running(gang)
     cluster.finish(first)
     cluster.until_ended(first)
@@ -42,7 +49,7 @@ def live(cluster: Cluster) -> None:
 
 
 def run_again(history: History) -> Simulation:
-    policy, _ = named_policy("eva")
+    policy, _ = named_policy("eva", OPTIONS)
     setup = replace(history.setup, policy=policy, round_gap_s=None, keep_record=True, settings=LOOP)
     simulation = Simulation(setup)
     simulation.run()
