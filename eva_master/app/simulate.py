@@ -211,6 +211,8 @@ def run(name: str, setup: Setup, watch: Callable[[So], None] | None = None) -> R
             told = time.perf_counter()
             watch(So(simulation.now_ms, simulation.finished, total, simulation.cost_usd))
     outcome = simulation.outcome()
+    if watch is not None:
+        watch(So(simulation.now_ms, total, total, outcome.cost_usd))
     return Run(name, outcome, time.perf_counter() - start)
 
 

@@ -59,7 +59,7 @@ class ReferenceBound:
             counts = counts + change
             total += self._hourly(counts) * (until - at)
             if watch is not None:
-                watch(done + 1, len(moments))
+                watch(done + 1, len(moments) - 1)
         return total // MILLION
 
     def _moments(self) -> Iterator[tuple[int, Ints]]:

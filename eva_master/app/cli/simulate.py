@@ -154,9 +154,10 @@ def simulate(*, trace: Path | None, journal: Path | None, as_json: bool, **optio
         eva trace generate production --jobs 200 --seed 1 -o t.json
         eva simulate t.json --policy eva --policy stratus --policy eva:published
 
-    The table compares costs with those of no packing (an instance for each task) and with a lower
-    bound (jobs packed fractionally, without interference, moves and delays), and tells completion
-    times, moves and how many instances were launched.
+    The table compares costs with those of no packing (ALONE: an instance for each task) and with a
+    lower BOUND (jobs packed fractionally, without interference, moves and delays); it tells mean
+    completion times (JCT), how long of that nothing ran (IDLE), how fast jobs were in company
+    (SPEED), moves per job and launched instances (NODES).
     """
     if (trace is None) == (journal is None):
         raise click.UsageError("name a TRACE, or a state directory with --from-journal")
@@ -170,7 +171,8 @@ def simulate(*, trace: Path | None, journal: Path | None, as_json: bool, **optio
     if as_json:
         print_json([_shape(run, comparison, history) for run in comparison.runs])
     else:
-        console().print(_table(comparison, history))
+        screen = console()
+        screen.print(_table(comparison, history, screen.width))
 
 
 def _setup(
@@ -277,39 +279,43 @@ def _shape(run: Run, comparison: Comparison, history: History | None) -> dict[st
     }
 
 
-_RIGHT = ("COST", "OF NO-PACKING", "OVER BOUND", "JCT", "P95", "IDLE", "SPEED", "MOVES/JOB")
-_COUNTS = ("INSTANCES", "TASKS EACH", "FULL", "TOOK")
+_COLUMNS: Mapping[str, Callable[[Run, Comparison], str]] = {
+    "COST": lambda run, _: f"${run.outcome.cost_usd:,.2f}",
+    "ALONE": lambda run, all_: f"{100 * run.outcome.cost_usd / all_.nopack_usd:.1f}%",
+    "BOUND": lambda run, all_: (
+        f"{run.outcome.cost_usd / all_.bound_usd:.3f}x" if all_.bound_usd else "-"
+    ),
+    "JCT": lambda run, _: f"{run.outcome.jct_mean_h:.2f}h",
+    "IDLE": lambda run, _: f"{run.outcome.idle_mean_h:.3f}h",
+    "SPEED": lambda run, _: f"{run.outcome.norm_throughput_mean:.3f}",
+    "MOVES": lambda run, _: f"{run.outcome.migrations_per_job:.2f}",
+    "NODES": lambda run, _: f"{run.outcome.instances_launched:,}",
+    "P95 JCT": lambda run, _: f"{run.outcome.jct_p95_h:.2f}h",
+    "TASKS EACH": lambda run, _: f"{run.outcome.tasks_per_instance:.2f}",
+    "FULL": lambda run, _: f"{100 * run.outcome.full_share:.0f}%",
+    "TOOK": lambda run, _: f"{run.wall_s:.1f}s",
+}
+_NARROW, _ALWAYS = 105, 8
+"""In a terminal of fewer columns only the first figures are shown; JSON has all."""
 
 
-def _table(comparison: Comparison, history: History | None) -> RenderableType:
-    """A line per policy, and below it what they are compared with."""
+def _table(comparison: Comparison, history: History | None, width: int) -> RenderableType:
+    """A line per policy, and below it what they are compared with.
+
+    COST is also told as a part of no packing's (ALONE) and as a multiple of the lower bound's;
+    MOVES are per job.
+    """
     from rich.console import Group
     from rich.text import Text
 
-    lines = grid("POLICY", *_RIGHT, *_COUNTS, right=(*_RIGHT, *_COUNTS))
+    shown = list(_COLUMNS)[: _ALWAYS if width < _NARROW else None]
+    lines = grid("POLICY", *shown, right=shown)
     for run in comparison.runs:
-        lines.add_row(plain(run.policy), *_cells(run, comparison))
+        cells = (_COLUMNS[name](run, comparison) for name in shown)
+        lines.add_row(plain(run.policy), *cells)
     below = [f"no packing: ${comparison.nopack_usd:,.2f}"]
     if comparison.bound_usd is not None:
         below.append(f"lower bound: ${comparison.bound_usd:,.2f}")
     if history is not None:
         below.append(f"what it did cost: ${history.cost_usd:,.2f} ({history.words})")
     return Group(lines, Text("; ".join(below), style="dim"))
-
-
-def _cells(run: Run, comparison: Comparison) -> list[str]:
-    it, bound = run.outcome, comparison.bound_usd
-    return [
-        f"${it.cost_usd:,.2f}",
-        f"{100 * it.cost_usd / comparison.nopack_usd:.1f}%",
-        f"{it.cost_usd / bound:.3f}" if bound else "-",
-        f"{it.jct_mean_h:.2f}h",
-        f"{it.jct_p95_h:.2f}h",
-        f"{it.idle_mean_h:.3f}h",
-        f"{it.norm_throughput_mean:.3f}",
-        f"{it.migrations_per_job:.2f}",
-        f"{it.instances_launched:,}",
-        f"{it.tasks_per_instance:.2f}",
-        f"{100 * it.full_share:.0f}%",
-        f"{run.wall_s:.1f}s",
-    ]
