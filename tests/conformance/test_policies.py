@@ -426,6 +426,23 @@ def test_tasks_that_ask_for_no_memory_or_for_nothing_are_placed(policy):
     assert all(isinstance(entry, Place) for entry in plan.entries)
 
 
+@pytest.mark.parametrize("usd", [0, 0.000001, 90_000])
+def test_absurd_prices_and_amounts_are_reckoned_with(policy, usd):
+    cluster = Cluster(
+        offer("little", (0, 1, 1), usd / 2),
+        offer("vast", (1_000, 100_000, 1_000_000), usd),
+        offer("some", (1, 4, 16), usd / 2),
+    )
+    for number in range(12):
+        cluster.job(f"a{number}", task("a", any=(1, 2, 8)), left_s=5_000)
+    cluster.job("gang", *[task("b", any=(10, 500, 20_000))] * 20, left_s=10**9)
+    snapshot = cluster.snapshot()
+    plan, memory = policy.plan(snapshot, None)
+    check(snapshot, plan)
+    assert all(isinstance(entry, Place) for entry in plan.entries)
+    assert quiet(policy.plan(carried_out(snapshot, plan), memory)[0])
+
+
 def test_a_task_as_large_as_a_type_gets_one(policy):
     cluster = big((0, 4, 16), (2, 8, 32)).job("a", task(any=(2, 8, 32)))
     plan, _ = policy.plan(cluster.snapshot(), None)

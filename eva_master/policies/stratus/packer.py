@@ -16,8 +16,6 @@ from eva_master.policies.stratus.bins import Bins, bin_of
 
 _LARGEST = 256
 """Tasks of a candidate group at most."""
-_FINE = 1_000
-"""Scores are told apart to a thousandth of a millionth."""
 
 
 def pack(bins: Bins, appraisal: Appraisal, copies: Sequence[CopyId]) -> None:
@@ -115,7 +113,7 @@ def _most_efficient(
     if not fits[0].any():
         return None
     used = np.where(fits, (np.minimum(taken, capacity) * appraisal.unit_price).max(axis=2), -1)
-    score = np.where(fits, used * _FINE // price, -1)
+    score = np.where(fits, used // price, -1)
     groups, columns = np.nonzero(score == score.max())
     largest = groups.max()
     return int(largest) + 1, sale[int(columns[groups == largest].min())]
