@@ -58,7 +58,8 @@ class Arrangement:
     """Every copy's place, and what that costs.
 
     Copies are numbered. `total` is always what `objective.evaluate` says of the configuration,
-    but for what is sunk in between.
+    but for what is sunk in between; and less than that where limits keep a new instance of the
+    start from being the cheapest that would do, see `legal`.
 
     Args:
         problem: The snapshot's.
@@ -67,7 +68,7 @@ class Arrangement:
 
     Attributes:
         places: Every live instance, and the new ones that hold something.
-        sizes: What running each copy is worth.
+        sizes: What each copy costs if others fill the rest of its instance, at least.
         total: The cost.
     """
 
@@ -78,7 +79,7 @@ class Arrangement:
         classes = [problem.classes[problem.class_of[copy]] for copy in self._ids]
         numbers = {task_class: book.number(task_class) for task_class in set(classes)}
         self._class = [numbers[task_class] for task_class in classes]
-        self.sizes = [task_class.price * MILLION for task_class in classes]
+        self.sizes = [book.stakes[number] for number in self._class]
         self._fresh = {root: Place(None, -1, 0, root) for root in book.roots.values()}
         self._limits = _limits(problem, book)
         self.places: list[Place] = []
@@ -242,12 +243,12 @@ class Arrangement:
     # -- instances -------------------------------------------------------------------------------
 
     def ranked(self) -> list[Place]:
-        """Instances that can be taken apart, those that cost most for what they hold first."""
+        """Instances that can be taken apart, those first that cost most above what they hold."""
         found = []
         for number, place in enumerate(self.places):
             if place.movable:
-                worth = sum(self.sizes[copy] for copy in place.movable)
-                found.append((-(place.cost + place.load.lost) / max(worth, 1), number))
+                held = sum(self.sizes[copy] for copy in place.movable)
+                found.append((held - place.cost - place.load.lost, number))
         found.sort()
         return [self.places[number] for _, number in found]
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import le
 
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, CopyId, Family, Workload
@@ -43,9 +44,9 @@ class Terms:
         moves_ppm: How often the cost of a move is charged, in millionths.
     """
 
-    horizon_ms: int = 1_800_000
+    horizon_ms: int = 3_600_000
     lost_ppm: int = 700_000
-    moves_ppm: int = 2_000_000
+    moves_ppm: int = 1_000_000
 
 
 class Load:
@@ -103,6 +104,7 @@ class Book:
         fresh: That and its price.
         kinds: What can be bought: what a new instance costs with its launch, and its number.
         roots: The load of an empty instance, by family.
+        stakes: By class, what a task costs if others fill the rest of the instance, at least.
     """
 
     def __init__(self, problem: Problem, terms: Terms) -> None:
@@ -123,6 +125,7 @@ class Book:
         self._classes: list[TaskClass] = []
         self._workloads: list[int] = []
         self._needs: list[dict[Family, tuple[int, int, int]]] = []
+        self.stakes: list[int] = []
         self._loads: dict[tuple[Family, tuple[int, ...]], Load] = {}
         self._families: dict[Load, Family] = {}
         self._sales: dict[Family, list[_Sale]] = {}
@@ -158,7 +161,21 @@ class Book:
             self._classes.append(task_class)
             self._workloads.append(self._colocation.index[task_class.workload])
             self._needs.append({family: vector(need) for family, need in task_class.demand})
+            self.stakes.append(self._stake(task_class) * MILLION)
         return number
+
+    def _stake(self, task_class: TaskClass) -> int:
+        """The least share of an instance's price that a task must take up."""
+        least = task_class.price
+        for family, need in task_class.demand:
+            wanted = vector(need)
+            for sale in self._sales.get(family, ()):
+                if sale.fresh < NEVER and all(map(le, wanted, sale.capacity)):
+                    price = self.offerings[sale.number].price
+                    parts = zip(wanted, sale.capacity, strict=True)
+                    share = max((price * part // size for part, size in parts if part), default=0)
+                    least = min(least, share)
+        return least
 
     def load(self, root: Load, key: Iterable[int]) -> Load:
         """The load of tasks of some classes, in the family that a load is of."""

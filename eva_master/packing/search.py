@@ -174,7 +174,7 @@ class Search:
 
 
 def _victims(ranked: Sequence[Place], choices: Iterator[float]) -> list[Place]:
-    """Some instances; the first is mostly one that costs much for what it holds."""
+    """Some instances; the first is mostly one that costs much more than what it holds."""
     draw = next(choices)
     size = 1 + sum(draw >= share for share in _SIZES)
     chosen: list[Place] = []

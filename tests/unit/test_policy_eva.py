@@ -96,12 +96,12 @@ def wasteful(**delays: int) -> Snapshot:
 
 
 def test_moves_have_to_pay_within_the_horizon():
-    # In half an hour 5.8 $ are saved. A move of a task worth 0.4 $/h is charged 0.8 $ an hour.
-    assert moves(decide(wasteful(launch_s=7 * 3600, checkpoint_s=0))[0]) == {"4/0"}
-    slow = wasteful(launch_s=8 * 3600, checkpoint_s=0)
+    # In an hour 11.6 $ are saved. A move of a task worth 0.4 $/h is charged 0.4 $ an hour.
+    assert moves(decide(wasteful(launch_s=28 * 3600, checkpoint_s=0))[0]) == {"4/0"}
+    slow = wasteful(launch_s=30 * 3600, checkpoint_s=0)
     assert moves(decide(slow)[0]) == set()
-    assert moves(decide(slow, horizon_s=3600)[0]) == {"4/0"}
-    assert moves(decide(slow, moves_ppm=1_000_000)[0]) == {"4/0"}
+    assert moves(decide(slow, horizon_s=7200)[0]) == {"4/0"}
+    assert moves(decide(slow, moves_ppm=500_000)[0]) == {"4/0"}
 
 
 def test_launches_have_to_pay_too():
@@ -110,9 +110,9 @@ def test_launches_have_to_pay_too():
         catalog = (*TABLE_3[:3], replace(TABLE_3[3], type=slow))
         return Cluster(*catalog).instance("i", "it3").job("4", T4, on=["i"]).snapshot()
 
-    assert moves(decide(cluster(900))[0]) == {"4/0"}
-    # 0.2 $ saved, 0.2 $ for the launch, and the move.
-    assert moves(decide(cluster(1800))[0]) == set()
+    assert moves(decide(cluster(1800))[0]) == {"4/0"}
+    # 0.4 $ saved, 0.4 $ for the launch, and the move.
+    assert moves(decide(cluster(3600))[0]) == set()
 
 
 def test_a_move_of_equal_value_is_not_made():

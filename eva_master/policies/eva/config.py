@@ -29,8 +29,7 @@ class Config:
 
         horizon_s: Search: over which time moves and launches are to pay.
         lost_ppm: Search: weight of the throughput lost against prices, in millionths.
-        moves_ppm: Search: how often the cost of a move is charged, in millionths; twice stands
-            for both ends.
+        moves_ppm: Search: how often the cost of a move is charged, in millionths; less moves more.
         attempts: Search: how often per round something is taken apart.
         afresh_every: Search: after so many arrivals and ends of jobs the round also begins with a
             packing of everything that may move; 0 for never.
@@ -55,9 +54,9 @@ class Config:
     explained: bool = True
     optimizer: Literal["greedy", "lp", "auto"] = "auto"
 
-    horizon_s: Seconds = 1800
+    horizon_s: Seconds = 3600
     lost_ppm: Weight = 700_000
-    moves_ppm: Weight = 2_000_000
+    moves_ppm: Weight = 1_000_000
     attempts: Count = 250
     afresh_every: Count = 0
     by_base: bool = True
@@ -65,7 +64,7 @@ class Config:
 
     full: bool = True
     partial: bool = True
-    min_horizon_s: Seconds = 1800
+    min_horizon_s: Seconds = 3600
     half_life_s: Seconds = 21_600
 
 
