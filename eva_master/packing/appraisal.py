@@ -35,7 +35,6 @@ class Kind:
     """Tasks that need the same and run at the same speeds.
 
     Attributes:
-        number: Of the kind in its appraisal, from 0.
         demand: Per family.
         pace: How fast they run on each family.
         own: The offering that sets their reservation price: of those on sale or, if none of them
@@ -46,7 +45,6 @@ class Kind:
             hour.
     """
 
-    number: int
     demand: Demand
     pace: Speeds
     own: Offering | None
@@ -125,7 +123,7 @@ class Appraisal:
             if family in self.families:
                 need[self.families[family]] = vector(amount)
         worth = tuple(price_on(family, own, pace) for family in self.families)
-        return Kind(len(self._kinds), demand, pace, own, sold is not None, need, worth)
+        return Kind(demand, pace, own, sold is not None, need, worth)
 
 
 class Appraiser:

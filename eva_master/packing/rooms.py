@@ -74,10 +74,6 @@ class Rooms:
     def __len__(self) -> int:
         return len(self.offerings)
 
-    def where(self, row: int) -> Where:
-        """The live instance of a row, or the row as a provisional key."""
-        return self._snapshot.instances[row].id if row < self.live else row
-
     def kind(self, copy: CopyId) -> Kind:
         """What kind of task a copy is."""
         return self._appraisal.kind(self.copies[copy].task)
