@@ -66,12 +66,12 @@ def steps_stored(master: FakeMaster) -> list[str]:
 async def test_without_a_master_tasks_checkpoint_and_the_instance_goes_off(
     worker: Worker, master: FakeMaster, tmp_path: Path
 ) -> None:
-    await worker.start("--abandoned-after-s", "3", *switch(tmp_path))
+    await worker.start("--abandoned-after-s", "10", *switch(tmp_path))
     worker.order(SAVING)
     await until((worker.path() / "work" / "up").exists)
     # As long as there is a master it may take as long as it likes.
     began = time.monotonic()
-    await until(lambda: time.monotonic() > began + 4)
+    await until(lambda: time.monotonic() > began + 12)
     assert worker.agent() is not None
     await master.vanish()
     assert await ended(worker) == 0
