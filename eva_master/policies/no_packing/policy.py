@@ -40,17 +40,25 @@ class NoPacking:
 
     name = "no_packing"
 
+    def __init__(self) -> None:
+        self._reserved: _Reserved = {}
+        self._offerings: tuple[Offering, ...] = ()
+        """What `_reserved` is true of: as long as the same is on sale it need not be found anew."""
+
     def plan(
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Plan, PolicyMemory | None]:
         """Give every waiting task an instance of its own; gangs only as a whole."""
         market = _Market(snapshot)
+        if market.offerings != self._offerings:
+            self._offerings, self._reserved = market.offerings, {}
+        market.reserved = self._reserved
         entries: list[PlanEntry] = []
         copies = {copy.id: copy for copy in snapshot.copies}
         for job in sorted(snapshot.jobs, key=lambda job: (-job.priority, job.submitted_ms, job.id)):
             waiting = [copies[copy] for copy in job.copies if market.waits(copies[copy])]
             units = [waiting] if job.kind is JobKind.GANG else [[copy] for copy in waiting]
-            for unit in units:
+            for unit in units if waiting else ():
                 entries.extend(market.buy(unit))
         entries.sort(key=lambda entry: entry.copy)
         launches = tuple(market.launches)
@@ -58,13 +66,23 @@ class NoPacking:
         return Plan(launches, tuple(entries), reasons=reasons), memory
 
 
+_Reserved = dict[tuple[Demand, Speeds], Offering | None]
+"""The reservation offering by demand and speeds."""
+
+
 class _Market:
-    """What is on sale, less what this plan has taken already."""
+    """What is on sale, less what this plan has taken already.
+
+    Attributes:
+        offerings: What can be bought, cheapest first.
+        reserved: Reservation offerings that were looked for.
+        launches: What this plan has bought.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._live = {instance.id for instance in snapshot.instances}
-        self._offerings = cheapest_first(
+        self.offerings = cheapest_first(
             offering for offering in snapshot.catalog if purchasable(offering, snapshot.now_ms)
         )
         self._used = Counter(instance.offering.id for instance in snapshot.instances)
@@ -73,7 +91,7 @@ class _Market:
         for instance in snapshot.instances:
             if instance.id not in occupied:
                 self._empty.setdefault(instance.offering.id, []).append(instance.id)
-        self._reserved: dict[tuple[Demand, Speeds], Offering | None] = {}
+        self.reserved: _Reserved = {}
         self._measured = measured_rates(snapshot.standalone)
         self.launches: list[NewInstance] = []
 
@@ -106,9 +124,9 @@ class _Market:
         """The copy's reservation price times its speed on a family, limits aside."""
         pace = self._pace(copy)
         kind = copy.task.demand, pace
-        if kind not in self._reserved:
-            self._reserved[kind] = reservation(copy.task.demand, self._offerings, pace)
-        return price_on(family, self._reserved[kind], pace)
+        if kind not in self.reserved:
+            self.reserved[kind] = reservation(copy.task.demand, self.offerings, pace)
+        return price_on(family, self.reserved[kind], pace)
 
     def _pace(self, copy: CopyView) -> Speeds:
         return speeds(copy.task, self._measured.get(copy.task.workload, ()))
@@ -116,7 +134,7 @@ class _Market:
     def _open(self) -> list[Offering]:
         return [
             offering
-            for offering in self._offerings
+            for offering in self.offerings
             if offering.limit is None
             or self._used[offering.id] < offering.limit
             or self._empty.get(offering.id)
