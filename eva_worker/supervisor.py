@@ -20,9 +20,9 @@ from eva_worker.settings import ENVIRONMENT, Settings
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SETTLED_S = 60.0
-_LONGEST_FAREWELL_S = 900.0
-"""An agent that is to leave because there is no master has so long at most, and no longer than
-there was none, to store what its tasks leave behind; then the instance goes without it."""
+_FAREWELL_S = (30.0, 900.0)
+"""An agent that is to leave because there is no master has as long as there was none, but at least
+and at most so long, to store what its tasks leave behind; then the instance goes without it."""
 _TERMINATION = {signal.SIGTERM, signal.SIGINT}
 
 _log = structlog.get_logger()
@@ -115,7 +115,8 @@ class _Watch:
         self._settings = settings
         self._contact = _Contact(settings.contact_file, settings.abandoned_after_s)
         self._abandoned_at: float | None = None
-        self._farewell_s = min(_LONGEST_FAREWELL_S, settings.abandoned_after_s)
+        least, most = _FAREWELL_S
+        self._farewell_s = min(most, max(least, settings.abandoned_after_s))
         self.asked = 0
 
     @property
@@ -134,12 +135,14 @@ class _Watch:
         )
         if self.asked or self._abandoned_at is not None:
             os.kill(pid, signal.SIGTERM)
+        killed = False
         while (code := _reap().get(pid)) is None:
-            signaled = _await_signal(self._left_s())
+            signaled = _await_signal(None if killed else self._left_s())
             if signaled in _TERMINATION:
                 self.asked += 1
                 os.kill(pid, signal.SIGTERM)
             elif signaled is None and self._left_s() == 0:
+                killed = self._abandoned_at is not None
                 self._run_out(pid)
         return code
 

@@ -66,12 +66,12 @@ def steps_stored(master: FakeMaster) -> list[str]:
 async def test_without_a_master_tasks_checkpoint_and_the_instance_goes_off(
     worker: Worker, master: FakeMaster, tmp_path: Path
 ) -> None:
-    await worker.start("--abandoned-after-s", "10", *switch(tmp_path))
+    await worker.start("--abandoned-after-s", "6", *switch(tmp_path))
     worker.order(SAVING)
     await until((worker.path() / "work" / "up").exists)
     # As long as there is a master it may take as long as it likes.
     began = time.monotonic()
-    await until(lambda: time.monotonic() > began + 12)
+    await until(lambda: time.monotonic() > began + 8)
     assert worker.agent() is not None
     await master.vanish()
     assert await ended(worker) == 0
@@ -87,7 +87,7 @@ async def test_an_agent_that_cannot_even_start_counts_as_one_without_a_master(
     sessions = asyncio.create_task(
         worker.start("--abandoned-after-s", "2", *switch(tmp_path)), name="never up"
     )
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(2 * DEADLINE_S):
         while not (tmp_path / "off").exists():
             await asyncio.sleep(0.05)
     sessions.cancel()
