@@ -188,6 +188,8 @@ def prepared(chosen: Chosen, setup: Setup) -> Setup:
     if "explained" in {field.name for field in fields(kind.config)}:
         options.setdefault("explained", False)  # nobody asks, and it takes longer than planning
     policy, gap = named_policy(chosen.name, options)
+    if setup.past is not None and "round_gap_s" not in {one.name for one in fields(kind.config)}:
+        gap = None  # as a master does it
     return replace(setup, policy=policy, round_gap_s=gap)
 
 

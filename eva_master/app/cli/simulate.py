@@ -13,7 +13,8 @@ import click
 
 from eva_master.app.cli.session import console, json_option, print_json
 from eva_master.app.cli.tables import grid
-from eva_master.app.cli.words import plain, span
+from eva_master.app.cli.words import money, plain, span
+from eva_master.model.ids import MILLION
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -249,7 +250,7 @@ def _bar() -> Iterator[Callable[[str, So], None]]:
         def watch(name: str, so: So) -> None:
             if name not in lines:
                 lines[name] = bar.add_task(plain(name), total=so.total, told="")
-            told = f"{span(so.now_ms)} simulated, ${so.cost_usd:,.2f}" if so.now_ms else ""
+            told = f"{span(so.now_ms)} simulated, {_usd(so.cost_usd)}" if so.now_ms else ""
             bar.update(lines[name], completed=so.finished, total=so.total, told=told)
 
         yield watch
@@ -280,7 +281,7 @@ def _shape(run: Run, comparison: Comparison, history: History | None) -> dict[st
 
 
 _COLUMNS: Mapping[str, Callable[[Run, Comparison], str]] = {
-    "COST": lambda run, _: f"${run.outcome.cost_usd:,.2f}",
+    "COST": lambda run, _: _usd(run.outcome.cost_usd),
     "ALONE": lambda run, all_: f"{100 * run.outcome.cost_usd / all_.nopack_usd:.1f}%",
     "BOUND": lambda run, all_: (
         f"{run.outcome.cost_usd / all_.bound_usd:.3f}x" if all_.bound_usd else "-"
@@ -313,9 +314,13 @@ def _table(comparison: Comparison, history: History | None, width: int) -> Rende
     for run in comparison.runs:
         cells = (_COLUMNS[name](run, comparison) for name in shown)
         lines.add_row(plain(run.policy), *cells)
-    below = [f"no packing: ${comparison.nopack_usd:,.2f}"]
+    below = [f"no packing: {_usd(comparison.nopack_usd)}"]
     if comparison.bound_usd is not None:
-        below.append(f"lower bound: ${comparison.bound_usd:,.2f}")
+        below.append(f"lower bound: {_usd(comparison.bound_usd)}")
     if history is not None:
-        below.append(f"what it did cost: ${history.cost_usd:,.2f} ({history.words})")
+        below.append(f"what it did cost: {_usd(history.cost_usd)} ({history.words})")
     return Group(lines, Text("; ".join(below), style="dim"))
+
+
+def _usd(amount: float) -> str:
+    return money(round(amount * MILLION))
