@@ -321,9 +321,9 @@ async def test_start_that_cannot_be_says_why(worker: Worker, master: FakeMaster)
     report = await master.phase(COPY, 1, pb.PHASE_EXITED)
     assert report.never_started
     assert "no such object" in report.message
-    worker.order("true", copy="job-2/0", inputs={"d": "s3://bucket/x"})
+    worker.order("true", copy="job-2/0", inputs={"d": "gopher://bucket/x"})
     report = await master.phase("job-2/0", 1, pb.PHASE_EXITED)
-    assert "s3://bucket/x" in report.message
+    assert "gopher://bucket/x" in report.message
     master.send(fetch=pb.FetchFiles(order=pb.TaskOrder(copy_id=COPY, attempt=2, workdir="1" * 64)))
     await master.until(lambda: master.fetched)
     assert "no such object" in master.fetched[0].error

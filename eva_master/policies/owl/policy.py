@@ -61,6 +61,10 @@ class Owl:
         if due and stuck:
             # What has been left may do for those that found nothing.
             stuck = place(rooms, [one.unit for one in stuck], maker.place)
+        if movable and stuck:
+            # A member paired with what moves for it may leave none for the others of its gang.
+            still = Matchmaker(rooms, pairs, movable=False, single=unprofiled(snapshot))
+            stuck = place(rooms, [one.unit for one in stuck], still.place)
         if not self._config.explained:
             return outcome(snapshot, rooms, stuck, None), after
         value = Tnrp(rooms, company(beside))
