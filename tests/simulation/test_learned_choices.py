@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,9 +24,7 @@ from tests.fakes.jobs import CPU, LARGE, MEDIUM, SMALL, job
 
 SETTINGS = Settings(checkpoint_ms=8_000, launch_ms=47_000)
 NOW = Millis(1_000_000)
-ENSEMBLE: dict[str, Any] = (
-    {"method": "published"} if "method" in {field.name for field in fields(POLICY.config)} else {}
-)
+ENSEMBLE: dict[str, Any] = {"method": "published"}
 
 
 def wasteful(*catalog: Offering, **hints: int) -> State:

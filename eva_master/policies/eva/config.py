@@ -64,7 +64,7 @@ class Config:
 
     full: bool = True
     partial: bool = True
-    min_horizon_s: Seconds = 3600
+    min_horizon_s: Seconds = 1800
     half_life_s: Seconds = 21_600
 
 
