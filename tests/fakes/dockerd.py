@@ -20,7 +20,7 @@ import docker
 import psutil
 
 IMAGE = "eva-test:latest"
-START_S = 30
+START_S = 90
 _BUSYBOX = Path("/bin/busybox")
 _PR_SET_PDEATHSIG = 1
 
@@ -174,14 +174,16 @@ def busybox_root(mark: str = "") -> bytes:
     names = subprocess.run([_BUSYBOX, "--list"], check=True, capture_output=True, text=True)
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as tar:
+        for name, mode in (("bin", 0o755), ("tmp", 0o1777)):
+            # Some storage drivers let nobody into a directory that is not named.
+            directory = tarfile.TarInfo(name)
+            directory.type, directory.mode = tarfile.DIRTYPE, mode
+            tar.addfile(directory)
         tar.add(_BUSYBOX.resolve(), "bin/busybox")
         for name in set(names.stdout.split()) - {"busybox"}:
             link = tarfile.TarInfo(f"bin/{name}")
             link.type, link.linkname = tarfile.SYMTYPE, "busybox"
             tar.addfile(link)
-        tmp = tarfile.TarInfo("tmp")
-        tmp.type, tmp.mode = tarfile.DIRTYPE, 0o1777
-        tar.addfile(tmp)
         if mark:
             tar.addfile(tarfile.TarInfo(mark))
     return data.getvalue()

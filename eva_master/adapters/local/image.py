@@ -116,11 +116,26 @@ class Tree:
             if library.resolve() not in own:
                 self.add(library)
 
+    def _directories(self) -> list[str]:
+        """Directories that something lies in, parents first.
+
+        Some storage drivers let nobody into a directory that the tar file does not name.
+        """
+        found: set[Path] = set()
+        for place in (*self.files, *self.links, *self.texts):
+            _, top, *rest = Path(place).parts
+            # Below a link such as /lib lies what lies below its target.
+            real = self.links.get(f"/{top}", top).strip("/") if rest else top
+            found |= set(Path(real, *rest).parents)
+        return sorted(map(str, found - {Path(), Path("tmp")}))
+
     def packed(self) -> Iterator[bytes]:
         """The tree as a tar file, piece by piece."""
         pieces = io.BytesIO()
         with tarfile.open(fileobj=pieces, mode="w") as tar:
             tar.addfile(_entry("tmp", mode=0o1777, kind=tarfile.DIRTYPE))
+            for place in self._directories():
+                tar.addfile(_entry(place, kind=tarfile.DIRTYPE))
             for place, target in self.links.items():
                 tar.addfile(_entry(place, kind=tarfile.SYMTYPE, target=target))
             for place, text in self.texts.items():
