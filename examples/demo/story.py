@@ -33,8 +33,9 @@ class Picture:
     @classmethod
     def take(cls, client: Client) -> Picture:
         """Ask the master."""
-        state = client.describe(gone=True)
-        return cls(state, list(client.jobs(ended=True))[::-1], client.cost())
+        jobs = list(client.jobs(ended=True))[::-1]
+        # After the jobs: it then knows every instance that they name.
+        return cls(client.describe(gone=True), jobs, client.cost())
 
     @property
     def over(self) -> bool:

@@ -27,6 +27,9 @@ class EvaIterator(Generic[T]):
     When the scheduler wants the program to stop (SIGTERM), the current step is finished, a
     checkpoint published if `checkpoint` is given and there were steps since the last one, and the
     loop ends as though the data had. Every later loop then ends before its first step.
+
+    A checkpoint is published after the last step of the whole program, too, where `total` tells
+    which that is: the program may be stopped while it evaluates or exports what it has made.
     """
 
     def __init__(
@@ -45,7 +48,8 @@ class EvaIterator(Generic[T]):
                 since that is the length of one epoch.
             checkpoint: Writes the state of the program into the directory it is given. Called in
                 the looping thread, between two steps.
-            checkpoint_every_s: Seconds between checkpoints, on top of the one at a stop.
+            checkpoint_every_s: Seconds between checkpoints, on top of the one at a stop and the one
+                after the last step.
 
         Raises:
             ValueError: A negative total, an interval that is not positive, or an interval
@@ -111,7 +115,9 @@ class EvaIterator(Generic[T]):
                 if loop.due:
                     self._publish(session)
                     loop.due = False
-            if stop.requested and session.active and session.progress.unsaved():
+            # What follows the last step may be stopped as well, and must not cost the steps again.
+            last = stop.requested or session.progress.complete()
+            if last and session.active and session.progress.unsaved():
                 self._publish(session)
         finally:
             loop.closed = True

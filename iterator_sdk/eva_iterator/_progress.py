@@ -76,6 +76,10 @@ class Progress:
         """Whether steps were made since the last checkpoint."""
         return self.steps() != self.saved_steps
 
+    def complete(self) -> bool:
+        """Whether all steps were made that the program set out to make, if it said how many."""
+        return 0 < self.total_steps <= self.steps()
+
     def mark_due(self, now_s: float) -> float:
         """Tells every loop whose checkpoint is due.
 

@@ -233,5 +233,22 @@ def test_publishes_when_due_and_goes_on(inside: Session) -> None:
     assert eva_iterator.latest_checkpoint().name == "00000002"
 
 
+def test_publishes_after_the_last_step_of_all(inside: Session) -> None:
+    wrapped = EvaIterator(range(3), total=6, checkpoint=save)
+    list(wrapped)
+    assert eva_iterator.latest_checkpoint() is None, "one more epoch is to come"
+    list(wrapped)
+    assert inside.progress.saved_steps == 6
+    # Whoever is stopped in what follows has nothing left to save.
+    inside.stop.requested = True
+    list(wrapped)
+    assert eva_iterator.latest_checkpoint().name == "00000001"
+
+
+def test_publishes_after_no_loop_when_the_total_is_unknown(inside: Session) -> None:
+    list(EvaIterator(range(3), checkpoint=save))
+    assert eva_iterator.latest_checkpoint() is None
+
+
 def test_publish_numbers_the_generations(inside: Session) -> None:
     assert [eva_iterator.publish(save), eva_iterator.publish(save)] == [1, 2]
