@@ -113,7 +113,7 @@ class Demo:
         return Report(
             last,
             tuple(found),
-            self._story.places,
+            {job.name: self._story.places(job) for job in last.jobs},
             self._screen.elapsed_s,
             contained=bool(self._tasks.engine),
         )

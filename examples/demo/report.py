@@ -22,7 +22,7 @@ class Report:
     Attributes:
         last: The cluster when all was over.
         resumptions: Of all jobs.
-        places: See `Story`.
+        places: The instance types on which each job's first task has run, by the job's name.
         took_s: From the start of the cluster until then.
         contained: Whether the tasks ran in containers.
     """

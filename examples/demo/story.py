@@ -80,12 +80,10 @@ class Story:
     Attributes:
         measured: Names of the jobs whose throughput is worth telling: of the others it depends
             on how busy this machine is.
-        places: The instance types on which each job's first task has run, by the job's name, in
-            that order.
     """
 
     measured: Sequence[str]
-    places: dict[str, list[str]] = field(default_factory=dict)
+    _types: dict[str, dict[int, str]] = field(default_factory=dict)
     _told: dict[str, object] = field(default_factory=dict)
     _speeds: dict[str, float] = field(default_factory=dict)
 
@@ -103,8 +101,22 @@ class Story:
                 cost = price(one.price_micro_usd_per_hour)
                 yield f"{one.id} ({one.type}, {cost}) is {one.state}"
         for job in picture.jobs:
+            self._locate(picture, job)
             for task in job.tasks:
                 yield from self._place(picture, job, task)
+
+    def places(self, job: Job) -> list[str]:
+        """The instance types on which a job's first task has run, one per attempt."""
+        types = self._types.get(job.id, {})
+        return [types.get(attempt, "?") for attempt in range(1, job.tasks[0].attempt + 1)]
+
+    def _locate(self, picture: Picture, job: Job) -> None:
+        """Note where the first task is and where it goes: a short attempt may be on no picture."""
+        task, types = job.tasks[0], self._types.setdefault(job.id, {})
+        if task.instance:
+            types[task.attempt] = picture.type_of(task.instance)
+        if task.target not in ("", task.instance):
+            types[task.attempt + 1] = picture.type_of(task.target)
 
     def _place(self, picture: Picture, job: Job, task: Task) -> Iterator[str]:
         name = called(job, task)
@@ -113,8 +125,6 @@ class Story:
                 source, target = picture.named(task.instance), picture.named(task.target)
                 yield f"{name} is to move from {source} to {target}"
         elif task.state == "running" and self._new(f"{name} attempt", task.attempt):
-            if task.index == 0:
-                self.places.setdefault(job.name, []).append(picture.type_of(task.instance))
             verb = "resumes" if task.generation else "runs"
             yield f"{name} {verb} on {picture.named(task.instance)} {picture.beside(job, task)}"
 

@@ -17,8 +17,9 @@ import docker
 import psutil
 import pytest
 
+from eva_master.adapters.rpc.messages import Bill, ClusterState, Instance, Job, Task
 from examples.demo.jobs import FIRST_WAVE, SECOND_WAVE
-from examples.demo.story import Point, resumptions
+from examples.demo.story import Picture, Point, Story, resumptions
 from tests.fakes import dockerd
 
 ROOT = Path(__file__).parents[2]
@@ -199,3 +200,32 @@ def test_a_job_that_starts_over_did_not_continue() -> None:
     (only,) = resumptions("mlp", LOG.replace("230\nresumed at step 231", "0"))
     assert only.before == Point(200, "loss", 0.25)
     assert not only.continued
+
+
+def picture(attempt: int, instance: str, target: str, state: str = "running") -> Picture:
+    """A cluster of three instances and one job."""
+    instances = [Instance(id=name, type=f"type-{name}", state="ready") for name in "abc"]
+    task = Task(state=state, instance=instance, target=target, attempt=attempt)
+    job = Job(id="1", name="shell", state=state, tasks=[task])
+    return Picture(ClusterState(instances=instances), [job], Bill())
+
+
+def test_a_move_that_no_picture_shows_the_end_of_is_told_nevertheless() -> None:
+    story = Story([])
+    seen = [
+        picture(1, "a", "a"),
+        picture(1, "a", "b"),
+        picture(2, "", "c", "waiting"),
+        picture(3, "", "", "succeeded"),
+    ]
+    for one in seen:
+        list(story.lines(one))
+    assert story.places(seen[-1].jobs[0]) == ["type-a", "type-b", "type-c"]
+
+
+def test_a_move_that_never_came_is_no_place() -> None:
+    story = Story([])
+    seen = [picture(1, "a", "b"), picture(1, "", "", "succeeded")]
+    for one in seen:
+        list(story.lines(one))
+    assert story.places(seen[-1].jobs[0]) == ["type-a"]
