@@ -33,7 +33,7 @@ def _peak_mib() -> int:
 
 async def _measure(url: str, source: Path, target: Path) -> Figures:
     """In a process that does nothing else."""
-    store = Objects(url)
+    store = Objects(url, uploads=source.with_name("uploads"))
     await store.put("warm", b"x")
     await store.get("warm")
     before = _peak_mib()

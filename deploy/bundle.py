@@ -31,8 +31,8 @@ PYTHON = "3.11"
 
 # What `eva_worker` imports; the master needs all that the distribution names.
 _WORKER = (
-    *("click", "cryptography", "docker", "eva-iterator", "grpcio", "nvidia-ml-py", "obstore"),
-    *("prometheus-client", "protobuf", "psutil", "structlog"),
+    *("botocore", "click", "cryptography", "docker", "eva-iterator", "grpcio", "nvidia-ml-py"),
+    *("obstore", "prometheus-client", "protobuf", "psutil", "structlog"),
 )
 _OURS = {"eva-scheduler": REPOSITORY, "eva-iterator": REPOSITORY / "iterator_sdk"}
 _PLATFORMS = ("manylinux_2_28", "manylinux_2_17", "manylinux2014")

@@ -60,7 +60,7 @@ class Agent:
         self._gpus = _gpus(settings)
         home = settings.state_dir
         self._cluster_file = home / "cluster.json"
-        self._storage = Storage(home / "cache")
+        self._storage = Storage(home / "cache", home / "uploads")
         self._metrics = Metrics()
         cpus = -(-settings.milli_cpus // _MILLI)
         services = Services(

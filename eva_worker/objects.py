@@ -20,6 +20,7 @@ from obstore.store import ObjectStore as Backend
 
 from eva_worker.backoff import Backoff
 from eva_worker.errors import Missing, StoreUnavailable, TransferFailed, UnstorableName
+from eva_worker.multipart import Multipart
 from eva_worker.parts import MIB, PART, Allowance, PartFile, plan
 
 if TYPE_CHECKING:
@@ -45,11 +46,13 @@ class Objects:
             ``?region=NAME&endpoint=URL`` where the environment does not say. Credentials are the
             environment's or the instance's.
         escaped: Whether keys are as this project writes them; others are taken as they are.
+        uploads: Directory where uploads to S3 that are under way are written down, so that a
+            later try goes on with them; without it, it begins again.
 
     Every method raises `StoreUnavailable` when the store fails, and so does the constructor.
     """
 
-    def __init__(self, url: str, *, escaped: bool = True) -> None:
+    def __init__(self, url: str, *, escaped: bool = True, uploads: Path | None = None) -> None:
         self._location = _location if escaped else _checked
         self._key = _key if escaped else str
         self._url = url
@@ -57,9 +60,13 @@ class Objects:
         # S3 may take minutes to put the parts of a very large object together.
         self._patient = _backend(url, timeout=_PATIENCE)
         self._allowance = Allowance()
+        self._multipart = _multipart(url, uploads) if uploads else None
 
     async def put(self, key: str, data: bytes | Path) -> int:
-        """Store bytes, or a file as it is now; returns how many bytes.
+        """Store bytes, or a file as it is now.
+
+        Returns:
+            How many bytes went up; what an earlier try has stored of a large file does not again.
 
         Raises:
             Missing: The file does not exist.
@@ -73,6 +80,8 @@ class Objects:
         except FileNotFoundError as error:
             raise Missing(f"no such file: {data!s}") from error
         how = plan(size)
+        if self._multipart and isinstance(data, Path) and size > PART:
+            return await self._multipart.put(location, data, how, self._allowance)
         # What is missing to the store is an upload that an earlier try of the client has ended.
         with _translated(key, missing=StoreUnavailable):
             async with self._allowance.of(how.buffers):
@@ -170,6 +179,20 @@ class Objects:
         """Remove an object; no error if there is none."""
         with contextlib.suppress(Missing), _translated(key):
             await obstore.delete_async(self._store, self._location(key))
+
+
+def _multipart(url: str, records: Path) -> Multipart | None:
+    parts = urlsplit(url)
+    if parts.scheme != "s3":
+        return None
+    options = dict(parse_qsl(parts.query))
+    return Multipart(
+        parts.netloc,
+        unquote(parts.path).strip("/"),
+        region=options.get("region", ""),
+        endpoint=options.get("endpoint", ""),
+        records=records,
+    )
 
 
 def _backend(url: str, timeout: str = "30s") -> Backend:

@@ -15,10 +15,12 @@ class Storage:
 
     Args:
         cache: Directory for blobs.
+        uploads: Directory where uploads that are under way are written down.
     """
 
-    def __init__(self, cache: Path) -> None:
+    def __init__(self, cache: Path, uploads: Path) -> None:
         self._cache = cache
+        self._uploads = uploads
         self._url = ""
         self._objects: Objects | None = None
         self._fetcher: Fetcher | None = None
@@ -29,7 +31,7 @@ class Storage:
         self.upload_s = welcome.upload_ms / 1000
         if welcome.object_store != self._url:
             self._url = welcome.object_store
-            self._objects = Objects(welcome.object_store)
+            self._objects = Objects(welcome.object_store, uploads=self._uploads)
             self._fetcher = Fetcher(self._objects, self._cache)
 
     @property

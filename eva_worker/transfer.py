@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
+from weakref import WeakValueDictionary
 
 from eva_worker.errors import BadOrder, Corrupt, Missing, UnsupportedInput
 from eva_worker.generations import checkpoint_key, newest
@@ -97,6 +97,7 @@ class Fetcher:
         self._objects = objects
         self._cache = cache
         self._parallel = asyncio.Semaphore(_PARALLEL)
+        self._fetching: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def prefetch(self, manifest: str) -> list[FileEntry]:
         """Bring a working directory's files into the cache; returns what they are.
@@ -209,10 +210,11 @@ class Fetcher:
         if not _DIGEST.fullmatch(digest):
             raise BadOrder(f"not a digest: {digest!r}")
         path = self._cached(digest)
-        async with self._parallel:
+        # One at a time brings a blob here, always under the same name until it is verified: what
+        # an earlier try has brought of a large one is found again.
+        async with self._fetching.setdefault(digest, asyncio.Lock()), self._parallel:
             if not path.exists():
-                # Under another name until it is verified: two fetches at once do no harm.
-                aside = path.with_name(f".unverified-{digest}-{os.urandom(8).hex()}")
+                aside = path.with_name(f".unverified-{digest}")
                 await self._objects.fetch(f"blobs/{digest[:2]}/{digest}", aside, size=size)
                 try:
                     await asyncio.to_thread(_verify, aside, digest)

@@ -1,4 +1,4 @@
-"""A TCP relay between an agent and its master, which can be cut in several ways."""
+"""A TCP relay between an agent and its master or its store, which can be cut in several ways."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ class Relay:
 
     Attributes:
         port: Where it listens.
+        left: How many bytes it passes on, in both directions together, before it cuts itself;
+            `None` for any number.
     """
 
     def __init__(self, port: int) -> None:
@@ -23,6 +25,7 @@ class Relay:
         self._targets: list[asyncio.StreamWriter] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
+        self.left: int | None = None
 
     async def __aenter__(self) -> Relay:
         self._server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
@@ -43,8 +46,8 @@ class Relay:
         self._hang_up(self._targets)
 
     def mend(self) -> None:
-        """Let callers through again."""
-        self._open = True
+        """Let callers through again, for as long as they like."""
+        self._open, self.left = True, None
 
     def hang_up_on_callers(self) -> None:
         """Break the callers' connections without a word to those whom they called."""
@@ -69,5 +72,10 @@ class Relay:
     async def _carry(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
             while data := await source.read(65536):
+                if self.left is not None:
+                    self.left -= len(data)
+                    if self.left < 0:
+                        self.cut()
+                        return
                 sink.write(data)
                 await sink.drain()

@@ -17,7 +17,7 @@ from eva_worker.objects import Objects
 from tests.fakes.aws import bucket_url
 
 MIB = 1024 * 1024
-SIZE = 256 * MIB
+SIZE = 160 * MIB
 MOST = 100 * MIB
 
 _MEASURED = """
@@ -29,7 +29,7 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 async def main(url, size, source, target):
-    store = Objects(url)
+    store = Objects(url, uploads=source.with_name("uploads"))
     await store.put("warm", b"x")
     await store.get("warm")
     before = peak()
@@ -56,8 +56,9 @@ def counted(size):
     count += size
 
 uploader = Uploader(
-    Objects(sys.argv[1]), TaskKey("job-1/0", 1), log=home / "log", outputs=home / "outputs",
-    checkpoints=home / "checkpoints", memory=home / "uploads.json", steps_kept=lambda _: 7,
+    Objects(sys.argv[1], uploads=home / "uploads"), TaskKey("job-1/0", 1),
+    log=home / "log", outputs=home / "outputs", checkpoints=home / "checkpoints",
+    memory=home / "uploads.json", steps_kept=lambda _: 7,
     count=counted,
 )
 asyncio.run(uploader.newest_checkpoint())
@@ -113,7 +114,8 @@ async def test_an_upload_that_is_killed_is_no_checkpoint_and_goes_on_afterwards(
     assert await newest(store, "job-1/0") == 1
     total = sum((checkpoint / name).stat().st_size for name in sizes)
     kept = sum((checkpoint / name).stat().st_size for name in known)
-    assert int(second.stdout) == total - kept
+    # Of files that were under way, parts are stored, too.
+    assert 0 < int(second.stdout) <= total - kept
 
 
 async def stored(store: Objects) -> list[str]:
