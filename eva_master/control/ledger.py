@@ -1,11 +1,11 @@
 """Who owes what, in exact integers (`Exact`: micro-dollars per hour times milliseconds).
 
-Each instance is charged from up to gone. Time at which tasks held room on it is split over them in
-proportion to their reservation prices, the rest is booked as idle; the parts add up to the charge
-to the last integer. Beside it runs what the same work would have cost with one instance per task:
-each copy's reservation price for the time it ran, scaled, where it had company, by how fast it ran
-against running alone; plus one boot of an instance. Time lost to moves and to sharing is on our
-bill and not on that one.
+Each instance is charged from up to gone, at the price of each moment. Time at which tasks held room
+on it is split over them in proportion to their reservation prices, the rest is booked as idle; the
+parts add up to the charge to the last integer. Beside it runs what the same work would have cost
+with one instance per task: each copy's reservation price for the time it ran, scaled, where it had
+company, by how fast it ran against running alone; plus one boot of an instance. Time lost to moves
+and to sharing is on our bill and not on that one.
 """
 
 from __future__ import annotations
@@ -76,11 +76,22 @@ def split(amount: int, weights: Sequence[int]) -> list[int]:
     return parts
 
 
+def charge(instance: Instance, since: Millis, until: Millis) -> int:
+    """What the cloud charges for an instance from one moment to another, exactly."""
+    total, at = 0, since
+    for end, price in instance.paid:
+        stop = min(end, until)
+        if stop > at:
+            total += price * (stop - at)
+            at = stop
+    return total + instance.offering.price * max(0, until - at)
+
+
 def _accrue(state: State, instance: Instance, account: InstanceAccount, until: Millis) -> _Accrual:
     elapsed = until - account.until_ms
     if elapsed <= 0 or account.closed:
         return _Accrual(account, ())
-    amount = instance.offering.price * elapsed
+    amount = charge(instance, account.until_ms, until)
     holders = state.holders(instance.id)
     idle = 0 if holders else amount
     prices = [alone_price(state, copy) for copy in holders]
@@ -167,7 +178,7 @@ def book_boot(state: State, copy: TaskCopy, instance: Instance) -> None:
 
 
 def close_account(state: State, instance: Instance) -> None:
-    """Charge an instance for the last time, so that its total is price times billed time.
+    """Charge an instance for the last time, so that its total is that of its billed time.
 
     The billing minimum, and what was booked past the cloud's own end, are settled as idle time.
     """
@@ -179,7 +190,7 @@ def close_account(state: State, instance: Instance) -> None:
     book(state, instance.id, instance.gone_ms)
     account = state.instance_accounts[instance.id]
     billed = max(instance.gone_ms - instance.up_ms, instance.offering.minimum_ms)
-    rest = instance.offering.price * billed - account.charged
+    rest = charge(instance, instance.up_ms, Millis(instance.up_ms + billed)) - account.charged
     state.put_instance_account(
         replace(
             account,

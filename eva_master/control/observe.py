@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from eva_master.control import interruptions, learn, ledger, stock
 from eva_master.control.turn import Turn
+from eva_master.model.catalog import Purchase
 from eva_master.model.events import (
     CloudListed,
     CopyReport,
@@ -75,10 +76,19 @@ def launch_failed(turn: Turn, event: LaunchFailed) -> None:
 
 
 def quoted(turn: Turn, event: Quoted) -> None:
-    """Prices have changed; what was used until now is booked as it was."""
-    for instance in turn.state.live:
-        ledger.book(turn.state, instance, turn.now)
-    turn.state.set_prices(dict(event.prices))
+    """Prices have changed; what was used until now is booked as it was.
+
+    Instances that are bought on the spot market follow it.
+    """
+    prices = dict(event.prices)
+    for name in tuple(turn.state.live):
+        ledger.book(turn.state, name, turn.now)
+        instance = turn.state.instances[name]
+        spot = instance.offering.purchase is Purchase.SPOT
+        price = prices.get(instance.offering.id, instance.offering.price)
+        if spot and price != instance.offering.price:
+            turn.put_instance(instance.at_price(price, turn.now))
+    turn.state.set_prices(prices)
 
 
 def _remove(turn: Turn, instance: Instance) -> None:

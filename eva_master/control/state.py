@@ -271,7 +271,7 @@ class State:
         }
 
     def set_prices(self, prices: Mapping[OfferingId, Price]) -> None:
-        """Change what offerings cost from now on; instances keep the price they were bought at."""
+        """Change what offerings cost from now on."""
         self.catalog = tuple(
             replace(known, price=prices.get(known.id, known.price)) for known in self.catalog
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import CopyId, InstanceId, JobId, Millis
+from eva_master.model.ids import CopyId, InstanceId, JobId, Millis, Price
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.states import (
@@ -178,7 +178,8 @@ class Instance:
     """A machine that was bought, or is about to be.
 
     Attributes:
-        offering: What was bought, at the price of that time.
+        offering: What was bought, at its present price: that of a spot instance changes.
+        paid: Its earlier prices, each with the time until which it was paid, in order.
         up_ms: When the cloud began to bill it; the cloud's own record.
         ready_ms: When its worker first registered.
         gone_ms: When the cloud stopped billing it; the cloud's own record.
@@ -198,6 +199,7 @@ class Instance:
     reason: str = ""
     address: str = ""
     leaving_ms: Millis | None = None
+    paid: tuple[tuple[Millis, Price], ...] = ()
 
     @property
     def state(self) -> InstanceState:
@@ -207,6 +209,13 @@ class Instance:
     def to(self, state: InstanceState, at: Millis) -> Instance:
         """The instance after a move to `state`; raises `IllegalTransition`."""
         return replace(self, history=moved(f"instance {self.id}", self.history, state, at))
+
+    def at_price(self, price: Price, now: Millis) -> Instance:
+        """The instance when its price changes."""
+        if price == self.offering.price:
+            return self
+        until = (*self.paid, (now, self.offering.price))
+        return replace(self, offering=replace(self.offering, price=price), paid=until)
 
     def demand_of(self, task: TaskSpec) -> Resources | None:
         """What `task` takes of this instance, `None` if it cannot run on its family."""

@@ -207,13 +207,34 @@ def test_new_prices_count_from_now_on() -> None:
     running(it, SPOT)
     it.handle([Quoted(((SPOT.id, Price(500_000)),))], Millis(30_000))
     assert it.state.instance_accounts[FIRST].until_ms == 30_000
-    assert it.state.instances[FIRST].offering.price == SPOT.price
+    assert it.state.instances[FIRST].offering.price == 500_000
+    assert it.state.instances[FIRST].paid == ((30_000, SPOT.price),)
     assert it.state.catalog[2].price == 500_000
     (task,) = it.state.jobs[it.state.copies[COPY].job].spec.tasks
     assert it.state.reservation_price(task) == 500_000
     # One that is not for sale is passed over.
     it.handle([Quoted(((InstanceId("x"), Price(1)),))], Millis(31_000))  # type: ignore[arg-type]
     assert len(it.state.catalog) == len(CATALOG)
+
+
+def test_a_spot_instance_costs_what_the_market_says_at_each_moment() -> None:
+    it = machine()
+    running(it, SPOT)
+    for at, price in ((30_000, 500_000), (40_000, 500_000), (50_000, 300_000)):
+        it.handle([Quoted(((SPOT.id, Price(price)),))], Millis(at))
+    # 20 s at the first price, 20 s at the second; it ended before the last change was heard of.
+    it.handle([InstanceGone(FIRST, Millis(10_000), Millis(49_000))], Millis(60_000))
+    account = it.state.instance_accounts[FIRST]
+    assert (account.charged, account.closed) == (400_000 * 20_000 + 500_000 * 19_000, True)
+    restored = State.restored(CATALOG, it.take_changes())
+    assert restored.instances == it.state.instances
+
+
+def test_on_demand_instances_keep_their_price() -> None:
+    it = machine()
+    running(it, ZONES[0])
+    it.handle([Quoted(((ZONES[0].id, Price(1)),))], Millis(30_000))
+    assert it.state.instances[FIRST].offering == ZONES[0]
 
 
 def test_policies_see_what_interruptions_cost_and_the_books_do_not() -> None:

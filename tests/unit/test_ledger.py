@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from eva_master.control import ledger
 from eva_master.control.state import State
 from eva_master.learning.knowledge import Knowledge
-from eva_master.model.ids import MILLION, CopyId, InstanceId, JobId, Millis, Workload
+from eva_master.model.ids import MILLION, CopyId, InstanceId, JobId, Millis, Price, Workload
 from eva_master.model.records import Instance, Job, Progress, TaskCopy
 from eva_master.model.snapshot import ThroughputTable
 from tests.fakes.jobs import CATALOG, LARGE, job, task
@@ -105,6 +105,28 @@ def test_the_billing_minimum_is_idle_time() -> None:
     account = state.instance_accounts[BOX]
     assert account.charged == 370_000 * 60_000
     assert account.idle == 370_000 * 53_000
+
+
+def test_the_billing_minimum_is_charged_at_the_last_price() -> None:
+    state = _state()
+    minimum = replace(LARGE, minimum_ms=60_000)
+    box = replace(state.instances[BOX], offering=minimum).at_price(Price(100), Millis(3_000))
+    ledger.close_account(state, replace(box, gone_ms=Millis(8_000)))
+    account = state.instance_accounts[BOX]
+    assert account.charged == 370_000 * 2_000 + 100 * 58_000
+
+
+@given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 9)), max_size=5), st.integers(0, 99))
+def test_a_charge_is_that_of_each_moment(changes: list[tuple[int, int]], until: int) -> None:
+    box = Instance(BOX, LARGE, (("ready", 0),), Millis(0), up_ms=Millis(0))
+    prices, now = [], 0
+    for length, price in changes:
+        prices += [box.offering.price] * length
+        now += length
+        box = box.at_price(Price(price), Millis(now))
+    prices += [box.offering.price] * 100
+    for since in (0, 7, 30):
+        assert ledger.charge(box, Millis(since), Millis(until)) == sum(prices[since:until])
 
 
 def test_what_was_booked_past_the_clouds_own_end_is_taken_back() -> None:

@@ -178,14 +178,13 @@ def bill(state: State, now: Millis) -> pb.Bill:
 
 
 def _instance_cost(record: Instance, account: InstanceAccount) -> pb.InstanceCost:
-    price = record.offering.price
     up_ms = account.until_ms if record.up_ms is None else record.up_ms
+    least_ms = record.offering.minimum_ms if account.closed else 0
     return pb.InstanceCost(
         id=record.id,
         type=record.offering.type.name,
-        price_micro_usd_per_hour=price,
-        # The ledger charges in multiples of the price, so the division leaves nothing.
-        billed_ms=account.charged // price if price else account.until_ms - up_ms,
+        price_micro_usd_per_hour=record.offering.price,
+        billed_ms=max(account.until_ms - up_ms, least_ms),
         cost_micro_usd=micro_usd(account.charged),
         idle_micro_usd=micro_usd(account.idle),
         closed=account.closed,
