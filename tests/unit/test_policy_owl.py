@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from eva_master.model.ids import MILLION, Family, Workload
+from eva_master.model.job import TaskSpec
 from eva_master.model.plan import Hold, Place, Plan, PolicyMemory
 from eva_master.model.snapshot import Snapshot, StandaloneRates
 from eva_master.policies.owl import POLICY
@@ -202,6 +203,28 @@ def test_where_the_cheapest_type_is_used_up_the_next_one_that_pays_is_taken():
 def test_a_gang_that_does_not_fit_is_held_and_takes_nothing():
     cluster = Cluster(replace(HALF, limit=2)).job("gang", C, C, C).job("2", C)
     assert [type(entry) for entry in entries(cluster)] == [Place, Hold, Hold, Hold]
+
+
+def test_a_gang_gets_the_room_that_its_own_pairing_would_have_cost_it():
+    # One box is left, and no half. The best pair is a member of the gang and the task that is
+    # alone on a nook: 1.9 / 1.5 on the box. That leaves the other member without room: on the
+    # nook neither fits. So nobody makes way, and the gang has the box for its own 1.8 / 1.5.
+    nook = offer("nook", (0, 2, 4), 0.9, family="nook")
+    little = task("b", any=(0, 8, 32), nook=(0, 2, 4))
+    known = profile(ab=1.0, aa=0.9)
+
+    def cluster(name: str, *waiting: TaskSpec) -> Cluster:
+        made = Cluster(replace(BOX, limit=1), replace(HALF, limit=1), nook)
+        made.instance("i", "half").job("1", C, on=["i"], pinned=True)
+        made.instance("j", "nook").job("2", little, on=["j"])
+        return made.job(name, *waiting)
+
+    plan, _ = decide(cluster("gang", A, A).snapshot(), profile=known)
+    assert bought(plan) == ["box"]
+    assert plan.entries == (Place("gang/0", 0), Place("gang/1", 0))
+    # A single task may have the better pair: there is nobody whom that leaves without.
+    plan, _ = decide(cluster("3", A).snapshot(), profile=known)
+    assert plan.entries == (Place("2/0", 0), Place("3/0", 0))
 
 
 def test_a_task_of_unknown_throughput_is_alone_until_it_was_measured():
