@@ -76,6 +76,10 @@ def _check_long(duration_ms: int) -> int:
     return duration_ms
 
 
+def _check_long_or_none(duration_ms: int) -> int:
+    return _check_long(duration_ms) if duration_ms else 0
+
+
 def _check_short(duration_ms: int) -> int:
     if not 500 <= duration_ms <= 10 * _MINUTE_MS:
         raise _refusal("must be between 500ms and 10m", "write 5s")
@@ -110,10 +114,14 @@ class SpotSection(_Section):
     Attributes:
         expected_life: How long one lives before it is interrupted, until it is known better.
         prices: From one look at the market to the next.
+        rebalance: An instance that EC2 recommends to leave is left as soon as there is another
+            place for its tasks, and no other spot instance of its type launched in its zone for so
+            long; 0s to stay there.
     """
 
     expected_life: Long = 7 * _DAY_MS
     prices: Short = 5 * _MINUTE_MS
+    rebalance: Annotated[Duration, AfterValidator(_check_long_or_none)] = 15 * _MINUTE_MS
 
 
 class Ec2Section(_Section):

@@ -86,6 +86,7 @@ def control_settings(config: MasterConfig) -> Settings:
         profile=config.profile,
         gang_ports=config.gang_ports,
         unwanted_ms=0 if config.ec2 is None else config.ec2.unwanted_grace,
+        rebalance_ms=config.ec2.spot.rebalance if config.ec2 and config.ec2.spot else 0,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from eva_master.control import stock
 from eva_master.control.settings import Settings
 from eva_master.control.state import State
 from eva_master.control.turn import Turn
@@ -35,20 +36,38 @@ def valued(offering: Offering, state: State, settings: Settings) -> Offering:
 
 
 def interrupted(turn: Turn, event: InstanceInterrupted) -> None:
-    """The cloud will take an instance away: its tasks are stopped now, and planned anew.
-
-    A mere recommendation to leave changes nothing yet but what is said of the instance.
-    """
+    """The cloud will take an instance away: its tasks are stopped now, and planned anew."""
     instance = turn.state.instances.get(event.instance)
     if instance is None or instance.state not in LIVE or instance.leaving_ms is not None:
         return
     if event.session != turn.state.sessions.get(event.instance):
         return
     if event.at_ms is None:
-        turn.put_instance(replace(instance, reason=event.reason))
+        _recommended(turn, instance, event.reason)
         return
     turn.put_instance(replace(instance, leaving_ms=event.at_ms, reason=event.reason))
     turn.abandon(instance.id)
+    turn.plan_wanted = True
+
+
+def _recommended(turn: Turn, instance: Instance, reason: str) -> None:
+    """The cloud may take an instance away: its tasks go elsewhere, and run on until they can.
+
+    So nobody is given a place there any more, and policies see its tasks as without one. What was
+    bought in the same place would soon be at the same risk, so nothing is for a while.
+    """
+    stays = turn.settings.rebalance_ms == 0
+    if instance.at_risk or stays:
+        turn.put_instance(replace(instance, reason=reason))
+        return
+    turn.put_instance(replace(instance, at_risk=True, reason=reason))
+    for copy in turn.state.aimed(instance.id):
+        if copy.instance == instance.id:
+            turn.state.album.job_changed(copy.job)
+        else:
+            turn.retarget(copy, copy.instance)
+    until = Millis(turn.now + turn.settings.rebalance_ms)
+    stock.refuse(turn, [instance.offering.id], until, f"{instance.id} was at risk there: {reason}")
     turn.plan_wanted = True
 
 
@@ -67,5 +86,5 @@ def note_end(turn: Turn, instance: Instance) -> None:
         return
     unasked = instance.state is not InstanceState.TERMINATING
     lived_ms = max(0, instance.gone_ms - instance.up_ms)
-    taken = unasked or instance.leaving_ms is not None
+    taken = unasked or instance.leaving_ms is not None or instance.at_risk
     turn.state.count_spot(instance.offering.type.name, lived_ms, interrupted=taken)

@@ -138,14 +138,20 @@ def _views(state: State, job: Job) -> tuple[CopyView, ...]:
             id=copy.id,
             job=job.id,
             task=job.spec.tasks[copy.index],
-            instance=copy.target,
+            instance=_place(state, copy),
             pinned=together if gang else pinned([copy]),
-            running=copy.state is CopyState.RUNNING,
+            running=copy.state is CopyState.RUNNING and _place(state, copy) is not None,
             held=copy.target is None and bool(copy.waiting_for),
         )
         for copy in members
         if copy.state not in SETTLED
     )
+
+
+def _place(state: State, copy: TaskCopy) -> InstanceId | None:
+    """Where a copy is or is about to be, as far as it may stay there."""
+    at_risk = copy.target is not None and state.instances[copy.target].at_risk
+    return None if at_risk else copy.target
 
 
 def _job_view(state: State, job: Job, copies: tuple[CopyId, ...], settings: Settings) -> JobView:
@@ -234,10 +240,10 @@ def _with_delays(offering: Offering, measured: dict[str, InstanceType]) -> Offer
 
 
 def _instance_view(state: State, name: InstanceId) -> InstanceView | None:
-    """`None` for one that is gone or going, or that the cloud will take away."""
+    """`None` for one that is gone or going, or that the cloud will or may take away."""
     instance = state.instances[name]
     stage = instance.state
-    if stage not in LIVE or instance.leaving_ms is not None:
+    if stage not in LIVE or instance.leaving_ms is not None or instance.at_risk:
         return None
     return InstanceView(
         id=name,

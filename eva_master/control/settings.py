@@ -27,6 +27,8 @@ class Settings:
         window_ms: Over how long throughput is measured.
         checkpoint_ms: Assumed time to checkpoint and stop a task, until it is known better.
         launch_ms: Assumed time to start a task, until it is known better.
+        rebalance_ms: An instance that the cloud recommends to leave is left, and none of its
+            offering is launched for so long; 0 to stay there.
         profile: Whether a task whose standalone throughput is unknown is kept from others until
             it has run alone for a window.
         gang_ports: First and last of the ports on which gangs meet.
@@ -46,5 +48,6 @@ class Settings:
     window_ms: int = 60_000
     checkpoint_ms: int = 8_000
     launch_ms: int = 47_000
+    rebalance_ms: int = 0
     profile: bool = False
     gang_ports: tuple[int, int] = (20_000, 29_999)

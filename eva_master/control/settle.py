@@ -303,7 +303,8 @@ def _why_unwanted(turn: Turn, instance: Instance) -> str:
         case InstanceState.LAUNCHING | InstanceState.UP | InstanceState.READY if not (
             holders or turn.state.aimed(instance.id)
         ):
-            return "empty" if instance.leaving_ms is None else instance.reason
+            taken = instance.leaving_ms is not None or instance.at_risk
+            return instance.reason if taken else "empty"
         case InstanceState.UP if instance.up_ms is not None:
             limit = turn.settings.register_timeout_ms
             if _overdue(turn, instance, instance.up_ms, limit):

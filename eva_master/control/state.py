@@ -363,6 +363,10 @@ class State:
 
     def usable(self, instance: InstanceId) -> bool:
         """Whether tasks may be given to the instance, now or when it is ready."""
+        return self.tenable(instance) and not self.instances[instance].at_risk
+
+    def tenable(self, instance: InstanceId) -> bool:
+        """Whether tasks that are on the instance may stay there."""
         known = self.instances.get(instance)
         return known is not None and known.state in LIVE and known.leaving_ms is None
 

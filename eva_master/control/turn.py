@@ -276,7 +276,7 @@ class Turn:
         """Nobody shall be on this instance any more: who was on the way there stays or waits."""
         for copy in self.state.aimed(instance):
             stay = copy.instance if copy.instance != instance else None
-            keep = stay is not None and self.state.usable(stay)
+            keep = stay is not None and self.state.tenable(stay)
             self.retarget(copy, stay if keep else None)
 
     # -- instances -------------------------------------------------------------------------------

@@ -179,6 +179,7 @@ class Instance:
 
     Attributes:
         offering: What was bought, at its present price: that of a spot instance changes.
+        at_risk: Whether the cloud recommends to leave it, as one that it may soon take away.
         paid: Its earlier prices, each with the time until which it was paid, in order.
         up_ms: When the cloud began to bill it; the cloud's own record.
         ready_ms: When its worker first registered.
@@ -199,6 +200,7 @@ class Instance:
     reason: str = ""
     address: str = ""
     leaving_ms: Millis | None = None
+    at_risk: bool = False
     paid: tuple[tuple[Millis, Price], ...] = ()
 
     @property

@@ -13,8 +13,10 @@ from eva_master.control.state import State
 from eva_master.learning.interruptions import Interruptions
 from eva_master.model.actions import (
     Action,
+    FetchFiles,
     LaunchInstance,
     RequestPlan,
+    StartTask,
     StopTask,
     TerminateInstance,
 )
@@ -31,6 +33,7 @@ from eva_master.model.events import (
     PlanReady,
     Quoted,
     Tick,
+    WorkerFetched,
     WorkerRegistered,
 )
 from eva_master.model.ids import CopyId, Family, InstanceId, Millis, Price, Workload
@@ -297,13 +300,80 @@ def test_news_of_another_session_is_no_news(session: int) -> None:
     assert it.state.instances[FIRST].leaving_ms is None
 
 
-def test_a_recommendation_to_leave_is_written_down() -> None:
-    it = machine()
+def test_a_recommendation_to_leave_is_written_down_at_least() -> None:
+    it = machine(rebalance_ms=0)
     running(it, SPOT)
     it.handle([InstanceInterrupted(FIRST, 2, None, "rebalance")], Millis(40_000))
     instance = it.state.instances[FIRST]
     assert (instance.reason, instance.leaving_ms) == ("rebalance", None)
     assert it.state.copies[COPY].state is CopyState.RUNNING
+
+
+RISK = InstanceInterrupted(FIRST, 2, None, "rebalance recommendation")
+
+
+def stops(actions: list[Action]) -> list[StopTask]:
+    return [it for it in actions if isinstance(it, StopTask)]
+
+
+def at_risk(it: Machine) -> list[Action]:
+    """Have the job's instance be one that the cloud recommends to leave, in second 40."""
+    running(it, SPOT)
+    return it.handle([RISK], Millis(40_000))
+
+
+def test_an_instance_at_risk_is_left_when_there_is_another_place() -> None:
+    it = machine(rebalance_ms=900_000)
+    actions = at_risk(it)
+    picture = request(actions).snapshot
+    assert (picture.instances, picture.copies[0].instance) == ((), None)
+    assert not offering(picture, SPOT).available(Millis(939_999))
+    assert offering(picture, SPOT).available(Millis(940_000))
+    # It is said again in each session of its worker.
+    assert not it.handle([RISK], Millis(41_000))
+
+    actions += launched(it, actions, ZONES[0], 42_000)
+    actions += it.handle([InstanceUp(SECOND, Millis(50_000))], Millis(50_000))
+    fetching = it.handle([WorkerRegistered(SECOND, 1, SIZE, ())], Millis(60_000))
+    assert any(isinstance(action, FetchFiles) for action in fetching)
+    assert stops(actions + fetching) == []
+    moving = it.handle([WorkerFetched(SECOND, 1, COPY)], Millis(70_000))
+    assert stops(moving) == [StopTask(FIRST, COPY, 1, 60_000)]
+    moved = it.handle([reported(Phase.EXITED, generation=1)], Millis(75_000))
+    assert TerminateInstance(FIRST) in moved
+    assert any(isinstance(action, StartTask) for action in moved)
+    assert it.state.instances[FIRST].reason == "rebalance recommendation"
+    # Leaving costs what an interruption does.
+    it.handle([InstanceGone(FIRST, Millis(10_000), Millis(80_000))], Millis(80_000))
+    assert it.state.interruptions.known == {"c.1": (1, 70_000)}
+
+
+def test_on_an_instance_at_risk_a_task_runs_on_while_there_is_no_other_place() -> None:
+    it = machine(rebalance_ms=900_000)
+    launched(it, at_risk(it), ZONES[0], 42_000)
+    refused = LaunchFailed(SECOND, Millis(200_000), "no capacity")
+    actions = it.handle([refused], Millis(43_000))
+    assert stops(actions) == []
+    passed(it, actions, 44_000)
+    copy = it.state.copies[COPY]
+    assert (copy.state, copy.instance, copy.target) == (CopyState.RUNNING, FIRST, FIRST)
+    # When the cloud does take it, it is left at once.
+    notice = InstanceInterrupted(FIRST, 2, Millis(170_000), "spot interruption")
+    assert stops(it.handle([notice], Millis(50_000))) == [StopTask(FIRST, COPY, 1, 60_000)]
+
+
+def test_an_instance_at_risk_is_given_no_more_tasks() -> None:
+    it = machine(rebalance_ms=900_000)
+    actions = at_risk(it)
+    plan = Plan((), (Place(COPY, FIRST),))
+    it.handle([PlanReady(request(actions).round, plan, None)], Millis(42_000))
+    restored = Machine(State.restored(CATALOG, it.take_changes()), it.settings)
+    again = request(restored.recover(Millis(43_000))).snapshot
+    assert (again.instances, again.copies[0].instance) == ((), None)
+    # A task that fails there goes on elsewhere.
+    failed = CopyReport(COPY, 1, Phase.EXITED, exit_code=1)
+    it.handle([WorkerRegistered(FIRST, 3, SIZE, (failed,))], Millis(50_000))
+    assert it.state.copies[COPY].target is None
 
 
 def test_ends_that_were_asked_for_are_no_interruptions() -> None:
