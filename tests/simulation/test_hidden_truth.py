@@ -18,7 +18,7 @@ from eva_master.ports import Policy
 from eva_master.simulation.experiment import Setup, simulate
 from tests.simulation.test_accounting import SHARE, job, setup
 
-POLICIES = ("eva:published", "no_packing", "stratus", "synergy")
+POLICIES = ("eva", "eva:published", "no_packing", "stratus", "synergy")
 DECIDERS = ("control/", "learning/", "packing/", "policies/")
 LOOP = "control/loop.py"
 """On every stack, since it waits while virtual time passes."""
