@@ -12,7 +12,7 @@ from eva_master.control import ledger
 from eva_master.control.settings import Settings
 from eva_master.model.actions import TaskOrder
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.events import CancelRequested, JobSubmitted
+from eva_master.model.events import CancelRequested, InstanceInterrupted, JobSubmitted
 from eva_master.model.ids import CopyId, Family, JobId, Millis, Price, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.resources import NOTHING, Resources
@@ -29,6 +29,7 @@ QUICK = Settings(
     sync_period_ms=30_000,
     window_ms=20_000,
     backoff_ms=2_000,
+    rebalance_ms=30_000,
 )
 
 
@@ -64,6 +65,7 @@ class Story:
     cuts: list[tuple[int, int, int]]
     deaths: list[tuple[int, int]]
     wipes: list[tuple[int, int]]
+    risks: list[tuple[int, int]]
     terminate_ms: int
     sold_out: float
 
@@ -89,6 +91,7 @@ stories = st.builds(
     cuts=st.lists(st.tuples(times, st.integers(0, 9), st.integers(0, 100_000)), max_size=4),
     deaths=st.lists(st.tuples(times, st.integers(0, 9)), max_size=3),
     wipes=st.lists(st.tuples(times, st.integers(0, 9)), max_size=2),
+    risks=st.lists(st.tuples(times, st.integers(0, 9)), max_size=3),
     terminate_ms=st.sampled_from([1_000, 45_000]),
     sold_out=st.sampled_from([0.0, 0.3]),
 )
@@ -141,6 +144,8 @@ def _world(story: Story) -> ChaoticWorld:
         world.timeline.after(at, lambda i=index: _pick(world, i, "die", 0))
     for at, index in story.wipes:
         world.timeline.after(at, lambda i=index: _pick(world, i, "wipe", 0))
+    for at, index in story.risks:
+        world.timeline.after(at, lambda i=index: _pick(world, i, "risk", 0))
     return world
 
 
@@ -174,6 +179,9 @@ def _pick(world: ChaoticWorld, index: int, what: str, back: int) -> None:
             world.workers.cut(victim, back)
         case "wipe":
             world.workers.wipe(victim)
+        case "risk":
+            session = world.workers._agents[victim].session
+            world.inbox.post(InstanceInterrupted(victim, session, None, "at risk"))
         case _:
             world.cloud.fail(victim)
 

@@ -11,6 +11,7 @@ from eva_master.control import picture
 from eva_master.control.album import Album
 from eva_master.control.state import State
 from eva_master.model.ids import CopyId, InstanceId, Millis
+from eva_master.model.records import TaskCopy
 from eva_master.model.snapshot import InstanceView, Snapshot
 from eva_master.model.states import LIVE, SETTLED, InstanceState, JobState
 from tests.fakes.chaos import ChaoticWorld
@@ -29,6 +30,12 @@ def _from_scratch(state: State, now: Millis) -> Snapshot:
     return made
 
 
+def _place(state: State, copy: TaskCopy) -> InstanceId | None:
+    """Where a copy should be, unless it is to leave there."""
+    known = None if copy.target is None else state.instances[copy.target]
+    return None if known is None or known.at_risk else known.id
+
+
 def _check(state: State, now: Millis, seen: Snapshot) -> None:
     """What is in the picture is what the records say."""
     assert seen == _from_scratch(state, now)
@@ -38,7 +45,7 @@ def _check(state: State, now: Millis, seen: Snapshot) -> None:
     shown = {job.id for job in seen.jobs}
     copies = {c.id: c for c in state.copies.values() if c.job in shown and c.state not in SETTLED}
     assert [(view.id, view.instance) for view in seen.copies] == [
-        (name, copies[name].target) for name in sorted(copies)
+        (name, _place(state, copies[name])) for name in sorted(copies)
     ]
     residents: defaultdict[InstanceId, list[CopyId]] = defaultdict(list)
     for view in seen.copies:
@@ -54,7 +61,7 @@ def _check(state: State, now: Millis, seen: Snapshot) -> None:
         for seen_as in seen.instances
         for name in [seen_as.id]
     ]
-    live = sorted(name for name, it in state.instances.items() if it.state in LIVE)
+    live = sorted(n for n, it in state.instances.items() if it.state in LIVE and not it.at_risk)
     assert [view.id for view in seen.instances] == live
 
 
