@@ -207,6 +207,7 @@ _NOTES = {
 def _bars(axes: Axes, summary: Summary, by_group: dict[Group, list[Row]], measure: Measure) -> None:
     labels = policies_of(summary)
     width = 0.8 / len(labels)
+    ceiling = _top(summary, measure)
     for number, label in enumerate(labels):
         for place, rows in enumerate(by_group.values()):
             row = next((row for row in rows if row.label == label), None)
@@ -214,7 +215,9 @@ def _bars(axes: Axes, summary: Summary, by_group: dict[Group, list[Row]], measur
             if one is None:
                 continue
             at = place + (number - (len(labels) - 1) / 2) * width
-            _bar(axes, at, one, measure.factor, width=width * 0.92, number=number, label=label)
+            height = _bar(axes, at, one, measure.factor, width * 0.92, number=number, label=label)
+            if width > 0.065:
+                _value(axes, at, one.mean * measure.factor, height, ceiling)
     if measure is COST:
         for place, (group, rows) in enumerate(by_group.items()):
             share = summary.reference_share.get((group[0], rows[0].values))
@@ -225,25 +228,29 @@ def _bars(axes: Axes, summary: Summary, by_group: dict[Group, list[Row]], measur
 
 
 def _bar(
-    axes: Axes,
-    at: float,
-    one: Estimate,
-    factor: float,
-    *,
-    width: float,
-    number: int,
-    label: str,
-) -> None:
-    height = one.mean * factor
+    axes: Axes, at: float, one: Estimate, factor: float, width: float, *, number: int, label: str
+) -> float:
+    """Draw one; says how high it reaches with its interval."""
+    height, half = one.mean * factor, (one.half or 0) * factor
     axes.bar(at, height, width, color=colour(number), label=label, hatch=_hatch(number), ec="white")
-    top = height
     if one.half is not None:
-        half = one.half * factor
         axes.errorbar(at, height, half, color="#222222", lw=1, capsize=3)
-        top += half
-    if width > 0.06:
-        text = f"{height:.0f}" if height >= 20 else f"{height:.2f}"
-        axes.annotate(text, (at, top), (0, 2), textcoords="offset points", ha="center", fontsize=8)
+    return height + half
+
+
+def _value(axes: Axes, at: float, value: float, reach: float, ceiling: float) -> None:
+    """Write a bar's value above it; over its interval where that leaves the picture."""
+    text = f"{value:.0f}" if value >= 20 else f"{value:.2f}"
+    axes.annotate(
+        text,
+        (at, min(reach, 0.95 * ceiling)),
+        (0, 2),
+        textcoords="offset points",
+        ha="center",
+        fontsize=8,
+        bbox={"fc": "white", "ec": "none", "pad": 0.5} if reach > 0.95 * ceiling else None,
+        zorder=5,
+    )
 
 
 def _hatch(number: int) -> str:
