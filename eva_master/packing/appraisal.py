@@ -13,7 +13,7 @@ from eva_master.model.ids import Family
 from eva_master.model.job import TaskSpec
 from eva_master.model.snapshot import Snapshot, StandaloneRates
 from eva_master.packing.colocation import Ints
-from eva_master.packing.problem import IMPOSSIBLE, vector
+from eva_master.packing.demands import IMPOSSIBLE, vector
 from eva_master.packing.reservation import (
     Demand,
     Speeds,

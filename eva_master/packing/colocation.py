@@ -53,19 +53,21 @@ class CoLocation:
         self._powers: dict[tuple[int, int], Ints] = {}
         self._losses: dict[Crowd, tuple[Ints, Ints]] = {}
         self._best: dict[Crowd, Ints] = {}
+        known = frozenset(names)
         for (workload, others), ppm in table.observed:
-            if others and workload in self.index and all(name in self.index for name in others):
+            if others and workload in known and known.issuperset(others):
                 self._record(self.index[workload], [self.index[name] for name in others], ppm)
 
         observed = all(ppm == MILLION for ppm in self._recorded.values())
         self.harmless = observed and bool((self._pairs == MILLION).all())
 
     def _record(self, workload: int, others: list[int], ppm: int) -> None:
+        crowd = crowd_of(others)
         if len(others) == 1:
             self._pairs[workload, others[0]] = ppm
         else:
-            self.sets.append((workload, crowd_of(others), ppm))
-        self._recorded[workload, crowd_of(others)] = ppm
+            self.sets.append((workload, crowd, ppm))
+        self._recorded[workload, crowd] = ppm
 
     def _arrivals_at(self, crowd: Crowd) -> list[tuple[int, int, int]]:
         """What was observed of sets that a crowd becomes by one more task.
@@ -78,9 +80,10 @@ class CoLocation:
             for (workload, others), ppm in self._recorded.items():
                 together = dict(others)
                 together[workload] = together.get(workload, 0) + 1
-                for newcomer in sorted(together):
-                    left = {**together, newcomer: together[newcomer] - 1}
-                    before = tuple(sorted((w, n) for w, n in left.items() if n))
+                whole = tuple(sorted(together.items()))
+                for place, (newcomer, count) in enumerate(whole):
+                    rest = ((newcomer, count - 1),) if count > 1 else ()
+                    before = (*whole[:place], *rest, *whole[place + 1 :])
                     self._arrivals.setdefault(before, []).append((newcomer, workload, ppm))
         return self._arrivals.get(crowd, [])
 
@@ -213,6 +216,16 @@ def compiled(
 ) -> CoLocation:
     """A `CoLocation`; what one remembers changes nothing, so they can be shared."""
     return CoLocation(table, workloads, default_ppm)
+
+
+@lru_cache(maxsize=8)
+def in_company(table: ThroughputTable) -> frozenset[Workload]:
+    """Workloads that were seen in company."""
+    names: set[Workload] = set()
+    for (workload, others), _ in table.observed:
+        names.add(workload)
+        names.update(others)
+    return frozenset(names)
 
 
 def crowd_of(workloads: Iterable[int]) -> Crowd:

@@ -9,7 +9,8 @@ from eva_master.model.catalog import InstanceType
 from eva_master.model.ids import MILLION
 from eva_master.packing import kernels
 from eva_master.packing.colocation import Ints
-from eva_master.packing.problem import Contents, Money, Problem, Worth, vector
+from eva_master.packing.demands import vector
+from eva_master.packing.problem import Contents, Money, Problem, Worth
 
 _MANY = 1_000
 """With fewer candidates numpy is as fast as compiled code, and does not have to be compiled."""
@@ -64,7 +65,8 @@ class Filling:
         if self._compiled is None:
             # One row per resource: it is these that are gone through.
             self._columns = np.ascontiguousarray(self._need[candidates].T)
-            self._keep(self._fitting())
+            if residents:
+                self._keep(self._fitting())
         else:
             self._candidates = candidates.copy()  # it is rearranged
         if self._candidates.size:

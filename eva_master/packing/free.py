@@ -10,8 +10,9 @@ import numpy as np
 
 from eva_master.model.ids import InstanceId, OfferingId
 from eva_master.packing.colocation import Ints
+from eva_master.packing.demands import vector
 from eva_master.packing.filling import Filling
-from eva_master.packing.problem import Contents, Problem, vector
+from eva_master.packing.problem import Contents, Problem
 
 
 def fill_free(

@@ -13,11 +13,12 @@ from eva_master.packing import knapsack
 from eva_master.packing.colocation import Ints
 from eva_master.packing.columns import Column, Pattern, column
 from eva_master.packing.crowds import Crowds, Search
+from eva_master.packing.demands import vector
 from eva_master.packing.descent import Companies, Dives
 from eva_master.packing.fills import Fills
 from eva_master.packing.greedy import Supply
 from eva_master.packing.knapsack import Floats, Found, Question
-from eva_master.packing.problem import Problem, vector
+from eva_master.packing.problem import Problem
 from eva_master.packing.relaxation import Relaxation, Relaxed
 
 _CLOSE = 1e-9

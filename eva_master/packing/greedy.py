@@ -11,8 +11,9 @@ import numpy as np
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, Family, OfferingId
 from eva_master.packing.colocation import Ints
+from eva_master.packing.demands import vector
 from eva_master.packing.filling import Filling
-from eva_master.packing.problem import Contents, Problem, Worth, vector
+from eva_master.packing.problem import Contents, Problem, Worth
 
 Supply = Mapping[OfferingId, int | None]
 """How many instances of each offering may be used; `None` for no limit."""
@@ -31,6 +32,10 @@ class PackedSet:
     offering: Offering
     contents: Contents
     times: int
+
+
+_SHORT = 0.999
+"""Floating point does not err by as much as this falls short of one."""
 
 
 def pack(problem: Problem, counts: Ints, supply: Supply) -> tuple[list[PackedSet], Ints]:
@@ -54,14 +59,15 @@ def pack(problem: Problem, counts: Ints, supply: Supply) -> tuple[list[PackedSet
     left = counts.copy()
     sets: list[PackedSet] = []
     worth = problem.worth
-    while True:
+    while left.any():
         sets.extend(_pass(problem, worth, left, remaining))
         if not left.any():
-            return sets, left
+            break
         on_sale = [o for o in problem.offerings if remaining.get(o.id, 0) != 0]
         worth, hosted = problem.worth_among(on_sale)
         if not (left[hosted] > 0).any():
-            return sets, left
+            break
+    return sets, left
 
 
 def _pass(
@@ -71,8 +77,15 @@ def _pass(
     sets: list[PackedSet] = []
     # Dearest first; equal prices by offering id.
     for offering in sorted(problem.offerings, key=lambda o: (-o.price, o.id)):
+        candidates = problem.hosted(offering.type)
+        # On a slow family a member of a gang may be worth less than nothing.
+        prices = np.maximum(worth.prices[offering.type.family], 0).astype(np.float64)
         while supply.get(offering.id, 0) != 0:
-            filling = _fill(problem, worth, offering, left)
+            present = np.flatnonzero(candidates & (left > 0))
+            # Company raises nobody's worth: where all of them together would not do, no set does.
+            if not present.size or prices[present] @ left[present] < _SHORT * offering.price:
+                break
+            filling = _fill(problem, worth, offering, left, present)
             if not filling.added or filling.value < offering.price * MILLION:
                 break
             chosen = smallest(problem, filling.added, supply, offering) or offering
@@ -87,9 +100,11 @@ def _pass(
     return sets
 
 
-def _fill(problem: Problem, worth: Worth, offering: Offering, left: Ints) -> Filling:
+def _fill(
+    problem: Problem, worth: Worth, offering: Offering, left: Ints, candidates: Ints
+) -> Filling:
     available = left.copy()
-    filling = Filling(problem, worth, offering.type, np.flatnonzero(available > 0))
+    filling = Filling(problem, worth, offering.type, candidates)
     while (choice := filling.best(available)) is not None:
         filling.add(*choice)
         available[choice[0]] -= 1

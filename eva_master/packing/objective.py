@@ -20,9 +20,12 @@ from operator import le
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, CopyId, Family, Workload
 from eva_master.model.job import JobKind
+from eva_master.model.snapshot import CopyView
+from eva_master.packing.classes import TaskClass
 from eva_master.packing.colocation import UNPROFILED, Crowd, compiled
 from eva_master.packing.configuration import Configuration, Host
-from eva_master.packing.problem import Problem, TaskClass, vector
+from eva_master.packing.demands import vector
+from eva_master.packing.problem import Problem
 
 NEVER = 1 << 120
 """More than anything costs: what cannot be bought."""
@@ -30,6 +33,8 @@ NEVER = 1 << 120
 UNKNOWN = Workload("")
 """The workload of all tasks of which nothing was observed."""
 
+_SHORTEST_MS = 1_000
+"""Whatever is arranged is expected to last at least so long."""
 _LOADS = 200_000
 """Sets that are remembered at most."""
 
@@ -42,11 +47,23 @@ class Terms:
         horizon_ms: H, over which moves and launches are to pay.
         lost_ppm: Weight of the throughput lost, in millionths.
         moves_ppm: How often the cost of a move is charged, in millionths.
+        lasting_ppm: A move is to pay within this part of the time that its job has been there, in
+            millionths, where that is shorter than the horizon.
     """
 
     horizon_ms: int = 3_600_000
     lost_ppm: int = 700_000
     moves_ppm: int = 1_000_000
+    lasting_ppm: int = 500_000
+
+    def pays_within_ms(self, age_ms: int) -> int:
+        """Within which time a move of a job's task is to pay.
+
+        Args:
+            age_ms: How long ago the job was submitted.
+        """
+        lasting = age_ms * self.lasting_ppm // MILLION
+        return min(max(lasting, _SHORTEST_MS), self.horizon_ms)
 
 
 class Load:
@@ -274,6 +291,9 @@ class Moves:
 
     A copy that moves holds its reservation price's worth of an instance idle while it is
     checkpointed and started again; a gang does so as a whole, however many of its members move.
+    That is to pay within the horizon, or sooner where the job is young: a job is expected to run
+    on for about as long as it has been there, and what is arranged around it only until the first
+    of those on its instance ends.
 
     Attributes:
         gang: The gang that a copy stands and falls with, if it has more than one member.
@@ -298,10 +318,7 @@ class Moves:
             if copy.job in whole:
                 unit = self.gang[copy.id] = copy.job
             if copy.running:
-                job = problem.jobs[copy.job]
-                price = problem.classes[problem.class_of[copy.id]].price
-                idle = price * (job.checkpoint_ms + job.launch_ms) * terms.moves_ppm
-                self.cost[unit] = self.cost.get(unit, 0) + idle // terms.horizon_ms
+                self.cost[unit] = self.cost.get(unit, 0) + _move_cost(problem, terms, copy)
 
     def total(self, places: Mapping[CopyId, Host]) -> int:
         """What all copies that are elsewhere than at home cost."""
@@ -311,6 +328,14 @@ class Moves:
             if places.get(copy, home) != home
         }
         return sum(self.cost.get(unit, 0) for unit in moved)
+
+
+def _move_cost(problem: Problem, terms: Terms, copy: CopyView) -> int:
+    """What a running copy holds idle while it moves, spread over the time that this is to pay in."""
+    job = problem.jobs[copy.job]
+    price = problem.classes[problem.class_of[copy.id]].price
+    idle = price * (job.checkpoint_ms + job.launch_ms) * terms.moves_ppm
+    return idle // terms.pays_within_ms(problem.snapshot.now_ms - job.submitted_ms)
 
 
 def evaluate(problem: Problem, terms: Terms, configuration: Configuration) -> int:

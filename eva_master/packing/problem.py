@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import le
 from typing import Any
 
@@ -21,19 +21,25 @@ from eva_master.model.ids import (
     base_of,
 )
 from eva_master.model.job import JobKind
-from eva_master.model.resources import Resources
 from eva_master.model.snapshot import CopyView, InstanceView, JobView, Snapshot, ThroughputTable
 from eva_master.packing.beliefs import by_base, with_pairs
-from eva_master.packing.colocation import UNPROFILED, Ints, compiled
+from eva_master.packing.classes import (
+    SORTS,
+    UNKNOWN,
+    Kind,
+    Model,
+    Sort,
+    TaskClass,
+    member,
+    pricing,
+)
+from eva_master.packing.colocation import UNPROFILED, Ints, compiled, in_company
+from eva_master.packing.demands import IMPOSSIBLE, needs_on, vector
 from eva_master.packing.gangs import Member, Part, parts
 from eva_master.packing.reservation import (
-    Demand,
-    Rates,
-    Speeds,
     cheapest_first,
     compared,
     measured_rates,
-    price_on,
     purchasable,
     rates,
     reservation,
@@ -45,69 +51,6 @@ Contents = Mapping[int, int]
 Money = npt.NDArray[Any]
 """Micro-dollars per hour (or millionths of one), per class; Python integers where 64 bits might
 not do."""
-
-IMPOSSIBLE = 1 << 40
-"""Need of a task on a family that cannot host it: more than any instance has."""
-
-_UNKNOWN = Workload("")
-
-_Kind = tuple[Demand, Part]
-
-
-@dataclass(frozen=True, slots=True)
-class TaskClass:
-    """Tasks that no packing decision can tell apart.
-
-    Attributes:
-        demand: Per family.
-        workload: What they are to their neighbours; empty if nothing was observed of it.
-        price: Reservation price in micro-dollars per hour; 0 if nothing can host them.
-        charge: Reservation price of everything that slows down when one of them does: itself,
-            or all members of its gang.
-        speeds: How fast they run on each family.
-        prices: What running one of them is worth per family that can host them, see
-            `reservation.price_on`; empty if it is `price` on all of them.
-    """
-
-    demand: Demand
-    workload: Workload
-    price: int
-    charge: int
-    speeds: Speeds = ()
-    prices: tuple[tuple[Family, int], ...] = ()
-
-    def price_on(self, family: Family) -> int:
-        """What running one of them on a family is worth, in micro-dollars per hour."""
-        return next((price for name, price in self.prices if name == family), self.price)
-
-    def charge_on(self, family: Family) -> int:
-        """What its gang, or it alone, is worth at the pace of one of them on this family."""
-        return self.charge + self.price_on(family) - self.price
-
-    def reserved(self, offering: Offering) -> TaskClass:
-        """The class if this offering sets its reservation price."""
-        if offering.price == self.price and not self.prices:
-            return self
-        charge = offering.price + self.others
-        gang = charge if self.others else None
-        prices = tuple(
-            (name, price_on(name, offering, self.speeds, gang)) for name, _ in self.prices
-        )
-        return replace(self, price=offering.price, charge=charge, prices=prices)
-
-    @property
-    def others(self) -> int:
-        """Reservation price of the rest of its gang."""
-        return self.charge - self.price
-
-    @property
-    def most(self) -> int:
-        """What running one of them is worth where it runs fastest, in micro-dollars per hour."""
-        return max((price for _, price in self.prices), default=self.price)
-
-
-_Model = tuple[TaskClass, Offering | None]
-"""Tasks of a kind, and the offering that sets their reservation price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,18 +126,22 @@ class Problem:
             for offering in self.offerings
             if offering.id in listed and purchasable(offering, snapshot.now_ms)
         )
+        self._on_sale = frozenset(offering.id for offering in self._buyable)
+        self._bought_as = {
+            instance.id: self.by_id[instance.offering.id] for instance in snapshot.instances
+        }
         families = sorted({offering.type.family for offering in self.offerings})
         self.table = table = valuation.believed(snapshot.throughput)
         self.default_ppm = valuation.default_ppm if valuation.interference else MILLION
         self._by_base = valuation.by_base
-        self._known = _observed(table)
+        self._known = in_company(table)
         self._unprofiled = unprofiled(snapshot) if valuation.interference else frozenset()
         self.classes, self.class_of = self._classify(
             families, valuation.multi_task_view and valuation.interference
         )
         self.uniform = not any(task_class.prices for task_class in self.classes)
         demands = [task_class.demand for task_class in self.classes]
-        self.need = {family: _needs(demands, family) for family in families}
+        self.need = {family: needs_on(demands, family) for family in families}
         self._rows = {family: rows.tolist() for family, rows in self.need.items()}
         labels = frozenset(task_class.workload for task_class in self.classes)
         self.colocation = compiled(table, labels, self.default_ppm)
@@ -203,6 +150,7 @@ class Problem:
             dtype=np.int64,
         )
         self._shares: dict[InstanceType, Ints] = {}
+        self._hosted: dict[InstanceType, npt.NDArray[np.bool_]] = {}
         self._reserved: dict[int, Offering | None] = {}
         self._values: dict[tuple[Family | None, frozenset[tuple[int, int]]], int] = {}
         self.worth = self._worth(self.classes)
@@ -211,21 +159,29 @@ class Problem:
         self, families: Sequence[Family], multi_task_view: bool
     ) -> tuple[tuple[TaskClass, ...], dict[CopyId, int]]:
         """Price every copy and group them: linear in the number of copies."""
-        kinds, kind_of = self._kinds(multi_task_view)
-        models = self._priced(kinds, families)
-        gangs: dict[str, int] = {}
-        if multi_task_view:
-            for job in self.snapshot.jobs:
-                if job.kind is JobKind.GANG and len(job.copies) > 1:
-                    gangs[job.id] = sum(models[kind_of[copy]][0].price for copy in job.copies)
+        sorts = SORTS.of(self.snapshot.copies)
+        kinds, kind_of, kind_in_gang = self._kinds(sorts, multi_task_view)
+        models = pricing(self.offerings, self._buyable).models(kinds, families)
+        gangs = self._gangs(models, kind_of, kind_in_gang, sorts) if multi_task_view else {}
         keys: dict[tuple[int, Workload, int], list[CopyId]] = {}
-        for copy in self.snapshot.copies:
-            kind = kind_of[copy.id]
+        plain: dict[Sort, list[CopyId]] = {}
+        for copy, sort in zip(self.snapshot.copies, sorts, strict=True):
+            alone = copy.id in self._unprofiled
+            if not alone and copy.job not in gangs:
+                members = plain.get(sort)
+                if members is None:
+                    kind = kind_of[sort]
+                    key = kind, self._label(sort.workload), models[kind][0].price
+                    members = plain[sort] = keys.setdefault(key, [])
+                members.append(copy.id)
+                continue
+            kind = kind_in_gang.get(copy.id, kind_of[sort])
+            label = UNPROFILED if alone else self._label(sort.workload)
             charge = gangs.get(copy.job, models[kind][0].price)
-            keys.setdefault((kind, self._label(copy), charge), []).append(copy.id)
+            keys.setdefault((kind, label, charge), []).append(copy.id)
         grouped = sorted(
             (
-                (_member(*models[kind], workload, charge), members)
+                (member(*models[kind], workload, charge), members)
                 for (kind, workload, charge), members in keys.items()
             ),
             key=lambda item: (item[0].demand, item[0].workload, item[0].charge, item[0].speeds),
@@ -234,64 +190,69 @@ class Problem:
             copy: number for number, (_, members) in enumerate(grouped) for copy in members
         }
 
-    def _kinds(self, multi_task_view: bool) -> tuple[list[_Kind], dict[CopyId, int]]:
-        """Tell copies by what they need, how fast they run and whom they hold up."""
+    def _kinds(
+        self, sorts: Sequence[Sort], multi_task_view: bool
+    ) -> tuple[list[Kind], dict[Sort, int], dict[CopyId, int]]:
+        """Tell copies by what they need, how fast they run and whom they hold up.
+
+        Returns:
+            The kinds; the kind of each sort of task by itself; and of members of gangs that run
+            faster on some families than on others.
+        """
         measured = measured_rates(self.snapshot.standalone)
         members: dict[Member, int] = {}
-        alike: dict[tuple[Demand, Rates, Rates], int] = {}
-        member_of: dict[CopyId, int] = {}
-        for copy in self.snapshot.copies:
-            task = copy.task
-            like = task.demand, task.throughput, measured.get(task.workload, ())
-            if like not in alike:
-                alike[like] = members.setdefault((task.demand, rates(task, like[2])), len(members))
-            member_of[copy.id] = alike[like]
-        kinds: dict[_Kind, int] = {}
+        member_of = {
+            sort: members.setdefault(
+                (sort.demand, rates(sort, measured.get(sort.workload, ()))), len(members)
+            )
+            for sort in dict.fromkeys(sorts)
+        }
+        kinds: dict[Kind, int] = {}
         known = [
             kinds.setdefault((demand, Part(compared(rate))), len(kinds)) for demand, rate in members
         ]
-        kind_of = {copy: known[member] for copy, member in member_of.items()}
+        kind_of = {sort: known[member] for sort, member in member_of.items()}
+        kind_in_gang: dict[CopyId, int] = {}
         if multi_task_view and any(part.speeds for _, part in kinds):
             every = list(members)
+            sort_of = {
+                copy.id: sort for copy, sort in zip(self.snapshot.copies, sorts, strict=True)
+            }
             found: dict[tuple[int, ...], list[Part] | None] = {}
-            for job in self.snapshot.jobs:
-                if job.kind is not JobKind.GANG or len(job.copies) == 1:
-                    continue
-                gang = tuple(member_of[name] for name in job.copies)
+            for job in self._whole_gangs():
+                gang = tuple(member_of[sort_of[name]] for name in job.copies)
                 if gang not in found:
                     found[gang] = parts([every[member] for member in gang], self._buyable)
                 for name, member, part in zip(job.copies, gang, found[gang] or (), strict=False):
-                    kind_of[name] = kinds.setdefault((every[member][0], part), len(kinds))
-        return list(kinds), kind_of
+                    kind_in_gang[name] = kinds.setdefault((every[member][0], part), len(kinds))
+        return list(kinds), kind_of, kind_in_gang
 
-    def _priced(self, kinds: Sequence[_Kind], families: Sequence[Family]) -> list[_Model]:
-        """Find reservation prices; the workloads and gangs of these classes are to be filled in."""
-        needs = {family: _needs([demand for demand, _ in kinds], family) for family in families}
-        paces, others = [part.speeds for _, part in kinds], [part.others for _, part in kinds]
-        rest = [offering for offering in self.offerings if offering not in self._buyable]
-        now = reservations(needs, self._buyable, paces, others)
-        later = reservations(needs, rest, paces, others)
-        hosted = {name: np.zeros(len(kinds), dtype=np.bool_) for name in families}
-        for offering in self.offerings:
-            name = offering.type.family
-            hosted[name] |= (needs[name] <= np.array(vector(offering.type.capacity))).all(axis=1)
-        found: list[_Model] = []
-        for row, (demand, part) in enumerate(kinds):
-            pace = part.speeds
-            places = tuple((name, 0) for name, _ in pace if name in hosted and hosted[name][row])
-            unpriced = TaskClass(demand, _UNKNOWN, 0, 0, pace, places)
-            own = now[row] or later[row]
-            found.append((unpriced if own is None else unpriced.reserved(own), own))
-        return found
+    def _whole_gangs(self) -> Iterator[JobView]:
+        """Gangs of more than one copy."""
+        return (j for j in self.snapshot.jobs if j.kind is JobKind.GANG and len(j.copies) > 1)
 
-    def _label(self, copy: CopyView) -> Workload:
-        """The copy's workload, or the label of all that nothing is known about: they are alike."""
-        workload = copy.task.workload
-        if copy.id in self._unprofiled:
-            return UNPROFILED
+    def _gangs(
+        self,
+        models: Sequence[Model],
+        kind_of: Mapping[Sort, int],
+        kind_in_gang: Mapping[CopyId, int],
+        sorts: Sequence[Sort],
+    ) -> dict[str, int]:
+        """What the members of each gang cost together, in reservation prices."""
+        jobs = {job.id for job in self._whole_gangs()}
+        charges: dict[str, int] = dict.fromkeys(jobs, 0)
+        if jobs:
+            for copy, sort in zip(self.snapshot.copies, sorts, strict=True):
+                if copy.job in jobs:
+                    kind = kind_in_gang.get(copy.id, kind_of[sort])
+                    charges[copy.job] += models[kind][0].price
+        return charges
+
+    def _label(self, workload: Workload) -> Workload:
+        """The workload, or the label of all that nothing is known about: they are alike."""
         if self._by_base:
             workload = base_of(workload)
-        return workload if workload in self._known else _UNKNOWN
+        return workload if workload in self._known else UNKNOWN
 
     def _worth(self, classes: Sequence[TaskClass]) -> Worth:
         """Choose integers wide enough for the value of any instance's contents."""
@@ -305,8 +266,9 @@ class Problem:
             for family in families
         }
         largest = max((max(row, default=0) for row in charges.values()), default=0)
-        most = max(self._most_tasks(), 1)
-        dtype = np.int64 if 2 * largest * most * MILLION < 2**62 else np.object_
+        few = 2 * largest * max(len(self.copies), 1) * MILLION < 2**62
+        narrow = few or 2 * largest * max(self._most_tasks(), 1) * MILLION < 2**62
+        dtype = np.int64 if narrow else np.object_
         each = {family: np.array(row, dtype=dtype) for family, row in prices.items()}
         every = {family: np.array(row, dtype=dtype) for family, row in charges.items()}
         if self.uniform:
@@ -367,11 +329,20 @@ class Problem:
 
     def offering_of(self, instance: InstanceId) -> Offering:
         """What a live instance was bought as, at today's price."""
-        return self.by_id[self.instances[instance].offering.id]
+        return self._bought_as[instance]
 
     def buyable(self, offering: OfferingId) -> bool:
         """Whether the offering may be launched now, its limit aside."""
-        return any(candidate.id == offering for candidate in self._buyable)
+        return offering in self._on_sale
+
+    def hosted(self, machine: InstanceType) -> npt.NDArray[np.bool_]:
+        """Of which classes an empty machine of a type holds a task."""
+        found = self._hosted.get(machine)
+        if found is None:
+            capacity = np.array(vector(machine.capacity), dtype=np.int64)
+            fits = self.need[machine.family] <= capacity
+            found = self._hosted[machine] = np.asarray(fits.all(axis=1))
+        return found
 
     def shares(self, machine: InstanceType) -> Ints:
         """What a task of each class (columns) takes of a machine's GPUs, CPU time and memory.
@@ -455,11 +426,6 @@ class Problem:
         )
 
 
-def vector(amount: Resources) -> tuple[int, int, int]:
-    """The columns of `Problem.need`."""
-    return amount.gpus, amount.milli_cpus, amount.memory_mib
-
-
 def unprofiled(snapshot: Snapshot) -> frozenset[CopyId]:
     """Copies that are to be alone until the throughput of their workload is known (section 3).
 
@@ -480,25 +446,3 @@ def unprofiled(snapshot: Snapshot) -> frozenset[CopyId]:
         and copy.task.workload not in known
         and copy.id not in together
     )
-
-
-def _member(model: TaskClass, own: Offering | None, workload: Workload, charge: int) -> TaskClass:
-    """The class of tasks of a kind that are of this workload and in such a gang."""
-    task_class = replace(model, workload=workload, charge=charge)
-    return task_class if own is None or not task_class.others else task_class.reserved(own)
-
-
-def _observed(table: ThroughputTable) -> frozenset[Workload]:
-    """Workloads that were seen in company."""
-    return frozenset(
-        name for (workload, others), _ in table.observed for name in (workload, *others)
-    )
-
-
-def _needs(demands: Sequence[Demand], family: Family) -> Ints:
-    rows = np.full((len(demands), 3), IMPOSSIBLE, dtype=np.int64)
-    for row, demand in enumerate(demands):
-        for name, need in demand:
-            if name == family:
-                rows[row] = vector(need)
-    return rows

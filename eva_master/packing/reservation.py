@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from math import gcd
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from eva_master.model.catalog import Offering, base_family
 from eva_master.model.ids import Family, Millis, Workload
-from eva_master.model.job import TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.snapshot import StandaloneRates
 
@@ -41,7 +41,19 @@ def hosts(offering: Offering, demand: Demand) -> bool:
     return need is not None and need.fits(offering.type.capacity)
 
 
-def rates(task: TaskSpec, measured: Rates = ()) -> Rates:
+class Stated(Protocol):
+    """What a user says of a task, see `TaskSpec`."""
+
+    @property
+    def demand(self) -> Demand:
+        """Per family."""
+
+    @property
+    def throughput(self) -> Rates:
+        """Per family."""
+
+
+def rates(task: Stated, measured: Rates = ()) -> Rates:
     """A task's standalone throughput on each family that it has a demand on.
 
     What is stated goes before what was measured. On a family of which nothing is known a task
@@ -65,7 +77,7 @@ def rates(task: TaskSpec, measured: Rates = ()) -> Rates:
     return tuple((family, known.get(machine, slowest)) for family, machine in machines)
 
 
-def speeds(task: TaskSpec, measured: Rates = ()) -> Speeds:
+def speeds(task: Stated, measured: Rates = ()) -> Speeds:
     """Compare a task's standalone throughput on its families, see `rates`."""
     return compared(rates(task, measured))
 

@@ -17,7 +17,7 @@ from eva_master.model.reasons import Where
 from eva_master.model.snapshot import Snapshot
 from eva_master.packing.appraisal import Appraisal, Kind
 from eva_master.packing.colocation import Ints
-from eva_master.packing.problem import vector
+from eva_master.packing.demands import vector
 from eva_master.packing.reservation import cheapest_first, reservation
 
 Mask = npt.NDArray[np.bool_]

@@ -19,11 +19,12 @@ from eva_master.packing import knapsack
 from eva_master.packing.colocation import Ints
 from eva_master.packing.columns import cost
 from eva_master.packing.crowds import Crowds, Search
+from eva_master.packing.demands import vector
 from eva_master.packing.generation import Budget, Generator, Request
 from eva_master.packing.greedy import PackedSet, pack
 from eva_master.packing.knapsack import Question
 from eva_master.packing.optimizer import Optimizer, Tier
-from eva_master.packing.problem import Problem, Valuation, vector
+from eva_master.packing.problem import Problem, Valuation
 from tests.fakes.snapshots import Cluster, offer, table, task
 
 ANY = Family("any")

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, OfferingId, Workload
 from eva_master.model.snapshot import Snapshot
+from eva_master.packing.demands import IMPOSSIBLE, vector
 from eva_master.packing.greedy import pack
-from eva_master.packing.problem import IMPOSSIBLE, Problem, Valuation, vector
+from eva_master.packing.problem import Problem, Valuation
 from tests.fakes.snapshots import Cluster, offer, table, task
 
 WORKLOADS = ("u", "v", "w")

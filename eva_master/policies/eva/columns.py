@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from eva_master.model.ids import OfferingId
 from eva_master.model.plan import Json
+from eva_master.packing.classes import TaskClass
 from eva_master.packing.optimizer import Seed
-from eva_master.packing.problem import Problem, TaskClass
+from eva_master.packing.problem import Problem
 
 KEPT = 400
 """At most so many columns are carried on: some 20 bytes each."""

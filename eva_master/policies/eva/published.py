@@ -130,9 +130,13 @@ class Published:
         movers = settled(problem)
         if self._config.full and occasion.full and movers:
             movable["full"] = fresh + movers
-        return {
-            kind: option(kind, problem, present, configure(problem, copies, optimizer.pack))
+        configurations = {
+            kind: configure(problem, copies, optimizer.pack) if copies else present
             for kind, copies in movable.items()
+        }
+        return {
+            kind: option(kind, problem, present, configuration)
+            for kind, configuration in configurations.items()
         }
 
     def _choose(self, options: dict[str, Option], horizon: int) -> Option:

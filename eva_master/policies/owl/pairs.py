@@ -13,7 +13,7 @@ from eva_master.model.ids import MILLION, Workload, base_of
 from eva_master.model.snapshot import ThroughputTable
 from eva_master.packing.appraisal import Appraisal, Kind
 from eva_master.packing.colocation import Ints
-from eva_master.packing.problem import vector
+from eva_master.packing.demands import vector
 from eva_master.packing.reservation import Demand, Speeds
 from eva_master.packing.tnrp import Throughput
 

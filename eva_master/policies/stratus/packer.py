@@ -10,7 +10,7 @@ import numpy as np
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import CopyId
 from eva_master.packing.appraisal import Appraisal, Kind
-from eva_master.packing.problem import vector
+from eva_master.packing.demands import vector
 from eva_master.packing.rooms import Mask
 from eva_master.policies.stratus.bins import Bins, bin_of
 
