@@ -20,6 +20,7 @@ from eva_master.model.events import (
     CancelRequested,
     CheckpointsListed,
     CloudListed,
+    CloudTrouble,
     Event,
     InstanceGone,
     InstanceInterrupted,
@@ -140,6 +141,8 @@ class Machine:
                 interruptions.interrupted(turn, event)
             case CloudListed():
                 observe.cloud_listed(turn, event)
+            case CloudTrouble():
+                self.state.trouble = event
             case WorkerRegistered():
                 observe.worker_registered(turn, event)
             case WorkerReported():

@@ -14,6 +14,7 @@ from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.changes import Changes, Deferred, InstanceAccount, JobAccount, Round
 from eva_master.model.errors import StorageError
+from eva_master.model.events import CloudTrouble
 from eva_master.model.ids import (
     CopyId,
     Family,
@@ -63,6 +64,7 @@ class State:
         memory: The policy's.
         learned: About workloads and instance types.
         interruptions: What became of spot instances.
+        trouble: Whether the cloud does what it is asked; not journalled.
         album: What `control.picture` made of the records, and what of it may be out of date.
     """
 
@@ -91,6 +93,7 @@ class State:
         self._commands: dict[str, JobId] = {}
         self._names: dict[tuple[str, str], JobId] = {}
         self._members: dict[JobId, tuple[CopyId, ...]] = {}
+        self.trouble = CloudTrouble(None)
         self.album = Album()
         self._unwritten = _Unwritten()
 

@@ -105,6 +105,19 @@ class CloudListed:
     """Id and time it came up."""
 
 
+@dataclass(frozen=True, slots=True)
+class CloudTrouble:
+    """The cloud does not do what it is asked, or does so again.
+
+    Attributes:
+        since_ms: Since when, `None` if it does.
+        reason: What it says, and what to do about it, in words for the user.
+    """
+
+    since_ms: Millis | None
+    reason: str = ""
+
+
 class Phase(StrEnum):
     """Where an attempt is, as its worker sees it."""
 
@@ -263,6 +276,7 @@ Event = (
     | Quoted
     | InstanceInterrupted
     | CloudListed
+    | CloudTrouble
     | WorkerRegistered
     | WorkerReported
     | WorkerFetched

@@ -6,6 +6,7 @@ Nothing boots here: what is bought stays without a worker.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -66,6 +67,20 @@ def test_when_nothing_is_left_the_job_says_so_and_nobody_insists(
     master.end(job)
 
 
+def test_while_ec2_denies_access_users_are_told_since_when(make_master: Ec2Masters) -> None:
+    master = make_master({"calls": {"DescribeInstances": ["UnauthorizedOperation"] * 4}})
+    job = master.submit("one")
+    told = "EC2 denies access: UnauthorizedOperation"
+    until(lambda: told in master.status(job), "the job says so")
+    assert re.search(r"since \d\d:\d\d:\d\d UTC EC2 denies", master.status(job))
+    assert "check the IAM policy of the master" in master.status(job)
+    assert [told in node["reason"] for node in _nodes(master)] == [True]
+    # It asks again by itself.
+    until(lambda: told not in master.status(job), "all is well")
+    until(master.alive, "an instance is launched")
+    master.end(job)
+
+
 def test_an_instance_that_never_registers_is_replaced_terminated_and_reported(
     make_master: Ec2Masters,
 ) -> None:
@@ -105,7 +120,7 @@ def test_a_job_that_wants_spot_instances_gets_them(make_master: Ec2Masters) -> N
     """What they cost the master asks before it starts, as nobody else has."""
     places = [f"{kind}@{zone}" for kind in (LARGE, XLARGE) for zone in ZONES]
     shared().set_spot_prices(dict.fromkeys(places, "0.03"))
-    master = make_master(ec2={"spot": {"expected_life": "1d"}})
+    master = make_master(ec2={"spot": {"expected_life": "1d", "prices": "500ms"}})
     dear = master.submit("dear")
     cheap = master.submit("cheap", spot="only", resources={"cpus": 4, "memory": "3GiB"})
     until(lambda: len(master.alive()) == 2, "two instances are launched")
@@ -115,6 +130,10 @@ def test_a_job_that_wants_spot_instances_gets_them(make_master: Ec2Masters) -> N
     prices = {node["purchase"]: node["price_usd_per_hour"] for node in _nodes(master)}
     # The books have what is paid, whatever an interruption may cost.
     assert prices == {"on-demand": 0.08925, "spot": 0.03}
+    # Who runs pays what the market says by now.
+    shared().set_spot_prices(dict.fromkeys(places, "0.05"))
+    until(lambda: 0.05 in [it["price_usd_per_hour"] for it in _nodes(master)], "it is dearer")
+    shared().set_spot_prices(dict.fromkeys(places, "0.03"))
     master.client.cancel(dear)
     master.end(cheap)
 

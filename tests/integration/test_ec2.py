@@ -10,7 +10,7 @@ import pytest
 from eva_master.adapters.ec2.launch import client_token
 from eva_master.model.actions import TerminateInstance
 from eva_master.model.catalog import Purchase
-from eva_master.model.events import InstanceGone, InstanceUp, LaunchFailed
+from eva_master.model.events import CloudTrouble, InstanceGone, InstanceUp, LaunchFailed
 from eva_master.model.ids import InstanceId
 from tests.fakes.aws import LOST
 from tests.fakes.ec2_account import LAUNCH, OFFERING, ONE, Account, Blind, Undated, listed
@@ -96,7 +96,9 @@ def test_a_launch_goes_on_when_its_tries_are_used_up(account: Account) -> None:
     account.order(*["RequestLimitExceeded"] * 6)
     cloud, inbox = account.master()
     cloud.execute(LAUNCH)
+    assert "throttles" in inbox.expect(CloudTrouble).reason
     inbox.expect(InstanceUp)
+    assert inbox.expect(CloudTrouble) == CloudTrouble(None)
     assert len(account.made()) == 1
 
 

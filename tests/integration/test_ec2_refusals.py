@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,13 +17,14 @@ from eva_master.adapters.store.launches import LaunchTable
 from eva_master.model.actions import LaunchInstance, TerminateInstance
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.errors import Throttled
-from eva_master.model.events import InstanceGone, InstanceUp, LaunchFailed, Quoted
+from eva_master.model.events import CloudTrouble, InstanceGone, InstanceUp, LaunchFailed, Quoted
 from eva_master.model.ids import Family, InstanceId, Price
 from eva_master.model.resources import Resources
 from tests.fakes import aws as fake
 from tests.fakes.aws import CREDENTIALS, IMAGE, LOST, REGION
 from tests.fakes.ec2_account import LAUNCH, OFFERING, ONE, Account, Blind, Deaf, listed
 from tests.fakes.mailbox import WallClock
+from tests.fakes.ports import free_port
 
 ELSEWHERE = replace(OFFERING, zone=f"{REGION}a")
 SPOT = replace(OFFERING, purchase=Purchase.SPOT)
@@ -125,6 +127,35 @@ def test_a_call_that_is_throttled_for_ever_is_given_up(account: Account) -> None
         list(client.instances())
     # So often, and no more: nobody below repeats it as well.
     assert account.calls("DescribeInstances") == ["RequestLimitExceeded"] * TRIES
+
+
+@pytest.mark.parametrize(
+    ("fault", "times", "words"),
+    [
+        ("UnauthorizedOperation", 1, "EC2 denies access: .* on order .check the IAM policy"),
+        ("RequestLimitExceeded", TRIES, "EC2 throttles the account: .*Eva asks less often"),
+        ("ServiceUnavailable", TRIES, "EC2 does not answer: .*AWS's health page"),
+        ("InvalidParameterValue", 1, "EC2 refuses to answer: InvalidParameterValue"),
+    ],
+)
+def test_an_ec2_that_fails_is_told_until_it_works_again(
+    account: Account, fault: str, times: int, words: str
+) -> None:
+    began = WallClock().now()
+    account.order(calls={"DescribeInstances": [fault] * times})
+    _, inbox = account.master()
+    told = inbox.expect(CloudTrouble)
+    assert re.match(words, told.reason)
+    assert told.since_ms is not None
+    assert began <= told.since_ms <= WallClock().now()
+    assert inbox.expect(CloudTrouble) == CloudTrouble(None)
+
+
+def test_an_endpoint_where_nobody_is_does_not_answer(account: Account) -> None:
+    _, inbox = account.master(endpoint=f"http://127.0.0.1:{free_port()}")
+    told = inbox.expect(CloudTrouble)
+    assert told.reason.startswith("EC2 does not answer: Could not connect to the endpoint URL")
+    assert "ec2.endpoint" in told.reason
 
 
 def test_an_instance_that_is_terminated_with_a_lost_answer_is_gone(account: Account) -> None:

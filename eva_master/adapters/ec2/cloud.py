@@ -26,6 +26,7 @@ from eva_master.adapters.ec2.settings import Ec2Settings
 from eva_master.adapters.ec2.sightings import GONE_TAG, UP_TAG, Sighting, by_instance
 from eva_master.adapters.ec2.spot import SpotPrices
 from eva_master.adapters.ec2.stock import Stock
+from eva_master.adapters.ec2.trouble import Troubles
 from eva_master.adapters.ec2.watch import Call, Life
 from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance
 from eva_master.model.catalog import Catalog
@@ -36,6 +37,8 @@ from eva_master.ports import Clock, Inbox
 
 _LONGEST_PAUSE_S = 60.0
 """Between two looks that fail."""
+
+_LOOK, _LAUNCH = "look", "launch"
 
 _log = structlog.get_logger(__name__)
 
@@ -102,6 +105,7 @@ class Ec2Cloud:
         self._listing_owed = False
         self._ending: list[threading.Event] = []
         self._failures = 0
+        self._troubles = Troubles()
         self._pool = ThreadPoolExecutor(settings.threads, thread_name_prefix="ec2-launch")
         self._thread = threading.Thread(target=self._run, name="ec2-watch", daemon=True)
         self._thread.start()
@@ -128,6 +132,7 @@ class Ec2Cloud:
     def _run(self) -> None:
         while not self._closing.is_set():
             notes = self._take()
+            began = self._clock.now()
             self._failures += 1
             try:
                 for note in notes:
@@ -136,13 +141,18 @@ class Ec2Cloud:
                     return
                 self._look()
                 self._failures = 0
-            except CloudDenied as error:
-                _log.critical("EC2 denies access", error=error.message, hint=error.hint)
-            except (CloudError, StorageError) as error:
+                self._troubles.over(_LOOK)
+            except CloudError as error:
                 # Nothing is lost: whatever was to be done is done after the next look.
-                _log.warning("EC2 failed", error=error.message)
+                log = _log.critical if isinstance(error, CloudDenied) else _log.warning
+                log("EC2 failed", error=error.message, hint=error.hint)
+                self._troubles.failed(_LOOK, error, began)
+            except StorageError as error:
+                _log.warning("EC2: the watch waits for the journal", error=error.message)
             except Exception:
                 _log.exception("EC2: the watch failed")
+            if (news := self._troubles.news()) is not None:
+                self._inbox.post(news)
 
     def _take(self) -> list[_Note]:
         """All that has come, at the latest when it is time to look again."""
@@ -176,6 +186,7 @@ class Ec2Cloud:
                 _log.warning("launch unsettled", instance=action.instance, error=error.message)
                 self._stock.unclear(action.offering.id)
                 self._life(action.instance).unclear(self._clock.now())
+                self._troubles.failed(_LAUNCH, error, self._clock.now())
             case Launched(action, CloudError() as error):
                 self._refused(action, error)
             case _EndAll(done):
@@ -240,6 +251,8 @@ class Ec2Cloud:
                 doomed.append(seen.ec2_id)
             elif step is not None and not isinstance(step, Call):
                 self._inbox.post(step)
+        if not any(life.unsettled for life in self._lives.values()):
+            self._troubles.over(_LAUNCH)
         if self._listing_owed:
             self._listing_owed = False
             self._inbox.post(_listing(found.values()))

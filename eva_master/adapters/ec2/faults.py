@@ -5,6 +5,7 @@ from __future__ import annotations
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    ConnectionError,  # noqa: A004 - botocore's: there was no connection
     CredentialRetrievalError,
     HTTPClientError,
     NoCredentialsError,
@@ -78,7 +79,7 @@ def translate(error: BotoCoreError | ClientError) -> CloudError:
         return _answered(error)
     if isinstance(error, NoCredentialsError | PartialCredentialsError | CredentialRetrievalError):
         return CloudDenied(f"EC2: {error}", hint="give the master an IAM role or AWS credentials")
-    if isinstance(error, HTTPClientError):
+    if isinstance(error, HTTPClientError | ConnectionError):
         return CloudUnsettled(f"EC2: {error}")
     return CloudError(f"EC2: {error}")
 

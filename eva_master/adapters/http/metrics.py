@@ -45,6 +45,7 @@ class _Figures:
     no_packing_usd_per_hour: float
     usd_total: float
     workers: int
+    cloud_fails: bool
 
 
 class MasterMetrics(Collector):
@@ -100,6 +101,11 @@ class MasterMetrics(Collector):
         yield from _states(figures)
         yield from _money(figures)
         yield _gauge("eva_workers_connected", "Workers with a session.", figures.workers)
+        yield _gauge(
+            "eva_cloud_fails",
+            "1 while the cloud does not do what it is asked.",
+            figures.cloud_fails,
+        )
         yield _counter("eva_rounds", "Planning rounds.", figures.rounds)
         yield _counter("eva_heartbeats", "Heartbeats of workers.", self._sessions.heartbeats)
         yield _counter("eva_inbox_events", "Taken in by the control loop.", self._inbox.received)
@@ -122,6 +128,7 @@ class MasterMetrics(Collector):
             no_packing_usd_per_hour=views.no_packing_price_per_hour(state) / MILLION,
             usd_total=ledger.bill(state, self._clock.now()).charged / MILLIS_PER_HOUR / MILLION,
             workers=len(state.sessions),
+            cloud_fails=state.trouble.since_ms is not None,
         )
 
 

@@ -19,7 +19,7 @@ from eva_master.model.plan import Hold, Place, Plan, Suspend
 from eva_master.model.records import Instance, Job, TaskCopy
 from eva_master.model.resources import Resources
 from eva_master.model.snapshot import Snapshot
-from eva_master.model.states import CopyState
+from eva_master.model.states import CopyState, InstanceState
 
 _NO_PACKING_STATES = (CopyState.STARTING, CopyState.RUNNING)
 
@@ -68,6 +68,28 @@ def task(state: State, copy: TaskCopy, now: Millis) -> pb.Task:
 
 
 def _waiting_for(state: State, copy: TaskCopy, now: Millis) -> str:
+    """Why a copy waits, for the cloud perhaps."""
+    told = _refusal(state, copy, now)
+    target = None if copy.target is None else state.instances[copy.target].state
+    if copy.state is CopyState.WAITING and target in (None, InstanceState.LAUNCHING):
+        told = _with_trouble(state, told)
+    return told
+
+
+def _with_trouble(state: State, told: str) -> str:
+    """What is told of something that the cloud has to do, and what is wrong with the cloud."""
+    trouble = state.trouble
+    if trouble.since_ms is None:
+        return told
+    since = f"since {_clock_time(trouble.since_ms)} {trouble.reason}"
+    return f"{told}; {since}" if told else since
+
+
+def _clock_time(at: Millis) -> str:
+    return f"{datetime.fromtimestamp(at / 1000, UTC):%H:%M:%S} UTC"
+
+
+def _refusal(state: State, copy: TaskCopy, now: Millis) -> str:
     """Why a copy waits, and when what was refused is tried again if that is what it waits for."""
     if not copy.waiting_for or copy.target is not None or copy.state is not CopyState.WAITING:
         return copy.waiting_for
@@ -81,8 +103,7 @@ def _waiting_for(state: State, copy: TaskCopy, now: Millis) -> str:
     if not suitable or any(offering.available(now) for offering in suitable):
         return copy.waiting_for
     refused = [it.unavailable_until for it in suitable if it.unavailable_until is not None]
-    again = datetime.fromtimestamp(min(refused) / 1000, UTC)
-    return f"{copy.waiting_for}; tried again at {again:%H:%M:%S} UTC"
+    return f"{copy.waiting_for}; tried again at {_clock_time(min(refused))}"
 
 
 def cluster(
@@ -133,7 +154,9 @@ def no_packing_price_per_hour(state: State) -> int:
 def instance(state: State, record: Instance) -> pb.Instance:
     """An instance with who is on it."""
     holders = state.holders(record.id)
-    offering = record.offering
+    offering, reason = record.offering, record.reason
+    if record.state in (InstanceState.LAUNCHING, InstanceState.TERMINATING):
+        reason = _with_trouble(state, reason)
     return pb.Instance(
         id=record.id,
         type=offering.type.name,
@@ -147,7 +170,7 @@ def instance(state: State, record: Instance) -> pb.Instance:
         capacity=_resources(offering.type.capacity),
         used=_resources(state.demand(holders, on=record)),
         tasks=[copy.id for copy in holders],
-        reason=record.reason,
+        reason=reason,
         connected=state.connected(record.id),
     )
 

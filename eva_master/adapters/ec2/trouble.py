@@ -1,0 +1,62 @@
+"""What EC2 does not do at present, for users to see."""
+
+from __future__ import annotations
+
+from eva_master.adapters.ec2.faults import CloudUnsettled
+from eva_master.model.errors import CloudDenied, CloudError, Throttled
+from eva_master.model.events import CloudTrouble
+from eva_master.model.ids import Millis
+
+_ABOUT: tuple[tuple[type[CloudError], str, str], ...] = (
+    (CloudDenied, "EC2 denies access", ""),
+    (
+        Throttled,
+        "EC2 throttles the account",
+        "Eva asks less often; see what else in the account calls EC2",
+    ),
+    (
+        CloudUnsettled,
+        "EC2 does not answer",
+        "check the master's way to it, ec2.endpoint, and AWS's health page",
+    ),
+    (CloudError, "EC2 refuses to answer", ""),
+)
+
+
+class Troubles:
+    """Remembers which kinds of calls fail, and since when; of one thread."""
+
+    def __init__(self) -> None:
+        self._failing: dict[str, tuple[Millis, str]] = {}
+        self._told = CloudTrouble(None)
+
+    def failed(self, what: str, error: CloudError, since: Millis) -> None:
+        """A kind of call has failed, all its tries included.
+
+        Args:
+            what: Names the kind.
+            error: What it came to last.
+            since: When it was first asked for, if it has not failed before.
+        """
+        known = self._failing.get(what)
+        self._failing[what] = since if known is None else known[0], in_words(error)
+
+    def over(self, what: str) -> None:
+        """A kind of call has succeeded."""
+        self._failing.pop(what, None)
+
+    def news(self) -> CloudTrouble | None:
+        """What is to be told, `None` if it is what was told last."""
+        worst = min(self._failing.values(), default=None)
+        found = CloudTrouble(None) if worst is None else CloudTrouble(*worst)
+        if found == self._told:
+            return None
+        self._told = found
+        return found
+
+
+def in_words(error: CloudError) -> str:
+    """What fails, what EC2 said, and what to do about it."""
+    about, remedy = next((words, hint) for kind, words, hint in _ABOUT if isinstance(error, kind))
+    hint = error.hint or remedy
+    return f"{about}: {error.message.removeprefix('EC2: ')}" + (f" ({hint})" if hint else "")
