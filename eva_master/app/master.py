@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Protocol
 
 import structlog
@@ -194,9 +195,32 @@ class Master:
         return ec2_cloud(config, inbox, clock, bootstrap, catalog=self._catalog, launches=launches)
 
     async def start(self) -> Ports:
-        """Open for business; returns the ports."""
+        """Open for business; returns the ports.
+
+        Raises:
+            EvaError: It cannot, and has closed what it had opened.
+        """
         config = self._config
         ports = await self._server.start(config.listen, config.worker_address)
+        try:
+            client_file = self._open(ports)
+        except BaseException:
+            # A server that is left open takes the process down before the error is told.
+            await self._server.stop(0)
+            self._planner.close()
+            self._journal.close()
+            raise
+        log.info(
+            "the master is open",
+            **ports._asdict(),
+            policy=_shown(config.policy),
+            operator=str(client_file),
+        )
+        return ports
+
+    def _open(self, ports: Ports) -> Path:
+        """Open what stands behind the ports; returns the operator's settings file."""
+        config = self._config
         if config.metrics_port is not None:
             self._metrics.serve(_host(config.listen), config.metrics_port, self._identity)
         bootstrap = Bootstrap(
@@ -223,13 +247,7 @@ class Master:
             replies=self._front,
         )
         self._thread.start()
-        log.info(
-            "the master is open",
-            **ports._asdict(),
-            policy=_shown(config.policy),
-            operator=str(client_file),
-        )
-        return ports
+        return client_file
 
     def _run_loop(self) -> None:
         try:
