@@ -52,11 +52,20 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out, with a notice, what this machine cannot run and nobody insists on.
+# The longest first, so that none of them is left alone at the end when many run at once.
+_LONGEST_FIRST = ("e2e", "integration", "property", "simulation", "conformance", "unit")
 
-    Where somebody insists the tests run and fail.
+
+def _rank(item: pytest.Item) -> int:
+    return _LONGEST_FIRST.index(item.path.relative_to(Path(__file__).parent).parts[0])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Puts the tests in order, and leaves out what this machine cannot run, with a notice.
+
+    Where somebody insists on the latter they run and fail.
     """
+    items.sort(key=_rank)
     for marker, (available, variable) in _REQUIREMENTS.items():
         marked = [item for item in items if item.get_closest_marker(marker)]
         if not marked or os.environ.get(variable) == "1" or available():

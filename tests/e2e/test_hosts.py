@@ -17,7 +17,7 @@ pytestmark = pytest.mark.hosts
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ring_digits"
 MIB = 1024 * 1024
-LEARNED, STEPS = 30, 100
+LEARNED, STEPS = 30, 240
 
 # A large instance costs less than two small ones, but more than one.
 LARGE = {"cpus": 4, "memory": "8GiB", "price": "$0.20/h"}
