@@ -16,10 +16,11 @@ BOX = offer("box", (0, 16, 64), 0.8)
 HALF = offer("half", (0, 8, 32), 0.4)
 QUARTER = offer("quarter", (0, 4, 16), 0.2)
 BOXES = (BOX, HALF, QUARTER)
+SLIM = task("slim", any=(0, 4, 8))
 SMALL = task("small", any=(0, 4, 16))
 EIGHT = task("eight", any=(0, 8, 32))
 TWELVE = task("twelve", any=(0, 12, 48))
-"""Worth 0.2, 0.4 and 0.8: a twelve needs a box."""
+"""Worth 0.2, 0.2, 0.4 and 0.8: a twelve needs a box."""
 
 
 def decide(snapshot: Snapshot, **settings: int) -> Plan:
@@ -34,12 +35,27 @@ def bought(plan: Plan) -> list[str]:
     return sorted(launch.offering.type.name for launch in plan.launches)
 
 
-def test_of_two_instances_the_one_is_taken_on_which_less_is_left():
-    cluster = Cluster(*BOXES).instance("i", "box").instance("j", "box")
-    tight = task("tight", any=(0, 12, 16))
-    cluster.job("a", tight, on=["i"]).job("b", TWELVE, on=["j"]).job("n", SMALL)
-    # Both have four vCPUs left; j has no memory left then, i has 32 GiB.
+def test_of_several_instances_it_joins_the_one_that_is_worth_most_for_its_price():
+    cluster = Cluster(*BOXES).instance("i", "box").instance("j", "half")
+    cluster.job("a", TWELVE, on=["i"]).job("b", task("b", any=(0, 4, 24)), on=["j"])
+    cluster.job("n", SLIM)
+    # 0.8 + 0.2 for 0.8 on i, 0.4 + 0.2 for 0.4 on j: 1.25 and 1.5, less a twentieth.
     assert entries(cluster) == [Place("n/0", "j")]
+    # 1.25 where nobody is slowed down, and 1.2 where both are, by a fifth.
+    peace = {("twelve", ("slim",)): 1.0, ("slim", ("twelve",)): 1.0}
+    cluster.throughput = table({**peace, ("b", ("slim",)): 0.8, ("slim", ("b",)): 0.8})
+    assert entries(cluster) == [Place("n/0", "i")]
+
+
+def test_of_equals_the_one_is_taken_where_what_is_free_is_what_it_needs():
+    cluster = Cluster(*BOXES).instance("i", "box").instance("j", "box")
+    cluster.job("a", task("a", any=(0, 6, 48)), on=["i"])
+    cluster.job("b", task("b", any=(0, 12, 24)), on=["j"])
+    # Both are worth 0.8 alone. On i 10 vCPUs and 16 GiB are free, on j 4 and 40.
+    wide, tall = task("n", any=(0, 4, 4)), task("n", any=(0, 1, 16))
+    assert entries(cluster.job("n", wide)) == [Place("n/0", "i")]
+    cluster.jobs.pop(), cluster.copies.pop()
+    assert entries(cluster.job("n", tall)) == [Place("n/0", "j")]
 
 
 def test_it_gets_the_cheapest_instance_that_holds_it_if_none_has_room():
@@ -83,15 +99,16 @@ def test_all_of_a_gang_is_charged_for_a_member_that_is_slowed_down():
     assert entries(cluster(TWELVE, TWELVE, TWELVE)) == [Place("n/0", 0)]
 
 
-def test_the_largest_come_first():
-    gpu = offer("gpu", (1, 8, 61), 3.06)
-    cluster = Cluster(gpu, *BOXES)
-    cluster.job("a", SMALL).job("b", task("g", any=(1, 4, 16)))
-    # In the order of their names a would have bought a quarter.
-    assert entries(cluster) == [Place("a/0", 0), Place("b/0", 0)]
+def test_they_come_in_the_order_of_their_arrival():
+    cluster = Cluster(replace(BOX, limit=1), QUARTER)
+    cluster.job("a", SMALL).job("b", TWELVE)
+    # a has bought its quarter before the box of b is there to be joined.
+    assert entries(cluster) == [Place("a/0", 0), Place("b/0", 1)]
+    late = Cluster(replace(BOX, limit=1), QUARTER).job("b", SMALL).job("a", TWELVE)
+    assert entries(late) == [Place("a/0", 0), Place("b/0", 0)]
 
 
-def test_the_urgent_come_before_the_large():
+def test_the_urgent_come_first():
     cluster = Cluster(replace(BOX, limit=1)).job("a", TWELVE).job("b", EIGHT, priority=1)
     assert [type(entry) for entry in entries(cluster)] == [Hold, Place]
 

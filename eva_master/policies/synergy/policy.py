@@ -14,19 +14,21 @@ from eva_master.model.snapshot import Snapshot
 from eva_master.packing.appraisal import Appraiser
 from eva_master.packing.outcome import outcome
 from eva_master.packing.problem import unprofiled
-from eva_master.packing.rooms import Rooms
 from eva_master.packing.tnrp import Learned, Tnrp
 from eva_master.packing.units import Unit, place, waiting
 from eva_master.policies.synergy.config import Config
+from eva_master.policies.synergy.rooms import ValuedRooms
 
 NAME = "synergy"
+_ROUNDING = 1 + 1e-9
+"""A bound that is made of rounded numbers may be too low by less than this."""
 
 
 class Synergy:
     """Best fit for a cluster of any size; no task is ever moved.
 
-    A waiting task joins the instance that it fits best, among those that are worth their price
-    with it, interference counted. If there is none it gets the cheapest instance that holds it.
+    A waiting task joins the instance that is then worth most for its price, interference counted.
+    If none is worth its price it gets the cheapest instance that holds it.
     """
 
     name = NAME
@@ -43,12 +45,12 @@ class Synergy:
         units = waiting(snapshot)
         if not (units or self._config.explained):
             return Plan(), memory
-        rooms = Rooms(snapshot, self._appraiser.appraisal(snapshot))
+        rooms = ValuedRooms(snapshot, self._appraiser.appraisal(snapshot))
         value = Tnrp(rooms, self._learned.beside(snapshot.throughput))
         alone = unprofiled(snapshot)
 
         def placing(units: Sequence[Unit]) -> None:
-            for unit in sorted(units, key=lambda unit: (-unit.job.priority, _size(rooms, unit))):
+            for unit in units:
                 for copy in unit.copies:
                     _put(rooms, value, alone, copy.id)
 
@@ -57,14 +59,7 @@ class Synergy:
         return outcome(snapshot, rooms, stuck, tenants), memory
 
 
-def _size(rooms: Rooms, unit: Unit) -> tuple[int, ...]:
-    """The largest come first: by GPUs, then CPU time, then memory, where they need the most."""
-    sizes = (rooms.kind(copy.id) for copy in unit.copies)
-    most = np.max([kind.largest for kind in sizes], axis=0)
-    return tuple((-most).tolist())
-
-
-def _put(rooms: Rooms, value: Tnrp, alone: frozenset[CopyId], copy: CopyId) -> None:
+def _put(rooms: ValuedRooms, value: Tnrp, alone: frozenset[CopyId], copy: CopyId) -> None:
     """Find a copy a place, if there is any."""
     row = None if copy in alone else _best_fit(rooms, value, alone, copy)
     if row is None:
@@ -75,10 +70,12 @@ def _put(rooms: Rooms, value: Tnrp, alone: frozenset[CopyId], copy: CopyId) -> N
     rooms.put(copy, row)
 
 
-def _best_fit(rooms: Rooms, value: Tnrp, alone: frozenset[CopyId], copy: CopyId) -> int | None:
-    """The instance on which the least is left over, of those that are worth their price.
+def _best_fit(
+    rooms: ValuedRooms, value: Tnrp, alone: frozenset[CopyId], copy: CopyId
+) -> int | None:
+    """The instance with the largest ratio of TNRP to its price, `None` if none is worth that.
 
-    What is left over counts by the least prices that its resources are on sale for.
+    Of equals it is the one whose free resources match the demand best, then the first.
 
     Args:
         rooms: The instances.
@@ -88,15 +85,20 @@ def _best_fit(rooms: Rooms, value: Tnrp, alone: frozenset[CopyId], copy: CopyId)
     """
     kind = rooms.kind(copy)
     rows = np.flatnonzero(rooms.fitting(kind) & rooms.occupied())
-    left = (rooms.free()[rows] - rooms.needed(kind)[rows]) @ rooms.unit_price
-    for row in rows[np.argsort(left, kind="stable")].tolist():
+    bounds, aligned = rooms.at_most(kind, rows), rooms.alignment(kind, rows)
+    best, found = (0.0, 0.0), None
+    for index in np.lexsort((rows, -bounds)).tolist():
+        if bounds[index] * _ROUNDING < best[0]:
+            break
+        row = int(rows[index])
         there = rooms.residents[row]
         if alone and not alone.isdisjoint(there):
             continue
-        worth = value.of((*there, copy), rooms.family(row))
-        if worth >= rooms.offerings[row].price * MILLION:
-            return int(row)
-    return None
+        worth, price = value.of((*there, copy), rooms.family(row)), rooms.offerings[row].price
+        fit = worth / (max(1, price) * MILLION), float(aligned[index])
+        if worth >= price * MILLION and (found is None or fit > best):
+            best, found = fit, row
+    return found
 
 
 @dataclass(frozen=True, slots=True)

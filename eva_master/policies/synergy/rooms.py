@@ -1,0 +1,51 @@
+"""Instances that know what their tasks would be worth without interference."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from eva_master.model.snapshot import Snapshot
+from eva_master.packing.appraisal import Appraisal, Kind
+from eva_master.packing.rooms import Rooms
+
+Floats = npt.NDArray[np.float64]
+
+
+class ValuedRooms(Rooms):
+    """Rooms with the reservation prices of those who are in them.
+
+    Args:
+        snapshot: The cluster.
+        appraisal: Its tasks.
+    """
+
+    def __init__(self, snapshot: Snapshot, appraisal: Appraisal) -> None:
+        size = max(16, 2 * len(snapshot.instances))
+        self._worth, self._price = np.zeros(size), np.zeros(size)
+        super().__init__(snapshot, appraisal)
+
+    def changed(self, row: int) -> None:
+        """Add the row up anew."""
+        if row >= len(self._worth):
+            more = np.zeros(row + 1)
+            self._worth = np.concatenate([self._worth, more])
+            self._price = np.concatenate([self._price, more])
+        family = self.family(row)
+        self._worth[row] = sum(self.kind(copy).worth[family] for copy in self.residents[row])
+        self._price[row] = self.offerings[row].price
+
+    def at_most(self, kind: Kind, rows: npt.NDArray[np.intp]) -> Floats:
+        """What some rows are worth for their price with one more task, if nobody is slowed down.
+
+        No instance is worth more than that.
+        """
+        worth: Floats = np.array(kind.worth, dtype=np.float64)[self._family[rows]]
+        ratio: Floats = (self._worth[rows] + worth) / np.maximum(1, self._price[rows])
+        return ratio
+
+    def alignment(self, kind: Kind, rows: npt.NDArray[np.intp]) -> Floats:
+        """How well what a task needs matches what is free: the sum of the products of shares."""
+        whole = np.maximum(1, self.capacity()[rows])
+        aligned: Floats = ((self.needed(kind)[rows] / whole) * (self.free()[rows] / whole)).sum(1)
+        return aligned
