@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import grpc
+import pytest
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto import api_pb2_grpc
@@ -96,6 +99,19 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
         """Variables with which the command finds this master."""
         ca_file = str(authority().ca_file)
         return {"EVA_ADDRESS": self.address, "EVA_CA_FILE": ca_file, "EVA_TOKEN": TOKEN}
+
+    def be_the_only_one(self, monkeypatch: pytest.MonkeyPatch, settings: Path) -> None:
+        """Have the command find this master, whatever the machine's own settings say.
+
+        Args:
+            monkeypatch: Of the test.
+            settings: Directory for the user's settings.
+        """
+        for name in [name for name in os.environ if name.startswith("EVA_")]:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(settings))
+        for name, value in self.environment.items():
+            monkeypatch.setenv(name, value)
 
     def of(self, method: str) -> list[Call]:
         """The calls of one method, in order."""

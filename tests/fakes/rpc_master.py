@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import grpc
+import pytest
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.pool import StaticPool
 
@@ -26,6 +27,7 @@ from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersStub
 from eva_master.adapters.rpc.access import AccessInterceptor
 from eva_master.adapters.rpc.cluster import About, ClusterService
 from eva_master.adapters.rpc.enrolment import AgentCertificates, EnrolmentService
+from eva_master.adapters.rpc.errors import error_of
 from eva_master.adapters.rpc.jobs import JobsService
 from eva_master.adapters.rpc.server import MasterServer, Ports
 from eva_master.adapters.rpc.tokens_service import TokensService
@@ -38,6 +40,7 @@ from eva_master.control.state import State
 from eva_master.model.actions import Reply
 from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.changes import Round
+from eva_master.model.errors import EvaError
 from eva_master.model.events import CancelRequested, Event, JobSubmitted, Read, Tick
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, Workload, copy_id
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
@@ -408,3 +411,11 @@ async def rpc_master(
             yield master
     finally:
         loop.stop()
+
+
+async def refusal(call: object) -> tuple[grpc.StatusCode, EvaError]:
+    """The status of a call that must fail, and the error that came with it."""
+    with pytest.raises(grpc.aio.AioRpcError) as failed:
+        await call
+    status, metadata = failed.value.code(), failed.value.trailing_metadata()
+    return status, error_of(status, failed.value.details(), metadata)

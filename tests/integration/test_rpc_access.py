@@ -17,11 +17,18 @@ from eva_master.adapters.rpc import access
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto import worker_pb2 as wpb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterStub, JobsStub, TokensStub
-from eva_master.adapters.rpc.errors import error_of
-from eva_master.model.errors import EvaError, NotAuthenticated, NotAuthorised
+from eva_master.model.errors import NotAuthenticated, NotAuthorised
 from eva_master.model.events import CancelRequested, JobSubmitted
 from eva_master.model.users import Role
-from tests.fakes.rpc_master import DEADLINE_S, JOB_YAML, RpcMaster, add_job, rpc_master, spec
+from tests.fakes.rpc_master import (
+    DEADLINE_S,
+    JOB_YAML,
+    RpcMaster,
+    add_job,
+    refusal,
+    rpc_master,
+    spec,
+)
 
 GRPCS_OWN = ("grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection")
 SUBMISSION = pb.SubmitRequest(command_id="c1", job_yaml=JOB_YAML.format(name="resnet"))
@@ -31,14 +38,6 @@ SUBMISSION = pb.SubmitRequest(command_id="c1", job_yaml=JOB_YAML.format(name="re
 async def master(tmp_path: Path) -> AsyncIterator[RpcMaster]:
     async with rpc_master(tmp_path) as running:
         yield running
-
-
-async def refusal(call: object) -> tuple[grpc.StatusCode, EvaError]:
-    """The status of a call that must fail, and the error that came with it."""
-    with pytest.raises(grpc.aio.AioRpcError) as failed:
-        await call
-    status, metadata = failed.value.code(), failed.value.trailing_metadata()
-    return status, error_of(status, failed.value.details(), metadata)
 
 
 def methods_of(module: ModuleType) -> dict[str, list[str]]:

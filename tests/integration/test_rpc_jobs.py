@@ -13,7 +13,6 @@ import pytest
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import JobsStub
-from eva_master.adapters.rpc.errors import error_of
 from eva_master.control.state import State
 from eva_master.model.actions import Reply
 from eva_master.model.errors import (
@@ -34,6 +33,7 @@ from tests.fakes.rpc_master import (
     RpcMaster,
     add_instance,
     add_job,
+    refusal,
     rpc_master,
     spec,
 )
@@ -43,14 +43,6 @@ from tests.fakes.rpc_master import (
 async def master(tmp_path: Path) -> AsyncIterator[RpcMaster]:
     async with rpc_master(tmp_path) as running:
         yield running
-
-
-async def refusal(call: object) -> tuple[grpc.StatusCode, EvaError]:
-    """The status of a call that must fail, and the error that came with it."""
-    with pytest.raises(grpc.aio.AioRpcError) as failed:
-        await call
-    status, metadata = failed.value.code(), failed.value.trailing_metadata()
-    return status, error_of(status, failed.value.details(), metadata)
 
 
 async def test_a_submitted_job_belongs_to_its_owner_and_is_found_by_name_and_id(

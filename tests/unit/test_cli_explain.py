@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -45,12 +44,7 @@ def api() -> Iterator[FakeApi]:
 
 @pytest.fixture
 def eva(api: FakeApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    for name in list(os.environ):
-        if name.startswith("EVA_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    for name, value in api.environment.items():
-        monkeypatch.setenv(name, value)
+    api.be_the_only_one(monkeypatch, tmp_path)
     return lambda *arguments: CliRunner().invoke(main, list(arguments))
 
 

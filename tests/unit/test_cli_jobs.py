@@ -34,12 +34,7 @@ def api() -> Iterator[FakeApi]:
 
 @pytest.fixture
 def eva(api: FakeApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    for name in list(os.environ):
-        if name.startswith("EVA_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    for name, value in api.environment.items():
-        monkeypatch.setenv(name, value)
+    api.be_the_only_one(monkeypatch, tmp_path)
     # A master that is away is asked again at once.
     monkeypatch.setattr(Patience, "FIRST_PAUSE_S", 0.01)
 
