@@ -75,7 +75,10 @@ def observe(table: ThroughputTable, entry: Key, ppm: int) -> ThroughputTable:
 
 def forget(table: ThroughputTable, entry: Key) -> ThroughputTable:
     """The table without an entry."""
-    return ThroughputTable(tuple(item for item in table.observed if item[0] != entry))
+    if recorded(table, entry) is None:
+        return table
+    index = bisect_left(table.observed, entry, key=lambda item: item[0])
+    return ThroughputTable((*table.observed[:index], *table.observed[index + 1 :]))
 
 
 def table_from_json(data: Json) -> ThroughputTable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from eva_master.learning.attribution import attribute
 from eva_master.learning.bounds import LIMIT
@@ -36,7 +37,8 @@ class Knowledge:
 
     Attributes:
         throughput: How company slows workloads down, as the policies know it.
-        evidence: The estimates behind it, in millionths, with the same keys.
+        evidence: The estimates behind it, in millionths, with the same keys; those first that
+            were measured longest ago.
         standalone: What workloads achieve alone.
         delays: How long starts, stops and launches take.
     """
@@ -70,17 +72,22 @@ class Knowledge:
         known = recorded(self.throughput, entry)
         news = known is None or abs(known - after.value) >= _NOISE_PPM
         table = observe(self.throughput, entry, after.value) if news else self.throughput
-        return replace(self, throughput=table, evidence={**self.evidence, entry: after})._bounded()
+        evidence = dict(self.evidence)
+        if before is None or after.at_ms > before.at_ms:
+            evidence.pop(entry, None)  # it becomes the last one
+        evidence[entry] = after
+        return replace(self, throughput=table, evidence=evidence)._bounded()
 
     def _bounded(self) -> Knowledge:
         if len(self.evidence) <= LIMIT:
             return self
-        oldest = min(self.evidence, key=lambda entry: (self.evidence[entry].at_ms, entry))
-        return replace(
-            self,
-            throughput=forget(self.throughput, oldest),
-            evidence={entry: it for entry, it in self.evidence.items() if entry != oldest},
-        )
+        estimates = iter(self.evidence.items())
+        first, longest = next(estimates)
+        alike = takewhile(lambda item: item[1].at_ms == longest.at_ms, estimates)
+        oldest = min([first, *(entry for entry, _ in alike)])
+        evidence = dict(self.evidence)
+        del evidence[oldest]
+        return replace(self, throughput=forget(self.throughput, oldest), evidence=evidence)
 
     def to_json(self) -> dict[str, Json]:
         """The journal's form, with its version."""
@@ -136,4 +143,5 @@ def _colocation(data: Json) -> tuple[dict[Key, int], dict[Key, Estimate]]:
                 observed[entry], evidence[entry] = ppm, Estimate.from_json(estimate)
             case _:
                 raise ValueError(f"not an entry of learned co-location: {row!r}")
-    return observed, evidence
+    by_age = sorted(evidence.items(), key=lambda item: (item[1].at_ms, item[0]))
+    return observed, dict(by_age)

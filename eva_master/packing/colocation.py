@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from eva_master.model.ids import MILLION, Workload
 from eva_master.model.snapshot import ThroughputTable
+from eva_master.packing.observed import Observed, observed
 
 Crowd = tuple[tuple[int, int], ...]
 """A multiset of workloads: (number of the workload, how many tasks of it), sorted, none zero."""
@@ -35,8 +36,6 @@ class CoLocation:
 
     Attributes:
         index: The number of each workload.
-        sets: What was observed of tasks beside several others: workload, these, throughput.
-        harmless: Whether no task is held to slow another one down.
     """
 
     def __init__(
@@ -44,48 +43,47 @@ class CoLocation:
     ) -> None:
         names = sorted(set(workloads))
         self.index = {name: number for number, name in enumerate(names)}
+        self._names = names
+        self._observed = observed(table)
         self._pairs: Ints = np.full((len(names), len(names)), default_ppm, dtype=np.int64)
         if UNPROFILED in self.index:
             self._pairs[self.index[UNPROFILED], :] = self._pairs[:, self.index[UNPROFILED]] = 1
-        self._recorded: dict[tuple[int, Crowd], int] = {}
-        self.sets: list[tuple[int, Crowd, int]] = []
-        self._arrivals: dict[Crowd, list[tuple[int, int, int]]] | None = None
+        for workload, other, ppm in self._observed.pairs():
+            if workload in self.index and other in self.index:
+                self._pairs[self.index[workload], self.index[other]] = ppm
+        self._recorded: dict[tuple[int, Crowd], int | None] = {}
         self._powers: dict[tuple[int, int], Ints] = {}
         self._losses: dict[Crowd, tuple[Ints, Ints]] = {}
         self._best: dict[Crowd, Ints] = {}
-        known = frozenset(names)
-        for (workload, others), ppm in table.observed:
-            if others and workload in known and known.issuperset(others):
-                self._record(self.index[workload], [self.index[name] for name in others], ppm)
 
-        observed = all(ppm == MILLION for ppm in self._recorded.values())
-        self.harmless = observed and bool((self._pairs == MILLION).all())
+    @cached_property
+    def sets(self) -> list[tuple[int, Crowd, int]]:
+        """What was observed of tasks beside several others: workload, these, throughput."""
+        known, index = frozenset(self._names), self.index
+        return [
+            (index[workload], crowd_of(index[name] for name in others), ppm)
+            for (workload, others), ppm in self._observed.table.observed
+            if len(others) > 1 and workload in known and known.issuperset(others)
+        ]
 
-    def _record(self, workload: int, others: list[int], ppm: int) -> None:
-        crowd = crowd_of(others)
-        if len(others) == 1:
-            self._pairs[workload, others[0]] = ppm
-        else:
-            self.sets.append((workload, crowd, ppm))
-        self._recorded[workload, crowd] = ppm
+    @cached_property
+    def harmless(self) -> bool:
+        """Whether no task is held to slow another one down."""
+        return bool((self._pairs == MILLION).all()) and all(
+            ppm == MILLION for _, _, ppm in self.sets
+        )
 
-    def _arrivals_at(self, crowd: Crowd) -> list[tuple[int, int, int]]:
-        """What was observed of sets that a crowd becomes by one more task.
+    def _seen(self, workload: int, others: Crowd) -> int | None:
+        """What was observed of a task beside others."""
+        key = workload, others
+        if key not in self._recorded:
+            entry = self._names[workload], self._spelled(others)
+            self._recorded[key] = self._observed.values.get(entry)
+        return self._recorded[key]
 
-        Returns:
-            The newcomer's workload, whose throughput it is, and that.
-        """
-        if self._arrivals is None:
-            self._arrivals = {}
-            for (workload, others), ppm in self._recorded.items():
-                together = dict(others)
-                together[workload] = together.get(workload, 0) + 1
-                whole = tuple(sorted(together.items()))
-                for place, (newcomer, count) in enumerate(whole):
-                    rest = ((newcomer, count - 1),) if count > 1 else ()
-                    before = (*whole[:place], *rest, *whole[place + 1 :])
-                    self._arrivals.setdefault(before, []).append((newcomer, workload, ppm))
-        return self._arrivals.get(crowd, [])
+    def _spelled(self, crowd: Crowd) -> tuple[Workload, ...]:
+        """The sorted names of a crowd."""
+        return tuple(self._names[workload] for workload, number in crowd for _ in range(number))
 
     @property
     def pairs(self) -> Ints:
@@ -94,7 +92,7 @@ class CoLocation:
 
     def throughput(self, workload: int, others: Crowd) -> int:
         """Throughput of a task of `workload` beside `others`, in millionths of standalone."""
-        recorded = self._recorded.get((workload, others))
+        recorded = self._seen(workload, others)
         if recorded is not None:
             return recorded
         value = MILLION
@@ -117,7 +115,11 @@ class CoLocation:
         if losses is None:
             newcomer, members = self._estimate_after(crowd)
             row = {workload: number for number, (workload, _) in enumerate(crowd)}
-            for joining, workload, ppm in self._arrivals_at(crowd):
+            for name, whose, ppm in self._observed.arrivals(self._spelled(crowd)):
+                joining = self.index.get(name)
+                if joining is None:
+                    continue
+                workload = self.index[whose]
                 if joining == workload:
                     newcomer[workload] = ppm
                 if workload in row:
@@ -210,22 +212,16 @@ class CoLocation:
         return known
 
 
-@lru_cache(maxsize=16)
 def compiled(
     table: ThroughputTable, workloads: frozenset[Workload], default_ppm: int
 ) -> CoLocation:
     """A `CoLocation`; what one remembers changes nothing, so they can be shared."""
-    return CoLocation(table, workloads, default_ppm)
+    return _compiled(observed(table), workloads, default_ppm)
 
 
-@lru_cache(maxsize=8)
-def in_company(table: ThroughputTable) -> frozenset[Workload]:
-    """Workloads that were seen in company."""
-    names: set[Workload] = set()
-    for (workload, others), _ in table.observed:
-        names.add(workload)
-        names.update(others)
-    return frozenset(names)
+@lru_cache(maxsize=16)
+def _compiled(seen: Observed, workloads: frozenset[Workload], default_ppm: int) -> CoLocation:
+    return CoLocation(seen.table, workloads, default_ppm)
 
 
 def crowd_of(workloads: Iterable[int]) -> Crowd:

@@ -33,9 +33,10 @@ from eva_master.packing.classes import (
     member,
     pricing,
 )
-from eva_master.packing.colocation import UNPROFILED, Ints, compiled, in_company
+from eva_master.packing.colocation import UNPROFILED, Ints, compiled
 from eva_master.packing.demands import IMPOSSIBLE, needs_on, vector
 from eva_master.packing.gangs import Member, Part, parts
+from eva_master.packing.observed import observed
 from eva_master.packing.reservation import (
     cheapest_first,
     compared,
@@ -134,7 +135,7 @@ class Problem:
         self.table = table = valuation.believed(snapshot.throughput)
         self.default_ppm = valuation.default_ppm if valuation.interference else MILLION
         self._by_base = valuation.by_base
-        self._known = in_company(table)
+        self._observed = observed(table)
         self._unprofiled = unprofiled(snapshot) if valuation.interference else frozenset()
         self.classes, self.class_of = self._classify(
             families, valuation.multi_task_view and valuation.interference
@@ -252,7 +253,7 @@ class Problem:
         """The workload, or the label of all that nothing is known about: they are alike."""
         if self._by_base:
             workload = base_of(workload)
-        return workload if workload in self._known else UNKNOWN
+        return workload if self._observed.mentions(workload) else UNKNOWN
 
     def _worth(self, classes: Sequence[TaskClass]) -> Worth:
         """Choose integers wide enough for the value of any instance's contents."""

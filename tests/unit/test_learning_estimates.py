@@ -222,3 +222,24 @@ def test_a_forgotten_pair_is_forgotten_by_the_policies_too(monkeypatch: pytest.M
     learned = learned.in_company([key(B, [A])], 700_000, Millis(2))
     assert [entry for entry, _ in learned.throughput.observed] == [key(B, [A])]
     assert set(learned.evidence) == {key(B, [A])}
+
+
+def test_what_was_measured_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eva_master.learning.knowledge.LIMIT", 2)
+    learned = Knowledge().in_company([key(A, [B])], 800_000, Millis(1))
+    learned = learned.in_company([key(B, [A])], 700_000, Millis(2))
+    learned = learned.in_company([key(A, [B])], 800_000, Millis(3))
+    for known in (learned, Knowledge.from_json(learned.to_json())):
+        after = known.in_company([key(A, [C])], 900_000, Millis(4))
+        assert set(after.evidence) == {key(A, [B]), key(A, [C])}
+        assert [entry for entry, _ in after.throughput.observed] == [key(A, [B]), key(A, [C])]
+
+
+def test_of_measurements_of_one_time_the_lower_key_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("eva_master.learning.knowledge.LIMIT", 2)
+    learned = Knowledge()
+    for entry in (key(B, [A]), key(A, [B]), key(C, [A])):
+        learned = learned.in_company([entry], 800_000, Millis(1))
+    assert set(learned.evidence) == {key(B, [A]), key(C, [A])}
