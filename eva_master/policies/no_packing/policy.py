@@ -28,7 +28,13 @@ from eva_master.packing.reservation import (
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Nothing to set."""
+    """Settings.
+
+    Attributes:
+        explained: Give reasons with every plan; they decide nothing.
+    """
+
+    explained: bool = True
 
 
 class NoPacking:
@@ -40,7 +46,8 @@ class NoPacking:
 
     name = "no_packing"
 
-    def __init__(self) -> None:
+    def __init__(self, config: Config) -> None:
+        self._config = config
         self._reserved: _Reserved = {}
         self._offerings: tuple[Offering, ...] = ()
         """What `_reserved` is true of: as long as the same is on sale it need not be found anew."""
@@ -50,6 +57,8 @@ class NoPacking:
     ) -> tuple[Plan, PolicyMemory | None]:
         """Give every waiting task an instance of its own; gangs only as a whole."""
         market = _Market(snapshot)
+        if not (self._config.explained or any(map(market.waits, snapshot.copies))):
+            return Plan(), memory
         if market.offerings != self._offerings:
             self._offerings, self._reserved = market.offerings, {}
         market.reserved = self._reserved
@@ -62,8 +71,10 @@ class NoPacking:
                 entries.extend(market.buy(unit))
         entries.sort(key=lambda entry: entry.copy)
         launches = tuple(market.launches)
-        reasons = Reasons(_hostings(snapshot, launches, entries, market.value))
-        return Plan(launches, tuple(entries), reasons=reasons), memory
+        hostings: tuple[Hosting, ...] = ()
+        if self._config.explained:
+            hostings = _hostings(snapshot, launches, entries, market.value)
+        return Plan(launches, tuple(entries), reasons=Reasons(hostings)), memory
 
 
 _Reserved = dict[tuple[Demand, Speeds], Offering | None]
@@ -184,9 +195,9 @@ class _Kind:
     config: type[Any] = Config
 
     def build(self, config: Any) -> NoPacking:
-        """Make the policy; there is nothing to configure."""
+        """Make the policy of a `Config`."""
         assert isinstance(config, Config)
-        return NoPacking()
+        return NoPacking(config)
 
 
 POLICY = _Kind()
