@@ -23,6 +23,7 @@ from eva_master.packing.reservation import (
     Rates,
     Speeds,
     price_on,
+    reservation,
     reservations,
 )
 
@@ -147,6 +148,17 @@ class Pricing:
         self._offerings, self._buyable = offerings, buyable
         self._rest = [offering for offering in offerings if offering not in buyable]
         self._known: dict[Kind, Model] = {}
+        self._reserved: dict[tuple[Demand, Speeds, int], Offering | None] = {}
+
+    def reservation(self, task_class: TaskClass) -> Offering | None:
+        """The offering that sets the reservation price of a class, if it is on sale now."""
+        key = task_class.demand, task_class.speeds, task_class.others
+        if key not in self._reserved:
+            if len(self._reserved) > _REMEMBERED:
+                self._reserved.clear()
+            demand, pace, others = key
+            self._reserved[key] = reservation(demand, self._buyable, pace, others)
+        return self._reserved[key]
 
     def models(self, kinds: Sequence[Kind], families: Sequence[Family]) -> list[Model]:
         """Tasks of each kind; their workloads and gangs are to be filled in."""

@@ -166,18 +166,18 @@ def supply(
     """
     live: Counter[OfferingId] = Counter()
     kept: Counter[OfferingId] = Counter()
-    for instance in problem.instances.values():
-        counter = kept if instance.id in staying else live
-        counter[instance.offering.id] += 1
+    for instance, offering_id in problem.sold_as.items():
+        counter = kept if instance in staying else live
+        counter[offering_id] += 1
     available: dict[OfferingId, int | None] = {}
-    for offering in problem.offerings:
-        reusable, limit = live[offering.id], offering.limit
-        if not problem.buyable(offering.id):
-            available[offering.id] = reusable
+    for name, offering in problem.by_id.items():
+        reusable, limit = live[name], offering.limit
+        if not problem.buyable(name):
+            available[name] = reusable
         elif limit is None:
-            available[offering.id] = None
+            available[name] = None
         else:
-            available[offering.id] = max(limit - kept[offering.id], reusable)
+            available[name] = max(limit - kept[name], reusable)
     return available
 
 
@@ -195,7 +195,7 @@ def _reusable(
     return [
         Reusable(
             instance.id,
-            instance.offering.id,
+            problem.sold_as[instance.id],
             instance.ready,
             {
                 number: tuple(sorted(costs, reverse=True))

@@ -107,7 +107,8 @@ class Filling:
     def add(self, number: int, gain: int) -> None:
         """Let a task of the class join; `gain` as `best` said."""
         self._take(number, 1)
-        self._lost = self._loss()
+        # What it adds is what it is worth alone, less what is lost from now on.
+        self._lost += int(self._prices[number]) * MILLION - gain
         self.value += gain
         self.added[number] = self.added.get(number, 0) + 1
 

@@ -92,7 +92,7 @@ class _Alike:
     def group(self, instance: InstanceId, residents: Contents) -> _Group | None:
         """Those that are like this one, `None` if there is room for no candidate."""
         offering = self._problem.instances[instance].offering
-        key = offering.id, frozenset(residents.items())
+        key = self._problem.sold_as[instance], frozenset(residents.items())
         if key not in self._groups:
             family = offering.type.family
             total = self._problem.total(family, residents)

@@ -75,8 +75,7 @@ def _pass(
 ) -> list[PackedSet]:
     """Run Algorithm 1 once; takes what it places from `left` and from `supply`."""
     sets: list[PackedSet] = []
-    # Dearest first; equal prices by offering id.
-    for offering in sorted(problem.offerings, key=lambda o: (-o.price, o.id)):
+    for offering in problem.dearest:
         candidates = problem.hosted(offering.type)
         # On a slow family a member of a gang may be worth less than nothing.
         prices = np.maximum(worth.prices[offering.type.family], 0).astype(np.float64)

@@ -43,7 +43,6 @@ from eva_master.packing.reservation import (
     measured_rates,
     purchasable,
     rates,
-    reservation,
     reservations,
 )
 
@@ -100,6 +99,8 @@ class Problem:
     Attributes:
         offerings: The catalog, and what live instances were bought as if that is no longer in
             it; cheapest first.
+        dearest: The same, the dearest first, equal prices by offering id.
+        sold_as: What each live instance was bought as.
         classes: Sorted; a class is named by its number.
         class_of: Of every copy.
         need: Per family, a row per class: GPUs, milli-CPUs, MiB.
@@ -122,14 +123,16 @@ class Problem:
         listed = {offering.id: offering for offering in snapshot.catalog}
         self.by_id: Mapping[OfferingId, Offering] = {**bought, **listed}
         self.offerings = cheapest_first(self.by_id.values())
+        self.dearest = sorted(self.offerings, key=lambda o: -o.price)
         self._buyable = tuple(
             offering
             for offering in self.offerings
             if offering.id in listed and purchasable(offering, snapshot.now_ms)
         )
+        self._pricing = pricing(self.offerings, self._buyable)
         self._on_sale = frozenset(offering.id for offering in self._buyable)
-        self._bought_as = {
-            instance.id: self.by_id[instance.offering.id] for instance in snapshot.instances
+        self.sold_as: Mapping[InstanceId, OfferingId] = {
+            instance.id: instance.offering.id for instance in snapshot.instances
         }
         families = sorted({offering.type.family for offering in self.offerings})
         self.table = table = valuation.believed(snapshot.throughput)
@@ -152,7 +155,6 @@ class Problem:
         )
         self._shares: dict[InstanceType, Ints] = {}
         self._hosted: dict[InstanceType, npt.NDArray[np.bool_]] = {}
-        self._reserved: dict[int, Offering | None] = {}
         self._values: dict[tuple[Family | None, frozenset[tuple[int, int]]], int] = {}
         self.worth = self._worth(self.classes)
 
@@ -162,7 +164,7 @@ class Problem:
         """Price every copy and group them: linear in the number of copies."""
         sorts = SORTS.of(self.snapshot.copies)
         kinds, kind_of, kind_in_gang = self._kinds(sorts, multi_task_view)
-        models = pricing(self.offerings, self._buyable).models(kinds, families)
+        models = self._pricing.models(kinds, families)
         gangs = self._gangs(models, kind_of, kind_in_gang, sorts) if multi_task_view else {}
         keys: dict[tuple[int, Workload, int], list[CopyId]] = {}
         plain: dict[Sort, list[CopyId]] = {}
@@ -321,16 +323,11 @@ class Problem:
 
     def reservation(self, number: int) -> Offering | None:
         """The offering that sets the reservation price of a class, if it is on sale now."""
-        if number not in self._reserved:
-            task_class = self.classes[number]
-            self._reserved[number] = reservation(
-                task_class.demand, self._buyable, task_class.speeds, task_class.others
-            )
-        return self._reserved[number]
+        return self._pricing.reservation(self.classes[number])
 
     def offering_of(self, instance: InstanceId) -> Offering:
         """What a live instance was bought as, at today's price."""
-        return self._bought_as[instance]
+        return self.by_id[self.sold_as[instance]]
 
     def buyable(self, offering: OfferingId) -> bool:
         """Whether the offering may be launched now, its limit aside."""
