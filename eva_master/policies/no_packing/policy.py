@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,9 +56,11 @@ class NoPacking:
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Plan, PolicyMemory | None]:
         """Give every waiting task an instance of its own; gangs only as a whole."""
-        market = _Market(snapshot)
-        if not (self._config.explained or any(map(market.waits, snapshot.copies))):
+        live = {instance.id for instance in snapshot.instances}
+        waiting = any(_waits(copy, live) for copy in snapshot.copies)
+        if not (waiting or self._config.explained):
             return Plan(), memory
+        market = _Market(snapshot, live)
         if market.offerings != self._offerings:
             self._offerings, self._reserved = market.offerings, {}
         market.reserved = self._reserved
@@ -90,9 +92,9 @@ class _Market:
         launches: What this plan has bought.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, live: Set[InstanceId]) -> None:
         self._snapshot = snapshot
-        self._live = {instance.id for instance in snapshot.instances}
+        self._live = live
         self.offerings = cheapest_first(
             offering for offering in snapshot.catalog if purchasable(offering, snapshot.now_ms)
         )
@@ -108,7 +110,7 @@ class _Market:
 
     def waits(self, copy: CopyView) -> bool:
         """Whether the copy needs a place and may be given one."""
-        return not copy.pinned and copy.instance not in self._live
+        return _waits(copy, self._live)
 
     def buy(self, unit: list[CopyView]) -> list[PlanEntry]:
         """Place all copies of a unit, or hold all of them."""
@@ -158,6 +160,10 @@ class _Market:
             return why if copy == stuck.id else f"its gang waits for {stuck.id}: {why}"
 
         return [Hold(copy.id, reason(copy.id)) for copy in unit]
+
+
+def _waits(copy: CopyView, live: Set[InstanceId]) -> bool:
+    return not copy.pinned and copy.instance not in live
 
 
 def _hostings(
