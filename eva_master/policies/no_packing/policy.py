@@ -57,8 +57,8 @@ class NoPacking:
     ) -> tuple[Plan, PolicyMemory | None]:
         """Give every waiting task an instance of its own; gangs only as a whole."""
         live = {instance.id for instance in snapshot.instances}
-        waiting = any(_waits(copy, live) for copy in snapshot.copies)
-        if not (waiting or self._config.explained):
+        idle = not any(_waits(copy, live) for copy in snapshot.copies)
+        if idle and not self._config.explained:
             return Plan(), memory
         market = _Market(snapshot, live)
         if market.offerings != self._offerings:
