@@ -121,8 +121,8 @@ class Problem:
         }
         bought = {instance.offering.id: instance.offering for instance in snapshot.instances}
         listed = {offering.id: offering for offering in snapshot.catalog}
-        self.by_id: Mapping[OfferingId, Offering] = {**bought, **listed}
-        self.offerings = cheapest_first(self.by_id.values())
+        self.offerings = cheapest_first({**bought, **listed}.values())
+        self.by_id: Mapping[OfferingId, Offering] = {o.id: o for o in self.offerings}
         self.dearest = sorted(self.offerings, key=lambda o: -o.price)
         self._buyable = tuple(
             offering
