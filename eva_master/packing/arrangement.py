@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from eva_master.model.ids import MILLION, CopyId, InstanceId
+from eva_master.model.ids import MILLION, CopyId, InstanceId, Millis
 from eva_master.model.plan import NewInstance
 from eva_master.packing.configuration import Configuration, Host
 from eva_master.packing.objective import NEVER, Book, Load, Moves, slowdown_cost
@@ -65,6 +65,7 @@ class Arrangement:
         problem: The snapshot's.
         book: Prices loads.
         start: The configuration to begin with.
+        latest: When copies were moved last.
 
     Attributes:
         places: Every live instance, and the new ones that hold something.
@@ -72,7 +73,13 @@ class Arrangement:
         total: The cost.
     """
 
-    def __init__(self, problem: Problem, book: Book, start: Configuration) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        book: Book,
+        start: Configuration,
+        latest: Mapping[CopyId, Millis] | None = None,
+    ) -> None:
         self._problem = problem
         self._book = book
         self._ids: list[CopyId] = list(start.places)
@@ -84,7 +91,7 @@ class Arrangement:
         self._limits = _limits(problem, book)
         self.places: list[Place] = []
         self.total = 0
-        moves = Moves(problem, book.terms)
+        moves = Moves(problem, book.terms, latest)
         self._number_units(moves)
         self._fill(start, self._open(start), moves)
 

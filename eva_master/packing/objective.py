@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from operator import le
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, CopyId, Family, Workload
+from eva_master.model.ids import MILLION, CopyId, Family, Millis, Workload
 from eva_master.model.job import JobKind
 from eva_master.model.snapshot import CopyView
 from eva_master.packing.classes import TaskClass
@@ -47,8 +47,8 @@ class Terms:
         horizon_ms: H, over which moves and launches are to pay.
         lost_ppm: Weight of the throughput lost, in millionths.
         moves_ppm: How often the cost of a move is charged, in millionths.
-        lasting_ppm: A move is to pay within this part of the time that its job has been there, in
-            millionths, where that is shorter than the horizon.
+        lasting_ppm: The next move of a task is to pay within this part of the time since its last
+            one, in millionths, where that is shorter than the horizon.
     """
 
     horizon_ms: int = 3_600_000
@@ -56,13 +56,13 @@ class Terms:
     moves_ppm: int = 1_000_000
     lasting_ppm: int = 500_000
 
-    def pays_within_ms(self, age_ms: int) -> int:
-        """Within which time a move of a job's task is to pay.
+    def pays_within_ms(self, since_ms: int) -> int:
+        """Within which time the next move of a task is to pay.
 
         Args:
-            age_ms: How long ago the job was submitted.
+            since_ms: How long ago it was moved last.
         """
-        lasting = age_ms * self.lasting_ppm // MILLION
+        lasting = since_ms * self.lasting_ppm // MILLION
         return min(max(lasting, _SHORTEST_MS), self.horizon_ms)
 
 
@@ -291,9 +291,13 @@ class Moves:
 
     A copy that moves holds its reservation price's worth of an instance idle while it is
     checkpointed and started again; a gang does so as a whole, however many of its members move.
-    That is to pay within the horizon, or sooner where the job is young: a job is expected to run
-    on for about as long as it has been there, and what is arranged around it only until the first
-    of those on its instance ends.
+    That is to pay within the horizon, or sooner for a copy that was moved a short time ago: the
+    better place that it was given then did not stay the better one for longer than that.
+
+    Args:
+        problem: The snapshot's.
+        terms: What counts how much.
+        latest: When copies were moved last.
 
     Attributes:
         gang: The gang that a copy stands and falls with, if it has more than one member.
@@ -301,10 +305,12 @@ class Moves:
         home: Where every placed copy is now.
     """
 
-    def __init__(self, problem: Problem, terms: Terms) -> None:
+    def __init__(
+        self, problem: Problem, terms: Terms, latest: Mapping[CopyId, Millis] | None = None
+    ) -> None:
         self.gang: dict[CopyId, str] = {}
         self.home: dict[CopyId, Host] = {}
-        self.cost: dict[str, int] = {}
+        latest, idle, since = latest or {}, dict[str, int](), dict[str, int]()
         whole = {
             job.id for job in problem.snapshot.jobs if job.kind is JobKind.GANG and job.copies[1:]
         }
@@ -318,7 +324,16 @@ class Moves:
             if copy.job in whole:
                 unit = self.gang[copy.id] = copy.job
             if copy.running:
-                self.cost[unit] = self.cost.get(unit, 0) + _move_cost(problem, terms, copy)
+                idle[unit] = idle.get(unit, 0) + _idle(problem, copy)
+            if copy.id in latest:
+                ago = problem.snapshot.now_ms - latest[copy.id]
+                since[unit] = min(ago, since.get(unit, ago))
+        self.cost = {
+            unit: value
+            * terms.moves_ppm
+            // (terms.pays_within_ms(since[unit]) if unit in since else terms.horizon_ms)
+            for unit, value in idle.items()
+        }
 
     def total(self, places: Mapping[CopyId, Host]) -> int:
         """What all copies that are elsewhere than at home cost."""
@@ -330,21 +345,26 @@ class Moves:
         return sum(self.cost.get(unit, 0) for unit in moved)
 
 
-def _move_cost(problem: Problem, terms: Terms, copy: CopyView) -> int:
-    """What a running copy holds idle while it moves, spread over the time that this is to pay in."""
+def _idle(problem: Problem, copy: CopyView) -> int:
+    """What a running copy holds idle if it moves, in micro-dollars per hour times milliseconds."""
     job = problem.jobs[copy.job]
     price = problem.classes[problem.class_of[copy.id]].price
-    idle = price * (job.checkpoint_ms + job.launch_ms) * terms.moves_ppm
-    return idle // terms.pays_within_ms(problem.snapshot.now_ms - job.submitted_ms)
+    return price * (job.checkpoint_ms + job.launch_ms)
 
 
-def evaluate(problem: Problem, terms: Terms, configuration: Configuration) -> int:
+def evaluate(
+    problem: Problem,
+    terms: Terms,
+    configuration: Configuration,
+    latest: Mapping[CopyId, Millis] | None = None,
+) -> int:
     """The cost of a configuration, worked out from scratch.
 
     Args:
         problem: The snapshot's.
         terms: What counts how much.
         configuration: Where everything is to be.
+        latest: When copies were moved last.
     """
     book = Book(problem, terms)
     launched = {launch.key: launch.offering for launch in configuration.launches}
@@ -368,7 +388,7 @@ def evaluate(problem: Problem, terms: Terms, configuration: Configuration) -> in
             paces[job] = min(paces.get(job, MILLION), pace)
             charges[job] = task_class.charge
     total += sum(slowdown_cost(charges[job], pace, terms) for job, pace in paces.items())
-    return total + Moves(problem, terms).total(configuration.places)
+    return total + Moves(problem, terms, latest).total(configuration.places)
 
 
 def _identity(problem: Problem, terms: Terms) -> tuple[object, ...]:

@@ -104,6 +104,36 @@ def test_moves_have_to_pay_within_the_horizon():
     assert moves(decide(slow, moves_ppm=500_000)[0]) == {"4/0"}
 
 
+def test_what_was_moved_a_moment_ago_is_not_moved_again_for_little():
+    # A move costs what the task alone does in 30 s; on the smaller instance 0.1 of 0.4 $ an hour
+    # are saved. So it pays after 2 min, and has to within half of the time since the last move.
+    catalog = offer("a", (0, 4, 16), 0.4), offer("b", (0, 8, 32), 0.5)
+    cluster = Cluster(*catalog).instance("i", "b")
+    snapshot = cluster.job("4", T4, on=["i"], checkpoint_s=10, launch_s=20).snapshot()
+    _, before = decide(Cluster(*catalog).snapshot())
+
+    def moved(ago_s: int, **settings: int) -> set[str]:
+        last = {**before.data, "moved": {"4/0": snapshot.now_ms - ago_s * 1000}}
+        return moves(decide(snapshot, replace(before, data=last), **settings)[0])
+
+    assert moved(230) == set()
+    assert moved(250) == {"4/0"}
+    assert moved(130, lasting_ppm=1_000_000) == {"4/0"}
+    assert moved(0) == set()
+    assert moves(decide(snapshot, before)[0]) == {"4/0"}
+
+
+def test_moves_are_remembered_until_they_no_longer_matter():
+    snapshot = wasteful()
+    plan, memory = decide(snapshot)
+    assert memory.data["moved"] == {"4/0": snapshot.now_ms}
+    placed = replace(carried_out(snapshot, plan), completions=1)
+    assert decide(later(placed, 119), memory)[1].data["moved"] == {"4/0": snapshot.now_ms}
+    assert decide(later(placed, 120), memory)[1].data["moved"] == {}
+    gone = replace(placed, jobs=(), copies=())
+    assert decide(later(gone, 1), memory)[1].data["moved"] == {}
+
+
 def test_launches_have_to_pay_too():
     def cluster(setup_s: int) -> Snapshot:
         slow = replace(TABLE_3[3].type, setup_ms=setup_s * 1000)

@@ -30,6 +30,8 @@ class Config:
         horizon_s: Search: over which time moves and launches are to pay.
         lost_ppm: Search: weight of the throughput lost against prices, in millionths.
         moves_ppm: Search: how often the cost of a move is charged, in millionths; less moves more.
+        lasting_ppm: Search: the next move of a task is to pay within this part of the time since
+            its last one, in millionths, where that is shorter than the horizon.
         attempts: Search: how often per round something is taken apart.
         afresh_every: Search: after so many arrivals and ends of jobs the round also begins with a
             packing of everything that may move; 0 for never.
@@ -57,6 +59,7 @@ class Config:
     horizon_s: Seconds = 3600
     lost_ppm: Weight = 700_000
     moves_ppm: Weight = 1_000_000
+    lasting_ppm: Weight = 500_000
     attempts: Count = 250
     afresh_every: Count = 0
     by_base: bool = True

@@ -11,6 +11,7 @@ from eva_master.model.ids import InstanceId
 from eva_master.model.plan import Json, PolicyMemory
 from eva_master.model.snapshot import Snapshot, StandaloneRates, ThroughputTable
 from eva_master.policies.eva.columns import Columns
+from eva_master.policies.eva.moved import Moved, from_json, to_json
 
 NAME = "eva"
 _VERSION = 2
@@ -31,6 +32,7 @@ class Memory:
         columns: Of the configuration LP, to begin the next round's with.
         bounded: Digest of the tasks and prices that `bound` is for.
         bound: The last lower bound, in millionths of micro-dollars per hour.
+        moved: Copies that were moved a short time ago, and when.
     """
 
     rates: EventRates
@@ -40,6 +42,7 @@ class Memory:
     columns: Columns = field(default_factory=Columns)
     bounded: str = ""
     bound: int = 0
+    moved: Moved = ()
 
     def dump(self) -> PolicyMemory:
         """The journal's form."""
@@ -54,6 +57,7 @@ class Memory:
                 "columns": self.columns.to_json(),
                 "bounded": self.bounded,
                 "bound": self.bound,
+                "moved": to_json(self.moved),
             },
         )
 
@@ -77,6 +81,7 @@ def load(memory: PolicyMemory | None, snapshot: Snapshot) -> Memory:
                     Columns.from_json(memory.data.get("columns")),
                     str(memory.data.get("bounded", "")),
                     _whole(memory.data.get("bound")),
+                    from_json(memory.data.get("moved")),
                 )
     # Of what happened before this policy took over, only the jobs that are there concern it.
     earlier = max(0, snapshot.arrivals + snapshot.completions - len(snapshot.jobs))

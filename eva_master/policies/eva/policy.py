@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from eva_master.model.ids import MILLION
+from eva_master.model.ids import MILLION, CopyId, Millis
 from eva_master.model.plan import Plan, PolicyMemory
 from eva_master.model.reasons import Reasons
 from eva_master.model.snapshot import Snapshot
@@ -29,6 +29,7 @@ from eva_master.policies.eva.decision import (
     weighing,
 )
 from eva_master.policies.eva.memory import NAME, Memory, load
+from eva_master.policies.eva.moved import recalled
 from eva_master.policies.eva.occasion import Occasion
 from eva_master.policies.eva.published import Published
 from eva_master.policies.eva.reasons import exchanges, hostings
@@ -50,6 +51,7 @@ class _Round:
     optimizer: Optimizer
     present: Configuration
     keep: Configuration
+    latest: Mapping[CopyId, Millis]
 
 
 class Eva:
@@ -66,7 +68,9 @@ class Eva:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._terms = Terms(config.horizon_s * 1000, config.lost_ppm, config.moves_ppm)
+        self._terms = Terms(
+            config.horizon_s * 1000, config.lost_ppm, config.moves_ppm, config.lasting_ppm
+        )
         self._valuation = Valuation(
             config.interference,
             config.default_throughput_ppm,
@@ -92,9 +96,12 @@ class Eva:
         keep = present
         if fresh:
             keep = configure(problem, fresh, optimizer.pack if len(fresh) >= _MANY else None)
-        round_ = _Round(problem, occasion, optimizer, present, keep)
+        round_ = _Round(problem, occasion, optimizer, present, keep, dict(before.moved))
         chosen, figures = self._searched(round_) if occasion.partial else (keep, Figures())
         after = occasion.remember(before)
+        if occasion.partial:
+            moved = recalled(before.moved, problem, self._terms, chosen)
+            after = replace(after, moved=moved)
         reasons = Reasons()
         if config.explained:
             after, reasons = self._explained(round_, chosen, after, figures)
@@ -112,7 +119,7 @@ class Eva:
         chosen, least, tried, kept = round_.keep, None, 0, 0
         snapshot = problem.snapshot
         for number, start in enumerate(self._starts(round_)):
-            arrangement = Arrangement(problem, book, start)
+            arrangement = Arrangement(problem, book, start, round_.latest)
             least = arrangement.total if least is None else least
             search = Search(arrangement, book, (snapshot.arrivals, snapshot.completions, number))
             search.run(Effort(attempts))

@@ -1,0 +1,49 @@
+"""When tasks were moved last: what was moved a moment ago is not to be moved again for little."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from eva_master.model.ids import CopyId, Millis
+from eva_master.model.plan import Json
+from eva_master.packing.configuration import Configuration
+from eva_master.packing.objective import Terms
+from eva_master.packing.problem import Problem
+from eva_master.policies.eva.costs import moved
+
+Moved = tuple[tuple[CopyId, Millis], ...]
+"""Copies and when the plan was made that moved each last; sorted by copy."""
+
+
+def recalled(before: Moved, problem: Problem, terms: Terms, chosen: Configuration) -> Moved:
+    """What is to be remembered after a plan.
+
+    Forgets copies that are gone, and those whose moves pay within the horizon again.
+
+    Args:
+        before: What was remembered so far.
+        problem: The snapshot's.
+        terms: What counts how much.
+        chosen: The configuration that the plan is to bring about.
+    """
+    now = problem.snapshot.now_ms
+    latest = {
+        copy: at
+        for copy, at in before
+        if copy in problem.copies and terms.pays_within_ms(now - at) < terms.horizon_ms
+    }
+    latest.update((copy.id, now) for copy in moved(problem, chosen))
+    return tuple(sorted(latest.items()))
+
+
+def to_json(latest: Moved) -> Json:
+    """The journal's form."""
+    return dict(latest)
+
+
+def from_json(data: Json) -> Moved:
+    """Read what `to_json` wrote; nothing where it has another form."""
+    if not isinstance(data, Mapping):
+        return ()
+    times = {CopyId(copy): Millis(at) for copy, at in data.items() if isinstance(at, int)}
+    return tuple(sorted(times.items()))
