@@ -1,0 +1,285 @@
+"""How far a simulation is from a cluster of real processes.
+
+Run as `python -m benchmarks.fidelity [--jobs 14] [--seed 1] [--json]`. A local cluster lives
+through jobs of half a minute to a minute and a half that arrive within three minutes; that takes
+some five minutes. Then its life is run again from its journal, with the delays and the work that
+were recorded, and it is simulated from what one could have configured beforehand: arrivals,
+demands, stated lengths, and a guess of each delay.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import yaml
+
+from benchmarks.harness import ROOT, START_S, Figures, options, publish, surroundings, wait_until
+from eva_master.adapters.catalog import load_catalog
+from eva_master.adapters.rpc.client import Client
+from eva_master.app.history import History, read_history
+from eva_master.app.simulate import named_policy
+from eva_master.control.settings import Settings
+from eva_master.model.catalog import Catalog
+from eva_master.model.errors import Unreachable
+from eva_master.model.trace import Trace
+from eva_master.simulation.delays import Accounting
+from eva_master.simulation.experiment import Setup, simulate
+from eva_master.simulation.outcome import Outcome
+
+_STEP_S = 0.05
+_WITHIN_S = 180.0
+_LENGTHS_S = (30, 90)
+_SHAPES = (
+    {"cpus": 2, "memory": "4GiB"},
+    {"cpus": 4, "memory": "8GiB"},
+    {"cpus": 3, "memory": "20GiB"},
+    {"cpus": 6, "memory": "10GiB"},
+    {"cpus": 1, "memory": "12GiB"},
+)
+_ENDED = ("succeeded", "failed", "cancelled")
+_PATIENCE_S = 900.0
+
+_OPTIONS = {"horizon_s": 120}
+"""Jobs of a minute: what a move costs has to be saved within two."""
+_SETTINGS = {
+    "round_period": "1h",
+    "round_min_interval": "1s",
+    "throughput_window": "5s",
+    "profile": False,
+    "heartbeat": "500ms",
+    "upload_interval": "1s",
+    "local": {"launch_delay": "500ms"},
+    "catalog": {"only": ["c7i", "r7i"]},
+    "policy": {"name": "eva", "options": _OPTIONS},
+}
+_LOOP = Settings(round_gap_ms=1_000, window_ms=5_000)
+"""The same for a simulation."""
+
+_LAUNCH_MS, _SETUP_MS, _START_MS, _STOP_MS = 500, 1_500, 1_000, 500
+"""What one would configure."""
+
+_PROGRAM = f"""\
+import os, time
+from eva_iterator import EvaIterator, latest_checkpoint
+
+newest = latest_checkpoint()
+done = int((newest / "step").read_text()) if newest else 0
+steps = range(done + 1, int(os.environ["STEPS"]) + 1)
+
+def save(directory):
+    (directory / "step").write_text(str(done))
+
+due = time.monotonic()
+for step in EvaIterator(steps, checkpoint=save, checkpoint_every_s=5):
+    due += {_STEP_S}  # what it is late by, it makes good: a busy machine is no interference
+    time.sleep(max(0.0, due - time.monotonic()))
+    done = step
+"""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A job of the run.
+
+    Attributes:
+        at_s: Since the beginning.
+    """
+
+    name: str
+    at_s: float
+    steps: int
+    resources: dict[str, object]
+
+    @property
+    def length_ms(self) -> int:
+        """Alone, without delays."""
+        return round(1000 * _STEP_S * self.steps)
+
+    @property
+    def text(self) -> str:
+        """Its file."""
+        return yaml.safe_dump(
+            {
+                "name": self.name,
+                "run": f"exec {sys.executable} work.py",
+                "resources": self.resources,
+                "throughput": 1 / _STEP_S,
+                "total_steps": self.steps,
+                "envs": {"STEPS": str(self.steps)},
+            }
+        )
+
+
+def submissions(count: int, seed: int) -> list[Submission]:
+    """Jobs in the order of their arrival."""
+    draw = random.Random(seed)
+    arrivals = sorted(draw.uniform(0, _WITHIN_S) for _ in range(count))
+    return [
+        Submission(
+            f"job-{number}",
+            at_s - arrivals[0],
+            round(draw.uniform(*_LENGTHS_S) / _STEP_S),
+            dict(draw.choice(_SHAPES)),
+        )
+        for number, at_s in enumerate(arrivals)
+    ]
+
+
+@contextmanager
+def _cluster(home: Path) -> Iterator[Client]:
+    """`eva up` until the block ends."""
+    config, state = home / "master.yaml", home / "state"
+    config.write_text(yaml.safe_dump(_SETTINGS))
+    command = (sys.executable, "-m", "eva_master.app.cli", "up", "--config", str(config))
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("EVA_")}
+    with (home / "master.log").open("wb") as log:
+        master = subprocess.Popen(
+            [*command, "--state-dir", str(state), "--listen", "127.0.0.1:0"],
+            cwd=ROOT,
+            env=ours,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        wait_until((state / "client.yaml").exists, "the master's start")
+        told = yaml.safe_load((state / "client.yaml").read_text())
+        authorities = Path(told["ca_file"]).read_bytes()
+        with Client(told["address"], authorities=authorities, token=told["token"]) as client:
+            wait_until(lambda: _serves(client), "the master's answer")
+            yield client
+    finally:
+        master.send_signal(signal.SIGTERM)
+        master.wait(START_S)
+
+
+def _serves(client: Client) -> bool:
+    try:
+        client.describe()
+    except Unreachable:
+        return False
+    return True
+
+
+def _live(client: Client, jobs: Sequence[Submission], workdir: Path) -> None:
+    """Submit the jobs when they are due, and wait until all is over."""
+    (workdir / "work.py").write_text(_PROGRAM)
+    files = client.upload(workdir)
+    start = time.monotonic()
+    for job in jobs:
+        time.sleep(max(0.0, start + job.at_s - time.monotonic()))
+        client.submit(job.text, file_name=f"{job.name}.yaml", workdir=files)
+    deadline = time.monotonic() + _PATIENCE_S
+    while not _over(client):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not over after {_PATIENCE_S:g} s")
+        time.sleep(0.5)
+
+
+def _over(client: Client) -> bool:
+    ended = all(job.state in _ENDED for job in client.jobs(ended=True))
+    return ended and all(one.state == "gone" for one in client.describe(gone=True).instances)
+
+
+def _configured(history: History, jobs: Sequence[Submission]) -> Setup:
+    """The same jobs with the delays that one would have assumed."""
+    first = min(job.submitted_ms for job in history.past.jobs)
+    stated = {job.name: job for job in jobs}
+    arrived = {job.spec.name: job.submitted_ms - first for job in history.past.jobs}
+    # The trace of a history names its jobs by their place in it.
+    names = {f"{number}/0": job.spec.name for number, job in enumerate(history.past.jobs)}
+    assumed = tuple(
+        replace(
+            job,
+            arrival_ms=arrived[names[job.id]],
+            duration_ms=stated[names[job.id]].length_ms,
+            init_ms=_START_MS,
+            tasks=tuple(replace(task, kill_ms=_STOP_MS) for task in job.tasks),
+        )
+        for job in history.past.trace().jobs
+    )
+    return replace(
+        history.setup,
+        trace=Trace("configured", assumed),
+        catalog=_assumed(history.setup.catalog),
+        accounting=Accounting.PRODUCTION,
+        truth=lambda _workload, _others: 1.0,
+        past=None,
+    )
+
+
+def _assumed(catalog: Catalog) -> Catalog:
+    return tuple(
+        replace(
+            offering,
+            type=replace(offering.type, acquisition_ms=_LAUNCH_MS, setup_ms=_SETUP_MS),
+        )
+        for offering in catalog
+    )
+
+
+def _simulated(setup: Setup) -> Figures:
+    policy, gap = named_policy("eva", {**_OPTIONS, "explained": False})
+    return _figures(simulate(replace(setup, policy=policy, round_gap_s=gap, settings=_LOOP)))
+
+
+def _figures(outcome: Outcome) -> Figures:
+    return {
+        "cost_usd": round(outcome.cost_usd, 6),
+        "jct_mean_s": round(3600 * outcome.jct_mean_h, 2),
+        "instances": outcome.instances_launched,
+        "moves": round(outcome.migrations_per_job * outcome.jobs_finished),
+    }
+
+
+def _asked(client: Client) -> Figures:
+    """What the master says of the run."""
+    jobs = list(client.jobs(ended=True))
+    if failed := [job.name for job in jobs if job.state != "succeeded"]:
+        raise RuntimeError(f"not succeeded: {', '.join(failed)}")
+    return {
+        "jct_mean_s": round(
+            statistics.fmean(job.finished_ms - job.submitted_ms for job in jobs) / 1000, 2
+        ),
+        "instances": len(client.describe(gone=True).instances),
+        "moves": sum(task.moves for job in jobs for task in job.tasks),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, replay, simulate; print all three."""
+    chosen = options(__doc__, arguments, jobs=14, seed=1)
+    jobs = submissions(chosen.jobs, chosen.seed)
+    with tempfile.TemporaryDirectory(prefix="eva-fidelity-") as directory:
+        home = Path(directory)
+        (home / "work").mkdir()
+        before = surroundings()
+        with _cluster(home) as client:
+            _live(client, jobs, home / "work")
+            asked = _asked(client)
+        history = read_history(home / "state", load_catalog(only=["c7i", "r7i"]))
+        figures: Figures = {
+            "surroundings": before,
+            "run": {"cost_usd": round(history.cost_usd, 6), **asked},
+            "replayed": _simulated(history.setup),
+            "configured": _simulated(_configured(history, jobs)),
+        }
+    for name in ("replayed", "configured"):
+        off = figures[name]["cost_usd"] / figures["run"]["cost_usd"] - 1
+        figures[name]["cost_off_percent"] = round(100 * off, 2)
+    return publish(figures, as_json=chosen.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
