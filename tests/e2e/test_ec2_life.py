@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+import yaml
 
+from examples.demo.jobs import EXAMPLES, FIRST_WAVE, SECOND_WAVE, Submitter
 from tests.e2e.books import check_accounts, check_bill
 from tests.e2e.cluster import until
 from tests.e2e.conftest import Ec2s
@@ -17,6 +20,9 @@ from tests.fakes.ec2.machine import BLACK_BOX_PORT
 pytestmark = [pytest.mark.hosts, pytest.mark.timeout(600)]
 
 RUN = f"env EVA_BLACK_BOX=127.0.0.1:{BLACK_BOX_PORT} python3 counter.py && echo over"
+DEMO = EXAMPLES / "demo"
+SHORTER = 10
+"""What the demo shows takes minutes; here its jobs are only to run."""
 PATIENCE_S = 240.0
 """For an instance to boot; others boot at the same time."""
 
@@ -70,20 +76,40 @@ def check_moved(cluster: Ec2Cluster, job: str, stored: int) -> None:
     assert said.endswith("over\n")
 
 
-def test_jobs_run_on_instances_that_boot_themselves(make_ec2: Ec2s) -> None:
-    cluster = make_ec2()
-    output = "mkdir -p $EVA_STORAGE/outputs && echo done >$EVA_STORAGE/outputs/word"
-    jobs = [cluster.submit(name, run=f"{RUN} && {output}") for name in ("one", "two")]
-    running(cluster, *jobs)
-    end(cluster, *jobs)
+def test_the_demos_jobs_run_on_instances_that_boot_themselves(make_ec2: Ec2s) -> None:
+    """Their files and programs as they are; they are shorter, as a variable says."""
+    types = yaml.safe_load((DEMO / "catalog.yaml").read_text())["types"]
+    # Larger types than the demo's cheapest: fewer boots.
+    catalog = {"types": types, "only": ["c7i.2xlarge", "r7i.xlarge"]}
+    cluster = make_ec2(settings={"profile": False}, catalog=catalog)
+    wave = tuple(
+        replace(job, envs={**job.envs, "STEPS": str(int(job.envs["STEPS"]) // SHORTER)})
+        for job in (*FIRST_WAVE, *SECOND_WAVE)
+    )
+    submitter = Submitter(cluster.client)
+    submitter.upload()
+    submitter.submit(wave)
+    jobs = {job.name: job for job in cluster.client.jobs(ended=True)}
+    assert jobs.keys() == {job.name for job in wave}
+    for name, job in jobs.items():
+        until(lambda job=job: cluster.job(job.id).finished_ms, f"{name} ends", within_s=PATIENCE_S)
+    ids = [job.id for job in jobs.values()]
+    cluster.until_ended(*ids)
+    cluster.until_empty()
+    check_bill(cluster)
 
-    for job in jobs:
-        check_undisturbed(cluster, job)
-        stored = cluster.stored(f"jobs/{job}/0/")
-        kinds = {key.split("/")[3] for key in stored}
-        assert kinds == {"logs", "outputs", "checkpoints"}
-        assert stored[f"jobs/{job}/0/outputs/word"] == len("done\n")
+    for job in wave:
+        ended = cluster.job(jobs[job.name].id)
+        assert ended.failures == 0
+        for task in ended.tasks:
+            assert task.steps == task.total_steps == int(job.envs["STEPS"])
+        # Of a gang one speaks for all.
+        stored = cluster.stored(f"jobs/{ended.id}/0/")
+        assert {"logs", "outputs"} <= {key.split("/")[3] for key in stored}
+        assert all(size for key, size in stored.items() if "/outputs/" in key)
+    assert any("/checkpoints/" in key for key in cluster.stored("jobs/"))
     booted = [it for it in cluster.records().values() if it.up_ms is not None]
+    assert len(booted) < len(wave), "they share instances"
     assert all(it.gone_ms is not None for it in booted)
     stop(cluster)
 

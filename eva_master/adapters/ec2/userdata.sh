@@ -83,7 +83,7 @@ if [ -n "$bundle" ]; then
   "$python" -m venv --without-pip /opt/eva
   # A wheel is a zip file, from which Python can run pip.
   pip=(/opt/eva/wheels/pip-*.whl)
-  /opt/eva/bin/python "${pip[0]}/pip" install --quiet --no-index --no-deps \
+  /opt/eva/bin/python "${pip[0]}/pip" install --quiet --no-index --no-deps --no-compile \
     --disable-pip-version-check /opt/eva/wheels/*.whl
   install -m 644 /opt/eva/wheels/eva-worker.service /etc/systemd/system/
   rm -rf /opt/eva/bundle.tar /opt/eva/wheels

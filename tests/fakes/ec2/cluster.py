@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
+from eva_master.adapters.catalog import load_catalog
 from tests.e2e.cluster import PROGRAMS, Cluster, until
 from tests.fakes.aws import CREDENTIALS, REGION, Aws
 from tests.fakes.ec2 import bundle
@@ -107,7 +108,7 @@ class Ec2Cluster(Cluster):
             command="master",
             host=self.site.switch.address,
         )
-        self._prices = {name: _micro_usd(kind["price"]) for name, kind in catalog["types"].items()}
+        self._prices = {it.type.name: it.price for it in load_catalog(self.home / "catalog.yaml")}
         self.hypervisor.start()
 
     def _spot_section(self, catalog: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,7 +199,7 @@ class Ec2Cluster(Cluster):
     def logs(self) -> list[tuple[str, str]]:
         """See `Cluster.logs`."""
         machines = self.site.path / "machines"
-        logs = [*machines.glob("*/*.log"), *machines.glob("*/root/var/log/eva-boot.log")]
+        logs = [*machines.glob("*/*.log"), *machines.glob("*/log/eva-boot.log")]
         return super().logs() + [
             (str(path.relative_to(machines)), _end(path)) for path in sorted(logs)
         ]

@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,10 +16,10 @@ import psutil
 
 from tests.fakes.aws import REGION, Aws
 from tests.fakes.ec2.machine import MODULE
+from tests.fakes.hosts import init
 from tests.fakes.hosts.process import die_with_parent
-from tests.fakes.hosts.site import VARIABLE, Site
+from tests.fakes.hosts.site import Site
 
-_REPOSITORY = Path(__file__).parents[3]
 _POLL_S = 0.2
 
 
@@ -120,10 +119,7 @@ class Hypervisor:
         (home / "instance.json").write_text(json.dumps({"id": name, "user_data": user_data}))
         (home / "user-data").write_bytes(base64.b64decode(user_data))
         command = [
-            *(sys.executable, "-P", "-m", MODULE),
-            *("--switch", str(self._site.switch.pid)),
-            *("--prefix", self._site.switch.prefix),
-            *("--site", str(self._site.path)),
+            *init.command(MODULE, self._site),
             *("--docker", str(self._docker)),
             *("--home", str(home)),
             *("--region", REGION),
@@ -135,11 +131,7 @@ class Hypervisor:
                 stdout=log,
                 stderr=log,
                 cwd=home,
-                env={
-                    "PATH": os.environ["PATH"],
-                    "PYTHONPATH": str(_REPOSITORY),
-                    VARIABLE: str(self._site.path),
-                },
+                env={"PATH": os.environ["PATH"], **init.environment(self._site)},
                 preexec_fn=die_with_parent,  # noqa: PLW1509 - one system call
             )
         with self._lock:

@@ -49,17 +49,20 @@ esac
 """
 
 
-def lay_out(root: Path, docker_data: Path) -> None:
+def lay_out(root: Path, *, logs: Path) -> None:
     """Make a root in a mount namespace of its own, and everything mounted in it.
 
+    It is in memory, and gone with the namespace: to remove thousands of files takes long.
+
     Args:
-        root: On the disk; made.
-        docker_data: Where ``/var/lib/docker`` comes from.
+        root: Where; made.
+        logs: What is ``/var/log`` there, on the disk; made.
     """
+    run("mount", "--make-rprivate", "/")
+    root.mkdir()
+    run("mount", "-t", "tmpfs", "tmpfs", str(root))
     for name in _OWN:
         (root / name).mkdir(parents=True, exist_ok=True)
-    run("mount", "--make-rprivate", "/")
-    run("mount", "--bind", str(root), str(root))
     for name in _LINKS:
         link = Path("/", name)
         if link.is_symlink():
@@ -86,9 +89,9 @@ def lay_out(root: Path, docker_data: Path) -> None:
     for directory in dict.fromkeys((Path(sys.base_prefix), _ENVIRONMENT)):
         if not directory.is_relative_to("/usr"):
             _bind(root, directory)
-    docker = root / "var/lib/docker"
-    docker.mkdir()
-    run("mount", "--bind", str(docker_data), str(docker))
+    logs.mkdir()
+    run("mount", "--bind", str(logs), str(root / "var/log"))
+    (root / "var/lib/docker").mkdir()
 
 
 def enter(root: Path) -> None:
