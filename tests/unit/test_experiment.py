@@ -130,6 +130,15 @@ def test_settings_of_the_command_line_go_before_the_file(tmp_path: Path) -> None
     assert (experiment.accounting, experiment.interference.pairwise) == ("production", 0.8)
 
 
+def test_what_is_varied_can_be_set_for_one_call(tmp_path: Path) -> None:
+    vary = "vary: {trace.multi_task: [0, 0.2, 0.5], accounting: [compat, production]}\n"
+    points = plan_of(tmp_path, SMALL + vary, "vary.trace.multi_task=[0.2]").points
+    assert [point.label for point in points] == [
+        "multi_task 0.2, accounting compat",
+        "multi_task 0.2, accounting production",
+    ]
+
+
 def test_a_setting_of_traces_is_set_where_there_is_one(tmp_path: Path) -> None:
     both = SMALL.replace("policies:", "  own: {kind: workloads}\npolicies:")
     traces = plan_of(tmp_path, both, "trace.multi_task=0.5", "trace.jobs=3").experiment.traces

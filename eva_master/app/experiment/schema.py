@@ -25,8 +25,8 @@ from eva_master.model.errors import EvaError, InvalidConfig, Problem
 
 Place = tuple[str | int, ...]
 
-_TRACE = "trace"
-_FORBIDDEN = ("vary", "name", "policies", "seeds")
+_TRACE, _VARY = "trace", "vary"
+_FORBIDDEN = (_VARY, "name", "policies", "seeds")
 
 
 class _Section(BaseModel):
@@ -276,7 +276,8 @@ def _changed(raw: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
             recipe[rest] = value
         return changed
     section: Any = changed
-    *sections, last = key.split(".")
+    # What is varied is named by a key of its own, dots included.
+    *sections, last = [head, rest] if head == _VARY and rest else key.split(".")
     for name in sections:
         inner = section.get(name)
         section[name] = inner if isinstance(inner, dict) else {}
