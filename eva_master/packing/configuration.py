@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, CopyId, InstanceId, OfferingId
 from eva_master.model.job import JobKind
 from eva_master.model.plan import NewInstance
@@ -86,35 +85,37 @@ def configure(
     )
 
 
-def savings(problem: Problem, configuration: Configuration) -> int:
-    """S (Eva, section 4.5): TNRP less price, over all instances.
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What a configuration comes to, over all instances that hold a task.
 
-    In millionths of micro-dollars per hour.
+    Attributes:
+        savings: S (Eva, section 4.5): TNRP less price, in millionths of micro-dollars per hour.
+        lost: The value of the throughput lost to neighbours and slow families, likewise.
+        price: Of the instances, in micro-dollars per hour.
     """
-    return sum(
-        problem.value(contents, offering.type.family) - MILLION * offering.price
-        for contents, offering in _filled(problem, configuration)
-    )
+
+    savings: int
+    lost: int
+    price: int
 
 
-def lost(problem: Problem, configuration: Configuration) -> int:
-    """The value of the throughput lost to neighbours and slow families, as `savings`."""
-    return sum(
-        problem.lost(contents, offering.type.family)
-        for contents, offering in _filled(problem, configuration)
-    )
-
-
-def price(problem: Problem, configuration: Configuration) -> int:
-    """What the instances that hold tasks cost, in micro-dollars per hour."""
-    return sum(offering.price for _, offering in _filled(problem, configuration))
-
-
-def _filled(problem: Problem, configuration: Configuration) -> Iterator[tuple[Contents, Offering]]:
-    """Every instance that holds a task: what is on it and what it is."""
-    new = {launch.key: launch.offering for launch in configuration.launches}
+def sums(problem: Problem, configuration: Configuration) -> Sums:
+    """Work out what a configuration comes to; equal instances are looked at once."""
+    new = {launch.key: launch.offering.id for launch in configuration.launches}
+    alike: dict[tuple[OfferingId, frozenset[tuple[int, int]]], int] = {}
     for host, contents in configuration.contents.items():
-        yield contents, new[host] if isinstance(host, int) else problem.offering_of(host)
+        offering = new[host] if isinstance(host, int) else problem.sold_as[host]
+        kind = offering, frozenset(contents.items())
+        alike[kind] = alike.get(kind, 0) + 1
+    savings = lost = price = 0
+    for (name, pattern), number in alike.items():
+        sold, contents = problem.by_id[name], dict(pattern)
+        value = problem.value(contents, sold.type.family)
+        savings += number * (value - MILLION * sold.price)
+        lost += number * problem.lost(contents, sold.type.family)
+        price += number * sold.price
+    return Sums(savings, lost, price)
 
 
 def _urgency(problem: Problem, copy: CopyView) -> tuple[bool, bool, int, int, str, CopyId]:

@@ -120,6 +120,10 @@ class Generated:
         """Of the LP's solution, in millionths of micro-dollars per hour."""
         return self.relaxed.cost * self.unit
 
+    def tight(self, budget: Budget) -> bool:
+        """Whether cost and bound are as close as asked for."""
+        return self.cost * (1 - budget.gap) <= self.bound
+
     def reduced_costs(self) -> list[float]:
         """What one more of each column would change the cost by, in the same unit."""
         relaxed = self.relaxed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -62,7 +62,8 @@ class Optimizer:
         tier: How.
         seeds: Columns from earlier rounds.
         budget: How hard to try.
-        duals: What `duals` returned in an earlier round, by the class's present number.
+        duals: What `duals` returned in an earlier round, by the class's present number. They
+            shorten the proof of a bound, and of a packing of most tasks.
 
     Attributes:
         effort: What was spent so far.
@@ -86,7 +87,8 @@ class Optimizer:
             if seed.offering in problem.by_id and problem.fits(seed.offering, dict(seed.pattern))
         )
         self._duals = dict(duals or {})
-        self._solved: dict[object, tuple[Packing, int]] = {}
+        self._solved: dict[object, Generated | None] = {}
+        self._packed: dict[object, Packing] = {}
         self.effort = Effort()
 
     def pack(self, counts: Ints, supply: Supply) -> tuple[list[PackedSet], Ints]:
@@ -102,7 +104,7 @@ class Optimizer:
         sets, left = pack(self._problem, counts, supply)
         placed = counts - left
         if sets and self._applies(placed):
-            sets = self._optimal(placed, supply, sets)[0].sets
+            sets = self._optimal(placed, supply, sets)
         return sets, left
 
     def bound(self, counts: Ints, supply: Supply) -> int | None:
@@ -120,7 +122,15 @@ class Optimizer:
         if not self._applies(counts):
             return None
         sets, left = pack(self._problem, counts, supply)
-        return None if left.any() else self._optimal(counts, supply, sets)[1]
+        if left.any():
+            return None
+        generated = self._generated(counts, supply, sets)
+        return 0 if generated is None else generated.bound
+
+    def tight(self, counts: Ints, supply: Supply) -> bool:
+        """Whether `bound`, which has been asked for, cannot be any better."""
+        generated = self._solved.get(_key(counts, supply))
+        return generated is not None and generated.tight(self._budget)
 
     def seeds(self, limit: int) -> list[Seed]:
         """Columns for the next round, at most `limit`; lone tasks need none."""
@@ -134,6 +144,8 @@ class Optimizer:
 
     def _guess(self, counts: Ints) -> Floats | None:
         """These as an array, if they are known for most classes."""
+        if not self._most(counts):
+            return None
         there = np.flatnonzero(counts).tolist()
         known = [number for number in there if number in self._duals]
         if 2 * len(known) <= len(there):
@@ -142,28 +154,42 @@ class Optimizer:
         duals[known] = [float(self._duals[number]) for number in known]
         return duals
 
+    def _most(self, counts: Ints) -> bool:
+        """Whether these are most tasks of the problem; duals of a few say little of all others."""
+        return 2 * int(counts.sum()) >= len(self._problem.class_of)
+
     def _applies(self, counts: Ints) -> bool:
         few = np.count_nonzero(counts) <= self._budget.classes
         return self._tier is Tier.LP or (self._tier is Tier.AUTO and bool(few))
 
-    def _optimal(self, counts: Ints, supply: Supply, sets: list[PackedSet]) -> tuple[Packing, int]:
-        """The best packing that the budget finds, no worse than `sets`, and a lower bound."""
-        key = counts.tobytes(), tuple(sorted(supply.items()))
+    def _optimal(self, counts: Ints, supply: Supply, sets: list[PackedSet]) -> list[PackedSet]:
+        """The best packing that the budget finds, no worse than `sets`."""
+        key = _key(counts, supply)
+        if key not in self._packed:
+            packing = Packing(sets, cost(self._problem, sets))
+            generated = self._generated(counts, supply, sets)
+            if generated is not None:
+                request = Request(self._problem, counts, supply)
+                packing = rounded(request, generated, packing, self._budget)
+                self._remember(columns_of(self._problem, packing.sets))
+            self._packed[key] = packing
+        return self._packed[key].sets
+
+    def _generated(self, counts: Ints, supply: Supply, sets: list[PackedSet]) -> Generated | None:
+        """The configuration LP; `None` if it has no solution within the budget."""
+        key = _key(counts, supply)
         if key not in self._solved:
-            problem = self._problem
-            packing, bound = Packing(sets, cost(problem, sets)), 0
-            request = Request(problem, counts, supply, self._guess(counts))
+            request = Request(self._problem, counts, supply, self._guess(counts))
             generated = Generator(request).run(
-                [*columns_of(problem, sets), *self._usable(counts, supply)], self._budget
+                [*columns_of(self._problem, sets), *self._usable(counts, supply)], self._budget
             )
             if generated is not None:
-                bound = generated.bound
-                packing = rounded(request, generated, packing, self._budget)
                 self._account(generated)
-                for number in np.flatnonzero(counts).tolist():
-                    self._duals[number] = round(float(generated.duals[number]))
-                self._remember(_supporting(generated, columns_of(problem, packing.sets)))
-            self._solved[key] = packing, bound
+                if self._most(counts):
+                    for number in np.flatnonzero(counts).tolist():
+                        self._duals[number] = round(float(generated.duals[number]))
+                self._remember(_supporting(generated))
+            self._solved[key] = generated
         return self._solved[key]
 
     def _usable(self, counts: Ints, supply: Supply) -> list[Column]:
@@ -191,8 +217,11 @@ class Optimizer:
         self.effort.columns += len(generated.relaxation.columns)
 
 
-def _supporting(generated: Generated, packed: Sequence[Column]) -> list[Column]:
-    """The columns of the LP's solution, then those of the packing."""
+def _supporting(generated: Generated) -> list[Column]:
+    """The columns of the LP's solution."""
     amounts = generated.relaxed.amounts
-    used = [generated.relaxation.columns[n] for n in np.flatnonzero(amounts > _USED).tolist()]
-    return [*used, *packed]
+    return [generated.relaxation.columns[n] for n in np.flatnonzero(amounts > _USED).tolist()]
+
+
+def _key(counts: Ints, supply: Supply) -> object:
+    return counts.tobytes(), tuple(sorted(supply.items()))

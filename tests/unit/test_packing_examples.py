@@ -9,7 +9,7 @@ import pytest
 
 from eva_master.model.ids import MILLION, CopyId, Family, InstanceId, OfferingId
 from eva_master.model.job import JobKind
-from eva_master.packing.configuration import Configuration, configure, price, waiting
+from eva_master.packing.configuration import Configuration, configure, sums, waiting
 from eva_master.packing.greedy import PackedSet, pack
 from eva_master.packing.matching import Reusable, Stakes, match
 from eva_master.packing.problem import Problem, Valuation
@@ -61,7 +61,7 @@ def test_table_3_is_packed_as_in_the_paper():
     problem = problem_of(table_3())
     configuration = configure(problem, waiting(problem))
     assert by_type(problem, configuration) == [("it1", {"1", "2", "4"}), ("it3", {"3"})]
-    assert price(problem, configuration) == 12_800_000
+    assert sums(problem, configuration).price == 12_800_000
     assert sum(task_class.price for task_class in problem.classes) == 16_200_000
 
 
@@ -141,7 +141,7 @@ def test_ties_go_to_the_better_aligned_demand():
         cluster.job(f"small-{name}", task(any=(0, 3, 30))).job(f"big-{name}", task(any=(0, 7, 70)))
     problem = problem_of(cluster)
     # Each is worth a box. By class number alone the two small ones would share the first.
-    assert price(problem, configure(problem, waiting(problem))) == 2_000_000
+    assert sums(problem, configure(problem, waiting(problem))).price == 2_000_000
 
 
 def test_limits_are_kept_and_explained():

@@ -11,7 +11,7 @@ from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import JobKind, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.snapshot import StandaloneRates
-from eva_master.packing.configuration import configure, savings, waiting
+from eva_master.packing.configuration import configure, sums, waiting
 from eva_master.packing.gangs import Part, parts
 from eva_master.packing.objective import Terms, evaluate
 from eva_master.packing.problem import Problem, Valuation
@@ -93,7 +93,7 @@ def test_a_member_that_waits_for_a_slower_one_needs_no_fast_instance():
     assert worth(problem, 0, P3) == 1.0, "faster than the gang it is worth no more"
     plan = configure(problem, waiting(problem))
     assert [launch.offering.type.name for launch in plan.launches] == ["slow", "slow"]
-    assert savings(problem, plan) == 0
+    assert sums(problem, plan).savings == 0
 
 
 def test_a_member_that_others_wait_for_may_cost_more_than_it_would_alone():

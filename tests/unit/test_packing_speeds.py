@@ -10,7 +10,7 @@ import pytest
 from eva_master.model.catalog import Purchase, spot_family
 from eva_master.model.ids import MILLION, CopyId, Family
 from eva_master.model.job import TaskSpec
-from eva_master.packing.configuration import configure, lost, price, savings, waiting
+from eva_master.packing.configuration import configure, sums, waiting
 from eva_master.packing.greedy import pack
 from eva_master.packing.optimizer import Optimizer, Tier
 from eva_master.packing.problem import Problem, Valuation
@@ -121,13 +121,13 @@ def test_a_set_is_not_moved_to_a_cheaper_family_on_which_it_crawls():
     # Worth 4 on the fast one; on the slow one 1.333333, which does not pay 1.50.
     configuration = configure(problem, waiting(problem))
     assert [launch.offering.type.name for launch in configuration.launches] == ["fast"]
-    assert savings(problem, configuration) == 2_000_000 * MILLION
-    assert lost(problem, configuration) == 0
+    assert sums(problem, configuration).savings == 2_000_000 * MILLION
+    assert sums(problem, configuration).lost == 0
     # Were they as fast there, it would be the cheaper one.
     plain = Cluster(fast, slow).job("a", task(p3=(0, 4, 4), c7i=(0, 4, 4)))
     plain.job("b", task(p3=(0, 4, 4), c7i=(0, 4, 4)))
     problem = Problem(plain.snapshot(), ALONE)
-    assert price(problem, configure(problem, waiting(problem))) == 1_500_000
+    assert sums(problem, configure(problem, waiting(problem))).price == 1_500_000
 
 
 def test_a_set_moves_to_a_dearer_family_if_it_gains_more_speed_than_that_costs():
@@ -140,7 +140,7 @@ def test_a_set_moves_to_a_dearer_family_if_it_gains_more_speed_than_that_costs()
     assert problem.reservation(0) == slow
     configuration = configure(problem, waiting(problem))
     assert [launch.offering.type.name for launch in configuration.launches] == ["fast"]
-    assert savings(problem, configuration) == 1_400_000 * MILLION
+    assert sums(problem, configuration).savings == 1_400_000 * MILLION
 
 
 def test_when_a_limit_is_used_up_the_next_cheapest_iteration_counts():

@@ -4,51 +4,69 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from functools import lru_cache
 
+from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION
-from eva_master.packing.configuration import Configuration, lost, price, supply
+from eva_master.packing.classes import TaskClass
+from eva_master.packing.configuration import supply
 from eva_master.packing.optimizer import Optimizer
 from eva_master.packing.problem import Problem
+from eva_master.policies.eva.columns import Duals
+from eva_master.policies.eva.decision import Option
 from eva_master.policies.eva.memory import Memory, digest
 
 _UNIT = MILLION * MILLION
 
 
 def bounded(
-    memory: Memory, problem: Problem, optimizer: Optimizer, configuration: Configuration
+    memory: Memory, problem: Problem, optimizer: Optimizer, chosen: Option
 ) -> tuple[Memory, dict[str, int | float | str]]:
     """Compare a configuration with the lower bound, for the round's figures.
 
-    The bound is for the tasks that have a place, as if none of them ran anywhere yet. It is solved
-    anew only when tasks, prices or the co-location table have changed.
+    The bound is for the tasks that have a place, as if none of them ran anywhere yet. It is proven
+    anew when tasks, prices or the co-location table have changed, and better as long as the same
+    effort once more makes it better.
 
     Args:
         memory: Holds the last bound.
         problem: The snapshot's.
         optimizer: Solves the LP.
-        configuration: What was chosen.
+        chosen: What was chosen.
 
     Returns:
         The memory with the bound, and the figures.
     """
-    counts = problem.counts(configuration.places)
+    counts = problem.counts(chosen.configuration.places)
     available = supply(problem, {})
-    learned = digest(problem.snapshot.throughput)
-    text = repr((problem.classes, counts.tolist(), available, problem.offerings, learned))
-    key = hashlib.sha256(text.encode()).hexdigest()[:16]
+    key = _key(problem, repr((counts.tolist(), available)))
     figures: dict[str, int | float | str] = {
-        "cost_usd_per_hour": (
-            price(problem, configuration) * MILLION + lost(problem, configuration)
-        )
-        / _UNIT
+        "cost_usd_per_hour": (chosen.sums.price * MILLION + chosen.sums.lost) / _UNIT
     }
-    if key != memory.bounded:
+    if key != memory.bounded or not memory.settled:
         bound = optimizer.bound(counts, available)
         if bound is None:
-            return replace(memory, bounded="", bound=0), figures
-        memory = replace(memory, bounded=key, bound=bound)
+            return replace(memory, bounded="", bound=0, settled=False), figures
+        settled = optimizer.tight(counts, available)
+        if key == memory.bounded and bound <= memory.bound:
+            bound, settled = memory.bound, True
+        duals = Duals.of(problem, optimizer.duals)
+        memory = replace(memory, bounded=key, bound=bound, settled=settled, duals=duals)
     figures["lower_bound_usd_per_hour"] = memory.bound / _UNIT
     figures["lp_iterations"] = optimizer.effort.iterations
     figures["lp_nodes"] = optimizer.effort.nodes
     figures["lp_columns"] = optimizer.effort.columns
     return memory, figures
+
+
+def _key(problem: Problem, amounts: str) -> str:
+    """Tell apart what a bound is for."""
+    parts = [*map(_text, problem.classes), *map(_text, problem.offerings), amounts]
+    parts.append(digest(problem.snapshot.throughput))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=4096)
+def _text(part: TaskClass | Offering) -> str:
+    """All that a class or an offering is."""
+    return repr(part)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from eva_master.model.ids import OfferingId
 from eva_master.model.plan import Json
@@ -14,6 +15,8 @@ from eva_master.packing.problem import Problem
 
 KEPT = 400
 """At most so many columns are carried on: some 20 bytes each."""
+MOST_DUALS = 1_000
+"""At most so many duals are: some 25 bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,42 @@ class Columns:
         return cls()
 
 
+@dataclass(frozen=True, slots=True)
+class Duals:
+    """What covering a task of a class costs in the configuration LP.
+
+    Attributes:
+        costs: By digest of the class, in micro-dollars per hour.
+    """
+
+    costs: Mapping[str, int] = field(default_factory=dict)
+
+    def known(self, problem: Problem) -> dict[int, int]:
+        """By the class's number."""
+        if not self.costs:
+            return {}
+        digests = map(_digest, problem.classes)
+        return {n: self.costs[name] for n, name in enumerate(digests) if name in self.costs}
+
+    @classmethod
+    def of(cls, problem: Problem, duals: Mapping[int, int]) -> Duals:
+        """Name the classes."""
+        found = sorted(duals.items())[:MOST_DUALS]
+        return cls({_digest(problem.classes[number]): cost for number, cost in found})
+
+    def to_json(self) -> Json:
+        """The journal's form."""
+        return dict(self.costs)
+
+    @classmethod
+    def from_json(cls, data: Json) -> Duals:
+        """Read the journal's form; what is not of this form counts as nothing."""
+        if not isinstance(data, dict):
+            return cls()
+        return cls({name: cost for name, cost in data.items() if isinstance(cost, int)})
+
+
+@lru_cache(maxsize=4096)
 def _digest(task_class: TaskClass) -> str:
     """Name a class by what does not change with prices."""
     gang = task_class.charge * 1000 // max(task_class.price, 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from eva_master.model.ids import MILLION
 from eva_master.model.job import JobKind
 from eva_master.model.plan import NewInstance
@@ -12,17 +14,23 @@ from eva_master.packing.problem import Contents, Problem
 
 def moved(problem: Problem, configuration: Configuration) -> list[CopyView]:
     """Running copies that are to run elsewhere."""
+    places = configuration.places
     return [
         copy
         for copy in problem.snapshot.copies
-        if copy.running
+        if places.get(copy.id, copy.instance) != copy.instance
+        and copy.running
         and not copy.pinned
         and copy.instance in problem.instances
-        and configuration.places.get(copy.id, copy.instance) != copy.instance
     ]
 
 
-def migration_cost(problem: Problem, present: Configuration, configuration: Configuration) -> int:
+def migration_cost(
+    problem: Problem,
+    present: Configuration,
+    configuration: Configuration,
+    moves: Sequence[CopyView],
+) -> int:
     """The cost of a change, in micro-dollars per hour times milliseconds.
 
     A copy that moves holds its share of the source and of the target idle while it is
@@ -35,9 +43,10 @@ def migration_cost(problem: Problem, present: Configuration, configuration: Conf
         problem: The snapshot's.
         present: Where everything is now.
         configuration: Where it is to be.
+        moves: The copies that move, see `moved`.
     """
     cost = sum(launch_cost(launch) for launch in configuration.launches)
-    for copy in disturbed(problem, configuration):
+    for copy in disturbed(problem, moves):
         cost += idle_cost(problem, present, configuration, copy)
     return cost
 
@@ -60,12 +69,11 @@ def idle_cost(
     return idle * _delay_ms(problem.jobs[copy.job])
 
 
-def disturbed(problem: Problem, configuration: Configuration) -> list[CopyView]:
+def disturbed(problem: Problem, moves: Sequence[CopyView]) -> list[CopyView]:
     """Copies that move, and the running members of their gangs."""
-    moves = moved(problem, configuration)
     gangs = {copy.job for copy in moves if problem.jobs[copy.job].kind is JobKind.GANG}
     moving = {copy.id for copy in moves}
-    return moves + [
+    return [*moves] + [
         problem.copies[member]
         for job in sorted(gangs)
         for member in problem.jobs[job].copies

@@ -9,7 +9,7 @@ from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, CopyId, micro_usd
 from eva_master.model.plan import Hold, Place, Plan, PlanEntry
 from eva_master.model.reasons import Alternative, Reasons, Weighing
 from eva_master.model.snapshot import CopyView
-from eva_master.packing.configuration import Configuration, lost, price, savings
+from eva_master.packing.configuration import Configuration, Sums, sums
 from eva_master.packing.problem import Problem
 from eva_master.policies.eva.costs import migration_cost, moved, net_value
 
@@ -22,16 +22,21 @@ class Option:
 
     Attributes:
         kind: ``keep``, ``partial``, ``full`` or ``search``.
-        savings: S, in millionths of micro-dollars per hour.
+        sums: What it comes to.
         cost: M, in micro-dollars per hour times milliseconds.
         moves: How many running copies have to move.
     """
 
     kind: str
     configuration: Configuration
-    savings: int
+    sums: Sums
     cost: int
     moves: int
+
+    @property
+    def savings(self) -> int:
+        """S, in millionths of micro-dollars per hour."""
+        return self.sums.savings
 
     def value(self, horizon: int) -> int:
         """S D̂ - M for a horizon in milliseconds."""
@@ -42,12 +47,13 @@ def option(
     kind: str, problem: Problem, present: Configuration, configuration: Configuration
 ) -> Option:
     """Work out what a configuration saves and costs."""
+    moves = moved(problem, configuration)
     return Option(
         kind,
         configuration,
-        savings(problem, configuration),
-        migration_cost(problem, present, configuration),
-        len(moved(problem, configuration)),
+        sums(problem, configuration),
+        migration_cost(problem, present, configuration, moves),
+        len(moves),
     )
 
 
@@ -62,8 +68,8 @@ def settled(problem: Problem) -> list[CopyView]:
 
 def weighing(problem: Problem, options: Mapping[str, Option], chosen: Option) -> Weighing:
     """The options and the size of the chosen one, for the record."""
-    configuration = chosen.configuration
-    micro_usd_per_hour = price(problem, configuration) + lost(problem, configuration) // MILLION
+    configuration, whole = chosen.configuration, chosen.sums
+    micro_usd_per_hour = whole.price + whole.lost // MILLION
     return Weighing(
         chosen=chosen.kind,
         alternatives=tuple(
@@ -99,11 +105,14 @@ def figures_of(
     problem: Problem, present: Configuration, options: Mapping[str, Option], chosen: Option
 ) -> Figures:
     """Why, in numbers: of every option that was considered, and of the one that was chosen."""
+    keep = options["keep"]
+    # Where nobody waits, everything may stay as it is.
+    before = keep.sums if keep.configuration is present else sums(problem, present)
     figures: Figures = {
         "kind": chosen.kind,
         "moves": chosen.moves,
-        "price_before_usd_per_hour": price(problem, present) / MILLION,
-        "price_after_usd_per_hour": price(problem, chosen.configuration) / MILLION,
+        "price_before_usd_per_hour": before.price / MILLION,
+        "price_after_usd_per_hour": chosen.sums.price / MILLION,
     }
     for kind, one in options.items():
         figures[f"savings_{kind}_usd_per_hour"] = one.savings / MILLION / MILLION

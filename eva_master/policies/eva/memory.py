@@ -10,13 +10,13 @@ from eva_master.learning.rates import EventRates
 from eva_master.model.ids import InstanceId
 from eva_master.model.plan import Json, PolicyMemory
 from eva_master.model.snapshot import Snapshot, StandaloneRates, ThroughputTable
-from eva_master.policies.eva.columns import Columns
+from eva_master.policies.eva.columns import Columns, Duals
 from eva_master.policies.eva.moved import Moved, from_json, to_json
 
 NAME = "eva"
 _VERSION = 2
 _READABLE = (1, 2)
-"""Version 1 had no columns and no bound."""
+"""Version 1 had no columns and no bound; what else is missing in one is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,8 @@ class Memory:
         columns: Of the configuration LP, to begin the next round's with.
         bounded: Digest of the tasks and prices that `bound` is for.
         bound: The last lower bound, in millionths of micro-dollars per hour.
+        settled: Whether it is as good as it gets.
+        duals: That prove it, to begin with when it is proven anew, or better.
         moved: Copies that were moved a short time ago, and when.
     """
 
@@ -42,6 +44,8 @@ class Memory:
     columns: Columns = field(default_factory=Columns)
     bounded: str = ""
     bound: int = 0
+    settled: bool = False
+    duals: Duals = field(default_factory=Duals)
     moved: Moved = ()
 
     def dump(self) -> PolicyMemory:
@@ -57,6 +61,8 @@ class Memory:
                 "columns": self.columns.to_json(),
                 "bounded": self.bounded,
                 "bound": self.bound,
+                "settled": self.settled,
+                "duals": self.duals.to_json(),
                 "moved": to_json(self.moved),
             },
         )
@@ -81,6 +87,8 @@ def load(memory: PolicyMemory | None, snapshot: Snapshot) -> Memory:
                     Columns.from_json(memory.data.get("columns")),
                     str(memory.data.get("bounded", "")),
                     _whole(memory.data.get("bound")),
+                    memory.data.get("settled") is True,
+                    Duals.from_json(memory.data.get("duals")),
                     from_json(memory.data.get("moved")),
                 )
     # Of what happened before this policy took over, only the jobs that are there concern it.

@@ -91,7 +91,7 @@ class Eva:
         problem = Problem(snapshot, self._valuation)
         tier = Tier(config.optimizer)
         seeds = () if tier is Tier.GREEDY else before.columns.seeds(problem)
-        optimizer = Optimizer(problem, tier, seeds)
+        optimizer = Optimizer(problem, tier, seeds, duals=before.duals.known(problem))
         present, fresh = configure(problem, ()), waiting(problem)
         keep = present
         if fresh:
@@ -153,7 +153,7 @@ class Eva:
         if chosen is not round_.keep:
             options["search"] = option("search", problem, present, chosen)
         best = options.get("search", options["keep"])
-        memory, bound = bounded(memory, problem, round_.optimizer, chosen)
+        memory, bound = bounded(memory, problem, round_.optimizer, best)
         figures.update(figures_of(problem, present, options, best))
         figures.update(bound)
         weighed = replace(

@@ -60,7 +60,7 @@ class Published:
         horizon = horizon_ms(seen, config.min_horizon_s * 1000)
         tier = Tier(config.optimizer)
         seeds = () if tier is Tier.GREEDY else before.columns.seeds(problem)
-        optimizer = Optimizer(problem, tier, seeds)
+        optimizer = Optimizer(problem, tier, seeds, duals=before.duals.known(problem))
         present = configure(problem, ())
         options = self._options(problem, present, occasion, optimizer)
         chosen = self._choose(options, horizon)
@@ -72,7 +72,7 @@ class Published:
         }
         reasons = Reasons()
         if config.explained:
-            before, bound = bounded(before, problem, optimizer, chosen.configuration)
+            before, bound = bounded(before, problem, optimizer, chosen)
             figures.update(bound)
             reasons = self._reasons(problem, present, options, chosen)
             reasons = self._weighed(reasons, before, optimizer, seen, horizon)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 from scipy.sparse import coo_array  # type: ignore[import-untyped]
@@ -12,9 +13,18 @@ from scipy.sparse.csgraph import connected_components  # type: ignore[import-unt
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, CopyId, Family, InstanceId, micro_usd
 from eva_master.model.reasons import Exchange, Hosting, Move, Tenant
+from eva_master.model.snapshot import CopyView
+from eva_master.packing.classes import TaskClass
+from eva_master.packing.colocation import CoLocation
 from eva_master.packing.configuration import Configuration, Host
 from eva_master.packing.problem import Contents, Problem
 from eva_master.policies.eva.costs import disturbed, idle_cost, launch_cost, moved
+
+_Worths = Mapping[int, tuple[int, int, int]]
+"""Reservation price, throughput and TNRP of a task, by class."""
+
+_REMEMBERED = 65_536
+"""Instances that are remembered."""
 
 
 def hostings(problem: Problem, configuration: Configuration) -> tuple[Hosting, ...]:
@@ -22,42 +32,74 @@ def hostings(problem: Problem, configuration: Configuration) -> tuple[Hosting, .
     tenants: defaultdict[Host, list[CopyId]] = defaultdict(list)
     for copy, host in configuration.places.items():
         tenants[host].append(copy)
+    told = _told(problem.classes, problem.colocation)
     return tuple(
-        _hosting(problem, configuration, host, sorted(tenants[host]))
+        told.hosting(problem, configuration, host, sorted(tenants[host]))
         for host in sorted(tenants, key=lambda host: (isinstance(host, int), host))
     )
 
 
-def _hosting(
-    problem: Problem, configuration: Configuration, host: Host, copies: Sequence[CopyId]
-) -> Hosting:
-    offering = _offering(problem, configuration, host)
-    contents = configuration.contents[host]
-    family = offering.type.family
-    by_class = dict(_valued(problem, contents, family))
-    return Hosting(
-        host,
-        offering.type.name,
-        offering.price,
-        _micro(problem.value(contents, family)),
-        tuple(Tenant(copy, *by_class[problem.class_of[copy]]) for copy in copies),
-    )
+class _Told:
+    """What was told of instances last; most of them are as they were.
+
+    Args:
+        classes: In this numbering.
+        colocation: Their throughputs.
+    """
+
+    def __init__(self, classes: Sequence[TaskClass], colocation: CoLocation) -> None:
+        self._classes = classes
+        self._colocation = colocation
+        self._last: dict[Host, tuple[list[CopyId], list[int], Offering, Hosting]] = {}
+        self._known: dict[tuple[Family, frozenset[tuple[int, int]]], _Worths] = {}
+
+    def hosting(
+        self, problem: Problem, configuration: Configuration, host: Host, copies: list[CopyId]
+    ) -> Hosting:
+        """An instance and the copies on it, sorted."""
+        offering = _offering(problem, configuration, host)
+        numbers = [problem.class_of[copy] for copy in copies]
+        last = self._last.get(host)
+        if last is not None and last[:3] == (copies, numbers, offering):
+            return last[3]
+        contents, family = configuration.contents[host], offering.type.family
+        kind = family, frozenset(contents.items())
+        worths = self._known.get(kind)
+        if worths is None:
+            worths = self._known[kind] = dict(self._worths(contents, family))
+        found = Hosting(
+            host,
+            offering.type.name,
+            offering.price,
+            _micro(problem.value(contents, family)),
+            tuple(Tenant(c, *worths[n]) for c, n in zip(copies, numbers, strict=True)),
+        )
+        if len(self._last) > _REMEMBERED:
+            self._last.clear()
+        self._last[host] = copies, numbers, offering, found
+        return found
+
+    def _worths(
+        self, contents: Contents, family: Family
+    ) -> Iterator[tuple[int, tuple[int, int, int]]]:
+        """Reservation price, throughput and TNRP of a task of each class of an instance."""
+        workloads = {n: self._colocation.index[self._classes[n].workload] for n in contents}
+        crowd: defaultdict[int, int] = defaultdict(int)
+        for number, count in contents.items():
+            crowd[workloads[number]] += count
+        for number, workload in workloads.items():
+            task_class = self._classes[number]
+            others = {**crowd, workload: crowd[workload] - 1}
+            beside = tuple(sorted((other, count) for other, count in others.items() if count))
+            ppm = self._colocation.throughput(workload, beside)
+            price, charge = task_class.price_on(family), task_class.charge_on(family)
+            yield number, (price, ppm, _micro(price * MILLION - (MILLION - ppm) * charge))
 
 
-def _valued(
-    problem: Problem, contents: Contents, family: Family
-) -> Iterator[tuple[int, tuple[int, int, int]]]:
-    """Reservation price, throughput and TNRP of a task of each class of an instance."""
-    crowd: defaultdict[int, int] = defaultdict(int)
-    for number, count in contents.items():
-        crowd[int(problem.workloads[number])] += count
-    for number in contents:
-        task_class, workload = problem.classes[number], int(problem.workloads[number])
-        others = {**crowd, workload: crowd[workload] - 1}
-        beside = tuple(sorted((other, count) for other, count in others.items() if count))
-        ppm = problem.colocation.throughput(workload, beside)
-        price, charge = task_class.price_on(family), task_class.charge_on(family)
-        yield number, (price, ppm, _micro(price * MILLION - (MILLION - ppm) * charge))
+@lru_cache(maxsize=2)
+def _told(classes: tuple[TaskClass, ...], colocation: CoLocation) -> _Told:
+    """Kept as long as classes have the same numbers, and throughputs are the same."""
+    return _Told(classes, colocation)
 
 
 def exchanges(
@@ -78,15 +120,18 @@ def exchanges(
     moves = moved(problem, chosen)
     if not moves:
         return ()
-    stopped = [copy for copy in disturbed(problem, chosen) if copy.id in chosen.places]
-    group = _groups(keep, chosen, (copy.id for copy in stopped), problem)
+    stopped = [copy for copy in disturbed(problem, moves) if copy.id in chosen.places]
+    changed = {copy: host for copy, host in chosen.places.items() if keep.places.get(copy) != host}
+    group = _groups(keep, chosen, changed, stopped)
     saved: defaultdict[int, int] = defaultdict(int)
     cost: defaultdict[int, int] = defaultdict(int)
     for sign, new, configuration in ((1, True, chosen), (-1, False, keep)):
         for host, contents in configuration.contents.items():
-            offering = _offering(problem, configuration, host)
-            worth = problem.value(contents, offering.type.family)
-            saved[group[_node(host, new=new)]] += sign * (worth - offering.price * MILLION)
+            # Others are the same in both.
+            if (node := _node(host, new=new)) in group:
+                offering = _offering(problem, configuration, host)
+                worth = problem.value(contents, offering.type.family)
+                saved[group[node]] += sign * (worth - offering.price * MILLION)
         for launch in configuration.launches:
             cost[group[_node(launch.key, new=new)]] += sign * launch_cost(launch)
     idle = {copy.id: idle_cost(problem, present, chosen, copy) for copy in stopped}
@@ -113,26 +158,44 @@ def _node(host: Host, *, new: bool) -> Node:
 
 
 def _groups(
-    keep: Configuration, chosen: Configuration, stopped: Iterable[CopyId], problem: Problem
+    keep: Configuration,
+    chosen: Configuration,
+    changed: Mapping[CopyId, Host],
+    stopped: Iterable[CopyView],
 ) -> Mapping[Node, int]:
-    """Number the groups of instances that hang together."""
+    """Number the groups of instances that hang together; those that nothing happens to are in none.
+
+    Args:
+        keep: Where everything would be if nothing moved.
+        chosen: Where it is to be.
+        changed: Copies that are elsewhere in the two, and where they are to be.
+        stopped: Copies that stop, wherever they are.
+    """
     nodes: dict[Node, int] = {}
+
+    def node(host: Host, *, new: bool) -> int:
+        return nodes.setdefault(_node(host, new=new), len(nodes))
+
     for new, configuration in ((True, chosen), (False, keep)):
-        for host in configuration.contents:
-            nodes.setdefault(_node(host, new=new), len(nodes))
-    edges = [
-        (nodes[_node(host, new=True)], nodes[_node(keep.places[copy], new=False)])
-        for copy, host in chosen.places.items()
-        if copy in keep.places
-    ]
+        for launch in configuration.launches:
+            node(launch.key, new=new)
+    edges: list[tuple[int, int]] = []
+    for copy, host in changed.items():
+        place = node(host, new=True)
+        if copy in keep.places:
+            edges.append((place, node(keep.places[copy], new=False)))
+    for copy, host in keep.places.items():
+        # New instances are never the same, whatever their keys.
+        if isinstance(host, int) and copy in chosen.places:
+            edges.append((node(chosen.places[copy], new=True), node(host, new=False)))
     first: dict[str, int] = {}
-    for copy in stopped:
-        place = nodes[_node(chosen.places[copy], new=True)]
-        edges.append((first.setdefault(problem.copies[copy].job, place), place))
+    for view in stopped:
+        place = node(chosen.places[view.id], new=True)
+        edges.append((first.setdefault(view.job, place), place))
     ends = np.array(edges, dtype=np.int64).reshape(-1, 2)
     matrix = coo_array((np.ones(len(edges)), (ends[:, 0], ends[:, 1])), (len(nodes), len(nodes)))
     _, labels = connected_components(matrix, directed=False)
-    return {node: int(labels[number]) for node, number in nodes.items()}
+    return {name: int(labels[number]) for name, number in nodes.items()}
 
 
 def _offering(problem: Problem, configuration: Configuration, host: Host) -> Offering:
