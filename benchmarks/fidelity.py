@@ -30,7 +30,6 @@ from eva_master.adapters.rpc.client import Client
 from eva_master.app.history import History, read_history
 from eva_master.app.simulate import named_policy
 from eva_master.control.settings import Settings
-from eva_master.model.catalog import Catalog
 from eva_master.model.errors import Unreachable
 from eva_master.model.trace import Trace
 from eva_master.simulation.delays import Accounting
@@ -60,14 +59,14 @@ _SETTINGS = {
     "heartbeat": "500ms",
     "upload_interval": "1s",
     "local": {"launch_delay": "500ms"},
-    "catalog": {"only": ["c7i", "r7i"]},
     "policy": {"name": "eva", "options": _OPTIONS},
 }
 _LOOP = Settings(round_gap_ms=1_000, window_ms=5_000)
 """The same for a simulation."""
 
+_FAMILIES = ["c7i", "r7i"]
 _LAUNCH_MS, _SETUP_MS, _START_MS, _STOP_MS = 500, 1_500, 1_000, 500
-"""What one would configure."""
+"""What one would configure; the master is told of the first two."""
 
 _PROGRAM = f"""\
 import os, time
@@ -136,11 +135,21 @@ def submissions(count: int, seed: int) -> list[Submission]:
     ]
 
 
+def _catalog_file(home: Path) -> Path:
+    """EC2's types and prices, with the delays of emulated instances."""
+    delays = {"acquisition": f"{_LAUNCH_MS}ms", "setup": f"{_SETUP_MS}ms"}
+    types = {offering.type.name: delays for offering in load_catalog(only=_FAMILIES)}
+    file = home / "catalog.yaml"
+    file.write_text(yaml.safe_dump({"types": types}))
+    return file
+
+
 @contextmanager
 def _cluster(home: Path) -> Iterator[Client]:
     """`eva up` until the block ends."""
     config, state = home / "master.yaml", home / "state"
-    config.write_text(yaml.safe_dump(_SETTINGS))
+    sold = {"file": str(_catalog_file(home)), "only": _FAMILIES}
+    config.write_text(yaml.safe_dump({**_SETTINGS, "catalog": sold}))
     command = (sys.executable, "-m", "eva_master.app.cli", "up", "--config", str(config))
     ours = {name: value for name, value in os.environ.items() if not name.startswith("EVA_")}
     with (home / "master.log").open("wb") as log:
@@ -212,20 +221,9 @@ def _configured(history: History, jobs: Sequence[Submission]) -> Setup:
     return replace(
         history.setup,
         trace=Trace("configured", assumed),
-        catalog=_assumed(history.setup.catalog),
         accounting=Accounting.PRODUCTION,
         truth=lambda _workload, _others: 1.0,
         past=None,
-    )
-
-
-def _assumed(catalog: Catalog) -> Catalog:
-    return tuple(
-        replace(
-            offering,
-            type=replace(offering.type, acquisition_ms=_LAUNCH_MS, setup_ms=_SETUP_MS),
-        )
-        for offering in catalog
     )
 
 
@@ -268,7 +266,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _cluster(home) as client:
             _live(client, jobs, home / "work")
             asked = _asked(client)
-        history = read_history(home / "state", load_catalog(only=["c7i", "r7i"]))
+        history = read_history(home / "state", load_catalog(home / "catalog.yaml", _FAMILIES))
         figures: Figures = {
             "surroundings": before,
             "run": {"cost_usd": round(history.cost_usd, 6), **asked},
