@@ -66,7 +66,7 @@ _LOOP = Settings(round_gap_ms=1_000, window_ms=5_000)
 
 _FAMILIES = ["c7i", "r7i"]
 _LAUNCH_MS, _SETUP_MS, _START_MS, _STOP_MS = 500, 1_500, 1_000, 500
-"""What one would configure; the master is told of the first two."""
+"""What one would configure: the first two in the catalog, the others in the job files."""
 
 _PROGRAM = f"""\
 import os, time
@@ -115,6 +115,7 @@ class Submission:
                 "resources": self.resources,
                 "throughput": 1 / _STEP_S,
                 "total_steps": self.steps,
+                "delays": {"checkpoint": f"{_STOP_MS}ms", "launch": f"{_START_MS}ms"},
                 "envs": {"STEPS": str(self.steps)},
             }
         )
