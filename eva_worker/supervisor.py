@@ -23,6 +23,8 @@ _SETTLED_S = 60.0
 _FAREWELL_S = (30.0, 900.0)
 """An agent that is to leave because there is no master has as long as there was none, but at least
 and at most so long, to store what its tasks leave behind; then the instance goes without it."""
+_LOOKS = 20
+"""At a contact, in the time after which a worker counts as abandoned."""
 _TERMINATION = {signal.SIGTERM, signal.SIGINT}
 
 _log = structlog.get_logger()
@@ -137,7 +139,7 @@ class _Watch:
             os.kill(pid, signal.SIGTERM)
         killed = False
         while (code := _reap().get(pid)) is None:
-            signaled = _await_signal(None if killed else self._left_s())
+            signaled = _await_signal(None if killed else self._patience_s())
             if signaled in _TERMINATION:
                 self.asked += 1
                 os.kill(pid, signal.SIGTERM)
@@ -151,6 +153,14 @@ class _Watch:
         if self._abandoned_at is None:
             return self._contact.left_s()
         return max(0.0, self._abandoned_at + self._farewell_s - time.monotonic())
+
+    def _patience_s(self) -> float | None:
+        """Until there is something to be looked at, `None` for never."""
+        left_s = self._left_s()
+        if left_s is None or self._abandoned_at is not None:
+            return left_s
+        # A contact is dated when it is seen: whoever looks too rarely takes it for later.
+        return min(left_s, self._contact.limit_s / _LOOKS)
 
     def _run_out(self, pid: int) -> None:
         """Its time without a master is over, or the time to leave in good order."""

@@ -80,6 +80,13 @@ def _check_long_or_none(duration_ms: int) -> int:
     return _check_long(duration_ms) if duration_ms else 0
 
 
+def _check_absence(duration_ms: int) -> int:
+    # A master that is restarted is away for some seconds.
+    if not 20 * _SECOND_MS <= duration_ms <= 30 * _DAY_MS:
+        raise _refusal("must be between 20s and 30d", "write 1h")
+    return duration_ms
+
+
 def _check_short(duration_ms: int) -> int:
     if not 500 <= duration_ms <= 10 * _MINUTE_MS:
         raise _refusal("must be between 500ms and 10m", "write 5s")
@@ -182,7 +189,7 @@ class Ec2Section(_Section):
     docker_image: str = ""
     mount_command: str = ""
     storage_mount: str = ""
-    abandoned_after: Long = 60 * _MINUTE_MS
+    abandoned_after: Annotated[Duration, AfterValidator(_check_absence)] = 60 * _MINUTE_MS
     boot_limit: Long = 30 * _MINUTE_MS
     metadata_endpoint: str = ""
     worker_env: dict[str, str] = {}

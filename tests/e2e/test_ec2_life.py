@@ -50,29 +50,31 @@ def stop(cluster: Ec2Cluster) -> None:
     check_accounts(cluster)
 
 
-def check_moved(cluster: Ec2Cluster, job: str, stored: int) -> None:
+def check_moved(cluster: Ec2Cluster, job: str, *stored: int) -> None:
     """A job went on elsewhere from its last checkpoint: no step is lost, none done twice.
 
     Args:
         cluster: Where.
         job: Which.
-        stored: Generation that was known to be stored before something happened.
+        stored: Generations that were known to be stored before something happened, one for each
+            time that it did.
     """
     lines = cluster.lines(job)
-    first, second = ([it for it in lines if it.attempt == number] for number in (1, 2))
-    assert lines == first + second
-    check_steps(first)
-    check_steps(second)
-    saved = [line.step for line in first if line.event == "checkpoint"]
-    assert len(saved) >= stored
-    assert second[0].step == saved[-1] == [it.step for it in first if it.event == "step"][-1]
-    assert lines[-1].event == "end"
+    runs = [[it for it in lines if it.attempt == number] for number in range(1, len(stored) + 2)]
+    assert lines == [line for run in runs for line in run]
     assert not any(line.event == "overlap" for line in lines)
-    assert cluster.job(job).failures == 0
+    saved = 0
+    for before, after, known in zip(runs, runs[1:], stored, strict=False):
+        saved += len([it for it in before if it.event == "checkpoint"])
+        assert saved >= known
+        last = [it.step for it in before if it.event == "checkpoint"][-1]
+        assert after[0].step == last == [it.step for it in before if it.event == "step"][-1]
     said = b"".join(cluster.client.logs(job)).decode()
-    assert all(
-        f"attempt {it.attempt} starts at step {it.step}" in said for it in (first[0], second[0])
-    )
+    for run in runs:
+        check_steps(run)
+        assert f"attempt {run[0].attempt} starts at step {run[0].step}" in said
+    assert lines[-1].event == "end"
+    assert cluster.job(job).failures == 0
     assert said.endswith("over\n")
 
 
@@ -145,32 +147,55 @@ def test_a_boot_that_fails_says_why_and_is_over(make_ec2: Ec2s) -> None:
     cluster.until_empty()
 
 
-def test_an_interrupted_spot_instance_is_left_in_time(make_ec2: Ec2s) -> None:
+def test_a_spot_instance_is_left_when_ec2_recommends_it_and_when_it_insists(
+    make_ec2: Ec2s,
+) -> None:
     cluster = make_ec2(spot=True)
     job = cluster.submit("one", run=RUN, spot="only")
     running(cluster, job)
-    taken = cluster.task(job).instance
+    first = cluster.task(job).instance
+    before = cluster.task(job).generation
+    cluster.hypervisor.announce(
+        cluster.records()[first].ec2_id, "events/recommendations/rebalance", {"noticeTime": "now"}
+    )
+    moves(cluster, job, away_from=first)
+    second = cluster.task(job).instance
+    # It ran on until there was another place.
+    ready_ms = cluster.lines(job)[-1].at_ms
+    up_ms = cluster.instances()[second].up_ms
+    assert [it for it in cluster.lines(job, event="step") if up_ms < it.at_ms and it.attempt == 1]
+    assert cluster.instances()[first].reason == "rebalance recommendation"
+    assert cluster.records()[second].type != cluster.records()[first].type
+
     generation = cluster.task(job).generation
-    record = cluster.records()[taken]
     deadline = int(time.time()) + 120
     notice = {"action": "terminate", "time": f"{datetime.fromtimestamp(deadline, UTC):%FT%TZ}"}
-    cluster.hypervisor.announce(record.ec2_id, "spot/instance-action", notice)
-
-    until(lambda: cluster.records()[taken].state == "terminated", "it is left", within_s=100)
-    gone_ms = cluster.records()[taken].gone_ms
+    cluster.hypervisor.announce(cluster.records()[second].ec2_id, "spot/instance-action", notice)
+    moves(cluster, job, away_from=second)
+    gone_ms = cluster.records()[second].gone_ms
     assert gone_ms is not None
-    assert gone_ms < deadline * 1000
-    until(lambda: cluster.task(job).attempt == 2, "the job goes on", within_s=PATIENCE_S)
-    running(cluster, job)
-    assert cluster.task(job).instance != taken
+    assert ready_ms < gone_ms < deadline * 1000
     end(cluster, job)
-    check_moved(cluster, job, generation)
+    check_moved(cluster, job, before, generation)
     stop(cluster)
+
+
+def moves(cluster: Ec2Cluster, job: str, *, away_from: str) -> None:
+    """Wait until a job runs elsewhere, and the instance where it was is gone."""
+    gone = cluster.records
+    until(lambda: gone()[away_from].state == "terminated", "it is left", within_s=PATIENCE_S)
+    attempt = cluster.task(job).attempt
+    until(
+        lambda: cluster.task(job).instance not in ("", away_from),
+        f"the job goes on after attempt {attempt}",
+        within_s=PATIENCE_S,
+    )
+    running(cluster, job)
 
 
 @pytest.mark.waits
 def test_without_a_master_instances_store_what_runs_and_are_gone(make_ec2: Ec2s) -> None:
-    cluster = make_ec2(ec2={"abandoned_after": "1m"})
+    cluster = make_ec2(ec2={"abandoned_after": "30s"})
     job = cluster.submit("one", run=RUN)
     running(cluster, job)
     generation = cluster.task(job).generation
