@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.e2e.ec2_master import Ec2Master
 from tests.fakes.ec2.cluster import Ec2Cluster
 from tests.fakes.hosts.cluster import HostCluster
 
+AnyCluster = TypeVar("AnyCluster", bound=Cluster)
 Clusters = Callable[..., Cluster]
 Hosts = Callable[..., HostCluster]
 Ec2s = Callable[..., Ec2Cluster]
@@ -51,28 +53,44 @@ def _close(cluster: Cluster) -> None:
         raise
 
 
+Keep = Callable[[AnyCluster], AnyCluster]
+
+
 @pytest.fixture
-def make_cluster(request: pytest.FixtureRequest) -> Iterator[Clusters]:
-    """Starts clusters; arguments as for `Cluster`."""
+def keep(request: pytest.FixtureRequest) -> Iterator[Keep]:
+    """Starts a cluster that is closed when the test is over, and whose logs tell why it failed."""
     made: list[Cluster] = []
     request.node.stash[_CLUSTERS] = made
-    # Not under tmp_path: the name of a Unix socket has at most 107 bytes.
-    with tempfile.TemporaryDirectory(prefix="eva-e2e-", ignore_cleanup_errors=True) as home:
+    with ExitStack() as stack:
 
-        def make(**options: Any) -> Cluster:
-            directory = Path(home) / str(len(made))
-            directory.mkdir()
-            cluster = Cluster(directory, **options)
+        def keep(cluster: AnyCluster) -> AnyCluster:
+            stack.callback(_close, cluster)
             made.append(cluster)
             cluster.start()
             return cluster
 
-        try:
-            yield make
-        finally:
-            with ExitStack() as stack:
-                for cluster in made:
-                    stack.callback(_close, cluster)
+        yield keep
+
+
+@pytest.fixture
+def make_home() -> Iterator[Callable[[], Path]]:
+    """Makes directories for clusters; they are gone after these are closed."""
+    # Not under tmp_path: the name of a Unix socket has at most 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="eva-e2e-", ignore_cleanup_errors=True) as home:
+        numbers = itertools.count()
+
+        def make() -> Path:
+            directory = Path(home, str(next(numbers)))
+            directory.mkdir()
+            return directory
+
+        yield make
+
+
+@pytest.fixture
+def make_cluster(make_home: Callable[[], Path], keep: Keep) -> Clusters:
+    """Starts clusters; arguments as for `Cluster`."""
+    return lambda **options: keep(Cluster(make_home(), **options))
 
 
 @pytest.fixture
@@ -82,59 +100,25 @@ def cluster(make_cluster: Clusters) -> Cluster:
 
 
 @pytest.fixture
-def make_hosts(request: pytest.FixtureRequest) -> Iterator[Hosts]:
+def make_hosts(keep: Keep) -> Hosts:
     """Starts clusters of test hosts; arguments as for `HostCluster`."""
-    made: list[Cluster] = []
-    request.node.stash[_CLUSTERS] = made
-    with ExitStack() as stack:
-
-        def make(**options: Any) -> HostCluster:
-            cluster = HostCluster(**options)
-            stack.callback(_close, cluster)
-            made.append(cluster)
-            cluster.start()
-            return cluster
-
-        yield make
+    return lambda **options: keep(HostCluster(**options))
 
 
 @pytest.fixture
-def make_ec2(request: pytest.FixtureRequest) -> Iterator[Ec2s]:
+def make_ec2(keep: Keep) -> Ec2s:
     """Starts clusters on EC2's stand-in; arguments as for `Ec2Cluster`."""
-    made: list[Cluster] = []
-    request.node.stash[_CLUSTERS] = made
-    with ExitStack() as stack:
-
-        def make(**options: Any) -> Ec2Cluster:
-            cluster = Ec2Cluster(**options)
-            stack.callback(_close, cluster)
-            made.append(cluster)
-            cluster.start()
-            return cluster
-
-        yield make
+    return lambda **options: keep(Ec2Cluster(**options))
 
 
 @pytest.fixture
-def make_master(request: pytest.FixtureRequest) -> Iterator[Ec2Masters]:
+def make_master(make_home: Callable[[], Path], keep: Keep) -> Ec2Masters:
     """Starts masters alone; the API has its orders by then. Arguments as for `Ec2Master`."""
-    made: list[Cluster] = []
-    request.node.stash[_CLUSTERS] = made
-    with tempfile.TemporaryDirectory(prefix="eva-e2e-", ignore_cleanup_errors=True) as home:
 
-        def make(order: dict[str, Any] | None = None, **settings: Any) -> Ec2Master:
-            directory = Path(home) / str(len(made))
-            directory.mkdir()
-            master = Ec2Master(directory, **settings)
-            made.append(master)
-            if order is not None:
-                master.aws.order(master.name, **order)
-            master.start()
-            return master
+    def make(order: dict[str, Any] | None = None, **settings: Any) -> Ec2Master:
+        master = Ec2Master(make_home(), **settings)
+        if order is not None:
+            master.aws.order(master.name, **order)
+        return keep(master)
 
-        try:
-            yield make
-        finally:
-            with ExitStack() as stack:
-                for cluster in made:
-                    stack.callback(_close, cluster)
+    return make
