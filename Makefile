@@ -20,8 +20,8 @@ demo: setup
 # Several at once, since most wait for other processes; those that only wait, all together. With
 # code 5, this machine has nothing to run them with.
 test: setup
-	$(BIN)/python -m pytest -m "not waits" -n 4 --dist worksteal
-	$(BIN)/python -m pytest -m waits -n 10 --dist worksteal tests/e2e || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest -m "not waits" -n 5 --dist load --maxschedchunk 1
+	$(BIN)/python -m pytest -m waits -n 14 --dist load --maxschedchunk 1 tests/e2e || [ $$? -eq 5 ]
 
 check: setup proto
 	git diff --exit-code -- '*/_proto/*'
