@@ -118,8 +118,9 @@ def test_the_demos_jobs_run_on_instances_that_boot_themselves(make_ec2: Ec2s) ->
 
 @pytest.mark.waits
 def test_an_instance_that_never_registers_is_replaced(make_ec2: Ec2s) -> None:
+    """And the instances boot an image that the project's recipe has made."""
     # Five times what a boot takes here when nothing else is going on.
-    cluster = make_ec2(settings={"register_timeout": "90s"})
+    cluster = make_ec2(settings={"register_timeout": "90s"}, image=True)
     cluster.hypervisor.lose_next()
     job = cluster.submit("one", run=RUN)
     running(cluster, job)

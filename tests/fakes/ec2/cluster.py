@@ -20,7 +20,7 @@ from tests.fakes.aws import CREDENTIALS, REGION, Aws
 from tests.fakes.ec2 import bundle
 from tests.fakes.ec2.hypervisor import Hypervisor, described
 from tests.fakes.ec2.machine import BLACK_BOX_PORT
-from tests.fakes.hosts import image
+from tests.fakes.hosts import image as hosts_image
 from tests.fakes.hosts.site import VARIABLE, Site
 
 TYPES: dict[str, Any] = {
@@ -30,6 +30,7 @@ TYPES: dict[str, Any] = {
     },
     "only": ["c5"],
 }
+_RECIPE = Path(__file__).parents[3] / "deploy" / "ami" / "prepare.sh"
 _ZONE = f"{REGION}a"
 _SPOT_PRICE = 30_000
 _ENDED_AT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC\)")
@@ -67,6 +68,7 @@ class Ec2Cluster(Cluster):
         catalog: What is on sale.
         spot: Whether spot instances are for sale, too.
         ec2: The section `ec2` of the settings, beyond what points it at the stand-in.
+        image: Whether instances boot an image that has the worker, by the project's own recipe.
     """
 
     minimum_ms = 60_000
@@ -78,8 +80,9 @@ class Ec2Cluster(Cluster):
         catalog: Mapping[str, Any] = TYPES,
         ec2: Mapping[str, Any] | None = None,
         spot: bool = False,
+        image: bool = False,
     ) -> None:
-        prepared = image.prepared()
+        prepared = hosts_image.prepared()
         self.site = Site()
         self.aws = Aws(self.site.switch.address)
         self.bucket = self.aws.make_bucket()
@@ -95,12 +98,13 @@ class Ec2Cluster(Cluster):
             "images": {"x86_64": "ami-12c6146b"},
             "endpoint": self.aws.url,
             "poll": "500ms",
-            "bundles": {"x86_64": f"s3://{self._bucket}/{key}#sha256={digest}"},
-            "docker_image": image.name(prepared),
+            "bundles": {} if image else {"x86_64": f"s3://{self._bucket}/{key}#sha256={digest}"},
+            "docker_image": hosts_image.name(prepared),
             **(self._spot_section(catalog) if spot else {}),
             **(ec2 or {}),
         }
-        self.hypervisor = Hypervisor(self.aws, self.site, prepared / "data")
+        recipe = (_RECIPE, made) if image else ()
+        self.hypervisor = Hypervisor(self.aws, self.site, prepared / "data", recipe=recipe)
         super().__init__(
             self.site.path,
             settings={"objects": self.bucket, "cloud": "ec2", "ec2": section, **(settings or {})},

@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,15 @@ class Hypervisor:
         aws: The API.
         site: Network and files.
         docker: An engine's data that every machine begins with.
+        recipe: A script that has made the image of all machines, and its argument; each runs it
+            before its user data.
     """
 
-    def __init__(self, aws: Aws, site: Site, docker: Path) -> None:
+    def __init__(self, aws: Aws, site: Site, docker: Path, *, recipe: Sequence[Path] = ()) -> None:
         self._ec2 = aws.client("ec2")
         self._site = site
         self._docker = docker
+        self._recipe = recipe
         self._machines: dict[str, subprocess.Popen[bytes]] = {}
         self._over: set[str] = set()
         self._dead_on_arrival = 0
@@ -123,6 +126,7 @@ class Hypervisor:
             *("--docker", str(self._docker)),
             *("--home", str(home)),
             *("--region", REGION),
+            *(["--recipe", *map(str, self._recipe)] if self._recipe else []),
         ]
         with (home / "machine.log").open("ab") as log:
             machine = subprocess.Popen(

@@ -39,6 +39,13 @@ esac
 until [ "$2" != docker ] || curl -sf --unix-socket {engine.SOCKET} http://engine/_ping >/dev/null
 do sleep 0.1; done
 """
+_DNF = """#!/bin/sh
+# All that is ever asked for is there.
+[ "$*" = "-y -q install python3.11 docker" ] || { echo "dnf: not in this image: $*" >&2; exit 1; }
+"""
+_CLOUD_INIT = """#!/bin/sh
+[ "$*" = "clean --logs" ] && rm -rf /var/lib/cloud
+"""
 _SHUTDOWN = f"""#!/bin/sh
 case "$*" in
   -c) rm -f {SCHEDULED} ;;
@@ -121,6 +128,8 @@ def _add_tools(root: Path) -> None:
         "systemctl": _SYSTEMCTL,
         "shutdown": _SHUTDOWN,
         "aws": f'#!/bin/sh\nexec {_ENVIRONMENT}/bin/python -m awscli "$@"\n',
+        "dnf": _DNF,
+        "cloud-init": _CLOUD_INIT,
         version: f'#!/bin/sh\nexec {sys.base_prefix}/bin/{version} "$@"\n',
     }.items():
         (tools / name).write_text(text)

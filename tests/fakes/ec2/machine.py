@@ -31,6 +31,7 @@ BLACK_BOX_PORT = 7999
 _TICK_S = 0.1
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _DOCKER, _DOCKER_DATA = "docker", Path("/var/lib/docker")
+_RECIPE = "recipe"
 _USER_DATA = Path("/var/lib/cloud/user-data")
 
 
@@ -40,6 +41,9 @@ def main() -> int:
     parser.add_argument("--docker", type=Path, required=True, help="an engine's data")
     parser.add_argument("--home", type=Path, required=True, help="directory of the instance")
     parser.add_argument("--region", required=True)
+    parser.add_argument(
+        "--recipe", type=Path, nargs=2, help="a script, and its argument, that made the image"
+    )
     options = parser.parse_args()
     if options.init:
         return _Init(options).run()
@@ -58,6 +62,7 @@ class _Init:
     def __init__(self, options: argparse.Namespace) -> None:
         self._home: Path = options.home
         self._region: str = options.region
+        self._recipe: list[Path] = options.recipe or []
         self._docker: Path = options.docker
         self._site: Path = options.site
         self._cgroup = f"/{CGROUP}/{options.site.name}/{self._home.name}"
@@ -77,24 +82,36 @@ class _Init:
         os.dup2(log.fileno(), 2)
         image.lay_out(self._home / "root", logs=self._home / "log")
         engine.lend(self._docker, self._home / "docker", on=self._home / f"root{_DOCKER_DATA}")
+        recipe = self._lay_out_recipe()
         image.enter(self._home / "root")
         os.environ.clear()
         os.environ["PATH"] = _PATH
-        self._fetch_user_data()
         programs = init.Programs()
-        programs.add("user data", init.Program([str(_USER_DATA)], again=False, always=False))
+        if recipe:
+            programs.add(_RECIPE, init.Program(["/bin/bash", *recipe], again=False, always=False))
+        else:
+            self._run_user_data(programs)
         while not image.POWER_OFF.exists() and not self._overdue():
             for file in image.UNITS.iterdir():
                 if file.name not in programs:
                     programs.add(file.name, self._unit(file.name))
             programs.start()
-            if any(name == _DOCKER for name, _ in programs.wait(_TICK_S)):
+            ended = programs.wait(_TICK_S)
+            if any(name == _DOCKER for name, _ in ended):
                 engine.PID.unlink(missing_ok=True)
+            if (_RECIPE, 0) in ended:
+                self._run_user_data(programs)
         programs.stop()
         return 0
 
-    def _fetch_user_data(self) -> None:
-        """Ask the metadata service for it, as cloud-init does."""
+    def _lay_out_recipe(self) -> list[str]:
+        """Bring what made the image into the root; returns its paths there."""
+        for file in self._recipe:
+            shutil.copy(file, self._home / "root" / "root")
+        return [f"/root/{file.name}" for file in self._recipe]
+
+    def _run_user_data(self, programs: init.Programs) -> None:
+        """Ask the metadata service for it and run it, as cloud-init does."""
         _USER_DATA.parent.mkdir(parents=True)
         fetch = (
             f"token=$(curl -sf -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' "
@@ -103,6 +120,7 @@ class _Init:
         )
         subprocess.run(["/bin/sh", "-c", fetch], check=True, timeout=30)
         _USER_DATA.chmod(0o700)
+        programs.add("user data", init.Program([str(_USER_DATA)], again=False, always=False))
 
     def _overdue(self) -> bool:
         if not image.SCHEDULED.exists():
