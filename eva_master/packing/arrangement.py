@@ -26,9 +26,10 @@ class Place:
         movable: Numbers of the copies on it that may leave.
         gangs: Numbers of the copies on it that are members of gangs.
         sunk: As much of its cost counts as spent whatever is put on it.
+        excess: What was worked out of a load that it held, see `Arrangement.ranked`.
     """
 
-    __slots__ = ("bit", "gangs", "id", "load", "movable", "price", "root", "sunk")
+    __slots__ = ("bit", "excess", "gangs", "id", "load", "movable", "price", "root", "sunk")
 
     def __init__(self, id_: InstanceId | None, bit: int, price: int, root: Load) -> None:
         self.id = id_
@@ -39,6 +40,7 @@ class Place:
         self.movable: list[int] = []
         self.gangs: list[int] = []
         self.sunk = 0
+        self.excess: tuple[Load | None, int] = None, 0
 
     @property
     def empty(self) -> bool:
@@ -236,7 +238,9 @@ class Arrangement:
                 continue
             cost = (after.lost if after.lost >= 0 else book.lost(after)) - load.lost
             if place.id is None:
-                cost += max(after.fresh, place.sunk) - max(load.fresh, place.sunk)
+                cost += after.fresh - load.fresh
+                if sunk := place.sunk:
+                    cost += max(sunk - after.fresh, 0) - max(sunk - load.fresh, 0)
             elif load is place.root:
                 cost += place.price - place.sunk
             if place is not home:
@@ -247,6 +251,10 @@ class Arrangement:
                 best, least = place, cost
         return best
 
+    def homes(self, copies: Iterable[int]) -> set[Place]:
+        """Where copies are now, before the plan."""
+        return {home for copy in copies if (home := self._home[copy]) is not None}
+
     # -- instances -------------------------------------------------------------------------------
 
     def ranked(self) -> list[Place]:
@@ -254,10 +262,18 @@ class Arrangement:
         found = []
         for number, place in enumerate(self.places):
             if place.movable:
-                held = sum(self.sizes[copy] for copy in place.movable)
-                found.append((held - place.cost - place.load.lost, number))
+                found.append((self._excess(place), number))
         found.sort()
         return [self.places[number] for _, number in found]
+
+    def _excess(self, place: Place) -> int:
+        """What is on an instance less what it costs, negative; those that stay do not change."""
+        load, excess = place.excess
+        if load is not place.load:
+            held = sum(self.sizes[copy] for copy in place.movable)
+            excess = held - place.cost - place.load.lost
+            place.excess = place.load, excess
+        return excess
 
     def prospects(self) -> list[Place]:
         """An empty new instance of each family, to put copies on."""

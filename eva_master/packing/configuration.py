@@ -127,16 +127,19 @@ def _urgency(problem: Problem, copy: CopyView) -> tuple[bool, bool, int, int, st
 
 def _place(problem: Problem, copies: list[CopyView], buy: Packer) -> Configuration:
     """Place copies, gangs or not; `copies` in order of urgency."""
-    moving = {copy.id for copy in copies}
-    staying: dict[InstanceId, dict[int, int]] = {}
-    places: dict[CopyId, Host] = {}
-    for copy in problem.snapshot.copies:
-        if copy.id not in moving and copy.instance in problem.instances:
-            assert copy.instance is not None
-            places[copy.id] = copy.instance
-            contents = staying.setdefault(copy.instance, {})
+    places: dict[CopyId, Host] = dict(problem.standing.places)
+    staying: dict[InstanceId, Contents] = dict(problem.standing.contents)
+    for copy in copies:
+        instance = places.pop(copy.id, None)
+        if isinstance(instance, str):
+            left_there = {**staying[instance]}
             number = problem.class_of[copy.id]
-            contents[number] = contents.get(number, 0) + 1
+            left_there[number] -= 1
+            if not left_there[number]:
+                del left_there[number]
+            staying[instance] = left_there
+            if not left_there:
+                del staying[instance]
     cost = stakes(problem, copies)
     joined, left = fill_free(problem, staying, problem.counts(copy.id for copy in copies))
     sets, _ = buy(left, supply(problem, staying))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from operator import le
 from typing import Any
 
@@ -91,6 +92,19 @@ class Valuation:
         if self.by_base:
             table = by_base(table)
         return with_pairs(table, self.default_ppm) if self.infer_pairs else table
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The cluster as it is.
+
+    Attributes:
+        places: Of every copy that is on a live instance or about to be.
+        contents: Of every live instance that holds one.
+    """
+
+    places: Mapping[CopyId, InstanceId]
+    contents: Mapping[InstanceId, Contents]
 
 
 class Problem:
@@ -192,6 +206,20 @@ class Problem:
         return tuple(task_class for task_class, _ in grouped), {
             copy: number for number, (_, members) in enumerate(grouped) for copy in members
         }
+
+    @cached_property
+    def standing(self) -> Standing:
+        """Where everything is now."""
+        places: dict[CopyId, InstanceId] = {}
+        contents: dict[InstanceId, dict[int, int]] = {}
+        for copy in self.snapshot.copies:
+            instance = copy.instance
+            if instance is not None and instance in self.instances:
+                places[copy.id] = instance
+                number = self.class_of[copy.id]
+                there = contents.setdefault(instance, {})
+                there[number] = there.get(number, 0) + 1
+        return Standing(places, contents)
 
     def _kinds(
         self, sorts: Sequence[Sort], multi_task_view: bool

@@ -8,7 +8,7 @@ comes cheaper the change stands, else it is undone. See `objective` for what is 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +28,8 @@ _SUNK = 0.3
 """Share of instances taken apart that count as paid for."""
 _NOISE = 0.8
 """How far from order of size tasks are put back."""
+_MANY = 40
+"""Of fewer instances those that are alike are not worth looking for."""
 _FEW = 24
 """Random numbers for the order of tasks; more tasks than that use them again."""
 _CHOICES = 16
@@ -107,7 +109,10 @@ class Search:
         places = self._now.places
         if len(places) > width + len(victims):
             first = int(draw * len(places))
-            places = [*places, *places][first : first + width]
+            places = [
+                *places[first : first + width],
+                *places[: max(0, first + width - len(places))],
+            ]
         return [place for place in places if place not in victims]
 
     def _attempt(
@@ -118,7 +123,7 @@ class Search:
         attempt = Attempt(now, victims)
         bought = [now.prospect(kind)] if kind >= 0 else []
         opened = list(bought)
-        done = self._refill(attempt, [*victims, *others], opened, noise=noise, limit=before)
+        done = self._refill(attempt, victims, others, opened, noise=noise, limit=before)
         for place in (*bought, *victims):
             now.settle(place)
         if done and now.total < before:
@@ -134,7 +139,8 @@ class Search:
     def _refill(
         self,
         attempt: Attempt,
-        spots: Sequence[Place],
+        victims: Sequence[Place],
+        others: Sequence[Place],
         opened: list[Place],
         *,
         noise: Sequence[float],
@@ -144,33 +150,81 @@ class Search:
 
         Args:
             attempt: Whose pool it is.
-            spots: Instances to put copies on.
+            victims: What was taken apart.
+            others: More instances to put copies on.
             opened: New instances; more are added.
             noise: Changes the order.
             limit: What the whole must cost less than.
         """
         now, sizes = self._now, self._now.sizes
         # What is sunk may yet be saved, if nothing is put there or something smaller will do.
-        sunk = [*opened, *(place for place in spots if place.sunk)]
+        sunk = [*opened, *(place for place in victims if place.sunk)]
         order = sorted(
             (sizes[copy] * (_NOISE / 2 - 1 - _NOISE * noise[rank % _FEW]), rank)
             for rank, copy in enumerate(attempt.pool)
         )
-        fresh = now.prospects()
-        candidates = [*opened, *spots, *fresh]
+        fresh, various = now.prospects(), _Various(others, now.homes(attempt.pool))
+        candidates = [*opened, *victims, *various.places, *fresh]
         for _, rank in order:
             place = now.cheapest(attempt.pool[rank], candidates)
             if place is None:
                 return False
+            more = various.used(place)
             attempt.put(attempt.pool[rank], place)
             if place in fresh:
                 opened.append(place)
-                fresh = now.prospects()
-                candidates = [*opened, *spots, *fresh]
+                fresh, more = now.prospects(), True
+            if more:
+                candidates = [*opened, *victims, *various.places, *fresh]
             spare = sum(place.sunk for place in sunk if place.id is None or place.empty)
             if now.total - spare >= limit:
                 return False
         return True
+
+
+class _Various:
+    """Instances that are not taken apart; of those that are alike, the first one that is unused.
+
+    The others of its kind would cost a copy just as much, and the first one would be taken.
+
+    Args:
+        everyone: All of them, in order.
+        homes: Of which some may be where copies come from, which sets them apart.
+
+    Attributes:
+        places: Those to look at, in order.
+    """
+
+    def __init__(self, everyone: Sequence[Place], homes: Collection[Place]) -> None:
+        self._everyone = everyone
+        self.places = [*everyone]
+        self._shown = set(range(len(everyone)))
+        if len(everyone) < _MANY:
+            return
+        last = len(everyone) - 1
+        kinds = [_kind(place) for place in reversed(everyone)]
+        first = dict(zip(kinds, range(last, -1, -1), strict=True))
+        self._shown = set(first.values())
+        if homes:
+            self._shown.update(at for at, place in enumerate(everyone) if place in homes)
+        self.places = [everyone[at] for at in sorted(self._shown)]
+
+    def used(self, place: Place) -> bool:
+        """Put the next one of its kind beside a place that will change; tells if there is one."""
+        if len(self._shown) == len(self._everyone) or place not in self.places:
+            return False
+        kind, at = _kind(place), self._everyone.index(place)
+        for later in range(at + 1, len(self._everyone)):
+            if later not in self._shown and _kind(self._everyone[later]) == kind:
+                self._shown.add(later)
+                self.places = [self._everyone[at] for at in sorted(self._shown)]
+                return True
+        return False
+
+
+def _kind(place: Place) -> object:
+    """What places have in common where a copy costs the same."""
+    return place if place.gangs else (place.load, place.bit)
 
 
 def _victims(ranked: Sequence[Place], choices: Iterator[float]) -> list[Place]:

@@ -36,7 +36,7 @@ from eva_master.policies.eva.reasons import exchanges, hostings
 
 _MANY = 8
 """So many waiting copies are packed by the optimizer before the search begins."""
-_MOST = 16
+_MOST = 8
 """A round with many events tries at most so many times as hard as one with one."""
 _QUIET = 3
 """A round without events tries so many times less hard."""
