@@ -68,7 +68,7 @@ def test_when_nothing_is_left_the_job_says_so_and_nobody_insists(
 
 
 def test_while_ec2_denies_access_users_are_told_since_when(make_master: Ec2Masters) -> None:
-    master = make_master({"calls": {"DescribeInstances": ["UnauthorizedOperation"] * 4}})
+    master = make_master({"calls": {"DescribeInstances": ["UnauthorizedOperation"] * 1000}})
     job = master.submit("one")
     told = "EC2 denies access: UnauthorizedOperation"
     until(lambda: told in master.status(job), "the job says so")
@@ -76,6 +76,7 @@ def test_while_ec2_denies_access_users_are_told_since_when(make_master: Ec2Maste
     assert "check the IAM policy of the master" in master.status(job)
     assert [told in node["reason"] for node in _nodes(master)] == [True]
     # It asks again by itself.
+    master.aws.order(master.name, calls={"DescribeInstances": []})
     until(lambda: told not in master.status(job), "all is well")
     until(master.alive, "an instance is launched")
     master.end(job)

@@ -68,7 +68,8 @@ class Aws:
         Args:
             cluster: Whose.
             faults: Of its next launches: codes of errors, or `LOST`.
-            calls: The same of its next calls of other kinds, such as ``DescribeInstances``.
+            calls: The same of its next calls of other kinds, such as ``DescribeInstances``; none
+                for a kind makes all well again.
             launch_ms: So long its launches take from now on.
             sold_out: There is no capacity for these from now on, until the next order: ``TYPE``,
                 ``TYPE@ZONE`` or ``TYPE@ZONE/spot``.
@@ -78,8 +79,9 @@ class Aws:
             {
                 "cluster": cluster,
                 "calls": {
-                    "RunInstances": list(faults),
-                    **{action: list(codes) for action, codes in (calls or {}).items()},
+                    action: list(codes)
+                    for action, codes in {"RunInstances": faults or None, **(calls or {})}.items()
+                    if codes is not None
                 },
                 "launch_ms": launch_ms,
                 "sold_out": list(sold_out),

@@ -135,7 +135,11 @@ class Front:
 
     def _take_order(self, order: dict[str, Any]) -> None:
         for action, codes in order["calls"].items():
-            self._faults[order["cluster"], action].extend(codes)
+            faults = self._faults[order["cluster"], action]
+            if codes:
+                faults.extend(codes)
+            else:
+                faults.clear()
         self._launch_ms[order["cluster"]] = order["launch_ms"]
         self._sold_out[order["cluster"]] = order["sold_out"]
 
