@@ -11,6 +11,7 @@ from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import JobKind, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.snapshot import StandaloneRates
+from eva_master.packing.appraisal import Appraiser
 from eva_master.packing.configuration import configure, sums, waiting
 from eva_master.packing.gangs import Part, parts
 from eva_master.packing.objective import Terms, evaluate
@@ -177,6 +178,20 @@ def test_measured_rates_count_like_stated_ones():
     # A workload that reports nothing is as if nothing were known.
     silent = StandaloneRates((((Workload("w"), C7I), 0),))
     assert Problem(replace(snapshot, standalone=silent), Valuation()).uniform
+
+
+def test_an_appraisal_follows_what_was_measured():
+    snapshot, appraiser = Cluster(FAST, SLOW).job("a", either()).snapshot(), Appraiser()
+    spec = snapshot.copies[0].task
+    assert appraiser.appraisal(snapshot).kind(spec).own == SLOW, "nothing is known of its speed"
+    learned = StandaloneRates(
+        (((Workload("w"), C7I), 1 * MILLION), ((Workload("w"), P3), 10 * MILLION))
+    )
+    appraisal = appraiser.appraisal(replace(snapshot, standalone=learned))
+    kind = appraisal.kind(spec)
+    assert kind.own == FAST
+    assert kind.worth[appraisal.families[C7I]] * 10 == kind.worth[appraisal.families[P3]]
+    assert appraisal.kind(paced(spec, c7i=9)).own == SLOW, "what a job states goes before"
 
 
 def test_the_one_objective_takes_the_slowest_member_family_and_company_together():
