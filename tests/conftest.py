@@ -8,6 +8,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -52,12 +53,19 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# The longest first, so that none of them is left alone at the end when many run at once.
-_LONGEST_FIRST = ("e2e", "integration", "property", "simulation", "conformance", "unit")
+def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The tests file by file, with those from end to end, which take long, evenly between.
 
-
-def _rank(item: pytest.Item) -> int:
-    return _LONGEST_FIRST.index(item.path.relative_to(Path(__file__).parent).parts[0])
+    When several run at once, never many of these do, and none is left alone at the end.
+    """
+    long = [item for item in items if item.path.parent.name == "e2e"]
+    files = groupby((item for item in items if item not in long), key=lambda item: item.path)
+    others = [list(tests) for _, tests in files]
+    order: list[pytest.Item] = []
+    for number, tests in enumerate(others, start=1):
+        order += tests
+        order += long[len(long) * (number - 1) // len(others) : len(long) * number // len(others)]
+    return order if others else long
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -65,7 +73,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Where somebody insists on the latter they run and fail.
     """
-    items.sort(key=_rank)
+    items[:] = _spread(items)
     for marker, (available, variable) in _REQUIREMENTS.items():
         marked = [item for item in items if item.get_closest_marker(marker)]
         if not marked or os.environ.get(variable) == "1" or available():
