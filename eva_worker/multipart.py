@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import os
 import threading
 from collections import deque
@@ -16,13 +17,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from eva_worker.durable import read_json, write_json
 from eva_worker.errors import Missing, StoreUnavailable
-from eva_worker.parts import Allowance, Plan
+from eva_worker.parts import Plan
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _VERSION = "eva-version"
 _THREADS = 8
@@ -76,17 +80,57 @@ class Source:
         version = f"{found.st_size}-{found.st_mtime_ns}-{found.st_ino}"
         return cls(path, found.st_size, found.st_ino, version)
 
-    def read(self, start: int, length: int) -> bytes:
-        """A part; raises `Missing` if the file is another one by now, or shorter."""
+    def part(self, start: int, length: int) -> Section:
+        """A part, to be closed; raises `Missing` if the file is another one by now, or shorter."""
         try:
-            with self.path.open("rb", buffering=0) as file:
-                data = os.pread(file.fileno(), length, start)
-                same = os.fstat(file.fileno()).st_ino == self.inode
+            file = self.path.open("rb", buffering=0)
         except FileNotFoundError as error:
             raise Missing(f"no such file: {self.path}") from error
-        if not same or len(data) < length:
+        found = os.fstat(file.fileno())
+        if found.st_ino != self.inode or found.st_size < start + length:
+            file.close()
             raise Missing(f"replaced while it was stored: {self.path}")
-        return data
+        return Section(file, start, length)
+
+
+class Section(io.RawIOBase):
+    """A part of a file as a file, which takes no memory.
+
+    Args:
+        file: Closed with this one.
+        start: Where the part begins.
+        length: In bytes.
+    """
+
+    def __init__(self, file: io.FileIO, start: int, length: int) -> None:
+        self._file, self._start, self._length = file, start, length
+        self._at = 0
+
+    def readable(self) -> bool:
+        """See `io.IOBase`."""
+        return True
+
+    def seekable(self) -> bool:
+        """See `io.IOBase`."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """See `io.IOBase`."""
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._length}[whence]
+        self._at = min(max(0, base + offset), self._length)
+        return self._at
+
+    def readinto(self, buffer: Buffer) -> int:
+        """See `io.RawIOBase`."""
+        view = memoryview(buffer)[: self._length - self._at]
+        count = os.preadv(self._file.fileno(), [view], self._start + self._at)
+        self._at += count
+        return count
+
+    def close(self) -> None:
+        """See `io.IOBase`."""
+        self._file.close()
+        super().close()
 
 
 class Multipart:
@@ -114,14 +158,13 @@ class Multipart:
         # Not the event loop's: an S3 that hangs must not keep records from being written.
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="s3")
 
-    async def put(self, location: str, path: Path, how: Plan, allowance: Allowance) -> int:
+    async def put(self, location: str, path: Path, how: Plan) -> int:
         """Store a file; the object appears at the end, and whole.
 
         Args:
             location: Key below the prefix.
             path: The file. One that is replaced meanwhile has to be stored anew.
             how: Size and number of the parts.
-            allowance: For what is in memory.
 
         Returns:
             How many bytes went up; what an earlier try has stored does not go up again.
@@ -137,13 +180,11 @@ class Multipart:
         source = await asyncio.to_thread(Source.of, path)
         self._active.add(record)
         try:
-            return await self._put(key, record, source, how, allowance)
+            return await self._put(key, record, source, how)
         finally:
             self._active.discard(record)
 
-    async def _put(
-        self, key: str, record: Path, source: Source, how: Plan, allowance: Allowance
-    ) -> int:
+    async def _put(self, key: str, record: Path, source: Source, how: Plan) -> int:
         upload, there = await self._resumed(key, record, source, how.part)
         if upload is None:
             return 0
@@ -156,10 +197,9 @@ class Multipart:
         async def work() -> None:
             while missing:
                 number = missing.popleft()
-                async with allowance.of(lengths[number]):
-                    start = (number - 1) * how.part
-                    send = partial(self._send, upload, number, source, start, lengths[number])
-                    tags[number] = await self._aside(send)
+                start = (number - 1) * how.part
+                send = partial(self._send, upload, number, source, start, lengths[number])
+                tags[number] = await self._aside(send)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -259,13 +299,14 @@ class Multipart:
     def _send(self, upload: _Upload, number: int, source: Source, start: int, length: int) -> str:
         """Store one part; returns S3's tag of it."""
         try:
-            answer = self._client().upload_part(
-                Bucket=self._bucket,
-                Key=upload.key,
-                UploadId=upload.id,
-                PartNumber=number,
-                Body=source.read(start, length),
-            )
+            with source.part(start, length) as body:
+                answer = self._client().upload_part(
+                    Bucket=self._bucket,
+                    Key=upload.key,
+                    UploadId=upload.id,
+                    PartNumber=number,
+                    Body=body,
+                )
         except self._client().exceptions.NoSuchUpload as error:
             # The next try sees that, too, and begins anew.
             raise StoreUnavailable(f"object store has ended an upload: {upload.key}") from error

@@ -7,7 +7,7 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
@@ -81,7 +81,7 @@ class Objects:
             raise Missing(f"no such file: {data!s}") from error
         how = plan(size)
         if self._multipart and isinstance(data, Path) and size > PART:
-            return await self._multipart.put(location, data, how, self._allowance)
+            return await self._multipart.put(location, data, how)
         # What is missing to the store is an upload that an earlier try of the client has ended.
         with _translated(key, missing=StoreUnavailable):
             async with self._allowance.of(how.buffers):
@@ -138,14 +138,16 @@ class Objects:
             version = found["e_tag"] or str(found["last_modified"])
             file = PartFile(target, version, found["size"], how.part)
 
-            async def read(start: int, length: int) -> bytes | memoryview:
+            async def read(start: int, length: int) -> AsyncGenerator[memoryview, None]:
                 options: GetOptions = {"range": (start, start + length)}
                 if found["e_tag"]:
                     options["if_match"] = found["e_tag"]
-                result = await obstore.get_async(self._store, location, options=options)
-                return memoryview(await result.bytes_async())
+                async with self._allowance.of(2 * _BLOCK):
+                    result = await obstore.get_async(self._store, location, options=options)
+                    async for block in result.stream(min_chunk_size=_BLOCK):
+                        yield memoryview(block)
 
-            await file.fill(read, how.at_once, self._allowance)
+            await file.fill(read, how.at_once)
 
     async def list(self, prefix: str) -> AsyncIterator[str]:
         """Keys below a prefix, in no order."""

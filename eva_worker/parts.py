@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +15,8 @@ MIB = 1 << 20
 PART = 8 * MIB
 """S3 wants 8 to 16 MiB a request for its best throughput; smaller objects go in one piece."""
 BUFFERS = 32 * MIB
-"""All transfers of a worker together hold no more than that in memory, give or take a part for
-what the HTTP client copies."""
+"""All transfers of a worker together hold no more than that in memory, give or take what the HTTP
+client copies."""
 _PREFIX = ".part-"
 _MOST_PARTS = 10_000
 """Of a multipart upload, as S3 has it."""
@@ -122,16 +122,17 @@ class PartFile:
 
     async def fill(
         self,
-        read: Callable[[int, int], Awaitable[bytes | memoryview]],
+        read: Callable[[int, int], AsyncGenerator[bytes | memoryview, None]],
         at_once: int,
-        allowance: Allowance,
     ) -> None:
         """Bring what is missing, and give the file its name; a failure leaves what is there.
 
         Args:
-            read: Reads a number of bytes from an offset on.
+            read: Reads a number of bytes from an offset on, block by block.
             at_once: How many parts at a time.
-            allowance: For what is in memory.
+
+        Raises:
+            OSError: The disk fails, or there were fewer bytes.
         """
         missing = deque(await asyncio.to_thread(self._missing))
 
@@ -140,9 +141,14 @@ class PartFile:
                 number = missing.popleft()
                 start = number * self._part
                 length = min(self._part, self._size - start)
-                async with allowance.of(length):
-                    data = await read(start, length)
-                    await asyncio.to_thread(self._write, number, start, data)
+                at = start
+                async with contextlib.aclosing(read(start, length)) as blocks:
+                    async for block in blocks:
+                        await asyncio.to_thread(self._write, at, block)
+                        at += len(block)
+                if at != start + length:
+                    raise OSError(f"{at - start} bytes instead of {length}")
+                await asyncio.to_thread(self._note, number)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -165,12 +171,14 @@ class PartFile:
             self.path.touch()
         return [number for number in numbers if number not in there]
 
-    def _write(self, number: int, start: int, data: bytes | memoryview) -> None:
+    def _write(self, start: int, data: bytes | memoryview) -> None:
         with self.path.open("r+b", buffering=0) as file:
             view = memoryview(data)
             while view:
                 written = os.pwrite(file.fileno(), view, start)
                 view, start = view[written:], start + written
+
+    def _note(self, number: int) -> None:
         with self._list.open("a") as done:
             done.write(f"{number}\n")
 
