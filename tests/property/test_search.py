@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import product
 
 import pytest
@@ -98,6 +99,40 @@ def test_the_cost_that_is_kept_up_to_date_is_the_cost_worked_out_anew(snapshot, 
     found = arrangement.configuration(start)
     assert evaluate(problem, book.terms, found) == arrangement.total
     assert found.places.keys() == start.places.keys()
+
+
+@settings(deadline=None, max_examples=60)
+@given(snapshot=clusters(), seed=st.integers(0, 99))
+def test_what_is_found_costs_less_and_keeps_limits_wherever_it_began(snapshot, seed):
+    # Where a limit made the start buy something dearer the arrangement counts it as cheaper and
+    # more than there may be; then only what beats even that is taken.
+    problem, book, start = begun(snapshot)
+    arrangement = Arrangement(problem, book, start)
+    before, begins = arrangement.total, evaluate(problem, book.terms, start)
+    assert before == begins or (before < begins and not arrangement.legal())
+    Search(arrangement, book, [seed]).run(Effort(40, width=3))
+    if arrangement.total < before:
+        found = arrangement.configuration(start)
+        assert evaluate(problem, book.terms, found) == arrangement.total < begins
+        live = Counter(instance.offering.id for instance in snapshot.instances)
+        launched = Counter(launch.offering.id for launch in found.launches)
+        for id_, number in launched.items():
+            limit = problem.by_id[id_].limit
+            assert limit is None or live[id_] + number <= limit
+
+
+@settings(deadline=None, max_examples=40)
+@given(snapshot=clusters(), seed=st.integers(0, 99))
+def test_to_look_at_one_of_those_that_are_alike_is_to_look_at_all(snapshot, seed):
+    found = []
+    for many in (1, 1_000_000):
+        problem, book, start = begun(snapshot)
+        arrangement = Arrangement(problem, book, start)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("eva_master.packing.search._MANY", many)
+            Search(arrangement, book, [seed]).run(Effort(40))
+        found.append((arrangement.total, arrangement.configuration(start)))
+    assert found[0] == found[1]
 
 
 @settings(deadline=None, max_examples=60)
