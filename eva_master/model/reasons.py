@@ -21,12 +21,14 @@ class Tenant:
         throughput_ppm: Expected beside the others, in millionths of the throughput alone.
         value_micro_usd_per_hour: Its TNRP: what is left of the reservation price once slowdowns
             are charged. Negative where it holds up a gang by more than it is worth.
+        profiled: It is kept alone until its standalone throughput has been measured.
     """
 
     copy: CopyId
     reservation_micro_usd_per_hour: int
     throughput_ppm: int
     value_micro_usd_per_hour: int
+    profiled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

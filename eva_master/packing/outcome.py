@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from eva_master.model.ids import MILLION, CopyId, InstanceId, micro_usd
 from eva_master.model.plan import Plan, PlanEntry
@@ -86,6 +86,7 @@ def outcome(
     stuck: Sequence[Stuck],
     tenants: Tenants | None,
     shifts: Sequence[Shift] = (),
+    profiled: Collection[CopyId] = (),
 ) -> Plan:
     """Make the plan.
 
@@ -95,6 +96,7 @@ def outcome(
         stuck: What waits.
         tenants: What copies are worth; `None` for a plan without reasons.
         shifts: Every copy that leaves a live instance is in one of them at least.
+        profiled: Copies that are kept alone, see `problem.unprofiled`.
     """
     launches, places, names = rooms.placements()
     entries: list[PlanEntry] = [*places, *holds(snapshot, stuck)]
@@ -107,14 +109,22 @@ def outcome(
         "moves": sum(len(exchange.moves) for exchange in moved),
         "price_after_usd_per_hour": sum(prices) / MILLION,
     }
-    return Plan(launches, tuple(entries), figures, Reasons(_hostings(rooms, names, tenants), moved))
+    hostings = _hostings(rooms, names, tenants, profiled)
+    return Plan(launches, tuple(entries), figures, Reasons(hostings, moved))
 
 
-def _hostings(rooms: Rooms, names: Sequence[Where | None], tenants: Tenants) -> tuple[Hosting, ...]:
+def _hostings(
+    rooms: Rooms,
+    names: Sequence[Where | None],
+    tenants: Tenants,
+    profiled: Collection[CopyId],
+) -> tuple[Hosting, ...]:
     told = []
     for row, where in enumerate(names):
         if where is not None and rooms.residents[row]:
             offering, each = rooms.offerings[row], tenants(rooms, row)
+            if len(each) == 1 and each[0].copy in profiled:
+                each = (replace(each[0], profiled=True),)
             worth = sum(one.value_micro_usd_per_hour for one in each)
             told.append(Hosting(where, offering.type.name, offering.price, worth, each))
     return tuple(told)

@@ -123,6 +123,7 @@ def test_json_has_the_documented_shape(eva: Run, api: FakeApi) -> None:
     assert shown["instances"][0]["tasks"][0] == {
         "task": "a-1/0",
         "normalised_throughput": 0.912345,
+        "profiled": False,
         "reservation_price_usd_per_hour": 1.0,
         "reservation_price_micro_usd_per_hour": 1_000_000,
         "value_usd_per_hour": -0.25,
@@ -155,3 +156,14 @@ def test_an_instance_that_no_plan_used(eva: Run, api: FakeApi) -> None:
     assert eva("explain", "i-1").stdout.strip() == (
         "i-1: no plan that is still kept put a task on it"
     )
+
+
+def test_it_is_said_why_a_task_of_unknown_throughput_is_alone(eva: Run, api: FakeApi) -> None:
+    one, other = hosting(1), hosting(2)
+    one.tenants[0].profiled = True
+    api.explanation = pb.Explanation(kind="job", subject="a-1", round=8, hostings=[one, other])
+    words = eva("explain", "a-1").stdout
+    assert "a-1/1 runs alone while its standalone throughput is measured" in words
+    assert "a-1/2 runs alone" not in words
+    shown = json.loads(eva("explain", "a-1", "--json").stdout)
+    assert [each["tasks"][0]["profiled"] for each in shown["instances"]] == [True, False]

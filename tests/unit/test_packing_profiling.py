@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from eva_master.app.master import build_policy
 from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import JobKind
 from eva_master.model.snapshot import Snapshot, StandaloneRates
@@ -89,3 +90,12 @@ def test_where_there_is_no_room_of_its_own_a_task_is_packed_in_the_end():
 
 def test_who_does_not_believe_in_interference_does_not_profile():
     assert bought(profiled(pair()), interference=False) == ["box"]
+
+
+@pytest.mark.parametrize("policy", ["eva", "eva:published", "synergy", "owl"])
+def test_reasons_tell_who_is_alone_to_be_profiled(policy):
+    cluster = pair().job("3", task("c", any=(0, 4, 16)))
+    plan, _ = build_policy(policy, {}).plan(profiled(cluster, "c"), None)
+    assert plan.reasons is not None
+    told = {tenant.copy: tenant.profiled for h in plan.reasons.hostings for tenant in h.tenants}
+    assert told == {"1/0": True, "2/0": True, "3/0": False}

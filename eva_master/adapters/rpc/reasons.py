@@ -31,6 +31,7 @@ def hosting(one: Hosting) -> pb.Hosting:
                 throughput_ppm=tenant.throughput_ppm,
                 value_micro_usd_per_hour=tenant.value_micro_usd_per_hour,
                 share_micro_usd_per_hour=share,
+                profiled=tenant.profiled,
             )
             for tenant, share in zip(one.tenants, shares, strict=True)
         ],

@@ -71,6 +71,9 @@ def hostings(messages: Iterable[Hosting]) -> Iterator[RenderableType]:
             verdict = f"{_hourly(-gain)} more than its tasks are worth"
         yield f"{name}: worth {_hourly(value)}, costs {price(asked)}; {verdict}"
         yield Padding(_tenants(one.tenants), (0, 0, 0, 2), expand=False)
+        for tenant in one.tenants:
+            if tenant.profiled:
+                yield f"  {tenant.task} runs alone while its standalone throughput is measured"
     if len(found) > _MOST_HOSTINGS:
         yield f"... and {len(found) - _MOST_HOSTINGS:,} more; --json has them all"
 
@@ -195,6 +198,7 @@ def hosting_shape(message: Hosting) -> dict[str, Any]:
             {
                 "task": one.task,
                 "normalised_throughput": one.throughput_ppm / MILLION,
+                "profiled": one.profiled,
                 **shapes.hourly("reservation_price", one.reservation_micro_usd_per_hour),
                 **shapes.hourly("value", one.value_micro_usd_per_hour),
                 **shapes.hourly("share", one.share_micro_usd_per_hour),

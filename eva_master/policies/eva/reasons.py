@@ -15,7 +15,7 @@ from eva_master.model.ids import MILLION, CopyId, Family, InstanceId, micro_usd
 from eva_master.model.reasons import Exchange, Hosting, Move, Tenant
 from eva_master.model.snapshot import CopyView
 from eva_master.packing.classes import TaskClass
-from eva_master.packing.colocation import CoLocation
+from eva_master.packing.colocation import UNPROFILED, CoLocation
 from eva_master.packing.configuration import Configuration, Host
 from eva_master.packing.problem import Contents, Problem
 from eva_master.policies.eva.costs import disturbed, idle_cost, launch_cost, moved
@@ -63,6 +63,7 @@ class _Told:
         if last is not None and last[:3] == (copies, numbers, offering):
             return last[3]
         contents, family = configuration.contents[host], offering.type.family
+        profiled = self._classes[numbers[0]].workload == UNPROFILED and len(copies) == 1
         kind = family, frozenset(contents.items())
         worths = self._known.get(kind)
         if worths is None:
@@ -72,7 +73,7 @@ class _Told:
             offering.type.name,
             offering.price,
             _micro(problem.value(contents, family)),
-            tuple(Tenant(c, *worths[n]) for c, n in zip(copies, numbers, strict=True)),
+            tuple(Tenant(c, *worths[n], profiled) for c, n in zip(copies, numbers, strict=True)),
         )
         if len(self._last) > _REMEMBERED:
             self._last.clear()

@@ -54,7 +54,8 @@ class Owl:
         rooms = Rooms(snapshot, appraisal)
         pairs = self._paired(appraisal, beside, snapshot.throughput)
         movable = due and self._config.migrate
-        maker = Matchmaker(rooms, pairs, movable=movable, single=unprofiled(snapshot))
+        alone = unprofiled(snapshot)
+        maker = Matchmaker(rooms, pairs, movable=movable, single=alone)
         stuck = place(rooms, units, maker.place)
         if due and not units:
             maker.place(())
@@ -63,13 +64,13 @@ class Owl:
             stuck = place(rooms, [one.unit for one in stuck], maker.place)
         if movable and stuck:
             # A member paired with what moves for it may leave none for the others of its gang.
-            still = Matchmaker(rooms, pairs, movable=False, single=unprofiled(snapshot))
+            still = Matchmaker(rooms, pairs, movable=False, single=alone)
             stuck = place(rooms, [one.unit for one in stuck], still.place)
         if not self._config.explained:
             return outcome(snapshot, rooms, stuck, None), after
         value = Tnrp(rooms, company(beside))
         shifts = _shifts(snapshot, rooms, value)
-        return outcome(snapshot, rooms, stuck, value.tenants, shifts), after
+        return outcome(snapshot, rooms, stuck, value.tenants, shifts, alone), after
 
     def _paired(self, appraisal: Appraisal, beside: Beside, table: ThroughputTable) -> Pairs:
         """The pairs as far as they are known; they change with prices and with what was seen."""

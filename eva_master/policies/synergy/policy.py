@@ -56,7 +56,7 @@ class Synergy:
 
         stuck = place(rooms, units, placing)
         tenants = value.tenants if self._config.explained else None
-        return outcome(snapshot, rooms, stuck, tenants), memory
+        return outcome(snapshot, rooms, stuck, tenants, profiled=alone), memory
 
 
 def _put(rooms: ValuedRooms, value: Tnrp, alone: frozenset[CopyId], copy: CopyId) -> None:

@@ -1082,6 +1082,7 @@ class Tenant(google.protobuf.message.Message):
     THROUGHPUT_PPM_FIELD_NUMBER: builtins.int
     VALUE_MICRO_USD_PER_HOUR_FIELD_NUMBER: builtins.int
     SHARE_MICRO_USD_PER_HOUR_FIELD_NUMBER: builtins.int
+    PROFILED_FIELD_NUMBER: builtins.int
     task: builtins.str
     """"JOB/INDEX" """
     reservation_micro_usd_per_hour: builtins.int
@@ -1092,6 +1093,8 @@ class Tenant(google.protobuf.message.Message):
     """What is left of the first once slowdowns are charged; may be negative."""
     share_micro_usd_per_hour: builtins.int
     """Its part of the instance's price."""
+    profiled: builtins.bool
+    """Kept alone until its standalone throughput has been measured."""
     def __init__(
         self,
         *,
@@ -1100,8 +1103,9 @@ class Tenant(google.protobuf.message.Message):
         throughput_ppm: builtins.int = ...,
         value_micro_usd_per_hour: builtins.int = ...,
         share_micro_usd_per_hour: builtins.int = ...,
+        profiled: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["reservation_micro_usd_per_hour", b"reservation_micro_usd_per_hour", "share_micro_usd_per_hour", b"share_micro_usd_per_hour", "task", b"task", "throughput_ppm", b"throughput_ppm", "value_micro_usd_per_hour", b"value_micro_usd_per_hour"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["profiled", b"profiled", "reservation_micro_usd_per_hour", b"reservation_micro_usd_per_hour", "share_micro_usd_per_hour", b"share_micro_usd_per_hour", "task", b"task", "throughput_ppm", b"throughput_ppm", "value_micro_usd_per_hour", b"value_micro_usd_per_hour"]) -> None: ...
 
 global___Tenant = Tenant
 
