@@ -86,6 +86,7 @@ def outcome(
     stuck: Sequence[Stuck],
     tenants: Tenants | None,
     shifts: Sequence[Shift] = (),
+    *,
     profiled: Collection[CopyId] = (),
 ) -> Plan:
     """Make the plan.

@@ -70,7 +70,7 @@ class Owl:
             return outcome(snapshot, rooms, stuck, None), after
         value = Tnrp(rooms, company(beside))
         shifts = _shifts(snapshot, rooms, value)
-        return outcome(snapshot, rooms, stuck, value.tenants, shifts, alone), after
+        return outcome(snapshot, rooms, stuck, value.tenants, shifts, profiled=alone), after
 
     def _paired(self, appraisal: Appraisal, beside: Beside, table: ThroughputTable) -> Pairs:
         """The pairs as far as they are known; they change with prices and with what was seen."""
