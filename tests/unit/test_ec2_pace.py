@@ -57,9 +57,9 @@ def test_who_is_throttled_slows_down_and_recovers() -> None:
 
 
 def test_each_kind_of_call_has_a_bucket_of_its_own() -> None:
-    limits = Limits(Hands(), share=0.5)
+    limits = Limits(Hands(), share=0.8)
     launches = limits.of("run_instances")
-    assert [launches.take() for _ in range(5)] == [0, 0, 0, 0, 1.0]
+    assert [launches.take() for _ in range(5)] == [0, 0, 0, 0, 0.625]
     assert limits.of("run_instances") is launches
     assert limits.of("describe_instances").take() == 0
 
@@ -105,6 +105,12 @@ def test_after_a_refusal_one_launch_finds_out_for_all() -> None:
         ("gr6.4xlarge", Purchase.ON_DEMAND, "L-DB2E81BA"),
         ("inf2.xlarge", Purchase.ON_DEMAND, "L-1945791B"),
         ("trn1.2xlarge", Purchase.SPOT, "L-6B0D517C"),
+        ("p3dn.24xlarge", Purchase.SPOT, "L-7212CCBC"),
+        ("p5en.48xlarge", Purchase.SPOT, "L-C4BD4855"),
+        ("p5en.48xlarge", Purchase.ON_DEMAND, "L-417A185B"),
+        ("hpc7a.96xlarge", Purchase.ON_DEMAND, "L-F7808C92"),
+        ("u7i-12tb.224xlarge", Purchase.ON_DEMAND, "L-43DA4232"),
+        ("dl1.24xlarge", Purchase.SPOT, "L-85EED4F7"),
     ],
 )
 def test_the_quota_of_a_type(name: str, purchase: Purchase, code: str) -> None:
@@ -114,10 +120,9 @@ def test_the_quota_of_a_type(name: str, purchase: Purchase, code: str) -> None:
 
 
 def test_families_with_quotas_of_their_own_count_against_no_other() -> None:
-    assert [quota_of(name, Purchase.ON_DEMAND) for name in ("hpc7a.96xlarge", "mac2.metal")] == [
-        None,
-        None,
-    ]
+    assert quota_of("mac2.metal", Purchase.ON_DEMAND) is None
+    assert quota_of("hpc7a.96xlarge", Purchase.SPOT) is None
+    assert quota_of("p9.large", Purchase.SPOT) is None
 
 
 def test_a_quota_that_may_not_be_looked_up_is_named_all_the_same() -> None:

@@ -32,7 +32,7 @@ class Allowance:
 _READING = Allowance(50, 10)
 _ALLOWANCES: Mapping[str, Allowance] = {
     # For the number of instances rather than of calls, as each call launches one.
-    "run_instances": Allowance(8, 2),
+    "run_instances": Allowance(5, 2),
     "terminate_instances": Allowance(50, 5),
     "create_tags": Allowance(50, 10),
 }

@@ -32,8 +32,11 @@ class Quota:
 _STANDARD = ("a", "c", "d", "h", "i", "m", "r", "t", "z")
 _QUOTAS: Mapping[Purchase, tuple[Quota, ...]] = {
     Purchase.ON_DEMAND: (
+        Quota("L-6E869C2A", "Running On-Demand DL instances", ("dl",)),
         Quota("L-74FC7D96", "Running On-Demand F instances", ("f",)),
         Quota("L-DB2E81BA", "Running On-Demand G and VT instances", ("g", "vt")),
+        Quota("L-F7808C92", "Running On-Demand HPC instances", ("hpc",)),
+        Quota("L-43DA4232", "Running On-Demand High Memory instances", ("u",)),
         Quota("L-1945791B", "Running On-Demand Inf instances", ("inf",)),
         Quota("L-417A185B", "Running On-Demand P instances", ("p",)),
         Quota("L-2C3B7624", "Running On-Demand Trn instances", ("trn",)),
@@ -45,10 +48,12 @@ _QUOTAS: Mapping[Purchase, tuple[Quota, ...]] = {
         ),
     ),
     Purchase.SPOT: (
+        Quota("L-85EED4F7", "All DL Spot Instance Requests", ("dl",)),
         Quota("L-88CF9481", "All F Spot Instance Requests", ("f",)),
         Quota("L-3819A6DF", "All G and VT Spot Instance Requests", ("g", "vt")),
         Quota("L-B5D1601B", "All Inf Spot Instance Requests", ("inf",)),
-        Quota("L-7212CCBC", "All P Spot Instance Requests", ("p",)),
+        Quota("L-C4BD4855", "All P5 Spot Instance Requests", ("p5",)),
+        Quota("L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests", ("p4", "p3", "p2")),
         Quota("L-6B0D517C", "All Trn Spot Instance Requests", ("trn",)),
         Quota("L-E3A00192", "All X Spot Instance Requests", ("x",)),
         Quota(
@@ -60,30 +65,21 @@ _QUOTAS: Mapping[Purchase, tuple[Quota, ...]] = {
 }
 _APART = frozenset({"dl", "hpc", "inf", "mac", "trn", "vt"})
 """Families that have quotas of their own, or none."""
-_LETTERS = re.compile(r"[a-z]+")
+_FAMILY = re.compile(r"([a-z]+)([0-9]*)")
 
 
 def quota_of(type_name: str, purchase: Purchase) -> Quota | None:
     """The quota that an instance counts against, `None` if it is none of these.
 
-    The first letter of a family decides, so that ``gr6`` is G; but ``inf2`` is Inf and not I.
+    The first letter of a family decides, so that ``gr6`` is G; but ``inf2`` is Inf and not I, and
+    some generations of P have a quota of their own.
     """
-    letters = _LETTERS.match(type_name)
-    if letters is None:
+    found = _FAMILY.match(type_name)
+    if found is None:
         return None
-    family = letters[0]
-    return next(
-        (
-            quota
-            for quota in _QUOTAS[purchase]
-            if any(_begins(family, prefix) for prefix in quota.families)
-        ),
-        None,
-    )
-
-
-def _begins(family: str, prefix: str) -> bool:
-    return family == prefix if family in _APART else family[0] == prefix
+    letters, generation = found.groups()
+    names = {letters} if letters in _APART else {letters[0], letters + generation}
+    return next((it for it in _QUOTAS[purchase] if not names.isdisjoint(it.families)), None)
 
 
 def also_over(offering: Offering, catalog: Catalog) -> tuple[OfferingId, ...]:

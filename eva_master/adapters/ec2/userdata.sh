@@ -40,8 +40,12 @@ last=0
 stage machine
 
 # The disks that come with the instance are faster than its volume, and cost nothing more.
-disks=(/dev/disk/by-id/nvme-Amazon_EC2_NVMe_Instance_Storage_*-ns-1)
-if [ -e "${disks[0]}" ] && ! mountpoint -q /var/lib/eva; then
+# Each has several names, which differ from image to image.
+mapfile -t disks < <(
+  find /dev/disk/by-id -name 'nvme-Amazon_EC2_NVMe_Instance_Storage_*' ! -name '*-part*' \
+    -exec readlink -f {} + 2>/dev/null | sort -u
+)
+if [ ${#disks[@]} -gt 0 ] && ! mountpoint -q /var/lib/eva; then
   device=${disks[0]}
   if [ ${#disks[@]} -gt 1 ]; then
     need mdadm mdadm
