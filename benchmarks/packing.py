@@ -9,8 +9,9 @@ Times are processor time of this process, reported and not judged. `--patience N
 once more with N times as many sets looked at, which says how much of the distance is the bound's.
 
 An input is a JSON object with `instance_types` (name, family, gpu, cpu, ram, price) and `trials`, a
-list of objects whose `tasks` have a workload and `demands`: GPUs, CPUs and GiB per family. An
-interference file has `default` and `throughput`, by workload and by neighbour.
+list of objects whose `tasks` have a workload and `demands`: GPUs, CPUs and GiB per family. As well
+`inputs` will do, with `classes` whose items also have a `count`. An interference file has `default`
+and `throughput`, by workload and by neighbour. A file that is wrong is refused with row and field.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.packing_files import Inputs, Pairs, load
 from eva_master.learning.colocation import key, observe
 from eva_master.model.catalog import Catalog, InstanceType, Offering
+from eva_master.model.errors import EvaError
 from eva_master.model.ids import MILLION, Family, JobId, Millis, Price, Workload, copy_id
 from eva_master.model.job import JobKind, Program, TaskSpec
 from eva_master.model.resources import Resources
@@ -178,21 +181,22 @@ def spread_out(size: int, seed: int, *, distinct: bool = False) -> Trial:
 
 
 def read(path: Path) -> Iterator[Trial]:
-    """The trials of an input file."""
-    data = json.loads(path.read_text())
+    """The trials of an input file.
+
+    Raises:
+        InvalidTrace: The file cannot be used.
+    """
+    inputs = load(path, Inputs)
     catalog = tuple(
-        offering(
-            kind["name"], kind["family"], (kind["gpu"], kind["cpu"], kind["ram"]), kind["price"]
-        )
-        for kind in data["instance_types"]
+        offering(kind.name, kind.family, (kind.gpu, kind.cpu, kind.ram), kind.price)
+        for kind in inputs.instance_types
     )
-    for number, trial in enumerate(data["trials"]):
+    for number, trial in enumerate(inputs.trials):
         tasks: dict[TaskSpec, int] = {}
-        for item in trial["tasks"]:
-            spec = task(item["workload"], {f: tuple(a) for f, a in item["demands"].items()})
-            tasks[spec] = tasks.get(spec, 0) + item.get("count", 1)
-        best = trial.get("optimum", {}).get("best_integer")
-        yield Trial(str(number), catalog, tasks, best)
+        for item in trial.tasks:
+            spec = task(item.workload, item.demands)
+            tasks[spec] = tasks.get(spec, 0) + item.count
+        yield Trial(str(number), catalog, tasks, trial.optimum.best_integer)
 
 
 def table_of(pairs: Mapping[str, Mapping[str, float | None]], trial: Trial) -> ThroughputTable:
@@ -317,10 +321,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object per trial")
     parser.add_argument("--patience", type=int, default=1, help="with the bound; default: 1")
     chosen = parser.parse_args(arguments)
+    try:
+        return _report(chosen)
+    except EvaError as error:
+        print(error.message, file=sys.stderr)
+        return 2
+
+
+def _report(chosen: argparse.Namespace) -> int:
     trials = list(read(chosen.input)) if chosen.input else own_trials(chosen.size)
     cases: list[Mapping[str, Any] | None] = [None]
     if chosen.interference:
-        cases = [json.loads(chosen.interference.read_text())]
+        cases = [load(chosen.interference, Pairs).model_dump()]
     elif not chosen.input:
         cases = [None, {"default": 0.95, "throughput": PAIRS}]
     for interference in cases:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.packing import PAIRS, main, measure, read, spread_out, table_7
+from eva_master.model.errors import InvalidTrace
 from eva_master.packing.optimizer import Tier
 
 INTERFERENCE = {"default": 0.95, "throughput": PAIRS}
@@ -120,6 +121,48 @@ def test_inputs_are_read_and_names_of_workloads_found(tmp_path, capsys):
     # A tenth of one and a fifth of the other are lost together, which is less than 3.06; the
     # third task stays away.
     assert row["cost_usd_per_hour"] == pytest.approx(12.24 + 1.224 + 0.612 + 0.357)
+
+
+KIND = {"name": "box", "family": "p3", "gpu": 1, "cpu": 8, "ram": 61, "price": 3.06}
+ITEM = {"workload": "a", "demands": {"p3": [1, 4, 8]}}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"instance_types": [KIND]}, ["trials: "]),
+        ({"instance_types": [{**KIND, "price": -1}], "trials": []}, ["instance_types[0].price: "]),
+        (
+            {
+                "instance_types": [KIND],
+                "trials": [{"tasks": [ITEM, {**ITEM, "demands": {"p3": [1, "many", 8]}}]}],
+            },
+            ["trials[0].tasks[1].demands.p3[1]: "],
+        ),
+        (
+            {"instance_types": [KIND], "inputs": [{"classes": [{**ITEM, "count": 0}]}]},
+            ["classes[0].count: "],
+        ),
+    ],
+)
+def test_a_wrong_input_is_refused_by_row_and_field(content, words, tmp_path, capsys):
+    given = tmp_path / "trials.json"
+    given.write_text(json.dumps(content))
+    with pytest.raises(InvalidTrace):
+        list(read(given))
+    assert main(["--input", str(given)]) == 2
+    told = capsys.readouterr().err
+    for word in words:
+        assert word in told
+
+
+def test_a_wrong_throughput_is_refused_too(tmp_path, capsys):
+    given, pairs = tmp_path / "trials.json", tmp_path / "pairs.json"
+    given.write_text(json.dumps({"instance_types": [KIND], "inputs": [{"classes": [ITEM]}]}))
+    pairs.write_text(json.dumps({"throughput": {"a": {"b": 1.5}}}))
+    assert main(["--input", str(given), "--interference", str(pairs)]) == 2
+    assert "throughput.a.b" in capsys.readouterr().err
+    assert main(["--input", str(given), "--interference", str(tmp_path / "none.json")]) == 2
 
 
 @pytest.mark.skipif(DATA is None, reason="EVA_TEST_DATA is not set")
