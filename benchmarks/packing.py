@@ -324,7 +324,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _report(chosen)
     except EvaError as error:
-        print(error.message, file=sys.stderr)
+        each = [f"  {one.key}: {one.message}" for one in error.problems[1:] and error.problems]
+        print("\n".join([error.message, *each]), file=sys.stderr)
         return 2
 
 
