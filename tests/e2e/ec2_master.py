@@ -72,8 +72,12 @@ class Ec2Master(Cluster):
         log = self.aws.calls(self.name)
         return [call["outcome"] for call in log if call["action"] == "RunInstances"]
 
+    def told(self, job: str) -> str:
+        """Why a job of one task waits."""
+        return str(self.task(job).waiting_for)
+
     def status(self, job: str) -> str:
-        """What its owner is told of a job, in one line."""
+        """What its owner is shown of a job, in one line."""
         result = self.eva("status", job, COLUMNS="400")
         assert result.returncode == 0, result.stderr
         return " ".join(result.stdout.split())

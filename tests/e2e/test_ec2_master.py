@@ -53,7 +53,7 @@ def test_when_nothing_is_left_the_job_says_so_and_nobody_insists(
 ) -> None:
     master = make_master({"sold_out": [LARGE, XLARGE]})
     job = master.submit("one")
-    until(lambda: "tried again at" in master.status(job), "the job says when")
+    until(lambda: "tried again at" in master.told(job), "the job says when")
     told = master.status(job)
     assert "out of stock at present" in told
     assert "no capacity: InsufficientInstanceCapacity" in told
@@ -62,7 +62,7 @@ def test_when_nothing_is_left_the_job_says_so_and_nobody_insists(
     # Of that a master that starts again knows.
     master.stop_master()
     master.start()
-    until(lambda: "tried again at" in master.status(job), "the job says when")
+    until(lambda: "tried again at" in master.told(job), "the job says when")
     assert master.launches() == ["InsufficientInstanceCapacity"] * 4
     master.end(job)
 
@@ -71,13 +71,17 @@ def test_while_ec2_denies_access_users_are_told_since_when(make_master: Ec2Maste
     master = make_master({"calls": {"DescribeInstances": ["UnauthorizedOperation"] * 1000}})
     job = master.submit("one")
     told = "EC2 denies access: UnauthorizedOperation"
-    until(lambda: told in master.status(job), "the job says so")
-    assert re.search(r"since \d\d:\d\d:\d\d UTC EC2 denies", master.status(job))
-    assert "check the IAM policy of the master" in master.status(job)
-    assert [told in node["reason"] for node in _nodes(master)] == [True]
+    until(lambda: told in master.told(job), "the job says so")
+    shown = master.status(job)
+    assert re.search(r"since \d\d:\d\d:\d\d UTC EC2 denies", shown)
+    assert "check the IAM policy of the master" in shown
+    until(
+        lambda: [told in it.reason for it in master.instances().values()] == [True],
+        "its instance says so",
+    )
     # It asks again by itself.
     master.aws.order(master.name, calls={"DescribeInstances": []})
-    until(lambda: told not in master.status(job), "all is well")
+    until(lambda: told not in master.told(job), "all is well")
     until(master.alive, "an instance is launched")
     master.end(job)
 
@@ -109,7 +113,9 @@ def test_a_master_that_dies_between_launch_and_record_leaks_nothing(
     if changed:
         master.change(root_volume="50GiB", tags={"team": "ml"})
     master.start()
-    until(lambda: [it["state"] for it in _nodes(master)] == ["up"], "the master knows of it")
+    until(
+        lambda: [it.state for it in master.instances().values()] == ["up"], "the master knows of it"
+    )
     assert len(master.made()) == 1
     master.end(job)
     assert len(master.made()) == 1
@@ -133,7 +139,10 @@ def test_a_job_that_wants_spot_instances_gets_them(make_master: Ec2Masters) -> N
     assert prices == {"on-demand": 0.08925, "spot": 0.03}
     # Who runs pays what the market says by now.
     shared().set_spot_prices(dict.fromkeys(places, "0.05"))
-    until(lambda: 0.05 in [it["price_usd_per_hour"] for it in _nodes(master)], "it is dearer")
+    until(
+        lambda: 50_000 in [it.price_micro_usd_per_hour for it in master.instances().values()],
+        "it is dearer",
+    )
     shared().set_spot_prices(dict.fromkeys(places, "0.03"))
     master.client.cancel(dear)
     master.end(cheap)
