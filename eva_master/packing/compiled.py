@@ -23,8 +23,11 @@ def _best(  # noqa: PLR0917 - numba wants arrays, not objects
 ) -> tuple[int, int, int]:
     """Find the task that should join next, and drop candidates that can never join any more.
 
+    No task adds more than it is worth alone, and what the others gain by its coming, if anything.
+    So those that are worth less than the best one adds are not looked at.
+
     Args:
-        candidates: Classes, ascending; rearranged.
+        candidates: Classes, those worth most first, equal ones ascending; rearranged.
         need: What each class needs, a column per resource.
         left: Per class, how many tasks could still join.
         prices: Per class.
@@ -37,11 +40,17 @@ def _best(  # noqa: PLR0917 - numba wants arrays, not objects
         shares: What each class takes of an empty one, a row per resource.
 
     Returns:
-        How many candidates remain; the best one and its gain, or -1 if there is none.
+        How many candidates are gone, all of them at the beginning; the best one and its gain, or
+        -1 if there is none.
     """
-    kept, chosen, most, closest = 0, -1, -1, -1
-    for position in range(len(candidates)):
+    chosen, most, closest = -1, -1, -1
+    gained = min(0, dropped.min())
+    kept, position = 0, 0
+    while position < len(candidates):
         number = candidates[position]
+        if prices[number] * MILLION - gained < most:
+            break
+        position += 1
         if (
             left[number] <= 0
             or need[number, 0] > room[0]
@@ -60,9 +69,13 @@ def _best(  # noqa: PLR0917 - numba wants arrays, not objects
             + spare[1] * shares[1, number]
             + spare[2] * shares[2, number]
         )
-        if gain > most or aligned > closest:
+        if gain > most or aligned > closest or (aligned == closest and number < chosen):
             chosen, most, closest = number, gain, aligned
-    return kept, chosen, most
+    # Those that are kept are put before the ones that were not looked at.
+    gone = position - kept
+    for place in range(kept - 1, -1, -1):
+        candidates[gone + place] = candidates[place]
+    return gone, chosen, most
 
 
 best = njit(cache=True)(_best)

@@ -68,7 +68,11 @@ class Filling:
             if residents:
                 self._keep(self._fitting())
         else:
-            self._candidates = candidates.copy()  # it is rearranged
+            # Those worth most first; it is rearranged.
+            wanted = np.zeros(len(self._prices), dtype=np.bool_)
+            wanted[candidates] = True
+            dearest = worth.dearest(machine.family)
+            self._candidates = dearest[wanted[dearest]]
         if self._candidates.size:
             self._lost = self._loss()
 
@@ -84,12 +88,12 @@ class Filling:
         """
         if self._compiled is not None:
             newcomer, dropped = self._losses()
-            kept, chosen, gain = self._compiled(
+            gone, chosen, gain = self._compiled(
                 *(self._candidates, self._need, left, self._prices, self._values),
                 *(self._problem.workloads, newcomer, dropped),
                 *(self._room, self._spare(), self._problem.shares(self._machine)),
             )
-            self._candidates = self._candidates[:kept]
+            self._candidates = self._candidates[gone:]
             return None if chosen < 0 else (int(chosen), int(gain))
         # What does not fit now will not fit later; what is used up will not come back.
         self._keep(self._fitting() & (left[self._candidates] > 0))

@@ -36,6 +36,8 @@ class PackedSet:
 
 _SHORT = 0.999
 """Floating point does not err by as much as this falls short of one."""
+_FEW = 256
+"""Classes of which it is worth looking whether they would do together; more would."""
 
 
 def pack(problem: Problem, counts: Ints, supply: Supply) -> tuple[list[PackedSet], Ints]:
@@ -75,14 +77,16 @@ def _pass(
 ) -> list[PackedSet]:
     """Run Algorithm 1 once; takes what it places from `left` and from `supply`."""
     sets: list[PackedSet] = []
-    for offering in problem.dearest:
+    for name, offering in problem.dearest:
         candidates = problem.hosted(offering.type)
         # On a slow family a member of a gang may be worth less than nothing.
         prices = np.maximum(worth.prices[offering.type.family], 0).astype(np.float64)
-        while supply.get(offering.id, 0) != 0:
+        while supply.get(name, 0) != 0:
             present = np.flatnonzero(candidates & (left > 0))
             # Company raises nobody's worth: where all of them together would not do, no set does.
-            if not present.size or prices[present] @ left[present] < _SHORT * offering.price:
+            if not present.size or (
+                present.size < _FEW and prices[present] @ left[present] < _SHORT * offering.price
+            ):
                 break
             filling = _fill(problem, worth, offering, left, present)
             if not filling.added or filling.value < offering.price * MILLION:
@@ -126,11 +130,11 @@ def smallest(
     """
     needs: dict[Family, tuple[int, int, int]] = {}
     best, found = _cost(problem, contents, offering), None
-    for candidate in problem.offerings:
+    for name, candidate in problem.by_id.items():
         # Where speed is the same everywhere, price decides and the first that fits is cheapest.
         if problem.uniform and (found is not None or candidate.price >= offering.price):
             break
-        if supply.get(candidate.id, 0) == 0:
+        if supply.get(name, 0) == 0:
             continue
         family = candidate.type.family
         if family not in needs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from operator import le
 from typing import Any
@@ -65,6 +65,13 @@ class Worth:
 
     prices: Mapping[Family, Money]
     charges: Mapping[Family, Money]
+    _dearest: dict[Family, Ints] = field(default_factory=dict, repr=False)
+
+    def dearest(self, family: Family) -> Ints:
+        """All classes, those worth most on a family first, equal ones ascending."""
+        if family not in self._dearest:
+            self._dearest[family] = np.argsort(-self.prices[family], kind="stable")
+        return self._dearest[family]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +120,7 @@ class Problem:
     Attributes:
         offerings: The catalog, and what live instances were bought as if that is no longer in
             it; cheapest first.
+        by_id: The same by id, cheapest first.
         dearest: The same, the dearest first, equal prices by offering id.
         sold_as: What each live instance was bought as.
         classes: Sorted; a class is named by its number.
@@ -137,7 +145,7 @@ class Problem:
         listed = {offering.id: offering for offering in snapshot.catalog}
         self.offerings = cheapest_first({**bought, **listed}.values())
         self.by_id: Mapping[OfferingId, Offering] = {o.id: o for o in self.offerings}
-        self.dearest = sorted(self.offerings, key=lambda o: -o.price)
+        self.dearest = sorted(self.by_id.items(), key=lambda item: -item[1].price)
         self._buyable = tuple(
             offering
             for offering in self.offerings
