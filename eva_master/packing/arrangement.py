@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from eva_master.model.ids import MILLION, CopyId, InstanceId, Millis
 from eva_master.model.plan import NewInstance
@@ -27,9 +28,12 @@ class Place:
         gangs: Numbers of the copies on it that are members of gangs.
         sunk: As much of its cost counts as spent whatever is put on it.
         excess: What was worked out of a load that it held, see `Arrangement.ranked`.
+        standing: What was on it when a change was last kept; `None` of one that is not in use.
     """
 
-    __slots__ = ("bit", "excess", "gangs", "id", "load", "movable", "price", "root", "sunk")
+    __slots__ = (
+        *("bit", "excess", "gangs", "id", "load", "movable", "price", "root", "standing", "sunk"),
+    )
 
     def __init__(self, id_: InstanceId | None, bit: int, price: int, root: Load) -> None:
         self.id = id_
@@ -41,6 +45,7 @@ class Place:
         self.gangs: list[int] = []
         self.sunk = 0
         self.excess: tuple[Load | None, int] = None, 0
+        self.standing: Load | None = None
 
     @property
     def empty(self) -> bool:
@@ -51,6 +56,24 @@ class Place:
     def cost(self) -> int:
         """What it costs by itself if anything is on it, its launch included."""
         return self.load.fresh if self.id is None else self.price
+
+
+class _Room(NamedTuple):
+    """An instance with room for a copy of some class.
+
+    Attributes:
+        cost: What the copy adds, its move and what gangs lose left out.
+        rank: A number of its own.
+        place: The instance.
+        load: What was on it; if that has changed the rest no longer holds.
+        slower: What would be on it, if gangs lose by that.
+    """
+
+    cost: int
+    rank: int
+    place: Place
+    load: Load
+    slower: Load | None
 
 
 _Kept = tuple[Load, list[int], list[int]]
@@ -92,10 +115,13 @@ class Arrangement:
         self._fresh = {root: Place(None, -1, 0, root) for root in book.roots.values()}
         self._limits = _limits(problem, book)
         self.places: list[Place] = []
+        self._changed: list[Place] = []
+        self._rooms: dict[int, tuple[int, list[_Room]]] = {}
         self.total = 0
         moves = Moves(problem, book.terms, latest)
         self._number_units(moves)
         self._fill(start, self._open(start), moves)
+        self.stand(self.places)
 
     def _number_units(self, moves: Moves) -> None:
         """Number what moves as one: gangs, and copies that are in none."""
@@ -223,13 +249,40 @@ class Arrangement:
             more += cost - self._slowdown[gang]
         return more
 
-    def cheapest(self, copy: int, places: Sequence[Place]) -> Place | None:
-        """The instance on which a copy adds least; of equals the first."""
-        number, unit, home, book = self._class[copy], self._unit[copy], None, self._book
-        moving = 0
+    def cheapest(
+        self, copy: int, spots: Iterable[Place], touched: Container[Place] = ()
+    ) -> Place | None:
+        """The instance on which a copy adds least.
+
+        Args:
+            copy: It has no place now.
+            spots: Instances that are not in `places`, and those that are `touched`.
+            touched: Instances that are not as they were when a change was last kept.
+        """
+        unit, home, moving = self._unit[copy], None, 0
         if not self._away[unit]:
             home = self._home[copy]
             moving = self._cost[unit] if home is not None else 0
+        if moving and home is not None and home not in touched:
+            spots = (home, *spots)
+        best, least = self._cheapest_of(copy, spots, home, moving)
+        for cost, _, place, load, slower in self._room(self._class[copy]):
+            if cost + moving >= least:
+                break
+            if load is not place.standing or place in touched:
+                continue
+            # Gangs are held to gain by no company: then what is cheaper comes first.
+            whole = cost + moving
+            whole += self._slower(copy, place, slower) if slower is not None else 0
+            if whole < least:
+                best, least = place, whole
+        return best
+
+    def _cheapest_of(
+        self, copy: int, places: Iterable[Place], home: Place | None, moving: int
+    ) -> tuple[Place | None, int]:
+        """The instance among some on which a copy adds least, and that; of equals the first."""
+        number, book = self._class[copy], self._book
         best, least = None, NEVER
         for place in places:
             load = place.load
@@ -249,11 +302,35 @@ class Arrangement:
                 cost += self._slower(copy, place, after)
             if cost < least:
                 best, least = place, cost
-        return best
+        return best, least
 
-    def homes(self, copies: Iterable[int]) -> set[Place]:
-        """Where copies are now, before the plan."""
-        return {home for copy in copies if (home := self._home[copy]) is not None}
+    def _room(self, number: int) -> list[_Room]:
+        """Which instances hold a copy of a class as they stand, cheapest first; some no longer."""
+        known, found = self._rooms.get(number, (0, []))
+        if known == len(self._changed):
+            return found
+        for rank, place in enumerate(self._changed[known:], known):
+            load = place.standing
+            if load is None:
+                continue
+            after = load.after.get(number) or self._book.more(load, number)
+            if not after.fits & place.bit:
+                continue
+            cost = (after.lost if after.lost >= 0 else self._book.lost(after)) - load.lost
+            if place.id is None:
+                cost += after.fresh - load.fresh
+            elif load is place.root:
+                cost += place.price
+            found.append(_Room(cost, rank, place, load, after if after.paces else None))
+        found.sort()
+        self._rooms[number] = len(self._changed), found
+        return found
+
+    def stand(self, places: Iterable[Place]) -> None:
+        """What is on some instances is to stay."""
+        for place in places:
+            place.standing = None if place.id is None and place.empty else place.load
+            self._changed.append(place)
 
     # -- instances -------------------------------------------------------------------------------
 
@@ -382,6 +459,11 @@ class Attempt:
 
     def _keep(self, place: Place) -> None:
         self._kept[place] = place.load, list(place.movable), list(place.gangs)
+
+    @property
+    def touched(self) -> Collection[Place]:
+        """The instances that were taken apart or that something was put on."""
+        return self._kept.keys()
 
     def put(self, copy: int, place: Place) -> None:
         """Give a copy a place."""

@@ -11,7 +11,8 @@ import numpy as np
 from eva_master.model.ids import MILLION, Workload, base_of
 from eva_master.model.snapshot import ThroughputTable
 
-Entry = tuple[Workload, tuple[Workload, ...]]
+Names = tuple[Workload, ...]
+Entry = tuple[Workload, Names]
 
 _PRIOR = 0.02
 """Weight of the default against an observation."""
@@ -26,12 +27,17 @@ def by_base(table: ThroughputTable) -> ThroughputTable:
     What was observed of variants of the same multiset is averaged.
     """
     seen: dict[Entry, list[int]] = {}
-    for (workload, others), ppm in table.observed:
-        entry = base_of(workload), tuple(sorted(map(base_of, others)))
-        seen.setdefault(entry, []).append(ppm)
+    for entry, ppm in table.observed:
+        seen.setdefault(_base_entry(entry), []).append(ppm)
     return ThroughputTable(
         tuple((entry, sum(each) // len(each)) for entry, each in sorted(seen.items()))
     )
+
+
+@lru_cache(maxsize=65_536)
+def _base_entry(entry: Entry) -> Entry:
+    workload, others = entry
+    return base_of(workload), tuple(sorted(map(base_of, others)))
 
 
 @lru_cache(maxsize=8)
@@ -42,31 +48,46 @@ def with_pairs(table: ThroughputTable, default_ppm: int) -> ThroughputTable:
     pairs of a workload that are not known are those that fit its sets best by least squares, with
     a weak pull towards the default.
     """
-    known = {entry: ppm for entry, ppm in table.observed if len(entry[1]) == 1}
-    sets: dict[Workload, list[tuple[tuple[Workload, ...], int]]] = {}
+    of: dict[Workload, list[tuple[Names, int]]] = {}
     for (workload, others), ppm in table.observed:
-        if len(others) > 1:
-            sets.setdefault(workload, []).append((others, ppm))
+        of.setdefault(workload, []).append((others, ppm))
     found: dict[Entry, int] = {}
-    for workload, seen in sorted(sets.items()):
-        unknown = sorted({o for others, _ in seen for o in others if (workload, (o,)) not in known})
-        if not unknown:
-            continue
-        column = {other: number for number, other in enumerate(unknown)}
-        matrix, right = np.zeros((len(seen), len(unknown))), np.zeros(len(seen))
-        for row, (others, ppm) in enumerate(seen):
-            right[row] = math.log(ppm / MILLION)
-            for other, count in sorted(Counter(others).items()):
-                if other in column:
-                    matrix[row, column[other]] = count
-                else:
-                    right[row] -= count * math.log(known[workload, (other,)] / MILLION)
-        pull = _PRIOR * np.identity(len(unknown))
-        prior = _PRIOR * math.log(default_ppm / MILLION)
-        logs = np.linalg.solve(matrix.T @ matrix + pull, matrix.T @ right + prior)
-        for other, value in zip(unknown, logs.tolist(), strict=True):
-            ppm = round(math.exp(min(value, 0.0)) * MILLION)
-            found[workload, (other,)] = max(ppm, _LEAST)
+    for workload, seen in of.items():
+        for other, ppm in _pairs(tuple(seen), default_ppm):
+            found[workload, (other,)] = ppm
     if not found:
         return table
     return ThroughputTable(tuple(sorted({**dict(table.observed), **found}.items())))
+
+
+@lru_cache(maxsize=1024)
+def _pairs(
+    observed: tuple[tuple[Names, int], ...], default_ppm: int
+) -> tuple[tuple[Workload, int], ...]:
+    """The pairs of one workload that were not seen alone.
+
+    Args:
+        observed: Its throughput, by the others on the instance.
+        default_ppm: Of what was never seen at all.
+    """
+    known = {others[0]: ppm for others, ppm in observed if len(others) == 1}
+    seen = [(others, ppm) for others, ppm in observed if len(others) > 1]
+    unknown = sorted({other for others, _ in seen for other in others if other not in known})
+    if not unknown:
+        return ()
+    column = {other: number for number, other in enumerate(unknown)}
+    matrix, right = np.zeros((len(seen), len(unknown))), np.zeros(len(seen))
+    for row, (others, ppm) in enumerate(seen):
+        right[row] = math.log(ppm / MILLION)
+        for other, count in sorted(Counter(others).items()):
+            if other in column:
+                matrix[row, column[other]] = count
+            else:
+                right[row] -= count * math.log(known[other] / MILLION)
+    pull = _PRIOR * np.identity(len(unknown))
+    prior = _PRIOR * math.log(default_ppm / MILLION)
+    logs = np.linalg.solve(matrix.T @ matrix + pull, matrix.T @ right + prior)
+    return tuple(
+        (other, max(round(math.exp(min(value, 0.0)) * MILLION), _LEAST))
+        for other, value in zip(unknown, logs.tolist(), strict=True)
+    )

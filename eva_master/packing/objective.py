@@ -25,6 +25,7 @@ from eva_master.packing.classes import TaskClass
 from eva_master.packing.colocation import UNPROFILED, Crowd, compiled
 from eva_master.packing.configuration import Configuration, Host
 from eva_master.packing.demands import vector
+from eva_master.packing.observed import Entry
 from eva_master.packing.problem import Problem
 
 NEVER = 1 << 120
@@ -109,7 +110,7 @@ class _Sale:
 
 
 class Book:
-    """Prices sets of tasks, and remembers them as long as prices and throughputs are the same.
+    """Prices sets of tasks, and remembers them as long as prices are the same.
 
     A book outlives the problem that it was made of: it names classes and offerings by numbers of
     its own. What it says depends on what it is asked alone, not on what it was asked before.
@@ -134,13 +135,13 @@ class Book:
             offering.price * MILLION + launch
             for offering, launch in zip(self.offerings, self.launch, strict=True)
         ]
-        labels = {name for (name, others), _ in problem.table.observed for name in (name, *others)}
-        labels |= {task_class.workload for task_class in problem.classes} | {UNKNOWN, UNPROFILED}
-        self._labels = labels
-        self._colocation = compiled(problem.table, frozenset(labels), problem.default_ppm)
         self._numbers: dict[TaskClass, int] = {}
         self._classes: list[TaskClass] = []
         self._workloads: list[int] = []
+        self._labels = {UNKNOWN, UNPROFILED}
+        self._seen: dict[Entry, int] = {}
+        self._holding: dict[Workload, set[Load]] = {}
+        self._learn(problem)
         self._needs: list[dict[Family, tuple[int, int, int]]] = []
         self.stakes: list[int] = []
         self._loads: dict[tuple[Family, tuple[int, ...]], Load] = {}
@@ -165,10 +166,29 @@ class Book:
             self.roots[family] = root
 
     def serves(self, problem: Problem, terms: Terms) -> bool:
-        """Whether the book can be asked about another problem."""
+        """Take up another problem; returns whether the book can be asked about it."""
         if len(self._loads) > _LOADS or self._key != _identity(problem, terms):
             return False
-        return all(task_class.workload in self._labels for task_class in problem.classes)
+        if self._table != problem.table or any(
+            task_class.workload not in self._labels for task_class in problem.classes
+        ):
+            self._learn(problem)
+        return True
+
+    def _learn(self, problem: Problem) -> None:
+        """Go by a problem's table; forget what sets lose of whose tasks it says something else."""
+        before, self._table, self._seen = self._seen, problem.table, dict(problem.table.observed)
+        news = {workload for (workload, _), _ in before.items() ^ self._seen.items()}
+        for workload in news:
+            for load in self._holding.pop(workload, ()):
+                load.lost, load.paces = -1, {}
+        for workload, others in self._seen.keys() - before.keys():
+            self._labels.update((workload, *others))
+        self._labels.update(task_class.workload for task_class in problem.classes)
+        labels = frozenset(self._labels)
+        self._colocation = compiled(problem.table, labels, problem.default_ppm)
+        index = self._colocation.index
+        self._workloads = [index[task_class.workload] for task_class in self._classes]
 
     def number(self, task_class: TaskClass) -> int:
         """The number of a class here."""
@@ -256,6 +276,7 @@ class Book:
         lost = 0
         for number, count in classes.items():
             task_class, pace = self._classes[number], paces[self._workloads[number]]
+            self._holding.setdefault(task_class.workload, set()).add(load)
             if task_class.others:
                 # A slow family holds up the gang as bad company does.
                 load.paces[number] = pace * task_class.charge_on(family) // task_class.charge
@@ -392,6 +413,6 @@ def evaluate(
 
 
 def _identity(problem: Problem, terms: Terms) -> tuple[object, ...]:
-    """All that the costs of sets depend on."""
+    """What must not change for a book to be kept."""
     on_sale = tuple(problem.buyable(offering.id) for offering in problem.offerings)
-    return terms, problem.default_ppm, problem.offerings, on_sale, problem.table
+    return terms, problem.default_ppm, problem.offerings, on_sale

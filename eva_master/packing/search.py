@@ -8,7 +8,7 @@ comes cheaper the change stands, else it is undone. See `objective` for what is 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,8 +28,6 @@ _SUNK = 0.3
 """Share of instances taken apart that count as paid for."""
 _NOISE = 0.8
 """How far from order of size tasks are put back."""
-_MANY = 40
-"""Of fewer instances those that are alike are not worth looking for."""
 _FEW = 24
 """Random numbers for the order of tasks; more tasks than that use them again."""
 _CHOICES = 16
@@ -42,11 +40,9 @@ class Effort:
 
     Attributes:
         attempts: How often something is taken apart.
-        width: On how many other instances a task is tried, at most.
     """
 
     attempts: int = 100
-    width: int = 48
 
 
 class Search:
@@ -89,9 +85,8 @@ class Search:
                 for place in victims:
                     if next(choices) < _SUNK:
                         self._now.sink(place)
-            others = self._others(victims, effort.width, next(choices))
             self.tried += 1
-            if self._attempt(victims, others, bought, noise):
+            if self._attempt(victims, bought, noise):
                 self.kept += 1
                 ranked = self._now.ranked()
 
@@ -104,32 +99,20 @@ class Search:
             return -1
         return self._kinds[first + int((last - first) * draw)][1]
 
-    def _others(self, victims: Sequence[Place], width: int, draw: float) -> list[Place]:
-        """Instances that are not taken apart; where there are many, a random stretch of them."""
-        places = self._now.places
-        if len(places) > width + len(victims):
-            first = int(draw * len(places))
-            places = [
-                *places[first : first + width],
-                *places[: max(0, first + width - len(places))],
-            ]
-        return [place for place in places if place not in victims]
-
-    def _attempt(
-        self, victims: Sequence[Place], others: Sequence[Place], kind: int, noise: Sequence[float]
-    ) -> bool:
+    def _attempt(self, victims: Sequence[Place], kind: int, noise: Sequence[float]) -> bool:
         """Take instances apart and put their copies back; returns whether that stands."""
         now, before = self._now, self._now.total
         attempt = Attempt(now, victims)
         bought = [now.prospect(kind)] if kind >= 0 else []
         opened = list(bought)
-        done = self._refill(attempt, victims, others, opened, noise=noise, limit=before)
+        done = self._refill(attempt, victims, opened, noise=noise, limit=before)
         for place in (*bought, *victims):
             now.settle(place)
         if done and now.total < before:
             known = now.places
             now.places = [*known, *opened]
             if now.legal():
+                now.stand(attempt.touched)
                 now.forget_empty()
                 return True
             now.places = known
@@ -140,7 +123,6 @@ class Search:
         self,
         attempt: Attempt,
         victims: Sequence[Place],
-        others: Sequence[Place],
         opened: list[Place],
         *,
         noise: Sequence[float],
@@ -151,7 +133,6 @@ class Search:
         Args:
             attempt: Whose pool it is.
             victims: What was taken apart.
-            others: More instances to put copies on.
             opened: New instances; more are added.
             noise: Changes the order.
             limit: What the whole must cost less than.
@@ -163,68 +144,24 @@ class Search:
             (sizes[copy] * (_NOISE / 2 - 1 - _NOISE * noise[rank % _FEW]), rank)
             for rank, copy in enumerate(attempt.pool)
         )
-        fresh, various = now.prospects(), _Various(others, now.homes(attempt.pool))
-        candidates = [*opened, *victims, *various.places, *fresh]
+        fresh, used = now.prospects(), list[Place]()
+        spots = [*opened, *victims, *fresh]
         for _, rank in order:
-            place = now.cheapest(attempt.pool[rank], candidates)
+            place = now.cheapest(attempt.pool[rank], spots, attempt.touched)
             if place is None:
                 return False
-            more = various.used(place)
             attempt.put(attempt.pool[rank], place)
             if place in fresh:
                 opened.append(place)
-                fresh, more = now.prospects(), True
-            if more:
-                candidates = [*opened, *victims, *various.places, *fresh]
+                fresh = now.prospects()
+                spots = [*opened, *victims, *used, *fresh]
+            elif place not in spots:
+                used.append(place)
+                spots.append(place)
             spare = sum(place.sunk for place in sunk if place.id is None or place.empty)
             if now.total - spare >= limit:
                 return False
         return True
-
-
-class _Various:
-    """Instances that are not taken apart; of those that are alike, the first one that is unused.
-
-    The others of its kind would cost a copy just as much, and the first one would be taken.
-
-    Args:
-        everyone: All of them, in order.
-        homes: Of which some may be where copies come from, which sets them apart.
-
-    Attributes:
-        places: Those to look at, in order.
-    """
-
-    def __init__(self, everyone: Sequence[Place], homes: Collection[Place]) -> None:
-        self._everyone = everyone
-        self.places = [*everyone]
-        self._shown = set(range(len(everyone)))
-        if len(everyone) < _MANY:
-            return
-        last = len(everyone) - 1
-        kinds = [_kind(place) for place in reversed(everyone)]
-        first = dict(zip(kinds, range(last, -1, -1), strict=True))
-        self._shown = set(first.values())
-        if homes:
-            self._shown.update(at for at, place in enumerate(everyone) if place in homes)
-        self.places = [everyone[at] for at in sorted(self._shown)]
-
-    def used(self, place: Place) -> bool:
-        """Put the next one of its kind beside a place that will change; tells if there is one."""
-        if len(self._shown) == len(self._everyone) or place not in self.places:
-            return False
-        kind, at = _kind(place), self._everyone.index(place)
-        for later in range(at + 1, len(self._everyone)):
-            if later not in self._shown and _kind(self._everyone[later]) == kind:
-                self._shown.add(later)
-                self.places = [self._everyone[at] for at in sorted(self._shown)]
-                return True
-        return False
-
-
-def _kind(place: Place) -> object:
-    """What places have in common where a copy costs the same."""
-    return place if place.gangs else (place.load, place.bit)
 
 
 def _victims(ranked: Sequence[Place], choices: Iterator[float]) -> list[Place]:
