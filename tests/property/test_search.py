@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -155,19 +154,21 @@ def test_the_cheapest_instance_is_found_among_those_remembered_as_among_all(snap
         attempt.put(copy, place)
 
 
-@settings(deadline=None, max_examples=40)
-@given(snapshot=clusters(), other=clusters(), seed=st.integers(0, 99))
-def test_a_book_that_has_learned_prices_as_a_new_one(snapshot, other, seed):
-    problem, _, start = begun(snapshot)
-    before = Problem(replace(snapshot, throughput=other.throughput), Valuation())
-    book = Book(before, Terms())
-    Search(Arrangement(before, book, start), book, [seed]).run(Effort(10))
-    assert book.serves(problem, Terms())
-    arrangement = Arrangement(problem, book, start)
-    assume(arrangement.legal())
-    Search(arrangement, book, [seed]).run(Effort(10))
-    found = arrangement.configuration(start)
-    assert evaluate(problem, book.terms, found) == arrangement.total
+def test_a_book_that_has_learned_prices_as_a_new_one():
+    cluster = Cluster(*(offer(name, size, usd, family=of) for name, size, usd, of in CATALOG))
+    cluster.instance("i", "p.large")
+    for name in ("a", "b"):
+        cluster.job(name, TASKS[0], on=["i"])
+    cluster.job("c", TASKS[2], on=["i"])
+    _, book, _ = begun(cluster.snapshot())
+    totals: set[int] = set()
+    for throughput in (0.9, 0.3, 1.0):
+        cluster.throughput = table({("gpu", ("gpu", "small")): throughput, ("new", ("gpu",)): 0.5})
+        problem, new, start = begun(cluster.snapshot())
+        assert book.serves(problem, Terms())
+        totals.add(Arrangement(problem, book, start).total)
+        assert Arrangement(problem, new, start).total in totals
+    assert len(totals) == 3
     assert not book.serves(problem, Terms(horizon_ms=1))
 
 
