@@ -43,7 +43,7 @@ stage machine
 # Each has several names, which differ from image to image.
 mapfile -t disks < <(
   find /dev/disk/by-id -name 'nvme-Amazon_EC2_NVMe_Instance_Storage_*' ! -name '*-part*' \
-    -exec readlink -f {} + 2>/dev/null | sort -u
+    -exec readlink -f {} + 2>/dev/null | sort -u || true
 )
 if [ ${#disks[@]} -gt 0 ] && ! mountpoint -q /var/lib/eva; then
   device=${disks[0]}
