@@ -313,7 +313,8 @@ class Moves:
     A copy that moves holds its reservation price's worth of an instance idle while it is
     checkpointed and started again; a gang does so as a whole, however many of its members move.
     That is to pay within the horizon, or sooner for a copy that was moved a short time ago: the
-    better place that it was given then did not stay the better one for longer than that.
+    better place that it was given then did not stay the better one for longer than that. Of a gang
+    the member counts that was not moved for longest.
 
     Args:
         problem: The snapshot's.
@@ -331,7 +332,7 @@ class Moves:
     ) -> None:
         self.gang: dict[CopyId, str] = {}
         self.home: dict[CopyId, Host] = {}
-        latest, idle, since = latest or {}, dict[str, int](), dict[str, int]()
+        latest, idle, pays = latest or {}, dict[str, int](), dict[str, int]()
         whole = {
             job.id for job in problem.snapshot.jobs if job.kind is JobKind.GANG and job.copies[1:]
         }
@@ -346,15 +347,12 @@ class Moves:
                 unit = self.gang[copy.id] = copy.job
             if copy.running:
                 idle[unit] = idle.get(unit, 0) + _idle(problem, copy)
-            if copy.id in latest:
-                ago = problem.snapshot.now_ms - latest[copy.id]
-                since[unit] = min(ago, since.get(unit, ago))
-        self.cost = {
-            unit: value
-            * terms.moves_ppm
-            // (terms.pays_within_ms(since[unit]) if unit in since else terms.horizon_ms)
-            for unit, value in idle.items()
-        }
+                moved = latest.get(copy.id)
+                within = terms.horizon_ms
+                if moved is not None:
+                    within = terms.pays_within_ms(problem.snapshot.now_ms - moved)
+                pays[unit] = max(within, pays.get(unit, 0))
+        self.cost = {unit: idle[unit] * terms.moves_ppm // pays[unit] for unit in idle}
 
     def total(self, places: Mapping[CopyId, Host]) -> int:
         """What all copies that are elsewhere than at home cost."""

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.model.ids import Millis
+from eva_master.model.ids import JobId, Millis, copy_id
+from eva_master.model.job import JobKind
 from eva_master.model.plan import Place, Plan, PolicyMemory
 from eva_master.model.snapshot import Snapshot
 from eva_master.packing.configuration import configure, waiting
-from eva_master.packing.objective import Terms, evaluate
+from eva_master.packing.objective import Moves, Terms, evaluate
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.policies.eva import POLICY
 from eva_master.policies.eva.policy import Eva
@@ -121,6 +122,21 @@ def test_what_was_moved_a_moment_ago_is_not_moved_again_for_little():
     assert moved(130, lasting_ppm=1_000_000) == {"4/0"}
     assert moved(0) == set()
     assert moves(decide(snapshot, before)[0]) == {"4/0"}
+
+
+def test_of_a_gang_the_member_counts_that_was_not_moved_for_longest():
+    cluster = Cluster(*TABLE_3).instance("i", "it1").instance("j", "it1")
+    snapshot = cluster.job("g", T4, T4, on=["i", "j"], kind=JobKind.GANG).snapshot()
+    problem = Problem(snapshot, Valuation())
+
+    def cost(**ago_s: int) -> int:
+        latest = {copy_id(JobId("g"), int(member[1:])): ago for member, ago in ago_s.items()}
+        times = {copy: Millis(snapshot.now_ms - ago * 1000) for copy, ago in latest.items()}
+        return Moves(problem, Terms(), times).cost["g"]
+
+    assert cost(_0=0) == cost()
+    assert cost(_0=0, _1=1800) == pytest.approx(4 * cost())
+    assert cost(_0=7200, _1=0) == cost()
 
 
 def test_moves_are_remembered_until_they_no_longer_matter():
