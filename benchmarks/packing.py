@@ -239,6 +239,7 @@ def patient(times: int) -> Budget:
         total_nodes=usual.total_nodes * times,
         nodes=usual.nodes * times,
         total_crowds=usual.total_crowds * times,
+        crowds=usual.crowds * times,
     )
 
 

@@ -33,6 +33,8 @@ _HASTE, _CALMER = 64, 4
 _LEAST = 4
 _CROWDED = 8
 """With interference it takes longer to look at a set, so fewer are looked at."""
+_DEEP = 16
+"""Duals that proved a bound before are likely to do so again, so it pays to look deeper."""
 _KEPT = 100
 """Patterns taken from one search."""
 
@@ -301,12 +303,12 @@ class Generator:
         Returns:
             The columns, and how many sets were looked at.
         """
-        nodes = 0
+        nodes, deep = 0, 1
         if self._known is not None:
             # Such duals are as good a guess as any; the first round of pricing is for them.
             duals = np.where(np.isnan(self._known), relaxed.duals, self._known)
             self._center, self._known = replace(relaxed, duals=duals), None
-            weights = (1.0, 0.0)
+            weights, deep = (1.0, 0.0), _DEEP
         elif self._center is not None and (not self._proving or self._bound > _NEAR * relaxed.cost):
             weights = (_SMOOTHING, 0.0)
         else:
@@ -316,8 +318,10 @@ class Generator:
             if weight and self._center is not None:
                 duals = weight * self._center.duals + (1 - weight) * duals
                 rents = weight * self._center.rents + (1 - weight) * rents
-            candidates, bound, tried = self._search_all(_rounded(duals), _rounded(rents), budget)
-            nodes += tried
+            candidates, bound, tried = self._search_all(
+                _rounded(duals), _rounded(rents), budget, deep
+            )
+            nodes, deep = nodes + tried, 1
             if bound > self._bound:
                 self._bound, self._center = bound, replace(relaxed, duals=duals, rents=rents)
             prices = self._relaxation.rent_of(relaxed.rents)
@@ -332,9 +336,16 @@ class Generator:
         return columns, nodes
 
     def _search_all(
-        self, duals: Floats, rents: Floats, budget: Budget
+        self, duals: Floats, rents: Floats, budget: Budget, deep: int = 1
     ) -> tuple[list[Column], float, int]:
-        """Look for patterns on every machine; also proves a bound on the LP."""
+        """Look for patterns on every machine; also proves a bound on the LP.
+
+        Args:
+            duals: What tasks are worth.
+            rents: Of limited offerings.
+            budget: How hard to look.
+            deep: So many times as hard as long as that is within the budget of all machines.
+        """
         rent_of = self._relaxation.rent_of(rents)
         nodes, most = 0, 1.0
         columns: list[Column] = []
@@ -348,7 +359,9 @@ class Generator:
             worth = price * (1 + max(budget.gap, most - 1 if self._proving else 0.0) / 2)
             need = self._problem.need[family]
             value = duals - self._slow[family] if self._slow else duals
-            question = Question(np.array(capacity), need, value, self._counts, worth, budget.nodes)
+            spare = min(deep * budget.nodes, budget.total_nodes - nodes)
+            most_nodes = max(budget.nodes, spare)
+            question = Question(np.array(capacity), need, value, self._counts, worth, most_nodes)
             found = self._find(family, question)
             nodes += found.nodes
             self._ratios[key] = found.bound / price if price > 0 else 1.0
