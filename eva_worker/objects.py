@@ -179,8 +179,21 @@ class Objects:
 
     async def delete(self, key: str) -> None:
         """Remove an object; no error if there is none."""
+        location = self._location(key)
         with contextlib.suppress(Missing), _translated(key):
-            await obstore.delete_async(self._store, self._location(key))
+            await obstore.delete_async(self._store, location)
+        if isinstance(self._store, LocalStore):
+            root = Path(unquote(urlsplit(self._url).path))
+            await asyncio.to_thread(_remove_empty, root / location, root)
+
+
+def _remove_empty(gone: Path, root: Path) -> None:
+    """Remove the directories that a removed file leaves empty: lists would go through them."""
+    with contextlib.suppress(OSError):
+        for parent in gone.parents:
+            if parent == root:
+                return
+            parent.rmdir()
 
 
 def _multipart(url: str, records: Path) -> Multipart | None:

@@ -61,6 +61,21 @@ async def test_a_deleted_object_is_gone(url: str) -> None:
     assert await keys(store, "a") == ["a/c"]
 
 
+async def test_a_directory_keeps_no_trace_of_what_was_deleted(tmp_path: Path) -> None:
+    """A job that saves all the time would leave ever more of it, to be listed every time."""
+    root = tmp_path / "my store"
+    store = Objects(f"file://{tmp_path}/my%20store")
+    for key in ("a/1/files/x y", "a/1/manifest", "a/2/manifest"):
+        await store.put(key, b"1")
+    await store.delete("a/1/files/x y")
+    assert await keys(store, "a") == ["a/1/manifest", "a/2/manifest"]
+    await store.delete("a/1/manifest")
+    assert sorted(path.name for path in (root / "a").iterdir()) == ["2"]
+    await store.delete("a/2/manifest")
+    assert root.exists()
+    assert list(root.iterdir()) == []
+
+
 @pytest.mark.parametrize("name", ["plain", "a b", "x#1", "%2e%2e", "C:", "A|", "ü", "\x80"])
 async def test_master_and_worker_agree_on_names(url: str, name: str) -> None:
     ours, masters = Objects(url), open_store(url)
