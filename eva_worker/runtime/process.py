@@ -41,6 +41,7 @@ class ProcessRuntime:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._watches: dict[TaskKey, asyncio.Task[Exit]] = {}
+        self._stopping = asyncio.Lock()
 
     async def prepare(self, image: Image, tell: Tell) -> str:
         """See `Runtime.prepare`; there are no images here."""
@@ -78,12 +79,14 @@ class ProcessRuntime:
 
     async def stop(self, key: TaskKey, grace_s: float) -> None:
         """See `Runtime.stop`."""
-        watch = self._watches.get(key)
-        if watch is None or watch.done():
-            return
         directory = self._root / key.path
-        shim = await asyncio.to_thread(read_json, directory / "shim.json")
-        await asyncio.to_thread(write_json, directory / "stop.json", {"grace_s": grace_s})
+        # Whoever leaves while a task is taken over asks twice at the same time.
+        async with self._stopping:
+            watch = self._watches.get(key)
+            if watch is None or watch.done():
+                return
+            shim = await asyncio.to_thread(read_json, directory / "shim.json")
+            await asyncio.to_thread(write_json, directory / "stop.json", {"grace_s": grace_s})
         assert shim, "a watched task has a shim"
         with contextlib.suppress(ProcessLookupError), _pidfd(shim["pid"], shim["started"]) as fd:
             signal.pidfd_send_signal(fd, signal.SIGTERM)

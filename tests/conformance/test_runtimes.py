@@ -260,6 +260,14 @@ async def test_adopted_task_can_be_stopped(bench: Bench) -> None:
     assert (await soon(runtime.wait(KEY))).code == -signal.SIGTERM
 
 
+async def test_many_may_ask_for_a_stop_at_once(bench: Bench) -> None:
+    command = "trap 'echo asked >> asked; exit 3' TERM; touch up; while :; do sleep 0.01; done"
+    await bench.runtime.start(bench.spec(command))
+    await until(bench.file("up").exists)
+    await asyncio.gather(*(bench.runtime.stop(KEY, DEADLINE_S) for _ in range(20)))
+    assert (await soon(bench.runtime.wait(KEY))).code == 3
+
+
 async def test_forgotten_attempt_is_not_adopted(bench: Bench) -> None:
     await bench.runtime.start(bench.spec("true"))
     await soon(bench.runtime.wait(KEY))

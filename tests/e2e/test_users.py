@@ -17,7 +17,9 @@ _RECORDS = ("jobs", "job_specs", "copies", "instances", "user_tokens")
 def records(cluster: Cluster) -> dict[str, list[tuple[Any, ...]]]:
     """What the master has written down about jobs, instances and users."""
     rows = cluster.journal_rows()
-    return {table: rows[table] for table in _RECORDS}
+    found = {table: rows[table] for table in _RECORDS}
+    # The rest of a task's row is its progress.
+    return found | {"copies": [row[:4] for row in found["copies"]]}
 
 
 def test_a_viewer_sees_everything_and_changes_nothing(cluster: Cluster) -> None:
