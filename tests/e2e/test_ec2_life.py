@@ -78,6 +78,7 @@ def check_moved(cluster: Ec2Cluster, job: str, *stored: int) -> None:
     assert said.endswith("over\n")
 
 
+@pytest.mark.waits
 def test_the_demos_jobs_run_on_instances_that_boot_themselves(make_ec2: Ec2s) -> None:
     """Their files and programs as they are; they are shorter, as a variable says."""
     types = yaml.safe_load((DEMO / "catalog.yaml").read_text())["types"]
@@ -148,6 +149,7 @@ def test_a_boot_that_fails_says_why_and_is_over(make_ec2: Ec2s) -> None:
     cluster.until_empty()
 
 
+@pytest.mark.waits
 def test_a_spot_instance_is_left_when_ec2_recommends_it_and_when_it_insists(
     make_ec2: Ec2s,
 ) -> None:

@@ -183,7 +183,7 @@ def test_what_is_undone_never_was(snapshot, data):
     attempt = Attempt(arrangement, data.draw(st.lists(st.sampled_from(victims), unique=True)))
     spots = [*arrangement.places, *arrangement.prospects()]
     for copy in attempt.pool[: data.draw(st.integers(0, 9))]:
-        place = arrangement.cheapest(copy, spots)
+        place = arrangement.cheapest(copy, spots, spots)
         assert place is not None
         attempt.put(copy, place)
         spots = [*arrangement.places, *arrangement.prospects()]
