@@ -202,7 +202,7 @@ def test_without_a_master_instances_store_what_runs_and_are_gone(make_ec2: Ec2s)
     job = cluster.submit("one", run=RUN)
     running(cluster, job)
     generation = cluster.task(job).generation
-    (left,) = cluster.records()
+    left = cluster.task(job).instance
     cluster.kill()
     until(lambda: cluster.records()[left].state == "terminated", "it goes", within_s=PATIENCE_S)
 
