@@ -20,8 +20,8 @@ from eva_worker.runtime import Exit, Image, Runtime, TaskSpec
 from eva_worker.runtime.docker import DockerRuntime, connect
 from eva_worker.runtime.process import ProcessRuntime
 from tests.fakes import dockerd
+from tests.fakes.patience import DEADLINE_S
 
-DEADLINE_S = 20
 KEY = TaskKey("job-1/0", 1)
 
 

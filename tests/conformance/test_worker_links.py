@@ -44,12 +44,12 @@ from eva_master.simulation.delays import Delays
 from eva_master.simulation.work import Work
 from eva_master.simulation.workers import SimulatedWorkers
 from tests.fakes.authority import authority
+from tests.fakes.patience import DEADLINE_S
 from tests.fakes.relay import Relay
 from tests.fakes.rpc_master import SMALL, RpcMaster, add_instance, rpc_master
 
 T = TypeVar("T")
 
-DEADLINE_S = 30
 I1 = InstanceId("i-1")
 COPY, OTHER = CopyId("job-1/0"), CopyId("job-2/0")
 CAPACITY = SMALL.type.capacity

@@ -25,12 +25,11 @@ from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.channels import open_channel
 from eva_master.adapters.rpc.client import Client
 from eva_master.adapters.store import SqlJournal
+from tests.fakes.patience import DEADLINE_S
 from tests.fakes.ports import free_port
 
 PROGRAMS = Path(__file__).with_name("programs")
 EVA = (sys.executable, "-m", "eva_master.app.cli")
-DEADLINE_S = 60.0
-"""For whatever is waited for; a machine that needs longer is taken for stuck."""
 _POLL_S = 0.05
 _LOG_BYTES = 20_000
 _ENDED = ("succeeded", "failed", "cancelled")
@@ -236,7 +235,7 @@ class Cluster:
     def stop(self) -> None:
         """End the cluster as Ctrl-C does, and see that nothing of it is left."""
         self.stop_master()
-        until(lambda: not self.processes(), "all processes of the cluster end", within_s=20)
+        until(lambda: not self.processes(), "all processes of the cluster end")
 
     def close(self) -> None:
         """Leave nothing behind, whatever state the cluster is in.
@@ -252,7 +251,7 @@ class Cluster:
                 client.close()
             # What a killed master left behind notices it a moment later.
             with contextlib.suppress(AssertionError):
-                until(lambda: not self.processes(), "all processes end", within_s=20)
+                until(lambda: not self.processes(), "all processes end")
             left = self._clear()
             if self._master is not None:
                 self._master.wait()

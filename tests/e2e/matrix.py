@@ -15,8 +15,6 @@ from tests.e2e.books import check_accounts, check_bill
 from tests.e2e.cluster import Line, until
 from tests.fakes.hosts.cluster import HostCluster
 
-PATIENCE_S = 120.0
-"""For what is waited for: many of these tests run at a time."""
 RUN = "python3 counter.py && echo over"
 SLOW = {"STEP_S": "0.2", "CHECKPOINT_S": "1"}
 """Environment of programs that leave the CPUs to the other tests."""
@@ -45,7 +43,7 @@ def run(cluster: HostCluster, *names: str, **keys: Any) -> list[str]:
     jobs = [submit(cluster, name, **keys) for name in names]
     for job in jobs:
         wait = f"{job} has stored a checkpoint"
-        until(lambda job=job: cluster.task(job).generation, wait, within_s=PATIENCE_S)
+        until(lambda job=job: cluster.task(job).generation, wait)
     cluster.until_running(*jobs)
     assert len({cluster.task(job).instance for job in jobs}) == 1
     return jobs
@@ -79,9 +77,9 @@ def end(cluster: HostCluster, *jobs: str) -> None:
     cluster.finish(*jobs)
     for job in jobs:
         state = f"{job} ends"
-        until(lambda job=job: cluster.job(job).finished_ms, state, within_s=PATIENCE_S)
+        until(lambda job=job: cluster.job(job).finished_ms, state)
     cluster.until_ended(*jobs)
-    until(lambda: not cluster.client.describe().instances, "instances go", within_s=PATIENCE_S)
+    until(lambda: not cluster.client.describe().instances, "instances go")
     cluster.until_empty()
     until(lambda: not cluster.leftovers(), "no cable, no container is left")
     check_bill(cluster)

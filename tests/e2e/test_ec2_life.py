@@ -17,20 +17,18 @@ from tests.e2e.matrix import check_steps, check_undisturbed
 from tests.fakes.ec2.cluster import Ec2Cluster
 from tests.fakes.ec2.machine import BLACK_BOX_PORT
 
-pytestmark = [pytest.mark.hosts, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.hosts
 
 RUN = f"env EVA_BLACK_BOX=127.0.0.1:{BLACK_BOX_PORT} python3 counter.py && echo over"
 DEMO = EXAMPLES / "demo"
 SHORTER = 10
 """What the demo shows takes minutes; here its jobs are only to run."""
-PATIENCE_S = 240.0
-"""For an instance to boot; others boot at the same time."""
 
 
 def running(cluster: Ec2Cluster, *jobs: str) -> None:
     """Wait until jobs run, and have a checkpoint stored."""
     for job in jobs:
-        until(lambda job=job: cluster.task(job).generation, f"{job} runs", within_s=PATIENCE_S)
+        until(lambda job=job: cluster.task(job).generation, f"{job} runs")
     cluster.until_running(*jobs)
 
 
@@ -38,7 +36,7 @@ def end(cluster: Ec2Cluster, *jobs: str) -> None:
     """Have jobs finish; nothing is left, and the bill is the API's own record."""
     cluster.finish(*jobs)
     for job in jobs:
-        until(lambda job=job: cluster.job(job).finished_ms, f"{job} ends", within_s=PATIENCE_S)
+        until(lambda job=job: cluster.job(job).finished_ms, f"{job} ends")
     cluster.until_ended(*jobs)
     cluster.until_empty()
     check_bill(cluster)
@@ -95,7 +93,7 @@ def test_the_demos_jobs_run_on_instances_that_boot_themselves(make_ec2: Ec2s) ->
     jobs = {job.name: job for job in cluster.client.jobs(ended=True)}
     assert jobs.keys() == {job.name for job in wave}
     for name, job in jobs.items():
-        until(lambda job=job: cluster.job(job.id).finished_ms, f"{name} ends", within_s=PATIENCE_S)
+        until(lambda job=job: cluster.job(job.id).finished_ms, f"{name} ends")
     ids = [job.id for job in jobs.values()]
     cluster.until_ended(*ids)
     cluster.until_empty()
@@ -139,7 +137,7 @@ def test_a_boot_that_fails_says_why_and_is_over(make_ec2: Ec2s) -> None:
         settings={"register_timeout": "10m"}, ec2={"mount_command": "mount /nowhere"}
     )
     job = cluster.submit("one")
-    boots = until(lambda: cluster.stored("boots/"), "a log is left", within_s=PATIENCE_S)
+    boots = until(lambda: cluster.stored("boots/"), "a log is left")
     (first,) = [name for name, it in cluster.records().items() if f"boots/{name}.log" in boots]
     until(lambda: cluster.records()[first].state == "terminated", "it switches itself off")
     said = cluster.read(f"boots/{first}.log")
@@ -186,12 +184,11 @@ def test_a_spot_instance_is_left_when_ec2_recommends_it_and_when_it_insists(
 def moves(cluster: Ec2Cluster, job: str, *, away_from: str) -> None:
     """Wait until a job runs elsewhere, and the instance where it was is gone."""
     gone = cluster.records
-    until(lambda: gone()[away_from].state == "terminated", "it is left", within_s=PATIENCE_S)
+    until(lambda: gone()[away_from].state == "terminated", "it is left")
     attempt = cluster.task(job).attempt
     until(
         lambda: cluster.task(job).instance not in ("", away_from),
         f"the job goes on after attempt {attempt}",
-        within_s=PATIENCE_S,
     )
     running(cluster, job)
 
@@ -204,10 +201,10 @@ def test_without_a_master_instances_store_what_runs_and_are_gone(make_ec2: Ec2s)
     generation = cluster.task(job).generation
     left = cluster.task(job).instance
     cluster.kill()
-    until(lambda: cluster.records()[left].state == "terminated", "it goes", within_s=PATIENCE_S)
+    until(lambda: cluster.records()[left].state == "terminated", "it goes")
 
     cluster.start()
-    until(lambda: cluster.task(job).attempt == 2, "the job goes on", within_s=PATIENCE_S)
+    until(lambda: cluster.task(job).attempt == 2, "the job goes on")
     running(cluster, job)
     end(cluster, job)
     check_moved(cluster, job, generation)

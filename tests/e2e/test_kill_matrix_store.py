@@ -39,7 +39,7 @@ def test_uploads(make_hosts: Hosts) -> None:
     assert cluster.task(going_on).steps > steps + OUTAGE_S
     cluster.s3.mend_s3()
 
-    until(lambda: cluster.job(ending).finished_ms, "its end is stored", within_s=matrix.PATIENCE_S)
+    until(lambda: cluster.job(ending).finished_ms, "its end is stored")
     now = cluster.lines(going_on, event="checkpoint")
     until(lambda: cluster.task(going_on).generation >= len(now), "checkpoints are stored again")
     assert matrix.container_of(cluster, going_on) == container

@@ -151,7 +151,7 @@ def check_metrics(cluster: Cluster) -> None:
     """Prometheus sees a job that runs on an instance and one that waits."""
     url = f"https://127.0.0.1:{cluster.metrics_port}/metrics"
     trust = ssl.create_default_context(cadata=cluster.authorities().decode())
-    with urllib.request.urlopen(url, timeout=60, context=trust) as answer:
+    with urllib.request.urlopen(url, timeout=150, context=trust) as answer:
         families = list(text_string_to_metric_families(answer.read().decode()))
     figures = {
         (sample.name, *sorted(sample.labels.values())): sample.value

@@ -24,11 +24,11 @@ from eva_iterator._proto.iterator_pb2_grpc import (
     add_IteratorServicer_to_server,
 )
 
+from tests.fakes.patience import DEADLINE_S
 from tests.fakes.ports import free_port
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 JOB_FILES = sorted(EXAMPLES.glob("*/job.yaml"))
-DEADLINE_S = 120
 INHERITED = ("HOME", "PYTHONPATH")
 
 # Large enough to be still busy when the first progress line has been read, small enough for a test.

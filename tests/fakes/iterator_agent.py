@@ -20,7 +20,7 @@ from eva_iterator._proto.iterator_pb2_grpc import (
     add_IteratorServicer_to_server,
 )
 
-DEADLINE_S = 60.0
+from tests.fakes.patience import DEADLINE_S
 
 
 class RecordingAgent(IteratorServicer):

@@ -9,8 +9,7 @@ from typing import TypeVar
 
 from eva_master.model.events import Event, Read
 from eva_master.model.ids import Millis
-
-DEADLINE_S = 30
+from tests.fakes.patience import DEADLINE_S
 
 AnyEvent = TypeVar("AnyEvent")
 

@@ -22,8 +22,8 @@ from eva_worker._proto.worker_pb2_grpc import (
 )
 from eva_worker.channel import dial
 from tests.fakes.authority import authority
+from tests.fakes.patience import DEADLINE_S
 
-DEADLINE_S = 30
 _OPTIONS = (
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 100),
     ("grpc.keepalive_permit_without_calls", 1),

@@ -53,11 +53,11 @@ from eva_master.model.users import Role
 from eva_master.ports import Clock, ObjectStore, Policy, RoundHistory
 from eva_worker.channel import dial
 from tests.fakes.authority import authority
+from tests.fakes.patience import DEADLINE_S
 from tests.fakes.planner import InlinePlanner
 
 T = TypeVar("T")
 
-DEADLINE_S = 30
 _CERTIFICATE_MS = 3_600_000
 _JOIN_MS = 60_000
 

@@ -70,7 +70,7 @@ def test_a_sweep_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
         sweep.kill()
         sweep.wait()
         assert helpers
-        _, left = psutil.wait_procs(helpers, timeout=60)
+        _, left = psutil.wait_procs(helpers, timeout=150)
         assert not left, "nobody goes on for a sweep that is no more"
     finally:
         with contextlib.suppress(ProcessLookupError):

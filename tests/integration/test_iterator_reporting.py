@@ -254,7 +254,7 @@ def test_shell_programs_report_absolute_counts(
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=150,
     )
     assert (done.stdout, done.stderr) == ("state\n", "")
     reports = iterator_agent.reports
@@ -276,6 +276,6 @@ def test_shell_programs_go_on_without_an_agent(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=150,
     )
     assert "not delivered" in done.stderr

@@ -22,7 +22,7 @@ def test_what_is_open_already_is_closed_again(command: str, tmp_path: Path) -> N
             ],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=150,
             check=False,
         )
     # Its other ports were open by then.

@@ -30,9 +30,9 @@ from eva_master.adapters.rpc.server import server_credentials
 from eva_master.model.ids import InstanceId, Millis
 from eva_worker.channel import dial
 from tests.fakes.authority import authority
+from tests.fakes.patience import DEADLINE_S
 from tests.fakes.rpc_master import RpcMaster, rpc_master
 
-DEADLINE_S = 20
 HOUR_MS = 3_600_000
 ONE = InstanceId("i-1")
 OK, UNAVAILABLE = grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE

@@ -17,10 +17,10 @@ from eva_worker.runtime.docker import DockerRuntime, connect
 from tests.fakes import dockerd
 from tests.fakes.dockerd import Engine
 from tests.fakes.master import FakeMaster
+from tests.fakes.patience import DEADLINE_S
 
 pytestmark = pytest.mark.docker
 
-DEADLINE_S = 60
 FROZEN_HEARTBEATS = 40
 KEY = TaskKey("job-1/0", 1)
 LOOP = "touch up; until [ -e go ]; do sleep 0.02; done; exit 5"

@@ -18,9 +18,9 @@ from eva_worker.runtime import Image, TaskSpec
 from eva_worker.runtime.docker import DockerRuntime, connect
 from eva_worker.runtime.process import ProcessRuntime
 from tests.fakes import dockerd, registry
+from tests.fakes.patience import DEADLINE_S
 from tests.fakes.registry import Registry
 
-DEADLINE_S = 30
 KEY = TaskKey("job-1/0", 1)
 CONTEXT = "c" * 64
 

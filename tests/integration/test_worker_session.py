@@ -14,8 +14,7 @@ from eva_worker.orders import Progress, Report, TaskKey, Welcome
 from eva_worker.session import Session
 from eva_worker.tasks import Tasks
 from tests.fakes.master import FakeMaster
-
-DEADLINE_S = 20
+from tests.fakes.patience import DEADLINE_S
 
 
 class Idle:

@@ -340,7 +340,7 @@ def test_interrupt_leaves_the_job_running(api: FakeApi, job_file: Path, tmp_path
         assert process.stderr is not None
         assert process.stderr.readline() == "job-1: running\n"
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=120)
         assert process.returncode == 130
         assert "job-1: still running; `eva logs -f` shows its output" in errors
         assert hanging.of("Cancel") == []

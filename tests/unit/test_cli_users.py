@@ -227,7 +227,7 @@ def test_the_command_says_it_and_nothing_else_does(api: FakeApi, tmp_path: Path)
         },
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
     assert done.returncode == 1

@@ -16,8 +16,8 @@ from eva_worker.errors import StartFailed
 from eva_worker.orders import TaskKey
 from eva_worker.runtime import TaskSpec
 from eva_worker.runtime.process import ProcessRuntime
+from tests.fakes.patience import DEADLINE_S
 
-DEADLINE_S = 20
 KEY = TaskKey("job-1/0", 1)
 
 

@@ -25,9 +25,9 @@ from eva_worker.objects import Objects, persistently
 from eva_worker.orders import TaskKey
 from eva_worker.transfer import Fetcher, FileEntry, checkpoint_manifest, read_manifest
 from eva_worker.uploads import LOG_KEPT, Uploader
+from tests.fakes.patience import DEADLINE_S
 
 KEY = TaskKey("job-1/0", 3)
-DEADLINE_S = 20
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.fakes.hosts.process import run
 
 SOCKET = Path("/run/docker.sock")
 PID = Path("/run/docker.pid")
-START_S = 30.0
+START_S = 120.0
 _POLL_S = 0.02
 
 

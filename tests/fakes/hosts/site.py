@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 
 from tests.fakes.hosts.network import Switch
+from tests.fakes.patience import DEADLINE_S
 
 VARIABLE = "EVA_TEST_SITE"
 """In the environment of every process of a cluster: the directory of its site."""
@@ -22,7 +23,6 @@ CGROUP = "eva-hosts"
 _PREFIX = "eva-site-"
 _LOCK = "lock"
 _CGROUPS = Path("/sys/fs/cgroup")
-_PATIENCE_S = 30.0
 _POLL_S = 0.05
 
 
@@ -89,7 +89,7 @@ def _clear(path: Path) -> None:
     Raises:
         TimeoutError: Something of it does not go away.
     """
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while left := [*_kill(path), *_remove_cgroups(path), *_remove_files(path)]:
         if time.monotonic() > deadline:
             raise TimeoutError(f"of a test cluster there is left: {left[:5]}")
