@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
+
 from eva_master.model.ids import MILLION, CopyId, InstanceId, Millis
 from eva_master.model.plan import NewInstance
 from eva_master.packing.configuration import Configuration, Host
@@ -400,7 +403,7 @@ class Arrangement:
         Args:
             start: What it began with; tells of copies without a place.
         """
-        self._reuse()
+        self._settle_at_home()
         launches: list[NewInstance] = []
         hosts: dict[Place, Host] = {}
         places: dict[CopyId, Host] = {}
@@ -420,18 +423,53 @@ class Arrangement:
             row[number] = row.get(number, 0) + 1
         return Configuration(places, contents, tuple(launches), start.unplaced)
 
-    def _reuse(self) -> None:
-        """Put what is to be launched on live instances of the same offering that are empty."""
-        spare: dict[int, list[Place]] = {}
+    def _settle_at_home(self) -> None:
+        """Exchange what is on instances of one offering for what it costs least to move there."""
+        strays: set[Place | None] = set()
+        for copy, home in enumerate(self._home):
+            if home is not None and home is not self._where[copy]:
+                strays.update((home, self._where[copy]))
+        alike: dict[int, list[Place]] = {}
         for place in self.places:
-            if place.id is not None and place.empty:
-                spare.setdefault(place.bit, []).append(place)
-        for place in self.places:
-            if place.id is None and not place.empty and (empty := spare.get(1 << place.load.kind)):
-                target = empty.pop(0)
-                for copy in list(place.movable):
-                    self.take(copy)
-                    self.put(copy, target)
+            if len(place.movable) < len(place.load.key):
+                continue  # what is pinned stays
+            if place.id is None and not place.empty:
+                alike.setdefault(1 << place.load.kind, []).append(place)
+            elif place.id is not None and (place.empty or place in strays):
+                alike.setdefault(place.bit, []).append(place)
+        for bit, places in alike.items():
+            if len(places) > 1:
+                self._exchange(places, self._book.launch[bit.bit_length() - 1])
+
+    def _exchange(self, places: Sequence[Place], launch: int) -> None:
+        """Assign the loads of instances of one offering to them anew, if that costs less.
+
+        Args:
+            places: The instances.
+            launch: What launching one of them costs.
+        """
+        rows = {place: row for row, place in enumerate(places)}
+        saved = np.zeros((len(places), len(places)))
+        bought = [row for place, row in rows.items() if place.id is None]
+        for place, column in rows.items():
+            if place.empty:
+                saved[bought, column] = launch
+            for copy in place.movable:
+                home = self._home[copy]
+                if home in rows:
+                    saved[rows[home], column] += self._cost[self._unit[copy]]
+        hosts, loads = linear_sum_assignment(saved, maximize=True)
+        if saved[hosts, loads].sum() <= saved.trace():
+            return
+        exchanged = [pair for pair in zip(hosts, loads, strict=True) if pair[0] != pair[1]]
+        targets = {copy: places[host] for host, load in exchanged for copy in places[load].movable}
+        before = self.total
+        attempt = Attempt(self, [places[load] for _, load in exchanged])
+        for copy in attempt.pool:
+            attempt.put(copy, targets[copy])
+        # Members of a gang do not each save its whole move: only the cost itself tells.
+        if self.total >= before or not self.legal():
+            attempt.undo()
 
 
 class Attempt:
