@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 from eva_master.model.catalog import Catalog, InstanceType
@@ -12,6 +13,8 @@ from eva_master.model.snapshot import CopyView, InstanceView, JobView
 
 K = TypeVar("K", bound=str)
 V = TypeVar("V")
+
+_RUNS_DOWN = frozenset({"remaining_ms", "since_ms"})
 
 
 class Shelf(Generic[K, V]):
@@ -126,7 +129,7 @@ class Album:
         old = self.jobs.get(job)
         seen = {copy.id: copy for copy in copies}
         if view != old:
-            self.revision += _timeless(view) != _timeless(old)
+            self.revision += view is None or old is None or _lasting(view) != _lasting(old)
             if view is None:
                 self.jobs.drop(job)
             else:
@@ -151,6 +154,8 @@ class Album:
         if before != after:
             if before is not None:
                 self._residents[before].discard(id_)
+                if not self._residents[before]:
+                    del self._residents[before]
                 self._instances[before] = None
             if after is not None:
                 self._residents.setdefault(after, set()).add(id_)
@@ -164,8 +169,6 @@ class Album:
         self.revision += 1
         if view is None:
             self.instances.drop(instance)
-            if not self._residents.get(instance):
-                self._residents.pop(instance, None)
         else:
             self.instances.put(instance, view)
 
@@ -174,6 +177,5 @@ class Album:
         return tuple(sorted(self._residents.get(instance, ())))
 
 
-def _timeless(view: JobView | None) -> JobView | None:
-    """A view without what runs down by itself."""
-    return None if view is None else replace(view, remaining_ms=None, since_ms=None)
+_lasting = attrgetter(*(it.name for it in fields(JobView) if it.name not in _RUNS_DOWN))
+"""What of a view does not run down by itself."""

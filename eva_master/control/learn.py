@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eva_master.control.progress import company, standalone_rate
+from eva_master.control.progress import accompanied, company, standalone_rate
 from eva_master.control.state import State
 from eva_master.control.stopwatch import Lap
 from eva_master.learning.delays import Delay
@@ -30,9 +30,9 @@ def from_window(state: State, copy: TaskCopy, now: Millis) -> bool:
     members = _running_members(state, copy)
     if any(member.index < copy.index and member.progress.rate > 0 for member in members):
         return False
-    entries = [company(state, member) for member in members]
-    if not any(others for _, others in entries):
+    if not any(accompanied(state, member) for member in members):
         return _standalone(state, copy, members, now)
+    entries = [company(state, member) for member in members]
     rates = [standalone_rate(state, member) for member in members]
     known = [rate for rate in rates if rate]
     if len(known) < len(rates):

@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from eva_master.control.progress import company, normalised
+from eva_master.control.progress import accompanied, company, normalised
 from eva_master.control.state import State
-from eva_master.learning.colocation import lookup
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.ids import MILLION, Exact, InstanceId, JobId, Millis
 from eva_master.model.job import JobKind
@@ -57,7 +56,7 @@ class _Accrual:
 
 def alone_price(state: State, copy: TaskCopy) -> int:
     """The reservation price of a copy's task, in micro-dollars per hour (Eva, section 4.2)."""
-    return state.reservation_price(state.task(copy))
+    return state.alone_price(copy)
 
 
 def split(amount: int, weights: Sequence[int]) -> list[int]:
@@ -99,11 +98,12 @@ def _accrue(state: State, instance: Instance, account: InstanceAccount, until: M
         _increment(state, copy, share, price, elapsed)
         for copy, share, price in zip(holders, split(amount, prices), prices, strict=True)
     )
-    booked = replace(
-        account,
+    booked = InstanceAccount(
+        account.instance,
         until_ms=until,
         charged=Exact(account.charged + amount),
         idle=Exact(account.idle + idle),
+        closed=account.closed,
     )
     return _Accrual(booked, jobs)
 
@@ -128,11 +128,13 @@ def _speed_ppm(state: State, copy: TaskCopy) -> int:
     """
     gang = state.jobs[copy.job].spec.kind is JobKind.GANG
     members = state.members(copy.job) if gang else (copy,)
-    entries = [company(state, member) for member in members if member.instance is not None]
-    speed = normalised(state, copy) if any(others for _, others in entries) else None
+    placed = [member for member in members if member.instance is not None]
+    if not any(accompanied(state, member) for member in placed):
+        return MILLION
+    speed = normalised(state, copy)
     if speed is not None:
         return min(MILLION, round(speed * MILLION))
-    return min(lookup(state.throughput, entry) for entry in entries)
+    return min(state.expected_ppm(company(state, member)) for member in placed)
 
 
 def _added(account: JobAccount, increment: JobAccount) -> JobAccount:

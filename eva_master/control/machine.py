@@ -284,7 +284,9 @@ class Machine:
         """Make a checked plan the desired state; returns the names of new instances."""
         turn = self._turn
         names: dict[int, InstanceId] = {}
-        listed = {offering.id: offering for offering in self.state.catalog}
+        listed = (
+            {offering.id: offering for offering in self.state.catalog} if decision.launches else {}
+        )
         for launch in decision.launches:
             names[launch.key] = InstanceId(f"i{self.state.count(instances=1).instances:05d}")
             # In the picture its delays were the learned ones, its price what it is worth.

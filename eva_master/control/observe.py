@@ -7,8 +7,6 @@ twice and none is given up before its end is certain.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from eva_master.control import interruptions, learn, ledger, stock
 from eva_master.control.turn import Turn
 from eva_master.model.catalog import Purchase
@@ -30,6 +28,7 @@ from eva_master.model.ids import InstanceId, Millis
 from eva_master.model.job import JobKind
 from eva_master.model.records import Failure, Instance, Job, Outcome, Progress, StopReason, TaskCopy
 from eva_master.model.states import HOLDING, CopyState, InstanceState, JobState
+from eva_master.model.values import replace
 
 # -- cloud ---------------------------------------------------------------------------------------
 
@@ -204,7 +203,7 @@ def progress_sampled(turn: Turn, event: ProgressSampled) -> None:
         progress, complete = turn.meters.sample(copy, heard, turn.now)
         if complete:
             ledger.book(turn.state, event.instance, turn.now)
-        turn.state.put_copy(replace(copy, progress=progress), journal=False)
+        turn.state.put_progress(copy, progress)
         if lap := turn.stopwatches.stepped(copy_id, heard, turn.now):
             learn.from_lap(turn.state, copy, lap, turn.now)
         if complete and learn.from_window(turn.state, turn.state.copies[copy_id], turn.now):
@@ -244,8 +243,10 @@ def _take(turn: Turn, instance: InstanceId, report: CopyReport) -> None:
 def _noted(copy: TaskCopy, report: CopyReport) -> TaskCopy:
     heard: Progress = copy.progress
     if report.progress is not None:
-        heard = replace(report.progress, rate=copy.progress.rate)
+        heard = report.progress.at_rate(copy.progress.rate)
     generation = max(copy.generation, report.generation)
+    if heard == copy.progress and generation == copy.generation:
+        return copy
     return replace(copy, progress=heard, generation=generation)
 
 

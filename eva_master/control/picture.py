@@ -77,7 +77,6 @@ def _brought_up_to_date(state: State, now: Millis, settings: Settings) -> None:
 def _follow_the_rest(state: State, now: Millis, settings: Settings) -> None:
     """See whether anything has changed that is no job, copy or instance."""
     album = state.album
-    sources = state.catalog, state.learned.delays, state.interruptions
     basis = (
         tuple(offering.id for offering in state.catalog if not offering.available(now)),
         state.counters.arrivals,
@@ -88,13 +87,17 @@ def _follow_the_rest(state: State, now: Millis, settings: Settings) -> None:
     if basis != album.basis:
         album.basis = basis
         album.revision += 1
-    if len(album.sources) == len(sources) and all(map(is_, album.sources, sources)):
+    sources = state.catalog, state.interruptions, state.learned.delays
+    kept = tuple(map(is_, album.sources, sources))
+    if kept and all(kept):
         return
     album.sources = sources
     measured = _measured(state)
     if measured != album.measured:
         album.measured = measured
         album.instances_changed()
+    elif kept and all(kept[:2]):
+        return  # what was measured last is no news
     listed = tuple(
         valued(_with_delays(offering, measured), state, settings) for offering in state.catalog
     )

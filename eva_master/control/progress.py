@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from eva_master.control.state import State
 from eva_master.learning.colocation import Key, key
@@ -56,8 +56,7 @@ class Meters:
         for copy in state.holders(instance):
             self._open.pop(copy.id, None)
             if copy.progress.rate:
-                unknown = replace(copy.progress, rate=0.0)
-                state.put_copy(replace(copy, progress=unknown), journal=False)
+                state.put_progress(copy, copy.progress.at_rate(0.0))
 
     def sample(self, copy: TaskCopy, heard: Progress, now: Millis) -> tuple[Progress, bool]:
         """Take in a report.
@@ -74,7 +73,7 @@ class Meters:
             The figures with the rate of the last complete window, and whether this report
             completed one.
         """
-        progress = replace(heard, rate=copy.progress.rate)
+        progress = heard.at_rate(copy.progress.rate)
         window = self._open.get(copy.id)
         if heard.steps < copy.progress.steps:
             self._open.pop(copy.id, None)
@@ -92,7 +91,7 @@ class Meters:
             return progress, False
         rate = pace([*window.marks, (now, heard.steps)])
         self._open[copy.id] = Window([(now, heard.steps)])
-        return (progress, False) if rate is None else (replace(progress, rate=rate), True)
+        return (progress, False) if rate is None else (progress.at_rate(rate), True)
 
     def _warm(self, copy: CopyId, now: Millis) -> bool:
         """Whether an attempt that did a step has warmed up."""
@@ -111,7 +110,7 @@ class Meters:
         if window is None or now - window.marks[-1][0] < _STALLED * self._window_ms:
             return progress
         del self._open[copy.id]
-        return replace(progress, rate=0.0)
+        return progress.at_rate(0.0)
 
 
 def standalone_rate(state: State, copy: TaskCopy) -> float | None:
@@ -133,6 +132,15 @@ def normalised(state: State, copy: TaskCopy) -> float | None:
         return None
     alone = standalone_rate(state, copy)
     return None if not alone else copy.progress.rate / alone
+
+
+def accompanied(state: State, copy: TaskCopy) -> bool:
+    """Whether another copy runs on the instance that a copy is on."""
+    assert copy.instance is not None
+    return any(
+        other.state is CopyState.RUNNING and other.id != copy.id
+        for other in state.holders(copy.instance)
+    )
 
 
 def company(state: State, copy: TaskCopy) -> Key:

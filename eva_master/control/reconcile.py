@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import CopyId, InstanceId, JobId
+from eva_master.model.ids import CopyId, InstanceId, JobId, OfferingId
 from eva_master.model.job import JobKind
 from eva_master.model.plan import Hold, NewInstance, Place, Plan, Suspend
 from eva_master.model.resources import NOTHING, Resources
@@ -59,7 +59,7 @@ def reconcile(now: Snapshot, plan: Plan) -> Decision:
         units = {key: unit for key, unit in units.items() if key != overfull}
     placed = dict(pair for unit in units.values() for pair in unit)
     used = {where for where in placed.values() if isinstance(where, int)}
-    known = {view.id: view for view in now.copies}
+    known = check.copies
     return Decision(
         launches=tuple(launch for launch in plan.launches if launch.key in used),
         places=tuple(
@@ -90,10 +90,9 @@ class _Check:
     """The present, indexed for the questions that a plan raises."""
 
     def __init__(self, now: Snapshot, plan: Plan) -> None:
-        self._copies = {view.id: view for view in now.copies}
+        self.copies = {view.id: view for view in now.copies}
         self._jobs = {view.id: view for view in now.jobs}
         self._offerings: dict[Where, Offering] = {v.id: v.offering for v in now.instances}
-        self._live = Counter(view.offering.id for view in now.instances)
         self._on_sale = {offering.id: offering for offering in now.catalog}
         self._now = now
         self._plan = plan
@@ -110,7 +109,7 @@ class _Check:
                 places[entry.copy] = entry.on
         by_job: defaultdict[JobId, list[CopyId]] = defaultdict(list)
         for copy in places:
-            if (view := self._copies.get(copy)) is not None:
+            if (view := self.copies.get(copy)) is not None:
                 by_job[view.job].append(copy)
         units: dict[CopyId, Unit] = {}
         for job, copies in by_job.items():
@@ -122,7 +121,7 @@ class _Check:
         return units
 
     def _holds(self, members: Iterable[CopyId], places: dict[CopyId, Where]) -> bool:
-        return all(self._member_holds(self._copies[copy], places.get(copy)) for copy in members)
+        return all(self._member_holds(self.copies[copy], places.get(copy)) for copy in members)
 
     def _member_holds(self, view: CopyView, where: Where | None) -> bool:
         if where is None:
@@ -138,7 +137,7 @@ class _Check:
         comers: defaultdict[Where, list[CopyId]] = defaultdict(list)
         for key, unit in units.items():
             for copy, where in unit:
-                if where != self._copies[copy].instance:
+                if where != self.copies[copy].instance:
                     comers[where].append(key)
         load = self._load(placed, comers)
         for where, keys in comers.items():
@@ -151,7 +150,7 @@ class _Check:
     ) -> Mapping[Where, Resources]:
         """What is taken of some places once copies are where they are placed."""
         load: defaultdict[Where, Resources] = defaultdict(lambda: NOTHING)
-        for view in self._copies.values() if places else ():
+        for view in self.copies.values() if places else ():
             where = placed.get(view.id, view.instance)
             if where is not None and where in places:
                 demand = view.task.demand_on(self._offerings[where].type.family)
@@ -160,12 +159,17 @@ class _Check:
         return load
 
     def _over_limit(self, comers: dict[Where, list[CopyId]]) -> CopyId | None:
-        wanted = Counter(self._live)
+        wanted: Counter[OfferingId] | None = None
         for where, keys in comers.items():
-            if isinstance(where, int):
-                offering = self._offerings[where].id
-                wanted[offering] += 1
-                limit = self._on_sale[offering].limit
-                if limit is not None and wanted[offering] > limit:
-                    return max(keys)
+            if not isinstance(where, int):
+                continue
+            offering = self._offerings[where].id
+            limit = self._on_sale[offering].limit
+            if limit is None:
+                continue
+            if wanted is None:
+                wanted = Counter(view.offering.id for view in self._now.instances)
+            wanted[offering] += 1
+            if wanted[offering] > limit:
+                return max(keys)
         return None

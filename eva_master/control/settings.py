@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+NEVER_MS = 10**15
+"""As a delay: what is so far ahead is not waited for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:

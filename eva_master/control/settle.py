@@ -7,7 +7,6 @@ that is possible and sends what has to be said (again). Settling twice does noth
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 
 from eva_master.control import gangs, interruptions, learn, stock
 from eva_master.control.observe import is_gang, judge_failure
@@ -16,6 +15,7 @@ from eva_master.model.actions import SyncWorker
 from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.records import Instance, Job, Outcome, StopReason, TaskCopy
 from eva_master.model.states import ENDED, HOLDING, CopyState, InstanceState, JobState
+from eva_master.model.values import replace
 
 _PLACES = 8
 """How many of a copy's attempts are on record with their places."""
@@ -203,7 +203,7 @@ def _started(turn: Turn, copy: TaskCopy, attempt: int) -> TaskCopy:
         instance=copy.target,
         places=(*copy.places, (attempt, copy.target))[-_PLACES:],
         waiting_for="",
-        progress=replace(copy.progress, rate=0.0),
+        progress=copy.progress.at_rate(0.0),
     )
 
 
@@ -226,9 +226,13 @@ def _has_room(turn: Turn, leaving: list[TaskCopy]) -> bool:
     Tasks may be waiting for each other in a ring, so this starts from "all can leave" and takes
     away those that cannot until nothing changes: rings stay, blocked chains go.
     """
+    if not _blocked(turn, leaving, {copy.job: leaving for copy in leaving}):
+        return True  # whoever else can leave
     going = {copy.job for copy in leaving}
     able = {job: copies for job, copies in _candidates(turn).items() if job not in going}
     able.update({copy.job: leaving for copy in leaving})
+    if _blocked(turn, leaving, able):
+        return False
     while True:
         stuck = [job for job, copies in able.items() if _blocked(turn, copies, able)]
         if not stuck:
@@ -292,7 +296,8 @@ def settle_instance(turn: Turn, instance_id: InstanceId) -> None:
             for copy in turn.state.holders(instance_id):
                 _say(turn, copy)
             for copy in turn.state.aimed(instance_id):
-                _say(turn, copy)
+                if copy.instance != instance_id:
+                    _say(turn, copy)
         case _:
             pass
 

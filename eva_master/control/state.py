@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 
 from eva_master.control.album import Album
+from eva_master.learning.colocation import Key, lookup
 from eva_master.learning.interruptions import Interruptions
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.standalone import StandaloneTable
@@ -27,10 +28,11 @@ from eva_master.model.ids import (
 )
 from eva_master.model.job import TaskSpec
 from eva_master.model.plan import Json, PolicyMemory
-from eva_master.model.records import Instance, Job, TaskCopy
+from eva_master.model.records import Instance, Job, Progress, TaskCopy
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.snapshot import ThroughputTable
 from eva_master.model.states import ENDED, LIVE, CopyState, InstanceState
+from eva_master.model.values import replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,8 @@ class State:
         self.catalog = catalog
         self.memory: PolicyMemory | None = None
         self.learned = Knowledge()
+        self._expected: dict[Key, int] = {}
+        """What was looked up of it, until it changes."""
         self._learned_written = self.learned
         self.interruptions = Interruptions()
         self.counters = Counters()
@@ -90,6 +94,8 @@ class State:
         self._moving: dict[CopyId, None] = {}
         self._unplaced: dict[CopyId, None] = {}
         self._reservation_prices: dict[tuple[tuple[Family, Resources], ...], int] = {}
+        self._alone_prices: dict[CopyId, int] = {}
+        """The same of the copies that were asked about, since demands are slow to look up."""
         self._commands: dict[str, JobId] = {}
         self._names: dict[tuple[str, str], JobId] = {}
         self._members: dict[JobId, tuple[CopyId, ...]] = {}
@@ -129,7 +135,8 @@ class State:
                 data=dict(data) if isinstance(data := memory["data"], dict) else {},
             )
         if isinstance(learned := values.get("learned"), dict):
-            self.learned = self._learned_written = _knowledge(learned)
+            self.set_learned(_knowledge(learned))
+            self._learned_written = self.learned
         if isinstance(lives := values.get("interruptions"), dict):
             self.interruptions = Interruptions.from_json(lives)
         if isinstance(unavailable := values.get("unavailable"), dict):
@@ -151,24 +158,24 @@ class State:
         key = (job.spec.owner, job.spec.name)
         if job.state in ENDED:
             self.active.pop(job.id, None)
+            for copy in self._members[job.id]:
+                self._alone_prices.pop(copy, None)
             if self._names.get(key) == job.id:
                 del self._names[key]
         else:
             self.active[job.id] = None
             self._names[key] = job.id
 
-    def put_copy(self, copy: TaskCopy, *, journal: bool = True) -> None:
-        """Add or replace a copy; progress reports alone are not journalled."""
+    def put_copy(self, copy: TaskCopy) -> None:
+        """Add or replace a copy."""
         old = self.copies.get(copy.id)
         self.copies[copy.id] = copy
-        if journal:
-            self.album.job_changed(copy.job)
-            self._unwritten.copies[copy.id] = None
+        self.album.job_changed(copy.job)
+        self._unwritten.copies[copy.id] = None
         if old is None or old.instance != copy.instance:
             self._reindex(self._holders, copy.id, old.instance if old else None, copy.instance)
         if old is None or old.target != copy.target:
             self._reindex(self._aimed, copy.id, old.target if old else None, copy.target)
-
         if copy.state is CopyState.WAITING and copy.target is None:
             self._unplaced[copy.id] = None
         else:
@@ -177,6 +184,11 @@ class State:
             self._moving[copy.id] = None
         else:
             self._moving.pop(copy.id, None)
+
+    def put_progress(self, copy: TaskCopy, progress: Progress) -> None:
+        """Replace what a copy says of itself; that alone is not journalled, nor in any picture."""
+        if progress != copy.progress:
+            self.copies[copy.id] = replace(copy, progress=progress)
 
     @staticmethod
     def _reindex(
@@ -242,8 +254,17 @@ class State:
         """What was learned about tasks on their own."""
         return self.learned.standalone
 
+    def expected_ppm(self, entry: Key) -> int:
+        """How fast a task is expected to run beside others, see `learning.colocation.lookup`."""
+        known = self._expected.get(entry)
+        if known is None:
+            known = self._expected[entry] = lookup(self.throughput, entry)
+        return known
+
     def set_learned(self, learned: Knowledge) -> None:
         """Keep what was learned; written with the next round."""
+        if learned.throughput is not self.learned.throughput:
+            self._expected.clear()
         self.learned = learned
 
     def write_learned(self) -> None:
@@ -279,6 +300,7 @@ class State:
             replace(known, price=prices.get(known.id, known.price)) for known in self.catalog
         )
         self._reservation_prices.clear()
+        self._alone_prices.clear()
 
     def count_spot(self, machine: str, lived_ms: int, *, interrupted: bool) -> None:
         """Learn from the life of a spot instance."""
@@ -320,11 +342,11 @@ class State:
 
     def holders(self, instance: InstanceId) -> tuple[TaskCopy, ...]:
         """The copies that take room on an instance."""
-        return tuple(self.copies[copy] for copy in self._holders.get(instance, ()))
+        return tuple(map(self.copies.__getitem__, self._holders.get(instance, ())))
 
     def aimed(self, instance: InstanceId) -> tuple[TaskCopy, ...]:
         """The copies that are, or will be, on an instance."""
-        return tuple(self.copies[copy] for copy in self._aimed.get(instance, ()))
+        return tuple(map(self.copies.__getitem__, self._aimed.get(instance, ())))
 
     def demand(self, copies: Iterable[TaskCopy], on: Instance | Offering) -> Resources:
         """What copies take together of an instance or an offering of its kind."""
@@ -364,6 +386,13 @@ class State:
             self._reservation_prices[task.demand] = price
         return price
 
+    def alone_price(self, copy: TaskCopy) -> int:
+        """The reservation price of a copy's task."""
+        price = self._alone_prices.get(copy.id)
+        if price is None:
+            price = self._alone_prices[copy.id] = self.reservation_price(self.task(copy))
+        return price
+
     def usable(self, instance: InstanceId) -> bool:
         """Whether tasks may be given to the instance, now or when it is ready."""
         return self.tenable(instance) and not self.instances[instance].at_risk
@@ -381,6 +410,8 @@ class State:
 
     def take_changes(self) -> Changes:
         """Hand over what has not been written yet; it counts as written from now on."""
+        if not self._unwritten:
+            return _NO_CHANGES
         taken, self._unwritten = self._unwritten, _Unwritten()
         return Changes(
             jobs=tuple(self.jobs[key] for key in taken.jobs),
@@ -425,3 +456,17 @@ class _Unwritten:
     instance_accounts: dict[InstanceId, None] = field(default_factory=dict)
     rounds: list[Round] = field(default_factory=list)
     values: dict[str, Json | Deferred] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.jobs
+            or self.copies
+            or self.instances
+            or self.job_accounts
+            or self.instance_accounts
+            or self.rounds
+            or self.values
+        )
+
+
+_NO_CHANGES = Changes()

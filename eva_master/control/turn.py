@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from dataclasses import replace
 from typing import TypeVar
 
 from eva_master.control import learn, ledger
 from eva_master.control.progress import Meters
-from eva_master.control.settings import Settings
+from eva_master.control.settings import NEVER_MS, Settings
 from eva_master.control.state import State
 from eva_master.control.stopwatch import Stopwatches
 from eva_master.model.actions import (
@@ -29,6 +28,7 @@ from eva_master.model.ids import CopyId, InstanceId, JobId, Millis, OfferingId
 from eva_master.model.job import JobKind
 from eva_master.model.records import Instance, Job, StopReason, TaskCopy
 from eva_master.model.states import LIVE, CopyState, InstanceState
+from eva_master.model.values import replace
 
 _Name = TypeVar("_Name", JobId, InstanceId)
 
@@ -72,8 +72,8 @@ class Alarms:
         self._set: set[tuple[Millis, Entity]] = set()
 
     def at(self, when: Millis, entity: Entity) -> None:
-        """Have an entity looked at."""
-        if (when, entity) not in self._set:
+        """Have an entity looked at; what would never be is not kept."""
+        if when < NEVER_MS and (when, entity) not in self._set:
             self._set.add((when, entity))
             heapq.heappush(self._heap, (when, entity))
 

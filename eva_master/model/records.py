@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from eva_master.model.catalog import Offering
@@ -19,6 +19,7 @@ from eva_master.model.states import (
     JobState,
     moved,
 )
+from eva_master.model.values import replace
 
 
 class Outcome(StrEnum):
@@ -56,6 +57,12 @@ class Progress:
     total_steps: int = 0
     metrics: tuple[tuple[str, float], ...] = ()
     rate: float = 0.0
+
+    def at_rate(self, rate: float) -> Progress:
+        """The same at another rate."""
+        if rate == self.rate:
+            return self
+        return Progress(self.steps, self.total_steps, self.metrics, rate)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
+from typing import TypeVar
 
 from eva_master.model.errors import IllegalTransition
 
@@ -52,6 +53,8 @@ class InstanceState(StrEnum):
     """The cloud says that it exists no longer."""
 
 
+_State = TypeVar("_State", JobState, CopyState, InstanceState)
+
 # Told from their words tens of times per event: by look-up, since calling an enum is slow.
 JOB_STATES: Mapping[str, JobState] = {state.value: state for state in JobState}
 COPY_STATES: Mapping[str, CopyState] = {state.value: state for state in CopyState}
@@ -82,6 +85,20 @@ _INSTANCE = {
     InstanceState.TERMINATING: {InstanceState.GONE},
 }
 
+
+def _words(table: Mapping[_State, Collection[_State]]) -> Mapping[str, frozenset[str]]:
+    return {
+        source.value: frozenset(it.value for it in targets) for source, targets in table.items()
+    }
+
+
+# In words, as histories have them, for the same reason.
+_LEGAL: Mapping[type, Mapping[str, frozenset[str]]] = {
+    JobState: _words(_JOB),
+    CopyState: _words(_COPY),
+    InstanceState: _words(_INSTANCE),
+}
+
 History = tuple[tuple[str, int], ...]
 """States with the time each was entered, oldest first; bounded, see `moved`."""
 
@@ -105,18 +122,10 @@ def moved(
     Raises:
         IllegalTransition: The state table forbids the move.
     """
-    source = history[-1][0]
-    allowed: set[JobState] | set[CopyState] | set[InstanceState]
-    match target:
-        case JobState():
-            allowed = _JOB.get(JobState(source), set())
-        case CopyState():
-            allowed = _COPY.get(CopyState(source), set())
-        case InstanceState():
-            allowed = _INSTANCE.get(InstanceState(source), set())
-    if target not in allowed:
-        raise IllegalTransition(entity, source, target.value, history)
-    return (*history, (target.value, at))[-_KEPT:]
+    source, entered = history[-1][0], target.value
+    if entered not in _LEGAL[type(target)].get(source, ()):
+        raise IllegalTransition(entity, source, entered, history)
+    return (*history[1 - _KEPT :], (entered, at))
 
 
 ENDED = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})

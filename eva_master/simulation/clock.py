@@ -57,6 +57,11 @@ class VirtualInbox:
         """Append an event."""
         self._pending.append(event)
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing has arrived, and nothing is on the agenda that might post anything."""
+        return not self._pending and self._timeline.next() is None
+
     def clear(self) -> None:
         """Lose what has arrived, as a process does when it dies."""
         self._pending.clear()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from eva_master.control.settings import Settings
+from eva_master.control.settings import NEVER_MS, Settings
 from eva_master.model.catalog import Catalog
 from eva_master.model.changes import Changes, Round
 from eva_master.model.errors import InvalidTrace, SimulationStalled
@@ -39,8 +39,6 @@ from eva_master.simulation.truth import UNDISTURBED, Truth
 from eva_master.simulation.work import Work
 from eva_master.simulation.world import World
 
-_NEVER_MS = 10**15
-"""What is repeated or awaited only because messages may be lost; here none are."""
 _PATIENCE = 20
 """A cluster in which nothing has started or ended for so many times the longest job is stuck."""
 _DAY_MS = 86_400_000
@@ -226,6 +224,8 @@ class Simulation:
         ended = state.counters.completions
         if ended == self._total and not state.live and not world.cloud.existing():
             return False
+        if world.idle:
+            raise _stalled(world)
         world.loop.step()
         self._steps += 1
         now = world.timeline.now()
@@ -323,16 +323,19 @@ def _script(setup: Setup) -> TraceScript | PastScript:
 
 
 def _settings(setup: Setup) -> Settings:
-    """The control loop's settings: production's, without what is for losses of messages."""
+    """The control loop's settings: production's, without what is for losses of messages.
+
+    Nothing is repeated or awaited only because one may be lost; here none are.
+    """
     return replace(
         setup.settings or Settings(round_gap_ms=setup.round_gap_ms),
         round_grid_ms=0 if setup.round_gap_s is None else setup.round_gap_s * 1000,
-        round_period_ms=_NEVER_MS,
-        register_timeout_ms=_NEVER_MS,
-        lost_worker_ms=_NEVER_MS,
-        worker_resend_ms=_NEVER_MS,
-        cloud_resend_ms=_NEVER_MS,
-        sync_period_ms=_NEVER_MS,
+        round_period_ms=NEVER_MS,
+        register_timeout_ms=NEVER_MS,
+        lost_worker_ms=NEVER_MS,
+        worker_resend_ms=NEVER_MS,
+        cloud_resend_ms=NEVER_MS,
+        sync_period_ms=NEVER_MS,
     )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.resources import Resources
 from eva_master.model.trace import TraceJob, TraceTask
 
 OWNER = "trace"
@@ -52,6 +54,16 @@ def work_ms(job: TraceJob) -> float:
 
 
 def _task(workload: Workload, task: TraceTask, families: list[Family]) -> TaskSpec:
-    demand = task.resolved(families)
-    paces = tuple((family, STEPS_PER_S * MILLION) for family, _ in demand)
+    demand, paces = _resolved(task.demand, task.demand_by_family, tuple(families))
     return TaskSpec(workload, _PROGRAM, demand, throughput=paces)
+
+
+@lru_cache(maxsize=4096)
+def _resolved(
+    demand: Resources | None,
+    by_family: tuple[tuple[Family, Resources | None], ...],
+    families: tuple[Family, ...],
+) -> tuple[tuple[tuple[Family, Resources], ...], tuple[tuple[Family, int], ...]]:
+    """Demand and pace per family: the same for many tasks of a trace, so kept once for all."""
+    needs = TraceTask(demand, by_family).resolved(families)
+    return needs, tuple((family, STEPS_PER_S * MILLION) for family, _ in needs)

@@ -184,6 +184,11 @@ class World:
         """What the control loop knows."""
         return self.machine.state
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing will happen any more."""
+        return self.inbox.idle and self.machine.deadline() is None
+
     def submit(self, spec: JobSpec, at: Millis | None = None) -> str:
         """Have a job arrive, now or later; returns the id of the command."""
         self._commands += 1

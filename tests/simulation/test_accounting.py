@@ -230,6 +230,11 @@ def test_a_simulation_that_will_never_end_says_so() -> None:
     assert "not today" in told.value.hint
 
 
+def test_when_nothing_will_ever_happen_any_more_the_simulation_says_so_at_once() -> None:
+    with pytest.raises(SimulationStalled, match="on day 0 1 jobs have not ended"):
+        simulate(setup(job("a", 0, 100), policy=Reluctant()))
+
+
 def test_what_cannot_be_simulated_is_refused() -> None:
     with pytest.raises(InvalidTrace, match="no jobs"):
         simulate(setup())

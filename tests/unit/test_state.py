@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from eva_master.control.album import Album
+from eva_master.control.settings import NEVER_MS
 from eva_master.control.state import State
+from eva_master.control.turn import Alarms
+from eva_master.learning.colocation import DEFAULT_PPM, key
+from eva_master.learning.knowledge import Knowledge
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.changes import Changes
 from eva_master.model.errors import StorageError
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, Workload
+from eva_master.model.ids import CopyId, Family, InstanceId, JobId, Millis, Price, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
-from eva_master.model.records import Instance, Job
+from eva_master.model.records import Instance, Job, Progress, TaskCopy
 from eva_master.model.resources import Resources
+from eva_master.model.snapshot import CopyView, ThroughputTable
 from eva_master.model.states import InstanceState, JobState
 
 OFFERING = Offering(InstanceType("c7i.large", Family("c7i"), Resources(0, 2_000, 4_096)), Price(1))
@@ -54,3 +60,53 @@ def test_what_was_learned_in_another_form_keeps_the_master_from_starting() -> No
     with pytest.raises(StorageError, match="of version 99") as refused:
         State.restored((OFFERING,), written)
     assert "learned anew" in refused.value.hint
+
+
+def test_what_a_task_says_of_itself_is_neither_written_nor_seen() -> None:
+    state = State((OFFERING,))
+    state.put_job(job("a", 1))
+    copy = TaskCopy(CopyId("a-1/0"), JobId("a-1"), 0, (("running", 1),))
+    state.put_copy(copy)
+    state.take_changes()
+    state.album.outdated_jobs()
+    state.put_progress(copy, Progress(5))
+    assert state.copies[copy.id].progress == Progress(5)
+    assert not state.take_changes()
+    assert not state.album.outdated_jobs()
+
+
+def test_what_a_task_costs_alone_follows_the_prices() -> None:
+    state = State((OFFERING,))
+    state.put_job(job("a", 1))
+    copy = TaskCopy(CopyId("a-1/0"), JobId("a-1"), 0, (("waiting", 1),))
+    state.put_copy(copy)
+    assert state.alone_price(copy) == 1
+    state.set_prices({OFFERING.id: Price(7)})
+    assert state.alone_price(copy) == 7
+
+
+def test_what_is_expected_follows_what_was_learned() -> None:
+    state, entry = State((OFFERING,)), key(Workload("a"), [Workload("b")])
+    assert state.expected_ppm(entry) == DEFAULT_PPM
+    state.set_learned(Knowledge(ThroughputTable(((entry, 600_000),))))
+    assert state.expected_ppm(entry) == 600_000
+
+
+def test_what_would_never_ring_is_not_kept() -> None:
+    alarms = Alarms()
+    alarms.at(Millis(NEVER_MS), ("job", "a"))
+    assert alarms.next() is None
+    alarms.at(Millis(NEVER_MS - 1), ("job", "a"))
+    assert alarms.next() == NEVER_MS - 1
+
+
+def test_nothing_is_left_of_who_was_on_an_instance() -> None:
+    album, spec = Album(), job("a", 1).spec.tasks[0]
+    box, name = InstanceId("box"), CopyId("a-1/0")
+    there = CopyView(name, JobId("a-1"), spec, instance=box, pinned=False, running=True)
+    away = CopyView(name, JobId("a-1"), spec, instance=None, pinned=False, running=False)
+    album.put_job(JobId("a-1"), None, (there,))
+    assert album.residents(box) == (name,)
+    album.put_job(JobId("a-1"), None, (away,))
+    assert album.residents(box) == ()
+    assert not album._residents

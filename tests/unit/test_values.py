@@ -1,0 +1,51 @@
+"""Changed copies are those of the standard library, made faster."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from eva_master.model.catalog import InstanceType, Offering
+from eva_master.model.ids import CopyId, Family, InstanceId, JobId, Millis, Price
+from eva_master.model.job import JobSpec
+from eva_master.model.records import Instance, Job, Progress, TaskCopy
+from eva_master.model.resources import Resources
+from eva_master.model.values import replace
+
+BOX = Offering(InstanceType("c.2", Family("c"), Resources(0, 2_000, 4_096)), Price(1))
+CHANGES: list[tuple[Any, dict[str, Any]]] = [
+    (Progress(3, 9, (("loss", 0.5),)), {"rate": 2.0}),
+    (TaskCopy(CopyId("a/0"), JobId("a"), 0, (("waiting", 1),)), {"moves": 2, "places": ()}),
+    (Instance(InstanceId("i1"), BOX, (("up", 1),), Millis(1)), {"paid": (), "at_risk": True}),
+    (Job(JobId("a-1"), JobSpec("a", "me", ()), Millis(1), (("pending", 1),)), {"attempt": 1}),
+    (BOX, {}),
+]
+
+
+@pytest.mark.parametrize(("value", "changes"), CHANGES)
+def test_a_changed_copy_is_the_librarys(value: Any, changes: dict[str, Any]) -> None:
+    before = dataclasses.replace(value)
+    assert replace(value, **changes) == dataclasses.replace(value, **changes)
+    assert value == before, "the value itself stays"
+
+
+def test_a_field_that_is_not_there_is_refused() -> None:
+    with pytest.raises(TypeError, match="Progress has no field 'pace'"):
+        replace(Progress(), pace=1)  # type: ignore[call-arg]
+
+
+def test_each_class_has_its_own_fields() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Checked:
+        low: int
+        high: int
+
+        def __post_init__(self) -> None:
+            if self.low > self.high:
+                raise ValueError("upside down")
+
+    assert replace(Checked(1, 5), high=3) == Checked(1, 3)
+    with pytest.raises(ValueError, match="upside down"):
+        replace(Checked(1, 5), high=0)
