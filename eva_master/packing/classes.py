@@ -7,8 +7,7 @@ there before.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -16,13 +15,15 @@ from eva_master.model.catalog import Offering
 from eva_master.model.ids import Family, Workload
 from eva_master.model.job import TaskSpec
 from eva_master.model.snapshot import CopyView
-from eva_master.packing.demands import needs_on, vector
+from eva_master.packing.demands import IMPOSSIBLE, needs_on, vector
 from eva_master.packing.gangs import Part
 from eva_master.packing.reservation import (
     Demand,
     Rates,
     Speeds,
+    compared,
     price_on,
+    rates,
     reservation,
     reservations,
 )
@@ -30,9 +31,7 @@ from eva_master.packing.reservation import (
 UNKNOWN = Workload("")
 """The workload of all tasks of which nothing was observed."""
 _REMEMBERED = 65_536
-"""Tasks, and kinds of them, of which something is remembered from round to round."""
-
-Kind = tuple[Demand, Part]
+"""Tasks, and kinds and classes of them, of which something is remembered from round to round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +55,15 @@ class TaskClass:
     charge: int
     speeds: Speeds = ()
     prices: tuple[tuple[Family, int], ...] = ()
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        key = self.demand, self.workload, self.charge, self.speeds
+        object.__setattr__(self, "_hash", hash(key))
+
+    def __hash__(self) -> int:
+        # Classes are looked up far more often than they are made.
+        return self._hash
 
     def price_on(self, family: Family) -> int:
         """What running one of them on a family is worth, in micro-dollars per hour."""
@@ -97,8 +105,27 @@ def member(model: TaskClass, own: Offering | None, workload: Workload, charge: i
     return task_class if own is None or not task_class.others else task_class.reserved(own)
 
 
+class Kind:
+    """Tasks that need the same and run as fast. Equal ones are the same object.
+
+    Attributes:
+        demand: Per family.
+        part: How fast they are of use, and whom they hold up.
+    """
+
+    __slots__ = ("demand", "part")
+
+    def __init__(self, demand: Demand, part: Part) -> None:
+        self.demand = demand
+        self.part = part
+
+
 class Sort:
     """What packing sees of a task. Equal ones are the same object, so they are told apart fast.
+
+    Args:
+        task: A task of this sort.
+        kinds: The kinds that are known, by what they are.
 
     Attributes:
         demand: As in `TaskSpec`, like the others.
@@ -106,12 +133,34 @@ class Sort:
         workload: Of the task.
     """
 
-    __slots__ = ("demand", "throughput", "workload")
+    __slots__ = ("_kinds", "_paced", "demand", "throughput", "workload")
 
-    def __init__(self, task: TaskSpec) -> None:
+    def __init__(self, task: TaskSpec, kinds: dict[tuple[Demand, Part], Kind]) -> None:
         self.demand = task.demand
         self.throughput = task.throughput
         self.workload = task.workload
+        self._kinds = kinds
+        self._paced: tuple[Rates, Rates, Kind] | None = None
+
+    def rates(self, measured: Rates) -> Rates:
+        """Its standalone throughput, see `reservation.rates`."""
+        return self._at(measured)[1]
+
+    def kind(self, measured: Rates) -> Kind:
+        """Its kind by itself, by what was measured of its workload."""
+        return self._at(measured)[2]
+
+    def _at(self, measured: Rates) -> tuple[Rates, Rates, Kind]:
+        paced = self._paced
+        if paced is None or paced[0] != measured:
+            found = rates(self, measured)
+            paced = self._paced = measured, found, self.as_part(Part(compared(found)))
+        return paced
+
+    def as_part(self, part: Part) -> Kind:
+        """Its kind as a member of a gang."""
+        key = self.demand, part
+        return self._kinds.get(key) or self._kinds.setdefault(key, Kind(*key))
 
 
 class Sorts:
@@ -120,11 +169,12 @@ class Sorts:
     def __init__(self) -> None:
         self._by_task: dict[int, tuple[TaskSpec, Sort]] = {}
         self._known: dict[tuple[Demand, Rates, Workload], Sort] = {}
+        self._kinds: dict[tuple[Demand, Part], Kind] = {}
 
     def of(self, copies: Iterable[CopyView]) -> list[Sort]:
         """The sort of each copy's task."""
-        if max(len(self._by_task), len(self._known)) > _REMEMBERED:
-            self._by_task, self._known = {}, {}
+        if max(len(self._by_task), len(self._known), len(self._kinds)) > _REMEMBERED:
+            self._by_task, self._known, self._kinds = {}, {}, {}
         return [self._of(copy.task) for copy in copies]
 
     def _of(self, task: TaskSpec) -> Sort:
@@ -133,7 +183,7 @@ class Sorts:
         if found is not None and found[0] is task:
             return found[1]
         key = task.demand, task.throughput, task.workload
-        sort = self._known.get(key) or self._known.setdefault(key, Sort(task))
+        sort = self._known.get(key) or self._known.setdefault(key, Sort(task, self._kinds))
         self._by_task[id(task)] = task, sort
         return sort
 
@@ -141,13 +191,41 @@ class Sorts:
 SORTS = Sorts()
 
 
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A class, and what is needed of it in every round.
+
+    Attributes:
+        task_class: The class.
+        rank: Its place among others.
+        needs: Per family: GPUs, milli-CPUs, MiB.
+    """
+
+    task_class: TaskClass
+    rank: tuple[object, ...]
+    needs: tuple[tuple[int, int, int], ...]
+
+
 class Pricing:
-    """Reservation prices of kinds of tasks at one set of offerings; remembers them."""
+    """Reservation prices of kinds of tasks at one set of offerings; remembers them.
+
+    Args:
+        offerings: Cheapest first.
+        buyable: Those that are on sale.
+
+    Attributes:
+        buyable: Likewise.
+        families: Of the offerings, sorted.
+        on_sale: The ids of those on sale.
+    """
 
     def __init__(self, offerings: Sequence[Offering], buyable: Sequence[Offering]) -> None:
-        self._offerings, self._buyable = offerings, buyable
+        self._offerings, self.buyable = offerings, buyable
+        self.families = sorted({offering.type.family for offering in offerings})
+        self.on_sale = frozenset(offering.id for offering in buyable)
         self._rest = [offering for offering in offerings if offering not in buyable]
         self._known: dict[Kind, Model] = {}
+        self._ranked: dict[tuple[Kind, Workload, int], Ranked] = {}
         self._reserved: dict[tuple[Demand, Speeds, int], Offering | None] = {}
 
     def reservation(self, task_class: TaskClass) -> Offering | None:
@@ -157,40 +235,52 @@ class Pricing:
             if len(self._reserved) > _REMEMBERED:
                 self._reserved.clear()
             demand, pace, others = key
-            self._reserved[key] = reservation(demand, self._buyable, pace, others)
+            self._reserved[key] = reservation(demand, self.buyable, pace, others)
         return self._reserved[key]
 
-    def models(self, kinds: Sequence[Kind], families: Sequence[Family]) -> list[Model]:
+    def models(self, kinds: Sequence[Kind]) -> dict[Kind, Model]:
         """Tasks of each kind; their workloads and gangs are to be filled in."""
         known = self._known
-        fresh = [kind for kind in kinds if kind not in known]
+        fresh = [kind for kind in dict.fromkeys(kinds) if kind not in known]
         if fresh:
             if len(known) > _REMEMBERED:
                 known = self._known = {}
-                fresh = list(kinds)
-            known.update(zip(fresh, self._priced(fresh, families), strict=True))
-        return [known[kind] for kind in kinds]
+                fresh = list(dict.fromkeys(kinds))
+            known.update(zip(fresh, self._priced(fresh), strict=True))
+        return {kind: known[kind] for kind in kinds}
 
-    def _priced(self, kinds: Sequence[Kind], families: Sequence[Family]) -> list[Model]:
-        needs = {family: needs_on([demand for demand, _ in kinds], family) for family in families}
-        paces, others = [part.speeds for _, part in kinds], [part.others for _, part in kinds]
-        now = reservations(needs, self._buyable, paces, others)
+    def ranked(self, kind: Kind, model: Model, workload: Workload, charge: int) -> Ranked:
+        """The class of tasks of a kind that are of this workload and in such a gang."""
+        key = kind, workload, charge
+        found = self._ranked.get(key)
+        if found is None:
+            if len(self._ranked) > _REMEMBERED:
+                self._ranked.clear()
+            task_class = member(*model, workload, charge)
+            demand = tuple((family, vector(need)) for family, need in kind.demand)
+            needs, nowhere = dict(demand), (IMPOSSIBLE,) * 3
+            found = self._ranked[key] = Ranked(
+                task_class,
+                (demand, workload, charge, task_class.speeds),
+                tuple(needs.get(family, nowhere) for family in self.families),
+            )
+        return found
+
+    def _priced(self, kinds: Sequence[Kind]) -> list[Model]:
+        families = self.families
+        needs = {family: needs_on([kind.demand for kind in kinds], family) for family in families}
+        paces, others = [k.part.speeds for k in kinds], [k.part.others for k in kinds]
+        now = reservations(needs, self.buyable, paces, others)
         later = reservations(needs, self._rest, paces, others)
         hosted = {name: np.zeros(len(kinds), dtype=np.bool_) for name in families}
         for offering in self._offerings:
             name = offering.type.family
             hosted[name] |= (needs[name] <= np.array(vector(offering.type.capacity))).all(axis=1)
         found: list[Model] = []
-        for row, (demand, part) in enumerate(kinds):
-            pace = part.speeds
+        for row, kind in enumerate(kinds):
+            demand, pace = kind.demand, kind.part.speeds
             places = tuple((name, 0) for name, _ in pace if name in hosted and hosted[name][row])
             unpriced = TaskClass(demand, UNKNOWN, 0, 0, pace, places)
             own = now[row] or later[row]
             found.append((unpriced if own is None else unpriced.reserved(own), own))
         return found
-
-
-@lru_cache(maxsize=4)
-def pricing(offerings: tuple[Offering, ...], buyable: tuple[Offering, ...]) -> Pricing:
-    """Prices are the same from round to round, until the cloud says otherwise."""
-    return Pricing(offerings, buyable)

@@ -48,10 +48,11 @@ class CoLocation:
         self._pairs: Ints = np.full((len(names), len(names)), default_ppm, dtype=np.int64)
         if UNPROFILED in self.index:
             self._pairs[self.index[UNPROFILED], :] = self._pairs[:, self.index[UNPROFILED]] = 1
-        for workload, other, ppm in self._observed.pairs():
-            if workload in self.index and other in self.index:
-                self._pairs[self.index[workload], self.index[other]] = ppm
-        self._recorded: dict[tuple[int, Crowd], int | None] = {}
+        for workload in self.index.keys() & self._observed.pairs.keys():
+            known = self._observed.pairs[workload]
+            for other in self.index.keys() & known.keys():
+                self._pairs[self.index[workload], self.index[other]] = known[other]
+        self._throughput: dict[tuple[int, Crowd], int] = {}
         self._powers: dict[tuple[int, int], Ints] = {}
         self._losses: dict[Crowd, tuple[Ints, Ints]] = {}
         self._best: dict[Crowd, Ints] = {}
@@ -73,17 +74,16 @@ class CoLocation:
             ppm == MILLION for _, _, ppm in self.sets
         )
 
-    def _seen(self, workload: int, others: Crowd) -> int | None:
-        """What was observed of a task beside others."""
-        key = workload, others
-        if key not in self._recorded:
-            entry = self._names[workload], self._spelled(others)
-            self._recorded[key] = self._observed.values.get(entry)
-        return self._recorded[key]
-
     def _spelled(self, crowd: Crowd) -> tuple[Workload, ...]:
         """The sorted names of a crowd."""
-        return tuple(self._names[workload] for workload, number in crowd for _ in range(number))
+        names = self._names
+        return tuple([names[workload] for workload, number in crowd for _ in range(number)])
+
+    @cached_property
+    def _rows(self) -> list[list[int]]:
+        """The pairwise values as Python's integers, which are faster one by one."""
+        rows: list[list[int]] = self._pairs.tolist()
+        return rows
 
     @property
     def pairs(self) -> Ints:
@@ -92,12 +92,23 @@ class CoLocation:
 
     def throughput(self, workload: int, others: Crowd) -> int:
         """Throughput of a task of `workload` beside `others`, in millionths of standalone."""
-        recorded = self._seen(workload, others)
-        if recorded is not None:
-            return recorded
+        key = workload, others
+        found = self._throughput.get(key)
+        if found is None:
+            found = self._observed.values.get((self._names[workload], self._spelled(others)))
+            if found is None:
+                found = self._estimated(self._rows[workload], others)
+            self._throughput[key] = found
+        return found
+
+    def _estimated(self, pairs: list[int], others: Crowd) -> int:
+        """What a workload's throughput beside others is by its pairwise values."""
         value = MILLION
         for other, number in others:
-            value = value * int(self._power(other, number)[workload]) // MILLION
+            pair = power = pairs[other]
+            for _ in range(number - 1):
+                power = power * pair // MILLION
+            value = value * power // MILLION
         return value
 
     def losses_after(self, crowd: Crowd) -> tuple[Ints, Ints]:

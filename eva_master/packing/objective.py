@@ -15,17 +15,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from operator import le
 
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, CopyId, Family, Millis, Workload
 from eva_master.model.job import JobKind
-from eva_master.model.snapshot import CopyView
+from eva_master.model.snapshot import CopyView, ThroughputTable
+from eva_master.packing.changes import changes
 from eva_master.packing.classes import TaskClass
 from eva_master.packing.colocation import UNPROFILED, Crowd, compiled
 from eva_master.packing.configuration import Configuration, Host
 from eva_master.packing.demands import vector
-from eva_master.packing.observed import Entry
 from eva_master.packing.problem import Problem
 
 NEVER = 1 << 120
@@ -138,9 +139,10 @@ class Book:
         self._numbers: dict[TaskClass, int] = {}
         self._classes: list[TaskClass] = []
         self._workloads: list[int] = []
-        self._labels = {UNKNOWN, UNPROFILED}
-        self._seen: dict[Entry, int] = {}
-        self._holding: dict[Workload, set[Load]] = {}
+        self._labels = frozenset({UNKNOWN, UNPROFILED})
+        self._table = ThroughputTable()
+        # By what the loss was worked out from: of which set, and of which pairs in it.
+        self._holding: dict[tuple[Workload, ...], set[Load]] = {}
         self._learn(problem)
         self._needs: list[dict[Family, tuple[int, int, int]]] = []
         self.stakes: list[int] = []
@@ -177,18 +179,19 @@ class Book:
 
     def _learn(self, problem: Problem) -> None:
         """Go by a problem's table; forget what sets lose of whose tasks it says something else."""
-        before, self._table, self._seen = self._seen, problem.table, dict(problem.table.observed)
-        news = {workload for (workload, _), _ in before.items() ^ self._seen.items()}
-        for workload in news:
-            for load in self._holding.pop(workload, ()):
+        gone, new = changes(self._table.observed, problem.table.observed)
+        self._table = problem.table
+        for whole in {tuple(sorted((workload, *others))) for (workload, others), _ in gone + new}:
+            for load in self._holding.pop(whole, ()):
                 load.lost, load.paces = -1, {}
-        for workload, others in self._seen.keys() - before.keys():
-            self._labels.update((workload, *others))
-        self._labels.update(task_class.workload for task_class in problem.classes)
-        labels = frozenset(self._labels)
+        labels = self._labels.union(
+            (task_class.workload for task_class in problem.classes),
+            *((workload, *others) for (workload, others), _ in new),
+        )
         self._colocation = compiled(problem.table, labels, problem.default_ppm)
-        index = self._colocation.index
-        self._workloads = [index[task_class.workload] for task_class in self._classes]
+        if labels != self._labels:
+            index, self._labels = self._colocation.index, labels
+            self._workloads = [index[task_class.workload] for task_class in self._classes]
 
     def number(self, task_class: TaskClass) -> int:
         """The number of a class here."""
@@ -271,12 +274,15 @@ class Book:
         for number, count in classes.items():
             workload = self._workloads[number]
             crowd[workload] = crowd.get(workload, 0) + count
+        whole = tuple(sorted(self._classes[number].workload for number in load.key))
+        twice = [n for place, n in enumerate(whole) if place < 2 or whole[place - 2] != n]
+        for part in {whole, *combinations(twice, 2)}:
+            self._holding.setdefault(part, set()).add(load)
         members = tuple(sorted(crowd.items()))
         paces = {workload: self._pace(workload, members) for workload, _ in members}
         lost = 0
         for number, count in classes.items():
             task_class, pace = self._classes[number], paces[self._workloads[number]]
-            self._holding.setdefault(task_class.workload, set()).add(load)
             if task_class.others:
                 # A slow family holds up the gang as bad company does.
                 load.paces[number] = pace * task_class.charge_on(family) // task_class.charge

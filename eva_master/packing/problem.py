@@ -29,21 +29,17 @@ from eva_master.packing.classes import (
     UNKNOWN,
     Kind,
     Model,
+    Ranked,
     Sort,
     TaskClass,
-    member,
-    pricing,
 )
 from eva_master.packing.colocation import UNPROFILED, Ints, compiled
-from eva_master.packing.demands import IMPOSSIBLE, needs_on, vector
-from eva_master.packing.gangs import Member, Part, parts
+from eva_master.packing.demands import IMPOSSIBLE, vector
+from eva_master.packing.gangs import Part, parts
+from eva_master.packing.market import market
 from eva_master.packing.observed import observed
 from eva_master.packing.reservation import (
-    cheapest_first,
-    compared,
     measured_rates,
-    purchasable,
-    rates,
     reservations,
 )
 
@@ -141,34 +137,29 @@ class Problem:
         self.instances: Mapping[InstanceId, InstanceView] = {
             instance.id: instance for instance in snapshot.instances
         }
-        bought = {instance.offering.id: instance.offering for instance in snapshot.instances}
-        listed = {offering.id: offering for offering in snapshot.catalog}
-        self.offerings = cheapest_first({**bought, **listed}.values())
-        self.by_id: Mapping[OfferingId, Offering] = {o.id: o for o in self.offerings}
-        self.dearest = sorted(self.by_id.items(), key=lambda item: -item[1].price)
-        self._buyable = tuple(
-            offering
-            for offering in self.offerings
-            if offering.id in listed and purchasable(offering, snapshot.now_ms)
-        )
-        self._pricing = pricing(self.offerings, self._buyable)
-        self._on_sale = frozenset(offering.id for offering in self._buyable)
         self.sold_as: Mapping[InstanceId, OfferingId] = {
             instance.id: instance.offering.id for instance in snapshot.instances
         }
-        families = sorted({offering.type.family for offering in self.offerings})
+        bought = {self.sold_as[instance.id]: instance.offering for instance in snapshot.instances}
+        traded = market(snapshot.catalog, bought)
+        self.offerings, self.by_id, self.dearest = traded.offerings, traded.by_id, traded.dearest
+        self._pricing = traded.pricing(snapshot.now_ms)
         self.table = table = valuation.believed(snapshot.throughput)
         self.default_ppm = valuation.default_ppm if valuation.interference else MILLION
         self._by_base = valuation.by_base
         self._observed = observed(table)
         self._unprofiled = unprofiled(snapshot) if valuation.interference else frozenset()
-        self.classes, self.class_of = self._classify(
-            families, valuation.multi_task_view and valuation.interference
-        )
+        ranked, self.class_of = self._classify(valuation.multi_task_view and valuation.interference)
+        self.classes = tuple([one.task_class for one in ranked])
         self.uniform = not any(task_class.prices for task_class in self.classes)
-        demands = [task_class.demand for task_class in self.classes]
-        self.need = {family: needs_on(demands, family) for family in families}
-        self._rows = {family: rows.tolist() for family, rows in self.need.items()}
+        self._rows = {
+            family: [one.needs[number] for one in ranked]
+            for number, family in enumerate(self._pricing.families)
+        }
+        self.need: Mapping[Family, Ints] = {
+            family: np.array(rows, dtype=np.int64).reshape(-1, 3)
+            for family, rows in self._rows.items()
+        }
         labels = frozenset(task_class.workload for task_class in self.classes)
         self.colocation = compiled(table, labels, self.default_ppm)
         self.workloads: Ints = np.array(
@@ -180,15 +171,13 @@ class Problem:
         self._values: dict[tuple[Family | None, frozenset[tuple[int, int]]], int] = {}
         self.worth = self._worth(self.classes)
 
-    def _classify(
-        self, families: Sequence[Family], multi_task_view: bool
-    ) -> tuple[tuple[TaskClass, ...], dict[CopyId, int]]:
+    def _classify(self, multi_task_view: bool) -> tuple[list[Ranked], dict[CopyId, int]]:
         """Price every copy and group them: linear in the number of copies."""
         sorts = SORTS.of(self.snapshot.copies)
-        kinds, kind_of, kind_in_gang = self._kinds(sorts, multi_task_view)
-        models = self._pricing.models(kinds, families)
+        kind_of, kind_in_gang = self._kinds(sorts, multi_task_view)
+        models = self._pricing.models([*kind_of.values(), *kind_in_gang.values()])
         gangs = self._gangs(models, kind_of, kind_in_gang, sorts) if multi_task_view else {}
-        keys: dict[tuple[int, Workload, int], list[CopyId]] = {}
+        keys: dict[tuple[Kind, Workload, int], list[CopyId]] = {}
         plain: dict[Sort, list[CopyId]] = {}
         for copy, sort in zip(self.snapshot.copies, sorts, strict=True):
             alone = copy.id in self._unprofiled
@@ -206,12 +195,12 @@ class Problem:
             keys.setdefault((kind, label, charge), []).append(copy.id)
         grouped = sorted(
             (
-                (member(*models[kind], workload, charge), members)
+                (self._pricing.ranked(kind, models[kind], workload, charge), members)
                 for (kind, workload, charge), members in keys.items()
             ),
-            key=lambda item: (item[0].demand, item[0].workload, item[0].charge, item[0].speeds),
+            key=lambda item: item[0].rank,
         )
-        return tuple(task_class for task_class, _ in grouped), {
+        return [ranked for ranked, _ in grouped], {
             copy: number for number, (_, members) in enumerate(grouped) for copy in members
         }
 
@@ -231,40 +220,33 @@ class Problem:
 
     def _kinds(
         self, sorts: Sequence[Sort], multi_task_view: bool
-    ) -> tuple[list[Kind], dict[Sort, int], dict[CopyId, int]]:
+    ) -> tuple[dict[Sort, Kind], dict[CopyId, Kind]]:
         """Tell copies by what they need, how fast they run and whom they hold up.
 
         Returns:
-            The kinds; the kind of each sort of task by itself; and of members of gangs that run
-            faster on some families than on others.
+            The kind of each sort of task by itself; and of members of gangs that run faster on
+            some families than on others.
         """
         measured = measured_rates(self.snapshot.standalone)
-        members: dict[Member, int] = {}
-        member_of = {
-            sort: members.setdefault(
-                (sort.demand, rates(sort, measured.get(sort.workload, ()))), len(members)
-            )
-            for sort in dict.fromkeys(sorts)
+        kind_of = {
+            sort: sort.kind(measured.get(sort.workload, ())) for sort in dict.fromkeys(sorts)
         }
-        kinds: dict[Kind, int] = {}
-        known = [
-            kinds.setdefault((demand, Part(compared(rate))), len(kinds)) for demand, rate in members
-        ]
-        kind_of = {sort: known[member] for sort, member in member_of.items()}
-        kind_in_gang: dict[CopyId, int] = {}
-        if multi_task_view and any(part.speeds for _, part in kinds):
-            every = list(members)
+        kind_in_gang: dict[CopyId, Kind] = {}
+        if multi_task_view and any(kind.part.speeds for kind in kind_of.values()):
             sort_of = {
                 copy.id: sort for copy, sort in zip(self.snapshot.copies, sorts, strict=True)
             }
-            found: dict[tuple[int, ...], list[Part] | None] = {}
+            found: dict[tuple[Sort, ...], list[Part] | None] = {}
             for job in self._whole_gangs():
-                gang = tuple(member_of[sort_of[name]] for name in job.copies)
+                gang = tuple(sort_of[name] for name in job.copies)
                 if gang not in found:
-                    found[gang] = parts([every[member] for member in gang], self._buyable)
-                for name, member, part in zip(job.copies, gang, found[gang] or (), strict=False):
-                    kind_in_gang[name] = kinds.setdefault((every[member][0], part), len(kinds))
-        return list(kinds), kind_of, kind_in_gang
+                    members = [
+                        (sort.demand, sort.rates(measured.get(sort.workload, ()))) for sort in gang
+                    ]
+                    found[gang] = parts(members, self._pricing.buyable)
+                for name, sort, part in zip(job.copies, gang, found[gang] or (), strict=False):
+                    kind_in_gang[name] = sort.as_part(part)
+        return kind_of, kind_in_gang
 
     def _whole_gangs(self) -> Iterator[JobView]:
         """Gangs of more than one copy."""
@@ -272,9 +254,9 @@ class Problem:
 
     def _gangs(
         self,
-        models: Sequence[Model],
-        kind_of: Mapping[Sort, int],
-        kind_in_gang: Mapping[CopyId, int],
+        models: Mapping[Kind, Model],
+        kind_of: Mapping[Sort, Kind],
+        kind_in_gang: Mapping[CopyId, Kind],
         sorts: Sequence[Sort],
     ) -> dict[str, int]:
         """What the members of each gang cost together, in reservation prices."""
@@ -367,7 +349,7 @@ class Problem:
 
     def buyable(self, offering: OfferingId) -> bool:
         """Whether the offering may be launched now, its limit aside."""
-        return offering in self._on_sale
+        return offering in self._pricing.on_sale
 
     def hosted(self, machine: InstanceType) -> npt.NDArray[np.bool_]:
         """Of which classes an empty machine of a type holds a task."""
@@ -468,7 +450,7 @@ def unprofiled(snapshot: Snapshot) -> frozenset[CopyId]:
     """
     if not snapshot.profile:
         return frozenset()
-    known = {workload for (workload, _), _ in snapshot.standalone.measured}
+    known = measured_rates(snapshot.standalone)
     together = {
         copy for view in snapshot.instances if len(view.residents) > 1 for copy in view.residents
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from math import gcd
@@ -14,6 +15,7 @@ from eva_master.model.catalog import Offering, base_family
 from eva_master.model.ids import Family, Millis, Workload
 from eva_master.model.resources import Resources
 from eva_master.model.snapshot import StandaloneRates
+from eva_master.packing.changes import Lineage
 
 Demand = tuple[tuple[Family, Resources], ...]
 """Demand per family, as in `TaskSpec.demand`."""
@@ -22,6 +24,8 @@ Speeds = tuple[tuple[Family, int], ...]
 divisor, sorted by family; empty if it runs at the same speed on all of them."""
 Rates = tuple[tuple[Family, int], ...]
 """Standalone iterations per second, in millionths, by family."""
+Row = tuple[tuple[Workload, Family], int]
+"""Of `StandaloneRates`."""
 
 
 def cheapest_first(offerings: Iterable[Offering]) -> tuple[Offering, ...]:
@@ -93,10 +97,28 @@ def compared(known: Iterable[tuple[Family, int]]) -> Speeds:
 
 def measured_rates(table: StandaloneRates) -> Mapping[Workload, Rates]:
     """What was measured of each workload."""
-    found: dict[Workload, Rates] = {}
-    for (workload, family), rate in table.measured:
-        found[workload] = (*found.get(workload, ()), (family, rate))
+    return _MEASURED.of(table.measured)
+
+
+def _measured(
+    before: Mapping[Workload, Rates], rows: tuple[Row, ...], gone: list[Row], new: list[Row]
+) -> Mapping[Workload, Rates]:
+    """Look at those workloads anew of which rows have changed."""
+    found = dict(before)
+    for workload in {entry[0] for entry, _ in (*gone, *new)}:
+        first = bisect_left(rows, workload, key=_workload)
+        last = bisect_right(rows, workload, lo=first, key=_workload)
+        found[workload] = tuple((family, rate) for (_, family), rate in rows[first:last])
+        if first == last:
+            del found[workload]
     return found
+
+
+_MEASURED = Lineage[Row, Mapping[Workload, Rates]]({}, _measured)
+
+
+def _workload(row: Row) -> Workload:
+    return row[0][0]
 
 
 def reservation(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from eva_master.learning.rates import EventRates
 from eva_master.model.ids import InstanceId
 from eva_master.model.plan import Json, PolicyMemory
 from eva_master.model.snapshot import Snapshot, StandaloneRates, ThroughputTable
+from eva_master.packing.changes import Lineage
 from eva_master.policies.eva.columns import Columns, Duals
 from eva_master.policies.eva.moved import Moved, from_json, to_json
 
@@ -100,17 +101,23 @@ def _whole(value: Json) -> int:
     return value if isinstance(value, int) else 0
 
 
-@lru_cache(maxsize=8)
 def digest(table: ThroughputTable, rates: StandaloneRates | None = None) -> str:
     """Tell apart what was learned of company, and of tasks on their own."""
-    # From round to round few entries change: a sum of marks needs those of the new ones alone.
-    total = sum(map(_mark, table.observed))
+    total = _COMPANY.of(table.observed)
     if rates is not None:
-        total += sum(map(_mark, rates.measured))
+        total += _ALONE.of(rates.measured)
     return f"{total:016x}"
 
 
-@lru_cache(maxsize=16_384)
+def _marked(total: int, _: Sequence[object], gone: Sequence[object], new: Sequence[object]) -> int:
+    """The sum of the marks of all rows: those alone are needed that changed."""
+    return total - sum(map(_mark, gone)) + sum(map(_mark, new))
+
+
+_COMPANY = Lineage[object, int](0, _marked)
+_ALONE = Lineage[object, int](0, _marked)
+
+
 def _mark(entry: object) -> int:
     """A number that hardly any other entry has."""
     return int.from_bytes(hashlib.sha256(repr(entry).encode()).digest()[:6], "big")

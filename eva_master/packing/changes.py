@@ -1,0 +1,74 @@
+"""Following long tables of which a few rows change from round to round.
+
+A table is a sorted tuple of rows that is never changed but replaced, and the new one shares most of
+its rows with the one before. So what differs is found by comparing identities, and what is derived
+from a table follows the rows that differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from itertools import compress, count
+from operator import is_not
+from typing import Generic, TypeVar
+
+R = TypeVar("R", bound=Hashable)
+V = TypeVar("V")
+
+_VERSIONS = 4
+"""More than one: what a user asks about may be of another cluster than what is planned."""
+
+
+def changes(before: Sequence[R], after: Sequence[R]) -> tuple[list[R], list[R]]:
+    """The rows that are gone, and those that are new.
+
+    Args:
+        before: No row twice.
+        after: Likewise; in the same order as far as rows are in both.
+    """
+    fewer = min(len(before), len(after))
+    head = next(compress(count(), map(is_not, before, after)), fewer)
+    tail = next(compress(count(), map(is_not, reversed(before), reversed(after))), fewer)
+    old, new = before[head : len(before) - tail], after[head : len(after) - tail]
+    gone, fresh = _beyond(old, new), _beyond(new, old)
+    equal = set(gone).intersection(fresh)
+    if not equal:
+        return gone, fresh
+    return [row for row in gone if row not in equal], [row for row in fresh if row not in equal]
+
+
+def _beyond(rows: Sequence[R], others: Sequence[R]) -> list[R]:
+    """The rows that are none of the others, by identity."""
+    ids = set(map(id, rows)).difference(map(id, others))
+    return list(compress(rows, map(ids.__contains__, map(id, rows)))) if ids else []
+
+
+class Lineage(Generic[R, V]):
+    """What is derived from a table; that of a new version follows from that of the last one.
+
+    What it remembers makes no difference to what it says.
+
+    Args:
+        nothing: Derived from an empty table.
+        step: Makes what is derived from a version: of what was derived from another one, the
+            rows, those of the other that are gone, and those that are new. It changes none of
+            these.
+    """
+
+    def __init__(self, nothing: V, step: Callable[[V, tuple[R, ...], list[R], list[R]], V]) -> None:
+        self._step = step
+        self._last: tuple[tuple[tuple[R, ...], V], ...] = (((), nothing),)
+
+    def of(self, rows: tuple[R, ...]) -> V:
+        """What is derived from a version."""
+        last = self._last
+        for known, value in last:
+            if known is rows:
+                return value
+        before, value = last[0]
+        gone, new = changes(before, rows)
+        if gone or new:
+            value = self._step(value, rows, gone, new)
+        # One assignment, so that threads may share this.
+        self._last = ((rows, value), *last[: _VERSIONS - 1])
+        return value
