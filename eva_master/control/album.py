@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import fields
 from operator import attrgetter
@@ -24,7 +25,7 @@ class Shelf(Generic[K, V]):
         self._values: dict[K, V] = {}
         self._keys: list[K] = []
         self._added: list[K] = []
-        self._dropped = False
+        self._dropped: set[K] = set()
         self._ordered: tuple[V, ...] | None = ()
 
     def get(self, key: K) -> V | None:
@@ -41,18 +42,20 @@ class Shelf(Generic[K, V]):
     def drop(self, key: K) -> None:
         """Remove a value that is there."""
         del self._values[key]
-        self._dropped = True
+        self._dropped.add(key)
         self._ordered = None
 
     def ordered(self) -> tuple[V, ...]:
         """All values."""
         if self._ordered is None:
             if self._dropped:
+                for key in self._dropped:
+                    at = bisect_left(self._keys, key)
+                    if at < len(self._keys) and self._keys[at] == key:
+                        del self._keys[at]
                 # What was dropped and added again must not be there twice.
-                added = {key for key in self._added if key in self._values}
-                self._added = list(added)
-                self._keys = [k for k in self._keys if k in self._values and k not in added]
-                self._dropped = False
+                self._added = list({key for key in self._added if key in self._values})
+                self._dropped = set()
             if self._added:
                 self._keys.extend(self._added)
                 self._keys.sort()  # quick, as it is nearly sorted

@@ -19,6 +19,7 @@ from eva_master.model.values import replace
 
 _PLACES = 8
 """How many of a copy's attempts are on record with their places."""
+_ACTIVE = (CopyState.STARTING, CopyState.RUNNING)
 
 # -- jobs ----------------------------------------------------------------------------------------
 
@@ -90,9 +91,8 @@ def _end(turn: Turn, job: Job) -> None:
 
 def _settle_unit(turn: Turn, job: Job, unit: list[TaskCopy]) -> None:
     """Copies that start together and stop together."""
-    waiting = [copy for copy in unit if copy.state is CopyState.WAITING]
-    active = [c for c in unit if c.state in (CopyState.STARTING, CopyState.RUNNING)]
-    if waiting:
+    active = [copy for copy in unit if copy.state in _ACTIVE]
+    if any(copy.state is CopyState.WAITING for copy in unit):
         # A gang restarts whole from one checkpoint.
         for copy in active:
             turn.stop(copy, StopReason.GANG)

@@ -70,7 +70,8 @@ class Offering:
     @property
     def id(self) -> OfferingId:
         """Type, zone and purchase option, which together name an offering."""
-        return OfferingId(f"{self.type.name}@{self.zone}/{self.purchase}")
+        # Not an f-string: the fastest way to put them together, for each instance in each round.
+        return OfferingId(self.type.name + "@" + self.zone + "/" + self.purchase)
 
     def available(self, now: Millis) -> bool:
         """Whether a launch may be tried at `now`; the limit is the planner's to count."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from eva_master.control.album import Album
+from eva_master.control.album import Album, Shelf
 from eva_master.control.settings import NEVER_MS
 from eva_master.control.state import State
 from eva_master.control.turn import Alarms
@@ -110,3 +112,19 @@ def test_nothing_is_left_of_who_was_on_an_instance() -> None:
     album.put_job(JobId("a-1"), None, (away,))
     assert album.residents(box) == ()
     assert not album._residents
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from(["put", "drop", "look"]))))
+def test_a_shelf_is_in_order_whatever_was_put_and_dropped(steps: list[tuple[str, str]]) -> None:
+    shelf: Shelf[str, int] = Shelf()
+    there: dict[str, int] = {}
+    for number, (key_, what) in enumerate(steps):
+        if what == "put":
+            shelf.put(key_, number)
+            there[key_] = number
+        elif what == "look":
+            assert shelf.ordered() == tuple(there[name] for name in sorted(there))
+        elif key_ in there:
+            shelf.drop(key_)
+            del there[key_]
+    assert shelf.ordered() == tuple(there[name] for name in sorted(there))
