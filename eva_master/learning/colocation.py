@@ -24,10 +24,15 @@ def key(workload: Workload, others: Iterable[Workload]) -> Key:
 
 def recorded(table: ThroughputTable, entry: Key) -> int | None:
     """What was observed for this very multiset, in millionths; `None` if nothing was."""
-    index = bisect_left(table.observed, entry, key=lambda item: item[0])
+    index = _place(table, entry)
     if index < len(table.observed) and table.observed[index][0] == entry:
         return table.observed[index][1]
     return None
+
+
+def _place(table: ThroughputTable, entry: Key) -> int:
+    """Where an entry is, or would be."""
+    return bisect_left(table.observed, (entry, 0))
 
 
 def lookup(table: ThroughputTable, entry: Key, default_ppm: int = DEFAULT_PPM) -> int:
@@ -65,11 +70,11 @@ def observe(table: ThroughputTable, entry: Key, ppm: int) -> ThroughputTable:
         entry: See `key`; a task on its own (no others) teaches nothing and is ignored.
         ppm: In millionths; held between 1 and one million.
     """
-    value = max(1, min(MILLION, ppm))
-    if not entry[1] or recorded(table, entry) == value:
+    value, before = max(1, min(MILLION, ppm)), recorded(table, entry)
+    if not entry[1] or before == value:
         return table
-    index = bisect_left(table.observed, entry, key=lambda item: item[0])
-    after = index + (recorded(table, entry) is not None)
+    index = _place(table, entry)
+    after = index + (before is not None)
     return ThroughputTable((*table.observed[:index], (entry, value), *table.observed[after:]))
 
 
@@ -77,7 +82,7 @@ def forget(table: ThroughputTable, entry: Key) -> ThroughputTable:
     """The table without an entry."""
     if recorded(table, entry) is None:
         return table
-    index = bisect_left(table.observed, entry, key=lambda item: item[0])
+    index = _place(table, entry)
     return ThroughputTable((*table.observed[:index], *table.observed[index + 1 :]))
 
 
