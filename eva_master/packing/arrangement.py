@@ -444,6 +444,8 @@ class Arrangement:
     def _exchange(self, places: Sequence[Place], launch: int) -> None:
         """Assign the loads of instances of one offering to them anew, if that costs less.
 
+        At equal cost fewer are launched or moved.
+
         Args:
             places: The instances.
             launch: What launching one of them costs.
@@ -453,23 +455,29 @@ class Arrangement:
         bought = [row for place, row in rows.items() if place.id is None]
         for place, column in rows.items():
             if place.empty:
-                saved[bought, column] = launch
+                saved[bought, column] = launch + 1
             for copy in place.movable:
                 home = self._home[copy]
                 if home in rows:
-                    saved[rows[home], column] += self._cost[self._unit[copy]]
+                    saved[rows[home], column] += self._cost[self._unit[copy]] + 1
         hosts, loads = linear_sum_assignment(saved, maximize=True)
         if saved[hosts, loads].sum() <= saved.trace():
             return
         exchanged = [pair for pair in zip(hosts, loads, strict=True) if pair[0] != pair[1]]
         targets = {copy: places[host] for host, load in exchanged for copy in places[load].movable}
-        before = self.total
+        before = self.total, self._changes(places)
         attempt = Attempt(self, [places[load] for _, load in exchanged])
         for copy in attempt.pool:
             attempt.put(copy, targets[copy])
         # Members of a gang do not each save its whole move: only the cost itself tells.
-        if self.total >= before or not self.legal():
+        if (self.total, self._changes(places)) >= before or not self.legal():
             attempt.undo()
+
+    def _changes(self, places: Sequence[Place]) -> int:
+        """How many of some instances are launched, and how many tasks are moved to them."""
+        launched = sum(place.id is None and not place.empty for place in places)
+        held = [(self._home[copy], place) for place in places for copy in place.movable]
+        return launched + sum(home is not None and home is not place for home, place in held)
 
 
 class Attempt:
