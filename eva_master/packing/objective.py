@@ -48,6 +48,7 @@ class Terms:
     Attributes:
         horizon_ms: H, over which moves and launches are to pay.
         lost_ppm: Weight of the throughput lost, in millionths.
+        gang_lost_ppm: The same of what gangs lose.
         moves_ppm: How often the cost of a move is charged, in millionths.
         lasting_ppm: The next move of a task is to pay within this part of the time since its last
             one, in millionths, where that is shorter than the horizon.
@@ -55,6 +56,7 @@ class Terms:
 
     horizon_ms: int = 3_600_000
     lost_ppm: int = 700_000
+    gang_lost_ppm: int = 1_000_000
     moves_ppm: int = 1_000_000
     lasting_ppm: int = 500_000
 
@@ -310,7 +312,7 @@ def launch_cost(offering: Offering, terms: Terms) -> int:
 
 def slowdown_cost(charge: int, slowest_ppm: int, terms: Terms) -> int:
     """What a gang loses that runs at the pace of its slowest member."""
-    return charge * (MILLION - slowest_ppm) * terms.lost_ppm // MILLION
+    return charge * (MILLION - slowest_ppm) * terms.gang_lost_ppm // MILLION
 
 
 class Moves:

@@ -277,7 +277,7 @@ def test_a_gang_loses_what_its_slowest_member_does_and_moves_as_one():
     cluster.throughput = table({("g", ("n",)): 0.8, ("n", ("g",)): 1.0})
     problem, book, start = begun(cluster.snapshot())
     terms = book.terms
-    lost = 2 * 1_000_000 * 200_000 * terms.lost_ppm // 1_000_000
+    lost = 2 * 1_000_000 * 200_000 * terms.gang_lost_ppm // 1_000_000
     assert evaluate(problem, terms, start) == 2 * 1_000_000 * 1_000_000 + lost
     here, there = InstanceId("i0"), InstanceId("i1")
     ids = sorted(start.places)

@@ -69,7 +69,11 @@ class Eva:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._terms = Terms(
-            config.horizon_s * 1000, config.lost_ppm, config.moves_ppm, config.lasting_ppm
+            horizon_ms=config.horizon_s * 1000,
+            lost_ppm=config.lost_ppm,
+            gang_lost_ppm=config.gang_lost_ppm,
+            moves_ppm=config.moves_ppm,
+            lasting_ppm=config.lasting_ppm,
         )
         self._valuation = Valuation(
             config.interference,
