@@ -12,9 +12,17 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from tests.fakes import dockerd, hosts
 from tests.fakes.iterator_agent import RecordingAgent
+
+# How long an example takes says something of the machine alone.
+hypothesis_settings.register_profile(
+    "untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+hypothesis_settings.load_profile("untimed")
 
 
 def _has_torch() -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eva_master.control import ledger
@@ -270,7 +270,7 @@ def _check_end(world: ChaoticWorld, story: Story) -> None:
     assert bill.charged == bill.idle + sum(account.charged for account in bill.jobs.values())
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100)
 @given(stories)
 def test_nothing_is_lost_doubled_or_leaked(story: Story) -> None:
     world = _world(story)
@@ -278,7 +278,7 @@ def test_nothing_is_lost_doubled_or_leaked(story: Story) -> None:
     _check_end(world, story)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(stories)
 def test_same_seed_same_history(story: Story) -> None:
     def history() -> list[object]:

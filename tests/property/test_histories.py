@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eva_master.app.simulate import named_policy
@@ -28,7 +28,7 @@ def bills(simulation: Simulation) -> dict[str, tuple[str, int]]:
     return {it.instance: (it.offering.type.name, charge(it)) for it in machines}
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40)
 @given(
     traces(),
     truths,

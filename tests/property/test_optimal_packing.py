@@ -127,7 +127,7 @@ def cheapest(problem: Problem, counts: tuple[int, ...]) -> int | None:
     return best(counts, limits)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(problems())
 def test_bound_is_never_above_the_optimum_and_packings_are_never_below_it(problem):
     counts = problem.counts(problem.class_of)
@@ -145,7 +145,7 @@ def test_bound_is_never_above_the_optimum_and_packings_are_never_below_it(proble
     assert bound <= best
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(problems())
 def test_optimal_sets_fit_and_place_what_algorithm_1_places(problem):
     counts, supply = problem.counts(problem.class_of), supply_of(problem)
@@ -164,7 +164,7 @@ def test_optimal_sets_fit_and_place_what_algorithm_1_places(problem):
         assert limit is None or number <= limit
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(problems())
 def test_greedy_and_optimal_are_the_same_again_and_again(problem):
     counts, supply = problem.counts(problem.class_of), supply_of(problem)
@@ -203,7 +203,7 @@ def asked(
     return np.array(capacity), need, value, counts, patterns
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(questions)
 def test_search_bounds_all_patterns_and_finds_the_best(question):
     size, rows, worth, nodes = question
@@ -220,7 +220,7 @@ def test_search_bounds_all_patterns_and_finds_the_best(question):
         assert sum(count * value[n] for n, count in last) == pytest.approx(best)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(questions, entries, st.data())
 def test_search_among_tasks_that_slow_each_other_down_bounds_all_patterns(question, seen, data):
     size, rows, worth, nodes = question
@@ -304,7 +304,7 @@ def test_auto_leaves_many_classes_to_greedy():
     assert Optimizer(problem, Tier.GREEDY).bound(counts, supply) is None
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(problems())
 def test_the_lp_s_own_solution_is_never_below_its_bound(problem):
     """Its columns cost what they cost, whatever their tasks lose on slow families."""

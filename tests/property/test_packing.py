@@ -201,7 +201,7 @@ def run(problem: Problem) -> tuple[Sets, list[int]]:
     return sets, left.tolist()
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(snapshots(), st.booleans(), st.booleans())
 def test_packing_classes_is_packing_one_by_one(snapshot, interference, multi_task_view):
     valuation = Valuation(interference, multi_task_view=multi_task_view)
@@ -210,7 +210,7 @@ def test_packing_classes_is_packing_one_by_one(snapshot, interference, multi_tas
     assert run(problem) == OneByOne(Problem(snapshot, valuation)).run(counts)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(snapshots(), st.booleans())
 def test_every_set_fits_and_every_task_is_accounted_for(snapshot, interference):
     problem = Problem(snapshot, Valuation(interference))
@@ -233,7 +233,7 @@ def test_every_set_fits_and_every_task_is_accounted_for(snapshot, interference):
         assert limit is None or number <= limit
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(snapshots())
 def test_packing_never_costs_more_than_no_packing(snapshot):
     unlimited = [offering for offering in snapshot.catalog if offering.limit is None]

@@ -31,7 +31,7 @@ def packed(snapshot: Snapshot, valuation: Valuation, *, compiled: bool) -> list[
     return [*((one, list(one.contents)) for one in sets), left.tolist(), joined[0]]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(snapshots(), st.booleans(), st.booleans())
 def test_compiled_or_not_the_packing_is_the_same(snapshot, interference, multi_task_view):
     valuation = Valuation(interference, multi_task_view=multi_task_view)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from eva_master.control import picture
 from eva_master.control.album import Album
@@ -89,7 +89,7 @@ def _live(world: ChaoticWorld) -> None:
     raise AssertionError("time does not pass")
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30)
 @given(stories)
 def test_a_picture_kept_up_to_date_is_the_one_made_from_scratch(story: Story) -> None:
     _live(_world(story))

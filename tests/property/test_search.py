@@ -84,7 +84,7 @@ def begun(snapshot: Snapshot) -> tuple[Problem, Book, Configuration]:
     return problem, Book(problem, Terms()), configure(problem, waiting(problem))
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(snapshot=clusters(), seed=st.integers(0, 99))
 def test_the_cost_that_is_kept_up_to_date_is_the_cost_worked_out_anew(snapshot, seed):
     problem, book, start = begun(snapshot)
@@ -101,7 +101,7 @@ def test_the_cost_that_is_kept_up_to_date_is_the_cost_worked_out_anew(snapshot, 
     assert found.places.keys() == start.places.keys()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(snapshot=clusters(), seed=st.integers(0, 99))
 def test_what_is_found_costs_less_and_keeps_limits_wherever_it_began(snapshot, seed):
     # Where a limit made the start buy something dearer the arrangement counts it as cheaper and
@@ -121,7 +121,7 @@ def test_what_is_found_costs_less_and_keeps_limits_wherever_it_began(snapshot, s
             assert limit is None or live[id_] + number <= limit
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(snapshot=clusters(), data=st.data())
 def test_the_cheapest_instance_is_found_among_those_remembered_as_among_all(snapshot, data):
     problem, book, start = begun(snapshot)
@@ -172,7 +172,7 @@ def test_a_book_that_has_learned_prices_as_a_new_one():
     assert not book.serves(problem, Terms(horizon_ms=1))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(snapshot=clusters(), data=st.data())
 def test_what_is_undone_never_was(snapshot, data):
     problem, book, start = begun(snapshot)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import pairwise
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eva_master.app.simulate import Chosen, prepared
@@ -75,7 +75,7 @@ def lived(given_: Setup) -> Simulation:
     return simulation
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(setups())
 def test_books_agree_and_nothing_runs_twice(given_: Setup) -> None:
     simulation = lived(given_)
@@ -105,7 +105,7 @@ def test_books_agree_and_nothing_runs_twice(given_: Setup) -> None:
         assert record.jct_ms >= record.executing_ms
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15)
 @given(setups())
 def test_the_same_seed_is_the_same_life(given_: Setup) -> None:
     one, other = lived(given_).outcome(), lived(given_).outcome()
