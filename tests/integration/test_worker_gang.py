@@ -15,8 +15,8 @@ from eva_worker._proto import worker_pb2 as pb
 from tests.fakes.master import DEADLINE_S, FakeMaster
 
 MEMBERS = ("gang-1/0", "gang-1/1")
-# Rank 0 listens, the other dials; each tells its rank and writes down what it was told. Then each
-# publishes one generation more than it has, and waits to be stopped.
+# Rank 0 listens, the other dials, and each tells its rank. Rank 0 publishes one generation more
+# than it has. Then each writes down what it was told, and waits to be stopped.
 TALKING = """
 import os, pathlib, signal, socket, sys, time
 rank, size = int(os.environ["NODE_RANK"]), int(os.environ["NNODES"])
@@ -25,7 +25,7 @@ if rank == 0:
     server = socket.create_server(place)
     peer, _ = server.accept()
 else:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 200
     while True:
         try:
             peer = socket.create_connection(place)
@@ -37,12 +37,12 @@ peer.sendall(bytes([rank, size]))
 told = peer.recv(2, socket.MSG_WAITALL)
 home = pathlib.Path(os.environ["EVA_CHECKPOINT_DIR"])
 had = sorted(path.name for path in home.iterdir())
-pathlib.Path("met").write_text(f"{told[0]} {told[1]} {had}")
 new = max(map(int, had), default=0) + 1
 (home / ".tmp").mkdir()
 (home / ".tmp" / "rank").write_text(f"{rank} {new}")
 if rank == 0:
     (home / ".tmp").rename(home / f"{new:08d}")
+pathlib.Path("met").write_text(f"{told[0]} {told[1]} {had}")
 signal.pause()
 """
 
