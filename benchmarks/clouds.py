@@ -18,12 +18,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from benchmarks.harness import Figures, options, publish, surroundings
-from eva_master.adapters.clock import SystemClock
 from eva_master.adapters.ec2 import Ec2Cloud, Ec2Settings
-from eva_master.adapters.inbox import LiveInbox
+from eva_master.adapters.loop.clock import SystemClock
+from eva_master.adapters.loop.inbox import LiveInbox
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
-from eva_master.control.state import State
+from eva_master.control.state.store import State
 from eva_master.model.actions import LaunchInstance, SyncCloud, TerminateInstance
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.events import Read

@@ -25,11 +25,11 @@ from eva_master.control.settings import Settings
 from eva_master.model.events import Event, Read
 from eva_master.model.ids import MILLIS_PER_HOUR, Family, Millis, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
-from eva_master.model.plan import Plan, PolicyMemory
+from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
-from eva_master.model.snapshot import Snapshot
 from eva_master.ports import Policy
-from eva_master.simulation.world import World
+from eva_master.simulation.simulated_cluster import World
 
 POLICIES = ("no_packing", "eva")
 _ARRIVAL_MS = 40_000

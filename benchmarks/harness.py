@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from eva_master.adapters.rpc.client import Client
+from eva_master.adapters.rpc.client.master import Client
 
 ROOT = Path(__file__).parent.parent
 START_S = 120.0

@@ -35,7 +35,7 @@ from benchmarks.harness import (
     wait_until,
 )
 from eva_master.adapters.catalog import load_catalog
-from eva_master.adapters.clock import SystemClock
+from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.pki import Authority
 from eva_master.adapters.pki.authority import private_pem
 from eva_master.adapters.store import SqlJournal

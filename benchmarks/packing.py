@@ -32,11 +32,11 @@ from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.errors import EvaError
 from eva_master.model.ids import MILLION, Family, JobId, Millis, Price, Workload, copy_id
 from eva_master.model.job import JobKind, Program, TaskSpec
+from eva_master.model.planning.snapshot import CopyView, JobView, Snapshot, ThroughputTable
 from eva_master.model.resources import Resources
-from eva_master.model.snapshot import CopyView, JobView, Snapshot, ThroughputTable
-from eva_master.packing.columns import cost
-from eva_master.packing.generation import Budget
-from eva_master.packing.optimizer import Optimizer, Seed, Tier
+from eva_master.packing.lp.column_generation import Budget
+from eva_master.packing.lp.columns import cost
+from eva_master.packing.lp.optimizer import Optimizer, Seed, Tier
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.policies.eva.columns import KEPT
 

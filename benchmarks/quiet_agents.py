@@ -20,7 +20,7 @@ from typing import Any
 
 from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersStub
-from eva_worker.channel import dial
+from eva_worker.link.channel import dial
 
 Outgoing = asyncio.Queue[pb.WorkerMessage]
 

@@ -23,14 +23,14 @@ from typing import TypeVar
 
 from benchmarks.harness import Figures, options, publish, surroundings
 from benchmarks.packing import TYPES, Amounts, offering, task
-from eva_master.adapters.deltas import Receiver, Sender
-from eva_master.adapters.parcel import Parcel
+from eva_master.adapters.planner.fast_pickle import Parcel
+from eva_master.adapters.planner.snapshot_diff import Receiver, Sender
 from eva_master.app.master import build_policy
-from eva_master.control.album import Album
 from eva_master.control.machine import Machine
-from eva_master.control.picture import snapshot
+from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.settings import Settings
-from eva_master.control.state import State
+from eva_master.control.state.store import State
+from eva_master.control.state.view_cache import Album
 from eva_master.learning.colocation import key, observe
 from eva_master.model.actions import (
     Action,
@@ -57,7 +57,7 @@ from eva_master.model.events import (
 )
 from eva_master.model.ids import MILLION, CopyId, InstanceId, Millis, Workload
 from eva_master.model.job import JobSpec, TaskSpec
-from eva_master.model.snapshot import Snapshot, ThroughputTable
+from eva_master.model.planning.snapshot import Snapshot, ThroughputTable
 from eva_master.ports import Policy
 
 KINDS: tuple[tuple[str, Amounts], ...] = (

@@ -26,10 +26,10 @@ from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.traces import measured_interference, read_interference, read_trace
 from eva_master.adapters.traces.recipes import ProductionRecipe
 from eva_master.app.simulate import Chosen, named_policy, prepared
-from eva_master.simulation.delays import Accounting
-from eva_master.simulation.experiment import Setup, simulate
-from eva_master.simulation.outcome import usd
-from eva_master.simulation.reference import reference_bound
+from eva_master.simulation.cluster.delays import Accounting
+from eva_master.simulation.results.lower_bound import reference_bound
+from eva_master.simulation.results.metrics import usd
+from eva_master.simulation.run import Setup, simulate
 
 _GOALS_S = {"no_packing": 0.5, "eva:published": 3.0, "eva": 15.0}
 """For 200 jobs."""

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from eva_master.adapters.bootstrap import Bootstrap
-from eva_master.adapters.rpc.server import Ports
+from eva_master.adapters.rpc.server.ports import Ports
 from eva_master.app import logs
 from eva_master.app.config import MasterConfig
 from eva_master.app.master import serve

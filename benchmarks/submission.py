@@ -30,7 +30,7 @@ from benchmarks.harness import (
     wait_until,
 )
 from eva_master.adapters.catalog import load_catalog
-from eva_master.adapters.rpc.client import Client
+from eva_master.adapters.rpc.client.master import Client
 from eva_master.adapters.store import SqlJournal
 from eva_master.model.changes import Round
 

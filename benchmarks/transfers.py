@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.harness import Figures, options, publish, surroundings
-from eva_worker.objects import Objects
+from eva_worker.files.objects import Objects
 from tests.fakes.aws import CREDENTIALS, Aws
 
 MOST_MIB = 100

@@ -18,24 +18,24 @@ from pathlib import Path
 import grpc
 import structlog
 
-from eva_worker import notices, wire
 from eva_worker._proto import worker_pb2 as pb
-from eva_worker.address import own_address
-from eva_worker.attempt import Services
-from eva_worker.book import Book
-from eva_worker.devices import CpuMap, Devices, discover_gpus, nominal_gpus
-from eva_worker.durable import read_json, reserve, write_json
-from eva_worker.enrolment import Enrolment
-from eva_worker.identity import Identity
-from eva_worker.log import configure
-from eva_worker.metrics import Metrics
-from eva_worker.notices import Metadata, Notice
-from eva_worker.orders import Welcome
+from eva_worker.files.storage import SharedStorage, Storage
+from eva_worker.link import notices, wire
+from eva_worker.link.address import own_address
+from eva_worker.link.enrolment import Enrolment
+from eva_worker.link.identity import Identity
+from eva_worker.link.notices import Metadata, Notice
+from eva_worker.link.orders import Welcome
+from eva_worker.link.session import Link, Session
+from eva_worker.process.durable_files import read_json, reserve, write_json
+from eva_worker.process.logging import configure
+from eva_worker.process.metrics import Metrics
 from eva_worker.runtime import Runtime, process
-from eva_worker.session import Link, Session
 from eva_worker.settings import ENVIRONMENT, Settings
-from eva_worker.storage import SharedStorage, Storage
-from eva_worker.tasks import Tasks
+from eva_worker.tasks.attempt import Services
+from eva_worker.tasks.devices import CpuMap, Devices, discover_gpus, nominal_gpus
+from eva_worker.tasks.records import Book
+from eva_worker.tasks.registry import Tasks
 
 _PR_SET_PDEATHSIG = 1
 _GOODBYE_WAIT_S = 10.0

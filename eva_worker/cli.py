@@ -12,9 +12,9 @@ import click
 from cryptography import x509
 
 from eva_worker.errors import RuntimeUnavailable
-from eva_worker.identity import Identity
+from eva_worker.link.identity import Identity
+from eva_worker.process.supervisor import supervise
 from eva_worker.settings import Settings
-from eva_worker.supervisor import supervise
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

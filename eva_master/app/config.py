@@ -27,9 +27,9 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from eva_master.adapters import yamlfile
-from eva_master.adapters.quantities import Duration
-from eva_master.adapters.yamlfile import Document
+from eva_master.adapters.text import yamlfile
+from eva_master.adapters.text.quantities import Duration
+from eva_master.adapters.text.yamlfile import Document
 from eva_master.app.ec2_section import Ec2Section, complaints
 from eva_master.app.layers import Layers
 from eva_master.model.errors import Problem

@@ -12,10 +12,10 @@ from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.catalog.market import Choice, Terms, on_sale
 from eva_master.adapters.catalog.snapshot import Snapshot, read_snapshot
 from eva_master.adapters.ec2 import Ec2Cloud, Ec2Settings
-from eva_master.adapters.ec2.launches import Launches
+from eva_master.adapters.ec2.launching.launch_records import Launches
+from eva_master.adapters.ec2.launching.userdata import METADATA_URL, Boot, user_data
 from eva_master.adapters.ec2.offerings import take_snapshot
 from eva_master.adapters.ec2.settings import IMAGES
-from eva_master.adapters.ec2.userdata import METADATA_URL, Boot, user_data
 from eva_master.app.config import MasterConfig
 from eva_master.app.ec2_section import Ec2Section, boot_logs, s3_endpoint
 from eva_master.model.catalog import Catalog

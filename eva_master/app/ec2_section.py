@@ -20,7 +20,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from eva_master.adapters.catalog.pricebook import parse_price
-from eva_master.adapters.quantities import Duration, Size
+from eva_master.adapters.text.quantities import Duration, Size
 from eva_master.model.ids import MILLION
 
 Architecture = Literal["x86_64", "arm64"]

@@ -8,13 +8,13 @@ from pathlib import Path
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.store.reading import copied_journal
 from eva_master.app.simulate import NO_PACKING, named_policy
-from eva_master.control import ledger
-from eva_master.control.state import State
+from eva_master.control.measure import ledger
+from eva_master.control.state.store import State
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import InvalidTrace
-from eva_master.simulation.experiment import Setup
-from eva_master.simulation.history import Past, latest, past
-from eva_master.simulation.outcome import usd
+from eva_master.simulation.results.metrics import usd
+from eva_master.simulation.run import Setup
+from eva_master.simulation.scenario.journal_replay import Past, latest, past
 
 _ROUNDS = 1_000_000_000
 

@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
-from eva_master.adapters import yamlfile
-from eva_master.adapters.yamlfile import Document, Mark, dotted
+from eva_master.adapters.text import yamlfile
+from eva_master.adapters.text.yamlfile import Document, Mark, dotted
 from eva_master.model.errors import InvalidConfig, Problem
 
 Model = TypeVar("Model", bound=BaseSettings)

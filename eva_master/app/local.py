@@ -7,7 +7,7 @@ import shlex
 
 from rich.console import Console
 
-from eva_master.adapters.rpc.server import Ports
+from eva_master.adapters.rpc.server.ports import Ports
 from eva_master.app import logs
 from eva_master.app.client import CLIENT_FILE, client_file
 from eva_master.app.config import MasterConfig

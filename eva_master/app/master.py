@@ -16,23 +16,23 @@ import structlog
 
 from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.adapters.catalog import FilePriceBook
-from eva_master.adapters.clock import SystemClock
-from eva_master.adapters.front import Front
 from eva_master.adapters.http.metrics import MasterMetrics
-from eva_master.adapters.inbox import LiveInbox
 from eva_master.adapters.local.cloud import WORKER, Containers, LocalCloud, LocalCloudConfig
+from eva_master.adapters.loop.clock import SystemClock
+from eva_master.adapters.loop.gateway import Front
+from eva_master.adapters.loop.inbox import LiveInbox
 from eva_master.adapters.objects import open_store
 from eva_master.adapters.objects.checkpoints import StoredCheckpoints
 from eva_master.adapters.pki import Authority, ServerIdentity
 from eva_master.adapters.pki.tokens import JoinTokens
-from eva_master.adapters.planner import ProcessPlanner
-from eva_master.adapters.rpc.access import AccessInterceptor
-from eva_master.adapters.rpc.cluster import About, ClusterService
-from eva_master.adapters.rpc.enrolment import AgentCertificates, EnrolmentService
-from eva_master.adapters.rpc.jobs import JobsService
-from eva_master.adapters.rpc.server import MasterServer, Ports
-from eva_master.adapters.rpc.tokens_service import TokensService
-from eva_master.adapters.rpc.workers import Welcome, WorkerSessions
+from eva_master.adapters.planner.process import ProcessPlanner
+from eva_master.adapters.rpc.server.access import AccessInterceptor
+from eva_master.adapters.rpc.server.cluster import About, ClusterService
+from eva_master.adapters.rpc.server.jobs import JobsService
+from eva_master.adapters.rpc.server.ports import MasterServer, Ports
+from eva_master.adapters.rpc.server.tokens import TokensService
+from eva_master.adapters.rpc.workers.enrolment import AgentCertificates, EnrolmentService
+from eva_master.adapters.rpc.workers.sessions import Welcome, WorkerSessions
 from eva_master.adapters.store import SqlJournal, UserTokens
 from eva_master.adapters.store.join_tokens import JoinTokenTable
 from eva_master.adapters.store.launches import LaunchTable
@@ -44,7 +44,7 @@ from eva_master.app.registry import policies
 from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
-from eva_master.control.state import State
+from eva_master.control.state.store import State
 from eva_master.model.catalog import Catalog
 from eva_master.model.events import Tick
 from eva_master.ports import Clock, Cloud, Inbox, Policy

@@ -10,14 +10,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from eva_master.adapters.quantities import parse_duration
+from eva_master.adapters.text.quantities import parse_duration
+from eva_master.adapters.text.yamlfile import scalar
 from eva_master.adapters.traces import (
     measured_interference,
     read_interference,
     read_trace,
     uniform_interference,
 )
-from eva_master.adapters.yamlfile import scalar
 from eva_master.app.config import PolicySection, policy_config
 from eva_master.app.registry import policies
 from eva_master.model.catalog import Catalog
@@ -25,10 +25,10 @@ from eva_master.model.errors import InvalidConfig
 from eva_master.model.ids import MILLION, Workload, base_of
 from eva_master.model.trace import Trace
 from eva_master.ports import Policy, PolicyKind
-from eva_master.simulation.experiment import Setup, Simulation
-from eva_master.simulation.outcome import Outcome, usd
-from eva_master.simulation.reference import reference_bound
-from eva_master.simulation.truth import Truth
+from eva_master.simulation.cluster.truth import Truth
+from eva_master.simulation.results.lower_bound import reference_bound
+from eva_master.simulation.results.metrics import Outcome, usd
+from eva_master.simulation.run import Setup, Simulation
 
 ROUND_GAP_S = 300
 """How often simulated clusters plan whose policy has no preference."""
@@ -202,7 +202,7 @@ def run(name: str, setup: Setup, watch: Callable[[So], None] | None = None) -> R
         watch: Told of the progress some times per second.
 
     Raises:
-        EvaError: See `eva_master.simulation.experiment.simulate`.
+        EvaError: See `eva_master.simulation.run.simulate`.
     """
     start = time.perf_counter()
     simulation = Simulation(replace(setup, stopwatch=time.perf_counter))
@@ -250,7 +250,7 @@ def compare(
         watch: Told of the progress, by the policy's name.
 
     Raises:
-        EvaError: See `eva_master.simulation.experiment.simulate`.
+        EvaError: See `eva_master.simulation.run.simulate`.
     """
     runs = {one.name: _timed(one, setup, rhythm, watch) for one in policies_}
     # What it is compared with is the same for all who compare, whatever goes wrong or is tried.

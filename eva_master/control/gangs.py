@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from eva_master.control.turn import Turn
+from eva_master.control.context import Turn
 from eva_master.model.events import CheckpointsListed
 from eva_master.model.ids import CopyId, JobId, Millis
 from eva_master.model.records import Job, Meeting, TaskCopy

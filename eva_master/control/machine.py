@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from eva_master.control import gangs, interruptions, learn, observe, settle
-from eva_master.control.picture import revision, snapshot
-from eva_master.control.progress import Meters
-from eva_master.control.reconcile import Decision, reconcile
+from eva_master.control import converge, gangs, handlers, spot
+from eva_master.control.context import Alarms, Outbox, Turn
+from eva_master.control.measure import learn
+from eva_master.control.measure.throughput import Meters
+from eva_master.control.planning.snapshot_builder import revision, snapshot
+from eva_master.control.planning.validate_plan import Decision, reconcile
 from eva_master.control.settings import Settings
-from eva_master.control.state import State
-from eva_master.control.turn import Alarms, Outbox, Turn
+from eva_master.control.state.store import State
 from eva_master.model.actions import Action, Reply, RequestPlan, SyncCloud
 from eva_master.model.changes import Changes, Round
 from eva_master.model.errors import DuplicateName, NotFound
@@ -38,8 +39,8 @@ from eva_master.model.events import (
     WorkerReported,
 )
 from eva_master.model.ids import InstanceId, JobId, Millis, copy_id
-from eva_master.model.plan import Plan
-from eva_master.model.reasons import Reasons
+from eva_master.model.planning.plan import Plan
+from eva_master.model.planning.reasons import Reasons
 from eva_master.model.records import Instance, Job, Outcome, TaskCopy
 from eva_master.model.states import CopyState, InstanceState, JobState
 
@@ -101,7 +102,7 @@ class Machine:
             if entity != _PERIOD or self._period_is_over():
                 turn.touch(entity)
         if turn.take_sweep():
-            settle.sweep(turn)
+            converge.sweep(turn)
             turn.actions.append(SyncCloud())
             self._alarms.at(Millis(turn.now + self.settings.sync_period_ms), _SWEEP)
         self._settle()
@@ -116,9 +117,9 @@ class Machine:
         turn = self._turn
         while True:
             if (job := turn.touched_job()) is not None:
-                settle.settle_job(turn, job)
+                converge.settle_job(turn, job)
             elif (instance := turn.touched_instance()) is not None:
-                settle.settle_instance(turn, instance)
+                converge.settle_instance(turn, instance)
             else:
                 return
 
@@ -130,29 +131,29 @@ class Machine:
             case CancelRequested():
                 self._cancel(event)
             case InstanceUp():
-                observe.instance_up(turn, event)
+                handlers.instance_up(turn, event)
             case InstanceGone():
-                observe.instance_gone(turn, event)
+                handlers.instance_gone(turn, event)
             case LaunchFailed():
-                observe.launch_failed(turn, event)
+                handlers.launch_failed(turn, event)
             case Quoted():
-                observe.quoted(turn, event)
+                handlers.quoted(turn, event)
             case InstanceInterrupted():
-                interruptions.interrupted(turn, event)
+                spot.interrupted(turn, event)
             case CloudListed():
-                observe.cloud_listed(turn, event)
+                handlers.cloud_listed(turn, event)
             case CloudTrouble():
                 self.state.trouble = event
             case WorkerRegistered():
-                observe.worker_registered(turn, event)
+                handlers.worker_registered(turn, event)
             case WorkerReported():
-                observe.worker_reported(turn, event)
+                handlers.worker_reported(turn, event)
             case WorkerFetched():
-                observe.worker_fetched(turn, event)
+                handlers.worker_fetched(turn, event)
             case ProgressSampled():
-                observe.progress_sampled(turn, event)
+                handlers.progress_sampled(turn, event)
             case WorkerLost():
-                observe.worker_lost(turn, event)
+                handlers.worker_lost(turn, event)
             case CheckpointsListed():
                 gangs.listed(turn, event)
             case PlanReady():

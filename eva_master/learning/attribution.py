@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eva_master.learning.colocation import Key, recorded
-from eva_master.model.snapshot import ThroughputTable
+from eva_master.model.planning.snapshot import ThroughputTable
 
 
 def attribute(

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from eva_master.model.ids import MILLION, Workload
-from eva_master.model.plan import Json
-from eva_master.model.snapshot import ThroughputTable
+from eva_master.model.planning.plan import Json
+from eva_master.model.planning.snapshot import ThroughputTable
 
 Key = tuple[Workload, tuple[Workload, ...]]
 """A task's workload, and the sorted workloads of the others on its instance."""

@@ -9,7 +9,7 @@ from enum import StrEnum
 from eva_master.learning.bounds import bounded
 from eva_master.learning.estimate import Estimate, taken
 from eva_master.model.ids import Millis
-from eva_master.model.plan import Json
+from eva_master.model.planning.plan import Json
 
 _SLACK_MS = 1_000
 """Delays that differ by less are never doubted, however small they are."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from eva_master.model.ids import Millis
-from eva_master.model.plan import Json
+from eva_master.model.planning.plan import Json
 
 _MEMORY = 8
 """A new measurement counts at least one part in so many, so old ones fade."""

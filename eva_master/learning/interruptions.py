@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
-from eva_master.model.plan import Json
+from eva_master.model.planning.plan import Json
 
 
 @dataclass(frozen=True, slots=True)

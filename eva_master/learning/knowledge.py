@@ -20,8 +20,8 @@ from eva_master.learning.delays import Delays
 from eva_master.learning.estimate import Estimate, taken
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.ids import Millis, Workload
-from eva_master.model.plan import Json
-from eva_master.model.snapshot import ThroughputTable
+from eva_master.model.planning.plan import Json
+from eva_master.model.planning.snapshot import ThroughputTable
 
 _VERSION = 3
 _READABLE = (2, 3)

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, replace
 
 from eva_master.model.ids import MILLIS_PER_HOUR, Millis
-from eva_master.model.plan import Json
+from eva_master.model.planning.plan import Json
 
 _LONGEST_MS = 365 * 24 * MILLIS_PER_HOUR
 """No configuration is expected to last longer than a year."""

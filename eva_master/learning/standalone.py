@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from eva_master.learning.bounds import bounded
 from eva_master.learning.estimate import Estimate, taken
 from eva_master.model.ids import MILLION, Family, Millis, Workload
-from eva_master.model.plan import Json
-from eva_master.model.snapshot import StandaloneRates
+from eva_master.model.planning.plan import Json
+from eva_master.model.planning.snapshot import StandaloneRates
 
 Key = tuple[Workload, Family]
 

@@ -8,9 +8,9 @@ from eva_master.model.catalog import Offering
 from eva_master.model.errors import EvaError
 from eva_master.model.ids import CopyId, InstanceId, JobId
 from eva_master.model.job import Program
-from eva_master.model.plan import PolicyMemory
+from eva_master.model.planning.plan import PolicyMemory
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
-from eva_master.model.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from eva_master.model.ids import Exact, InstanceId, JobId, Millis
-from eva_master.model.plan import Json
-from eva_master.model.reasons import Reasons
+from eva_master.model.planning.plan import Json
+from eva_master.model.planning.reasons import Reasons
 from eva_master.model.records import Instance, Job, TaskCopy
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from eva_master.model.ids import CopyId, InstanceId, JobId, Millis, OfferingId, Price
 from eva_master.model.job import JobSpec
-from eva_master.model.plan import Plan, PolicyMemory
+from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.records import Progress
 from eva_master.model.resources import Resources
 
@@ -260,7 +260,7 @@ class Read:
     Not an event: it changes nothing and the machine never sees it.
 
     Attributes:
-        run: Called with the state (`eva_master.control.state.State`); must be quick and must
+        run: Called with the state (`eva_master.control.state.store.State`); must be quick and must
             not keep the state, whose records it may keep as they are immutable.
     """
 

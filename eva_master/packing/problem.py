@@ -22,9 +22,23 @@ from eva_master.model.ids import (
     base_of,
 )
 from eva_master.model.job import JobKind
-from eva_master.model.snapshot import CopyView, InstanceView, JobView, Snapshot, ThroughputTable
-from eva_master.packing.beliefs import by_base, with_pairs
-from eva_master.packing.classes import (
+from eva_master.model.planning.snapshot import (
+    CopyView,
+    InstanceView,
+    JobView,
+    Snapshot,
+    ThroughputTable,
+)
+from eva_master.packing.interference.inference import by_base, with_pairs
+from eva_master.packing.interference.observations import observed
+from eva_master.packing.interference.throughput import UNPROFILED, Ints, compiled
+from eva_master.packing.valuation.gang_pace import Part, parts
+from eva_master.packing.valuation.offerings import market
+from eva_master.packing.valuation.reservation_price import (
+    measured_rates,
+    reservations,
+)
+from eva_master.packing.valuation.task_classes import (
     SORTS,
     UNKNOWN,
     Kind,
@@ -33,15 +47,7 @@ from eva_master.packing.classes import (
     Sort,
     TaskClass,
 )
-from eva_master.packing.colocation import UNPROFILED, Ints, compiled
-from eva_master.packing.demands import IMPOSSIBLE, vector
-from eva_master.packing.gangs import Part, parts
-from eva_master.packing.market import market
-from eva_master.packing.observed import observed
-from eva_master.packing.reservation import (
-    measured_rates,
-    reservations,
-)
+from eva_master.packing.valuation.vectors import IMPOSSIBLE, vector
 
 Contents = Mapping[int, int]
 """The tasks on an instance: class number -> how many."""

@@ -19,8 +19,8 @@ from eva_master.model.catalog import Catalog
 from eva_master.model.changes import Changes, Round
 from eva_master.model.events import Event, Read
 from eva_master.model.ids import Millis
-from eva_master.model.plan import Plan, PolicyMemory
-from eva_master.model.snapshot import Snapshot
+from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.snapshot import Snapshot
 
 
 class Clock(Protocol):

@@ -11,8 +11,8 @@ import click
 from rich.console import Console
 
 from eva_master.adapters.rpc.messages import Job
-from eva_master.app.cli.explanation import told
 from eva_master.app.cli.session import console, print_json
+from eva_master.app.cli.views.explanation import told
 from eva_master.model.errors import EvaError
 from examples.demo.cluster import Cluster, DemoFailed
 from examples.demo.jobs import FIRST_WAVE, READERS, SECOND_WAVE, Submitter

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import yaml
 
-from eva_master.adapters.rpc.client import Client
+from eva_master.adapters.rpc.client.master import Client
 from eva_master.model.errors import Unreachable
 
 _HERE = Path(__file__).parent

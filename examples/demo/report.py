@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from eva_master.app.cli import shapes, tables
-from eva_master.app.cli.words import money, share
+from eva_master.app.cli.views import shapes, tables
+from eva_master.app.cli.views.words import money, share
 from examples.demo.story import Picture, Resumption, figures
 
 

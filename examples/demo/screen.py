@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from eva_master.adapters.rpc.messages import ClusterState
-from eva_master.app.cli import live
+from eva_master.app.cli.views import live
 from examples.demo.story import Picture
 
 

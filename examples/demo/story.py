@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from eva_master.adapters.rpc.client import Client
+from eva_master.adapters.rpc.client.master import Client
 from eva_master.adapters.rpc.messages import Bill, ClusterState, Job, Task
-from eva_master.app.cli.words import money, price
+from eva_master.app.cli.views.words import money, price
 
 ENDED = ("succeeded", "failed", "cancelled")
 _NOTABLE = 0.15

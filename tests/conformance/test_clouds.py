@@ -27,8 +27,8 @@ from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.events import CloudListed, InstanceGone, InstanceUp
 from eva_master.model.ids import Family, InstanceId, Millis, Price
 from eva_master.model.resources import Resources
-from eva_master.simulation.clock import Timeline, VirtualInbox
-from eva_master.simulation.cloud import Hosts, SimulatedCloud
+from eva_master.simulation.cluster.clock import Timeline, VirtualInbox
+from eva_master.simulation.cluster.cloud import Hosts, SimulatedCloud
 from tests.fakes.aws import IMAGE, REGION, shared
 from tests.fakes.hosts import image
 from tests.fakes.hosts.machine import machine_command

@@ -17,7 +17,7 @@ from eva_master.model.records import Instance, Job, Progress, StopReason, TaskCo
 from eva_master.model.resources import Resources
 from eva_master.model.states import CopyState, InstanceState, JobState
 from eva_master.ports import Journal
-from eva_master.simulation.journal import MemoryJournal
+from eva_master.simulation.cluster.journal import MemoryJournal
 
 TASK = TaskSpec(
     workload="resnet",

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import eva_master.policies
 from eva_master.model.ids import CopyId, InstanceId, Millis, OfferingId
 from eva_master.model.job import JobKind, TaskSpec
-from eva_master.model.plan import Hold, Place, Plan, PolicyMemory, Suspend
+from eva_master.model.planning.plan import Hold, Place, Plan, PolicyMemory, Suspend
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.model.snapshot import Snapshot
 from eva_master.ports import Policy, PolicyKind
 from tests.fakes.snapshots import START, Amounts, Cluster, carried_out, ended, offer, table, task
 

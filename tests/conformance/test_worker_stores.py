@@ -11,8 +11,8 @@ import pytest
 
 from eva_master.adapters.objects import open_store
 from eva_worker.errors import Missing, StoreUnavailable, UnstorableName
-from eva_worker.objects import Objects
-from eva_worker.parts import PartFile
+from eva_worker.files.objects import Objects
+from eva_worker.files.parts import PartFile
 from tests.fakes.aws import bucket_url
 
 MIB = 1024 * 1024

@@ -23,7 +23,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from eva_master.adapters.local.records import Record, Records
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.channels import open_channel
-from eva_master.adapters.rpc.client import Client
+from eva_master.adapters.rpc.client.master import Client
 from eva_master.adapters.store import SqlJournal
 from tests.fakes.patience import DEADLINE_S
 from tests.fakes.ports import free_port

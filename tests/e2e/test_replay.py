@@ -11,8 +11,8 @@ from eva_master.app.history import History, read_history
 from eva_master.app.simulate import named_policy
 from eva_master.control.settings import Settings
 from eva_master.model.ids import CopyId, InstanceId
-from eva_master.simulation.experiment import Simulation
-from eva_master.simulation.outcome import charge
+from eva_master.simulation.results.metrics import charge
+from eva_master.simulation.run import Simulation
 from tests.e2e.cluster import Cluster, until
 from tests.e2e.conftest import Clusters
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from eva_master.adapters.clock import SystemClock
+from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.pki import Authority, ServerIdentity
 from eva_master.adapters.pki.authority import private_pem
 from eva_master.model.ids import InstanceId

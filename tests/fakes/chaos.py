@@ -19,11 +19,11 @@ from eva_master.model.events import (
     WorkerReported,
 )
 from eva_master.model.ids import CopyId
-from eva_master.model.plan import Hold, NewInstance, Place, Plan, PolicyMemory, Suspend
+from eva_master.model.planning.plan import Hold, NewInstance, Place, Plan, PolicyMemory, Suspend
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import NOTHING
-from eva_master.model.snapshot import Snapshot
-from eva_master.simulation.clock import VirtualInbox
-from eva_master.simulation.world import World
+from eva_master.simulation.cluster.clock import VirtualInbox
+from eva_master.simulation.simulated_cluster import World
 
 LOSABLE = (
     InstanceUp,

@@ -12,9 +12,9 @@ from botocore.exceptions import ReadTimeoutError
 
 from eva_master.adapters.ec2 import Ec2Cloud, Ec2Settings
 from eva_master.adapters.ec2.client import boto_client
-from eva_master.adapters.ec2.images import PARAMETER, Image
-from eva_master.adapters.ec2.launch import launch_request
-from eva_master.adapters.ec2.launches import Launches
+from eva_master.adapters.ec2.launching.images import PARAMETER, Image
+from eva_master.adapters.ec2.launching.launch_records import Launches
+from eva_master.adapters.ec2.launching.run_instances_request import launch_request
 from eva_master.model.actions import LaunchInstance, SyncCloud
 from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.events import CloudListed

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.ids import CopyId, Family, InstanceId, Price, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
-from eva_master.model.plan import NewInstance, Place, Plan, PolicyMemory
+from eva_master.model.planning.plan import NewInstance, Place, Plan, PolicyMemory
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
-from eva_master.model.snapshot import Snapshot
 
 CPU = Family("c")
 

@@ -20,7 +20,7 @@ from eva_worker._proto.worker_pb2_grpc import (
     add_EnrolmentServicer_to_server,
     add_WorkersServicer_to_server,
 )
-from eva_worker.channel import dial
+from eva_worker.link.channel import dial
 from tests.fakes.authority import authority
 from tests.fakes.patience import DEADLINE_S
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from eva_master.model.actions import RequestPlan
 from eva_master.model.errors import InvalidPlan
 from eva_master.model.events import PlanFailed, PlanReady
-from eva_master.model.plan import Plan, PolicyMemory
-from eva_master.model.snapshot import Snapshot
+from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.ports import Inbox, Policy
 
 

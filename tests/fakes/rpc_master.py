@@ -15,28 +15,28 @@ import pytest
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.pool import StaticPool
 
-from eva_master.adapters.clock import SystemClock
-from eva_master.adapters.front import Front
-from eva_master.adapters.inbox import LiveInbox
+from eva_master.adapters.loop.clock import SystemClock
+from eva_master.adapters.loop.gateway import Front
+from eva_master.adapters.loop.inbox import LiveInbox
 from eva_master.adapters.objects import open_store
 from eva_master.adapters.pki import MASTER_NAME
 from eva_master.adapters.pki.tokens import JoinTokens
 from eva_master.adapters.rpc._proto import worker_pb2 as wpb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterStub, JobsStub, TokensStub
 from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersStub
-from eva_master.adapters.rpc.access import AccessInterceptor
-from eva_master.adapters.rpc.cluster import About, ClusterService
-from eva_master.adapters.rpc.enrolment import AgentCertificates, EnrolmentService
 from eva_master.adapters.rpc.errors import error_of
-from eva_master.adapters.rpc.jobs import JobsService
-from eva_master.adapters.rpc.server import MasterServer, Ports
-from eva_master.adapters.rpc.tokens_service import TokensService
-from eva_master.adapters.rpc.workers import Welcome, WorkerSessions
+from eva_master.adapters.rpc.server.access import AccessInterceptor
+from eva_master.adapters.rpc.server.cluster import About, ClusterService
+from eva_master.adapters.rpc.server.jobs import JobsService
+from eva_master.adapters.rpc.server.ports import MasterServer, Ports
+from eva_master.adapters.rpc.server.tokens import TokensService
+from eva_master.adapters.rpc.workers.enrolment import AgentCertificates, EnrolmentService
+from eva_master.adapters.rpc.workers.sessions import Welcome, WorkerSessions
 from eva_master.adapters.store import UserTokens
 from eva_master.adapters.store.join_tokens import JoinTokenTable
 from eva_master.adapters.store.tables import METADATA
 from eva_master.control.settings import Settings
-from eva_master.control.state import State
+from eva_master.control.state.store import State
 from eva_master.model.actions import Reply
 from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.changes import Round
@@ -44,14 +44,14 @@ from eva_master.model.errors import EvaError
 from eva_master.model.events import CancelRequested, Event, JobSubmitted, Read, Tick
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, Workload, copy_id
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
-from eva_master.model.plan import NewInstance, Place, Plan, PolicyMemory
+from eva_master.model.planning.plan import NewInstance, Place, Plan, PolicyMemory
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.records import Instance, Job, TaskCopy
 from eva_master.model.resources import Resources
-from eva_master.model.snapshot import Snapshot
 from eva_master.model.states import CopyState, InstanceState, JobState
 from eva_master.model.users import Role
 from eva_master.ports import Clock, ObjectStore, Policy, RoundHistory
-from eva_worker.channel import dial
+from eva_worker.link.channel import dial
 from tests.fakes.authority import authority
 from tests.fakes.patience import DEADLINE_S
 from tests.fakes.planner import InlinePlanner

@@ -19,9 +19,15 @@ from eva_master.model.ids import (
     copy_id,
 )
 from eva_master.model.job import JobKind, Program, TaskSpec
-from eva_master.model.plan import Place, Plan, Suspend
+from eva_master.model.planning.plan import Place, Plan, Suspend
+from eva_master.model.planning.snapshot import (
+    CopyView,
+    InstanceView,
+    JobView,
+    Snapshot,
+    ThroughputTable,
+)
 from eva_master.model.resources import Resources
-from eva_master.model.snapshot import CopyView, InstanceView, JobView, Snapshot, ThroughputTable
 
 Amounts = tuple[int, float, float]
 """GPUs, vCPUs, GiB."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eva_master.control import ledger
+from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
 from eva_master.model.actions import TaskOrder
 from eva_master.model.catalog import InstanceType, Offering
@@ -16,7 +16,7 @@ from eva_master.model.events import CancelRequested, InstanceInterrupted, JobSub
 from eva_master.model.ids import CopyId, Family, JobId, Millis, Price, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.simulation.work import Work
+from eva_master.simulation.cluster.work import Work
 from tests.fakes.chaos import CapriciousPolicy, ChaoticWorld
 
 CHAOS_MS = 1_500_000

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.adapters.deltas import Difference, Receiver, Sender
-from eva_master.adapters.parcel import Parcel
+from eva_master.adapters.planner.fast_pickle import Parcel
+from eva_master.adapters.planner.snapshot_diff import Difference, Receiver, Sender
 from eva_master.model.ids import InstanceId, JobId, Millis, copy_id
 from eva_master.model.job import JobKind
-from eva_master.model.snapshot import CopyView, InstanceView, JobView, Snapshot
+from eva_master.model.planning.snapshot import CopyView, InstanceView, JobView, Snapshot
 from tests.fakes.snapshots import offer, task
 
 OFFERING = offer("c", (0, 4, 8), 0.2)

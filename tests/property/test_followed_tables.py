@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from eva_master.learning.colocation import Key, forget, key, observe
 from eva_master.model.ids import MILLION, Family, Workload, base_of
-from eva_master.model.snapshot import StandaloneRates, ThroughputTable
-from eva_master.packing.beliefs import by_base, with_pairs
-from eva_master.packing.changes import Lineage, changes
-from eva_master.packing.objective import Book, Terms
-from eva_master.packing.observed import observed
+from eva_master.model.planning.snapshot import StandaloneRates, ThroughputTable
+from eva_master.packing.interference.incremental import Lineage, changes
+from eva_master.packing.interference.inference import by_base, with_pairs
+from eva_master.packing.interference.observations import observed
+from eva_master.packing.local_search.cost_model import Book, Terms
 from eva_master.packing.problem import Problem, Valuation
-from eva_master.packing.reservation import measured_rates
+from eva_master.packing.valuation.reservation_price import measured_rates
 from eva_master.policies.eva.memory import digest
 from tests.fakes.snapshots import Cluster, offer, task
 

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eva_master.app.simulate import named_policy
-from eva_master.control import ledger
+from eva_master.control.measure import ledger
 from eva_master.model.trace import Interference, TraceJob
-from eva_master.simulation.delays import Accounting
-from eva_master.simulation.experiment import Simulation
-from eva_master.simulation.history import latest, past
-from eva_master.simulation.outcome import charge
+from eva_master.simulation.cluster.delays import Accounting
+from eva_master.simulation.results.metrics import charge
+from eva_master.simulation.run import Simulation
+from eva_master.simulation.scenario.journal_replay import latest, past
 from tests.property.test_simulations import traces, truths
 from tests.simulation.test_accounting import setup
 

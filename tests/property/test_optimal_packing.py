@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, Family, OfferingId
-from eva_master.packing import knapsack
-from eva_master.packing.colocation import Ints
-from eva_master.packing.columns import cost
-from eva_master.packing.crowds import Crowds, Search
-from eva_master.packing.demands import vector
-from eva_master.packing.generation import Budget, Generator, Request
-from eva_master.packing.greedy import PackedSet, pack
-from eva_master.packing.knapsack import Question
-from eva_master.packing.optimizer import Optimizer, Tier
+from eva_master.packing.greedy.algorithm1 import PackedSet, pack
+from eva_master.packing.interference.throughput import Ints
+from eva_master.packing.lp.column_generation import Budget, Generator, Request
+from eva_master.packing.lp.columns import cost
+from eva_master.packing.lp.optimizer import Optimizer, Tier
+from eva_master.packing.lp.pricing import knapsack
+from eva_master.packing.lp.pricing.knapsack import Question
+from eva_master.packing.lp.pricing.workload_multisets import Crowds, Search
 from eva_master.packing.problem import Problem, Valuation
+from eva_master.packing.valuation.vectors import vector
 from tests.fakes.snapshots import Cluster, offer, table, task
 
 ANY = Family("any")

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, OfferingId, Workload
-from eva_master.model.snapshot import Snapshot
-from eva_master.packing.demands import IMPOSSIBLE, vector
-from eva_master.packing.greedy import pack
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.greedy.algorithm1 import pack
 from eva_master.packing.problem import Problem, Valuation
+from eva_master.packing.valuation.vectors import IMPOSSIBLE, vector
 from tests.fakes.snapshots import Cluster, offer, table, task
 
 WORKLOADS = ("u", "v", "w")

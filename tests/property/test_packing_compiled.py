@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eva_master.model.snapshot import Snapshot
-from eva_master.packing import filling, kernels
-from eva_master.packing.free import fill_free
-from eva_master.packing.greedy import pack
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.greedy import instance_fill, kernels, pack
+from eva_master.packing.greedy.backfill import fill_free
 from eva_master.packing.problem import Problem, Valuation
 from tests.fakes.snapshots import Cluster, offer, task
 from tests.property.test_packing import snapshots
@@ -20,7 +19,7 @@ from tests.property.test_packing import snapshots
 def packed(snapshot: Snapshot, valuation: Valuation, *, compiled: bool) -> list[object]:
     """What Algorithm 1 buys, and what it puts into free room."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(filling, "_MANY", 0)
+        patch.setattr(instance_fill, "_MANY", 0)
         if not compiled:
             patch.setattr(kernels, "best", lambda: None)
         problem = Problem(snapshot, valuation)
@@ -44,7 +43,7 @@ def test_many_tasks_that_all_differ_are_packed_alike():
         needs = (0, 1 + number % 37 / 16, 1 + number % 41 / 8 + number / 4096)
         cluster.job(f"j{number:04}", task(f"w{number % 5}", any=needs))
     snapshot = cluster.snapshot()
-    assert len(Problem(snapshot, Valuation()).classes) >= filling._MANY
+    assert len(Problem(snapshot, Valuation()).classes) >= instance_fill._MANY
     for valuation in (Valuation(), Valuation(interference=False)):
         assert packed(snapshot, valuation, compiled=True) == packed(
             snapshot, valuation, compiled=False
@@ -55,8 +54,8 @@ def test_without_numba_numpy_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kernels.best() is not None, "the tests have numba"
     kernels.best.cache_clear()
     monkeypatch.setitem(sys.modules, "numba", None)
-    monkeypatch.delitem(sys.modules, "eva_master.packing.compiled", raising=False)
-    monkeypatch.delattr("eva_master.packing.compiled", raising=False)
+    monkeypatch.delitem(sys.modules, "eva_master.packing.greedy.numba_kernel", raising=False)
+    monkeypatch.delattr("eva_master.packing.greedy.numba_kernel", raising=False)
     try:
         assert kernels.best() is None
     finally:

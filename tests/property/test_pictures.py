@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 
-from eva_master.control import picture
-from eva_master.control.album import Album
-from eva_master.control.state import State
+from eva_master.control.planning import snapshot_builder
+from eva_master.control.state.store import State
+from eva_master.control.state.view_cache import Album
 from eva_master.model.ids import CopyId, InstanceId, Millis
+from eva_master.model.planning.snapshot import InstanceView, Snapshot
 from eva_master.model.records import TaskCopy
-from eva_master.model.snapshot import InstanceView, Snapshot
 from eva_master.model.states import LIVE, SETTLED, InstanceState, JobState
 from tests.fakes.chaos import ChaoticWorld
 from tests.property.test_control_loop import CHAOS_MS, QUICK, Story, _world, stories
@@ -25,7 +25,7 @@ def _from_scratch(state: State, now: Millis) -> Snapshot:
         state.album.job_changed(job)
     for instance in state.instances:
         state.album.instance_changed(instance)
-    made = picture.snapshot(state, now, QUICK)
+    made = snapshot_builder.snapshot(state, now, QUICK)
     state.album = kept
     return made
 
@@ -80,9 +80,9 @@ def _live(world: ChaoticWorld) -> None:
         if step % 3:
             continue
         state, now = world.state, world.timeline.now()
-        seen = picture.snapshot(state, now, QUICK)
+        seen = snapshot_builder.snapshot(state, now, QUICK)
         _check(state, now, seen)
-        revision = picture.revision(state, now, QUICK)
+        revision = snapshot_builder.revision(state, now, QUICK)
         if before is not None and state.album is album and revision == number:
             assert _timeless(before) == _timeless(seen), "what is new has a new number"
         before, album, number = seen, state.album, revision

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from eva_master.model.ids import InstanceId
 from eva_master.model.job import JobKind
-from eva_master.model.plan import NewInstance
-from eva_master.model.snapshot import Snapshot
-from eva_master.packing.arrangement import Arrangement, Attempt
-from eva_master.packing.configuration import Configuration, Host, configure, waiting
-from eva_master.packing.objective import Book, Terms, evaluate
+from eva_master.model.planning.plan import NewInstance
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.configuration.build import Configuration, Host, configure, waiting
+from eva_master.packing.local_search.cost_model import Book, Terms, evaluate
+from eva_master.packing.local_search.search import Effort, Search
+from eva_master.packing.local_search.working_configuration import Arrangement, Attempt
 from eva_master.packing.problem import Problem, Valuation
-from eva_master.packing.search import Effort, Search
 from tests.fakes.snapshots import Cluster, offer, table, task
 
 CATALOG = (

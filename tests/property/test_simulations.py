@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eva_master.app.simulate import Chosen, prepared
-from eva_master.control import ledger
+from eva_master.control.measure import ledger
 from eva_master.model.ids import MILLION, Workload
 from eva_master.model.trace import Interference, TraceJob
 from eva_master.policies.no_packing import POLICY as NO_PACKING
-from eva_master.simulation.delays import Accounting
-from eva_master.simulation.experiment import Setup, Simulation
-from eva_master.simulation.faults import Faults
-from eva_master.simulation.outcome import charge
-from eva_master.simulation.reference import reference_bound
-from eva_master.simulation.rows import tables
+from eva_master.simulation.cluster.delays import Accounting
+from eva_master.simulation.cluster.fault_injector import Faults
+from eva_master.simulation.results.lower_bound import reference_bound
+from eva_master.simulation.results.metrics import charge
+from eva_master.simulation.results.rows import tables
+from eva_master.simulation.run import Setup, Simulation
 from tests.simulation.test_accounting import CATALOG, job, setup
 
 WORKLOADS = ("a", "b", "c")

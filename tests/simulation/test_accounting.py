@@ -9,18 +9,18 @@ import pytest
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.errors import InvalidTrace, SimulationStalled
 from eva_master.model.ids import MILLION, CopyId, Family, InstanceId, Price, Workload
-from eva_master.model.plan import Hold, PolicyMemory
-from eva_master.model.plan import Plan as Decided
+from eva_master.model.planning.plan import Hold, PolicyMemory
+from eva_master.model.planning.plan import Plan as Decided
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
-from eva_master.model.snapshot import Snapshot
 from eva_master.model.trace import Interference, Trace, TraceJob, TraceTask
 from eva_master.policies.no_packing import POLICY as NO_PACKING
 from eva_master.ports import Policy
-from eva_master.simulation.delays import Accounting
-from eva_master.simulation.experiment import Setup, simulate
-from eva_master.simulation.faults import Faults
-from eva_master.simulation.outcome import Outcome, quantile
-from eva_master.simulation.reference import reference_bound
+from eva_master.simulation.cluster.delays import Accounting
+from eva_master.simulation.cluster.fault_injector import Faults
+from eva_master.simulation.results.lower_bound import reference_bound
+from eva_master.simulation.results.metrics import Outcome, quantile
+from eva_master.simulation.run import Setup, simulate
 from tests.fakes.jobs import Script
 
 HOUR_MS = 3_600_000

@@ -12,12 +12,12 @@ from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.traces import measured_interference, read_interference, read_trace
 from eva_master.adapters.traces.recipes import ProductionRecipe, WorkloadsRecipe
 from eva_master.app.simulate import Chosen, prepared
-from eva_master.control import ledger
+from eva_master.control.measure import ledger
 from eva_master.model.trace import Trace
 from eva_master.policies.no_packing import POLICY as NO_PACKING
-from eva_master.simulation.delays import Accounting
-from eva_master.simulation.experiment import Setup, Simulation
-from eva_master.simulation.outcome import Outcome, usd
+from eva_master.simulation.cluster.delays import Accounting
+from eva_master.simulation.results.metrics import Outcome, usd
+from eva_master.simulation.run import Setup, Simulation
 from tests.fakes.traces import published
 
 BASELINES = ("stratus", "synergy", "owl")

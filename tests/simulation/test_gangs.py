@@ -11,9 +11,9 @@ from eva_master.model.actions import Gang, ListCheckpoints, StopTask, TaskOrder
 from eva_master.model.events import CheckpointsListed, Tick
 from eva_master.model.ids import CopyId, JobId
 from eva_master.model.records import Job, TaskCopy
-from eva_master.simulation.delays import Delays
-from eva_master.simulation.work import Checkpoint, Work
-from eva_master.simulation.world import World
+from eva_master.simulation.cluster.delays import Delays
+from eva_master.simulation.cluster.work import Checkpoint, Work
+from eva_master.simulation.simulated_cluster import World
 from tests.fakes.jobs import CATALOG, MEDIUM, Script, job
 
 DELAYS = Delays(fetch_ms=4_000, start_ms=5_000, stop_ms=3_000, report_ms=10_000)

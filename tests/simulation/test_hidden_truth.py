@@ -11,11 +11,11 @@ import pytest
 
 from eva_master.app.simulate import Chosen, named_policy, prepared
 from eva_master.model.ids import Workload
-from eva_master.model.plan import Plan, PolicyMemory
-from eva_master.model.snapshot import Snapshot
+from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import Interference
 from eva_master.ports import Policy
-from eva_master.simulation.experiment import Setup, simulate
+from eva_master.simulation.run import Setup, simulate
 from tests.simulation.test_accounting import SHARE, job, setup
 
 POLICIES = ("eva", "eva:published", "no_packing", "stratus", "synergy")

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from eva_master.control.picture import snapshot
+from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.settings import Settings
-from eva_master.control.state import State
+from eva_master.control.state.store import State
 from eva_master.learning.delays import Delay
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import CopyId, InstanceId, JobId, Millis, Workload
-from eva_master.model.plan import Place, Plan
+from eva_master.model.planning.plan import Place, Plan
 from eva_master.model.records import Instance, Job, TaskCopy
 from eva_master.policies.eva import POLICY
-from eva_master.simulation.delays import Delays
-from eva_master.simulation.work import Work
-from eva_master.simulation.world import World
+from eva_master.simulation.cluster.delays import Delays
+from eva_master.simulation.cluster.work import Work
+from eva_master.simulation.simulated_cluster import World
 from tests.fakes.jobs import CPU, LARGE, MEDIUM, SMALL, job
 
 SETTINGS = Settings(checkpoint_ms=8_000, launch_ms=47_000)

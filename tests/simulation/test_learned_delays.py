@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eva_master.control import learn
-from eva_master.control.picture import snapshot
+from eva_master.control.measure import learn
+from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.settings import Settings
-from eva_master.control.state import State
+from eva_master.control.state.store import State
 from eva_master.learning.delays import Delay
 from eva_master.model.ids import CopyId, JobId, Millis
 from eva_master.model.job import JobKind
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.records import Job, TaskCopy
-from eva_master.model.snapshot import Snapshot
-from eva_master.simulation.delays import Delays
-from eva_master.simulation.world import World
+from eva_master.simulation.cluster.delays import Delays
+from eva_master.simulation.simulated_cluster import World
 from tests.fakes.jobs import CATALOG, LARGE, MEDIUM, Script, job
 
 SETTINGS = Settings(checkpoint_ms=8_000, launch_ms=47_000)

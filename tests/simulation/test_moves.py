@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.control import ledger
+from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
 from eva_master.model.actions import LaunchInstance
 from eva_master.model.events import CancelRequested, CopyReport, Phase, WorkerReported
 from eva_master.model.ids import CopyId, InstanceId, JobId
 from eva_master.model.records import TaskCopy
 from eva_master.policies.no_packing import POLICY as NO_PACKING
-from eva_master.simulation.delays import Delays
-from eva_master.simulation.work import Work
-from eva_master.simulation.world import World
+from eva_master.simulation.cluster.delays import Delays
+from eva_master.simulation.cluster.work import Work
+from eva_master.simulation.simulated_cluster import World
 from tests.fakes.jobs import CATALOG, LARGE, MEDIUM, SMALL, Script, job
 
 DELAYS = Delays(fetch_ms=4_000, start_ms=5_000, stop_ms=3_000, report_ms=10_000)

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from eva_master.control.machine import Machine
-from eva_master.control.picture import PREVIEW, hypothetical
+from eva_master.control.planning.snapshot_builder import PREVIEW, hypothetical
 from eva_master.control.settings import Settings
-from eva_master.control.state import State
+from eva_master.control.state.store import State
 from eva_master.model.actions import RequestPlan
 from eva_master.model.events import JobSubmitted, PlanReady
 from eva_master.model.ids import Millis
 from eva_master.model.job import JobSpec
-from eva_master.model.plan import Hold, Place, Plan, PolicyMemory
+from eva_master.model.planning.plan import Hold, Place, Plan, PolicyMemory
 from eva_master.policies.eva import POLICY
 from eva_master.ports import Policy
 from tests.fakes.jobs import CATALOG, MEDIUM, job

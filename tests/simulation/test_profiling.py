@@ -10,9 +10,9 @@ from eva_master.model.catalog import Offering
 from eva_master.model.ids import CopyId, InstanceId, JobId, Price, Workload
 from eva_master.model.job import JobSpec
 from eva_master.policies.eva import POLICY
-from eva_master.simulation.delays import Delays
-from eva_master.simulation.work import Work
-from eva_master.simulation.world import World
+from eva_master.simulation.cluster.delays import Delays
+from eva_master.simulation.cluster.work import Work
+from eva_master.simulation.simulated_cluster import World
 from tests.fakes.jobs import CPU, MEDIUM, SMALL, job
 
 WINDOW_MS = 60_000

@@ -10,9 +10,9 @@ import pytest
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.traces import read_interference, read_trace
 from eva_master.app.simulate import named_policy
-from eva_master.simulation.experiment import Setup, simulate
-from eva_master.simulation.outcome import usd
-from eva_master.simulation.reference import reference_bound
+from eva_master.simulation.results.lower_bound import reference_bound
+from eva_master.simulation.results.metrics import usd
+from eva_master.simulation.run import Setup, simulate
 from tests.fakes.traces import published
 
 pytestmark = pytest.mark.published

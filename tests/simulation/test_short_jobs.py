@@ -12,8 +12,8 @@ from eva_master.model.ids import Family, Price, Workload
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Interference, Trace, TraceJob, TraceTask
 from eva_master.policies.eva import POLICY
-from eva_master.simulation.experiment import Setup, simulate
-from eva_master.simulation.outcome import Outcome
+from eva_master.simulation.results.metrics import Outcome
+from eva_master.simulation.run import Setup, simulate
 
 SIZES = ((2, 89_250), (4, 178_500), (8, 357_000), (16, 714_000))
 CATALOG = tuple(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from eva_master.control import ledger
-from eva_master.control.picture import snapshot
+from eva_master.control.measure import ledger
+from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.settings import Settings
 from eva_master.model.ids import CopyId, JobId, Millis
-from eva_master.model.snapshot import JobView
+from eva_master.model.planning.snapshot import JobView
 from eva_master.policies.no_packing import POLICY as NO_PACKING
-from eva_master.simulation.world import World
+from eva_master.simulation.simulated_cluster import World
 from tests.fakes.jobs import CATALOG, job
 
 HOUR = 3_600_000

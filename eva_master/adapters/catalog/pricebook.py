@@ -12,8 +12,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from eva_master.adapters.quantities import Duration, MilliCpus, Size
-from eva_master.adapters.yamlfile import Document, invalid, load, problems_of
+from eva_master.adapters.text.quantities import Duration, MilliCpus, Size
+from eva_master.adapters.text.yamlfile import Document, invalid, load, problems_of
 from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.errors import InvalidConfig, Problem
 from eva_master.model.ids import MILLION, Family, Price

@@ -16,16 +16,16 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from eva_master.adapters.ec2.availability import Stock
 from eva_master.adapters.ec2.client import Aws, ClientFactory, Ec2Client, boto_client
 from eva_master.adapters.ec2.faults import retry_after_ms, worth_repeating
-from eva_master.adapters.ec2.images import Images
-from eva_master.adapters.ec2.launcher import Launched, Launcher
-from eva_master.adapters.ec2.launches import Launches, ShortMemory
+from eva_master.adapters.ec2.launching.images import Images
+from eva_master.adapters.ec2.launching.launch_executor import Launched, Launcher
+from eva_master.adapters.ec2.launching.launch_records import Launches, ShortMemory
 from eva_master.adapters.ec2.quotas import also_over
 from eva_master.adapters.ec2.settings import Ec2Settings
 from eva_master.adapters.ec2.sightings import GONE_TAG, UP_TAG, Sighting, by_instance
 from eva_master.adapters.ec2.spot import SpotPrices
-from eva_master.adapters.ec2.stock import Stock
 from eva_master.adapters.ec2.trouble import Troubles
 from eva_master.adapters.ec2.watch import Call, Life
 from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance

@@ -15,14 +15,14 @@ from prometheus_client.core import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from eva_master.adapters.front import Front
 from eva_master.adapters.http.server import HttpsServer
-from eva_master.adapters.inbox import LiveInbox
+from eva_master.adapters.loop.gateway import Front
+from eva_master.adapters.loop.inbox import LiveInbox
 from eva_master.adapters.pki import ServerIdentity
-from eva_master.adapters.rpc import views
-from eva_master.adapters.rpc.workers import WorkerSessions
-from eva_master.control import ledger
-from eva_master.control.state import State
+from eva_master.adapters.rpc.server import views
+from eva_master.adapters.rpc.workers.sessions import WorkerSessions
+from eva_master.control.measure import ledger
+from eva_master.control.state.store import State
 from eva_master.model.changes import Changes
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
 from eva_master.model.states import ENDED, SETTLED, CopyState, InstanceState, JobState

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from eva_master.adapters.jobfile.schema import BuildSection, JobFile, TaskSection
-from eva_master.adapters.yamlfile import Document, Path
+from eva_master.adapters.text.yamlfile import Document, Path
 from eva_master.model.errors import Problem
 from eva_master.model.job import Build
 

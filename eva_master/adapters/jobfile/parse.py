@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from eva_master.adapters import yamlfile
 from eva_master.adapters.jobfile.images import (
     BuildContext,
     build_context,
@@ -25,7 +24,8 @@ from eva_master.adapters.jobfile.schema import (
     check_text,
     check_variable,
 )
-from eva_master.adapters.yamlfile import Document, Path
+from eva_master.adapters.text import yamlfile
+from eva_master.adapters.text.yamlfile import Document, Path
 from eva_master.model.catalog import Catalog, base_family, is_spot
 from eva_master.model.errors import InvalidJob, Problem, Unplaceable
 from eva_master.model.ids import MILLION, Family, Workload

@@ -15,7 +15,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from eva_master.model.errors import StorageError
 from eva_master.model.job import JobSpec
-from eva_master.model.reasons import Reasons
+from eva_master.model.planning.reasons import Reasons
 from eva_master.model.records import Instance, Job, TaskCopy
 
 RECORD_VERSION = 1

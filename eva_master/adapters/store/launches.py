@@ -22,7 +22,7 @@ _INSERTS: dict[str, Callable[[Table], Any]] = {
 
 
 class LaunchTable:
-    """Implements `eva_master.adapters.ec2.launches.Launches`; any thread may use it.
+    """Implements `adapters.ec2.launching.launch_records.Launches`; any thread may use it.
 
     Args:
         engine: See `eva_master.adapters.store.SqlJournal.engine`.

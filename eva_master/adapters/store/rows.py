@@ -12,7 +12,7 @@ from sqlalchemy import Row
 from eva_master.adapters.store import codec
 from eva_master.model.changes import InstanceAccount, JobAccount, Round
 from eva_master.model.ids import Exact
-from eva_master.model.plan import Json
+from eva_master.model.planning.plan import Json
 from eva_master.model.records import Instance, Job, TaskCopy
 
 Values = dict[str, Any]

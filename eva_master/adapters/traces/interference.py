@@ -8,9 +8,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from eva_master.adapters.text.yamlfile import suggestion
 from eva_master.adapters.traces.rows import read_json, refusal, row_problem
 from eva_master.adapters.traces.workloads import aliases, measured
-from eva_master.adapters.yamlfile import suggestion
 from eva_master.model.errors import Problem
 from eva_master.model.ids import MILLION, Workload
 from eva_master.model.trace import Interference

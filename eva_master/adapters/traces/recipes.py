@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from eva_master.adapters.quantities import Duration
+from eva_master.adapters.text.quantities import Duration
 from eva_master.adapters.traces.evajson import read_trace, steps_in
 from eva_master.adapters.traces.pods import read_pods
 from eva_master.adapters.traces.shapes import (

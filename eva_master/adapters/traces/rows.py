@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic_core import ErrorDetails
 
-from eva_master.adapters.yamlfile import dotted, invalid, wording
+from eva_master.adapters.text.yamlfile import dotted, invalid, wording
 from eva_master.model.errors import InvalidTrace, Problem
 
 _MOST_PROBLEMS = 20

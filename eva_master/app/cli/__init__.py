@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from eva_master.app.cli.reports import exit_code, report
 from eva_master.app.cli.session import Session, address_option, credential_options
+from eva_master.app.cli.views.errors import exit_code, report
 from eva_master.model.errors import EvaError
 
 _COMMANDS = {

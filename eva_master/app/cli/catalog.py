@@ -55,7 +55,7 @@ def ls(
 ) -> None:
     """List what is for sale to the master, cheapest first."""
     from eva_master.adapters.catalog.market import Choice
-    from eva_master.app.cli import offerings
+    from eva_master.app.cli.views import offerings
     from eva_master.app.master import catalog_of
 
     config = _config(file)

@@ -21,7 +21,7 @@ from eva_master.model.errors import Unreachable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from eva_master.adapters.rpc.client import Client
+    from eva_master.adapters.rpc.client.master import Client
 
 
 @click.command()
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @pass_session
 def nodes(session: Session, gone: bool, as_json: bool) -> None:
     """List instances with what runs on them and what they cost."""
-    from eva_master.app.cli import shapes, tables
+    from eva_master.app.cli.views import shapes, tables
 
     with session.client() as client:
         state = client.describe(gone=gone)
@@ -49,7 +49,7 @@ def nodes(session: Session, gone: bool, as_json: bool) -> None:
 @pass_session
 def cost(session: Session, as_json: bool) -> None:
     """Show what was spent, on what, and what it would have been without packing."""
-    from eva_master.app.cli import shapes, tables
+    from eva_master.app.cli.views import shapes, tables
 
     with session.client() as client:
         bill = client.cost()
@@ -99,13 +99,13 @@ def _watch(client: Client, interval: float) -> None:
 
 
 def _picture(client: Client) -> RenderableType:
-    from eva_master.app.cli.live import render
+    from eva_master.app.cli.views.live import render
 
     return render(client.describe(), list(client.jobs()), client.cost())
 
 
 def _shape(client: Client) -> dict[str, object]:
-    from eva_master.app.cli import shapes
+    from eva_master.app.cli.views import shapes
 
     return {
         "cluster": shapes.cluster(client.describe()),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from eva_master.app.cli.reports import note
 from eva_master.app.cli.session import console, json_option, print_json
+from eva_master.app.cli.views.errors import note
 
 if TYPE_CHECKING:
     from eva_master.adapters.deployment import Change

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from eva_master.app.cli.reports import note
 from eva_master.app.cli.session import console, json_option, print_json
-from eva_master.app.cli.tables import grid
-from eva_master.app.cli.words import count, plain
+from eva_master.app.cli.views.errors import note
+from eva_master.app.cli.views.tables import grid
+from eva_master.app.cli.views.words import count, plain
 from eva_master.model.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _needs_extra() -> None:
 
 
 def _pair(option: str) -> tuple[str, object]:
-    from eva_master.adapters.yamlfile import scalar
+    from eva_master.adapters.text.yamlfile import scalar
 
     key, separator, value = option.partition("=")
     if not separator:

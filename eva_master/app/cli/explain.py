@@ -24,7 +24,7 @@ def explain(session: Session, subject: str, as_json: bool) -> None:
 
     Without an argument it is the newest round.
     """
-    from eva_master.app.cli import explanation
+    from eva_master.app.cli.views import explanation
 
     with session.client() as client:
         answer = client.explain(subject)

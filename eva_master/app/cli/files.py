@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from eva_master.app.cli.reports import note
 from eva_master.app.cli.session import (
     Session,
     address_option,
@@ -15,6 +14,7 @@ from eva_master.app.cli.session import (
     pass_session,
     print_json,
 )
+from eva_master.app.cli.views.errors import note
 from eva_master.model.errors import InvalidConfig, NotAuthenticated, Unreachable, Untrusted
 
 

@@ -65,7 +65,7 @@ class LocalJobFile:
             InvalidJob: It is not there, or a Dockerfile is not in it.
         """
         from eva_master.adapters.jobfile import build_context_of
-        from eva_master.adapters.yamlfile import invalid
+        from eva_master.adapters.text.yamlfile import invalid
 
         stated = build_context_of(self.text, file_name=self.name)
         if stated is None:

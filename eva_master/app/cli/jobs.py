@@ -25,7 +25,7 @@ from eva_master.app.cli.session import (
 @pass_session
 def ls(session: Session, ended: bool, as_json: bool) -> None:
     """List jobs, newest first."""
-    from eva_master.app.cli import shapes, tables
+    from eva_master.app.cli.views import shapes, tables
 
     with session.client() as client:
         jobs = list(client.jobs(ended=ended))
@@ -44,7 +44,7 @@ def ls(session: Session, ended: bool, as_json: bool) -> None:
 @pass_session
 def status(session: Session, job: str, as_json: bool) -> None:
     """Show everything about JOB, an id or the name of your newest job of that name."""
-    from eva_master.app.cli import shapes, tables
+    from eva_master.app.cli.views import shapes, tables
 
     with session.client() as client:
         found = client.job(job)
@@ -80,7 +80,7 @@ def plan(session: Session, file: str, as_json: bool) -> None:
     """Show what would happen to the job in FILE, in dollars; changes nothing."""
     from rich.console import Group
 
-    from eva_master.app.cli import explanation, shapes, tables
+    from eva_master.app.cli.views import explanation, shapes, tables
 
     job_file = read_job_file(Path(file))
     job_file.check()

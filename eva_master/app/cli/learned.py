@@ -16,8 +16,8 @@ from eva_master.app.cli.session import (
     pass_session,
     print_json,
 )
-from eva_master.app.cli.tables import grid
-from eva_master.app.cli.words import ago, plain
+from eva_master.app.cli.views.tables import grid
+from eva_master.app.cli.views.words import ago, plain
 from eva_master.model.ids import MILLION
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _rate(rate: float) -> str:
 
 
 def shape(message: Learned) -> dict[str, Any]:
-    """What ``--json`` prints, see `eva_master.app.cli.shapes`."""
+    """What ``--json`` prints, see `eva_master.app.cli.views.shapes`."""
     return {
         "now_ms": message.now_ms,
         "standalone": [_standalone_shape(one) for one in message.standalone],

@@ -11,7 +11,7 @@ from eva_master.app.cli.session import Patience, Session, address_option, pass_s
 from eva_master.model.errors import Unreachable
 
 if TYPE_CHECKING:
-    from eva_master.adapters.rpc.client import Client
+    from eva_master.adapters.rpc.client.master import Client
 
 
 @click.command()

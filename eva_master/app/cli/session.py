@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import click
 
-from eva_master.app.cli.reports import note
+from eva_master.app.cli.views.errors import note
 from eva_master.model.errors import Unreachable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from eva_master.adapters.rpc.client import Client
+    from eva_master.adapters.rpc.client.master import Client
     from eva_master.app.client import ClientConfig
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -48,7 +48,7 @@ class Session:
         """A connection to the master."""
         # Otherwise gRPC writes of handshakes that fail to stderr, beside what we say of them.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-        from eva_master.adapters.rpc.client import Client
+        from eva_master.adapters.rpc.client.master import Client
 
         config = self.config()
         authorities, token = config.authorities(), config.secret()

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eva_master.app.cli.session import console, json_option, print_json
-from eva_master.app.cli.tables import grid
-from eva_master.app.cli.words import money, plain, span
+from eva_master.app.cli.views.tables import grid
+from eva_master.app.cli.views.words import money, plain, span
 from eva_master.model.ids import MILLION
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from eva_master.app.history import History
     from eva_master.app.simulate import Chosen, Comparison, Run, So
-    from eva_master.simulation.experiment import Setup
+    from eva_master.simulation.run import Setup
 
 _EXISTING = click.Path(path_type=Path, exists=True)
 _SHARE = click.FloatRange(0, 1)
@@ -199,8 +199,8 @@ def _setup(
 
 def _with_options(setup: Setup, options: Mapping[str, Any]) -> Setup:
     from eva_master.app.simulate import stock_of
-    from eva_master.simulation.delays import Accounting
-    from eva_master.simulation.faults import Faults
+    from eva_master.simulation.cluster.delays import Accounting
+    from eva_master.simulation.cluster.fault_injector import Faults
 
     return replace(
         setup,
@@ -257,8 +257,8 @@ def _bar() -> Iterator[Callable[[str, So], None]]:
 
 
 def _write(comparison: Comparison, folder: Path, chosen: str | None) -> None:
-    from eva_master.adapters.rowfiles import RowFormat, default_format, write_rows
-    from eva_master.simulation.rows import tables
+    from eva_master.adapters.text.rowfiles import RowFormat, default_format, write_rows
+    from eva_master.simulation.results.rows import tables
 
     form = default_format() if chosen is None else RowFormat(chosen)
     for run in comparison.runs:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from eva_master.app.cli.jobfiles import LocalContext, LocalJobFile, read_job_file
-from eva_master.app.cli.reports import note
 from eva_master.app.cli.session import (
     Session,
     address_option,
@@ -17,9 +16,10 @@ from eva_master.app.cli.session import (
     pass_session,
     print_json,
 )
+from eva_master.app.cli.views.errors import note
 
 if TYPE_CHECKING:
-    from eva_master.adapters.rpc.client import Client, Scan
+    from eva_master.adapters.rpc.client.master import Client, Scan
 
 
 def _variables(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:

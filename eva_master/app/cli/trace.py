@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
 
-from eva_master.app.cli.reports import note
 from eva_master.app.cli.session import console, json_option, print_json
-from eva_master.app.cli.tables import grid
-from eva_master.app.cli.words import plain
+from eva_master.app.cli.views.errors import note
+from eva_master.app.cli.views.tables import grid
+from eva_master.app.cli.views.words import plain
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -114,7 +114,7 @@ def _metavar(name: str, kinds: list[Any]) -> str:
 
 
 def _written(name: str, value: object) -> str:
-    from eva_master.adapters.quantities import write_duration
+    from eva_master.adapters.text.quantities import write_duration
 
     return write_duration(value) if name in _DURATIONS and isinstance(value, int) else f"{value}"
 
@@ -133,8 +133,8 @@ def _generate(
 def _recipe(fields: dict[str, object]) -> Recipe:
     from pydantic import TypeAdapter, ValidationError
 
+    from eva_master.adapters.text.yamlfile import scalar, wording
     from eva_master.adapters.traces.recipes import Recipe
-    from eva_master.adapters.yamlfile import scalar, wording
 
     given = {
         name: scalar(value) if isinstance(value, str) else value

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from eva_master.app.cli.reports import note
 from eva_master.app.cli.session import (
     Session,
     address_option,
@@ -16,6 +15,7 @@ from eva_master.app.cli.session import (
     pass_session,
     print_json,
 )
+from eva_master.app.cli.views.errors import note
 from eva_master.model.errors import NotFound
 from eva_master.model.users import Role
 
@@ -27,7 +27,7 @@ _NEVER = "never"
 
 def _lifetime(_: click.Context, __: click.Parameter, value: str) -> int | None:
     """Milliseconds, `None` for no end."""
-    from eva_master.adapters.quantities import parse_duration
+    from eva_master.adapters.text.quantities import parse_duration
 
     if value == _NEVER:
         return None
@@ -73,7 +73,7 @@ def token() -> None:
 @pass_session
 def create(session: Session, owner: str, role: str, lifetime_ms: int | None, as_json: bool) -> None:
     """Make a token and print its secret, which cannot be shown again."""
-    from eva_master.app.cli import shapes, tables
+    from eva_master.app.cli.views import shapes, tables
 
     with session.client() as client:
         made = client.create_token(owner, role, lifetime_ms=lifetime_ms)
@@ -90,7 +90,7 @@ def create(session: Session, owner: str, role: str, lifetime_ms: int | None, as_
 @pass_session
 def ls(session: Session, as_json: bool) -> None:
     """List all tokens, oldest first."""
-    from eva_master.app.cli import shapes, tables
+    from eva_master.app.cli.views import shapes, tables
 
     with session.client() as client:
         found = client.tokens()
@@ -107,7 +107,7 @@ def ls(session: Session, as_json: bool) -> None:
 @pass_session
 def revoke(session: Session, ids: tuple[str, ...], yes: bool) -> None:
     """Take tokens out of force, at once and for ever. Jobs submitted with them go on."""
-    from eva_master.app.cli import tables
+    from eva_master.app.cli.views import tables
 
     with session.client() as client:
         if not yes:
@@ -125,7 +125,7 @@ def revoke(session: Session, ids: tuple[str, ...], yes: bool) -> None:
 @pass_session
 def whoami(session: Session, as_json: bool) -> None:
     """Show whom the master takes you for."""
-    from eva_master.app.cli import shapes, tables
+    from eva_master.app.cli.views import shapes, tables
 
     with session.client() as client:
         mine = client.who_am_i()

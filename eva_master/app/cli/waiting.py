@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from eva_master.app.cli.reports import note
 from eva_master.app.cli.session import Patience, console
-from eva_master.app.cli.words import money, plain
+from eva_master.app.cli.views.errors import note
+from eva_master.app.cli.views.words import money, plain
 from eva_master.model.errors import Unreachable
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from eva_master.adapters.rpc.client import Client
+    from eva_master.adapters.rpc.client.master import Client
     from eva_master.adapters.rpc.messages import Job
 
 _ENDED = ("succeeded", "failed", "cancelled")

@@ -18,13 +18,13 @@ from eva_master.app.experiment.schema import PolicyEntry
 from eva_master.app.simulate import NO_PACKING, Chosen, named_policy, prepared, truth_of
 from eva_master.model.errors import EvaError
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Workload, base_of
-from eva_master.model.snapshot import ThroughputTable
-from eva_master.simulation.delays import Accounting
-from eva_master.simulation.experiment import Setup, Simulation
-from eva_master.simulation.faults import Faults
-from eva_master.simulation.outcome import InstanceFigures
-from eva_master.simulation.reference import reference_bound
-from eva_master.simulation.truth import Truth
+from eva_master.model.planning.snapshot import ThroughputTable
+from eva_master.simulation.cluster.delays import Accounting
+from eva_master.simulation.cluster.fault_injector import Faults
+from eva_master.simulation.cluster.truth import Truth
+from eva_master.simulation.results.lower_bound import reference_bound
+from eva_master.simulation.results.metrics import InstanceFigures
+from eva_master.simulation.run import Setup, Simulation
 
 _BINS = 400
 """Points of a curve over time."""

@@ -8,10 +8,10 @@ from typing import Any
 from eva_master.adapters.traces.recipes import Recipe
 from eva_master.model.catalog import Catalog
 from eva_master.model.ids import MILLION
-from eva_master.packing.columns import cost
-from eva_master.packing.optimizer import Optimizer, Tier
+from eva_master.packing.lp.columns import cost
+from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.problem import Problem, Valuation
-from eva_master.simulation.reference import picture
+from eva_master.simulation.results.lower_bound import picture
 
 ALONE, FULL, NEAR_OPTIMAL, BOUND = "no_packing", "full", "near_optimal", "bound"
 """Each task alone, the paper's Algorithm 1, column generation, and its lower bound."""

@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from eva_master.adapters.traces.recipes import KINDS, AlibabaRecipe, FileRecipe, Recipe
-from eva_master.adapters.yamlfile import (
+from eva_master.adapters.text.yamlfile import (
     Document,
     invalid,
     load,
@@ -20,6 +19,7 @@ from eva_master.adapters.yamlfile import (
     scalar,
     suggestion,
 )
+from eva_master.adapters.traces.recipes import KINDS, AlibabaRecipe, FileRecipe, Recipe
 from eva_master.app.simulate import named_policy
 from eva_master.model.errors import EvaError, InvalidConfig, Problem
 
@@ -84,7 +84,7 @@ class CatalogSection(_Section):
 
 
 class FaultsSection(_Section):
-    """What goes wrong, from the run's seed; see `eva_master.simulation.faults.Faults`.
+    """What goes wrong, from the run's seed; see `simulation.cluster.fault_injector.Faults`.
 
     Attributes:
         refusals: Part of the launches that the cloud refuses.
@@ -123,7 +123,7 @@ class Experiment(_Section):
         packing: In place of traces and policies.
         baseline: The label of the policy or planner whose cost is 100 %.
         seeds: Each makes traces of its own; intervals of confidence are over them.
-        accounting: See `eva_master.simulation.delays.Accounting`.
+        accounting: See `eva_master.simulation.cluster.delays.Accounting`.
         faults: What goes wrong; nothing by default.
         stated_durations: Whether jobs tell the scheduler how long they take.
         reference: Whether the fractional bound of each trace is computed, which takes a while.

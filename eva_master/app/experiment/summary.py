@@ -47,7 +47,7 @@ class Row:
     """One policy on one trace with one choice of what is varied.
 
     Attributes:
-        figures: Estimates by the names of `eva_master.simulation.outcome.Outcome`, and
+        figures: Estimates by the names of `eva_master.simulation.results.metrics.Outcome`, and
             ``cost_share`` and ``jct_share``, cost and mean completion time over those of the
             baseline on the same trace, and ``reference_share``, the cost over the reference bound.
         results: What they were made of, by seed.

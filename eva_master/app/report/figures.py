@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from eva_master.adapters.quantities import parse_duration
+from eva_master.adapters.text.quantities import parse_duration
 from eva_master.app.experiment.summary import Estimate, Row, Summary, Values
 from eva_master.app.report.style import (
     LINES,

@@ -8,10 +8,10 @@ from functools import lru_cache
 
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION
-from eva_master.packing.classes import TaskClass
-from eva_master.packing.configuration import supply
-from eva_master.packing.optimizer import Optimizer
+from eva_master.packing.configuration.build import supply
+from eva_master.packing.lp.optimizer import Optimizer
 from eva_master.packing.problem import Problem
+from eva_master.packing.valuation.task_classes import TaskClass
 from eva_master.policies.eva.columns import Duals
 from eva_master.policies.eva.decision import Option
 from eva_master.policies.eva.memory import Memory, digest

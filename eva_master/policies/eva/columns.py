@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from eva_master.model.ids import OfferingId
-from eva_master.model.plan import Json
-from eva_master.packing.classes import TaskClass
-from eva_master.packing.optimizer import Seed
+from eva_master.model.planning.plan import Json
+from eva_master.packing.lp.optimizer import Seed
 from eva_master.packing.problem import Problem
+from eva_master.packing.valuation.task_classes import TaskClass
 
 KEPT = 400
 """At most so many columns are carried on: some 20 bytes each."""

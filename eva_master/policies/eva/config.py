@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from eva_master.model.figures import Count, Seconds, Throughput, Weight
+from eva_master.model.option_types import Count, Seconds, Throughput, Weight
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from eva_master.model.ids import MILLION
 from eva_master.model.job import JobKind
-from eva_master.model.plan import NewInstance
-from eva_master.model.snapshot import CopyView, JobView
-from eva_master.packing.configuration import Configuration, Host
+from eva_master.model.planning.plan import NewInstance
+from eva_master.model.planning.snapshot import CopyView, JobView
+from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.problem import Contents, Problem
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, CopyId, micro_usd
-from eva_master.model.plan import Hold, Place, Plan, PlanEntry
-from eva_master.model.reasons import Alternative, Reasons, Weighing
-from eva_master.model.snapshot import CopyView
-from eva_master.packing.configuration import Configuration, Sums, sums
+from eva_master.model.planning.plan import Hold, Place, Plan, PlanEntry
+from eva_master.model.planning.reasons import Alternative, Reasons, Weighing
+from eva_master.model.planning.snapshot import CopyView
+from eva_master.packing.configuration.build import Configuration, Sums, sums
 from eva_master.packing.problem import Problem
 from eva_master.policies.eva.costs import migration_cost, moved, net_value
 

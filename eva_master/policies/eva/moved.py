@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from eva_master.model.ids import CopyId, Millis
-from eva_master.model.plan import Json
-from eva_master.packing.configuration import Configuration
-from eva_master.packing.objective import Terms
+from eva_master.model.planning.plan import Json
+from eva_master.packing.configuration.build import Configuration
+from eva_master.packing.local_search.cost_model import Terms
 from eva_master.packing.problem import Problem
 from eva_master.policies.eva.costs import moved
 

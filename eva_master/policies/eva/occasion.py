@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eva_master.model.snapshot import Snapshot
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.policies.eva.memory import Memory, digest
 
 

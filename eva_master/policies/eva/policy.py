@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eva_master.model.ids import MILLION, CopyId, Millis
-from eva_master.model.plan import Plan, PolicyMemory
-from eva_master.model.reasons import Reasons
-from eva_master.model.snapshot import Snapshot
-from eva_master.packing.arrangement import Arrangement
-from eva_master.packing.configuration import Configuration, configure, waiting
-from eva_master.packing.objective import Book, Terms
-from eva_master.packing.optimizer import Optimizer, Tier
+from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.reasons import Reasons
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.configuration.build import Configuration, configure, waiting
+from eva_master.packing.local_search.cost_model import Book, Terms
+from eva_master.packing.local_search.search import Effort, Search
+from eva_master.packing.local_search.working_configuration import Arrangement
+from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.problem import Problem, Valuation
-from eva_master.packing.search import Effort, Search
 from eva_master.policies.eva.bound import bounded
 from eva_master.policies.eva.columns import KEPT, Columns
 from eva_master.policies.eva.config import PRESETS, Config

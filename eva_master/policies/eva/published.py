@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from eva_master.learning.rates import EventRates, horizon_ms
 from eva_master.model.ids import MILLION, InstanceId
-from eva_master.model.plan import Plan, PolicyMemory
-from eva_master.model.reasons import Reasons
-from eva_master.model.snapshot import CopyView, Snapshot
-from eva_master.packing.configuration import Configuration, configure, waiting
-from eva_master.packing.optimizer import Optimizer, Tier
+from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.reasons import Reasons
+from eva_master.model.planning.snapshot import CopyView, Snapshot
+from eva_master.packing.configuration.build import Configuration, configure, waiting
+from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.policies.eva.bound import bounded
 from eva_master.policies.eva.columns import KEPT, Columns

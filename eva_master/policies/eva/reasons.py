@@ -12,12 +12,12 @@ from scipy.sparse.csgraph import connected_components  # type: ignore[import-unt
 
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, CopyId, Family, InstanceId, micro_usd
-from eva_master.model.reasons import Exchange, Hosting, Move, Tenant
-from eva_master.model.snapshot import CopyView
-from eva_master.packing.classes import TaskClass
-from eva_master.packing.colocation import UNPROFILED, CoLocation
-from eva_master.packing.configuration import Configuration, Host
+from eva_master.model.planning.reasons import Exchange, Hosting, Move, Tenant
+from eva_master.model.planning.snapshot import CopyView
+from eva_master.packing.configuration.build import Configuration, Host
+from eva_master.packing.interference.throughput import UNPROFILED, CoLocation
 from eva_master.packing.problem import Contents, Problem
+from eva_master.packing.valuation.task_classes import TaskClass
 from eva_master.policies.eva.costs import disturbed, idle_cost, launch_cost, moved
 
 _Worths = Mapping[int, tuple[int, int, int]]

@@ -10,11 +10,11 @@ from typing import Any
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, CopyId, Family, InstanceId, OfferingId
 from eva_master.model.job import JobKind
-from eva_master.model.plan import Hold, NewInstance, Place, Plan, PlanEntry, PolicyMemory
-from eva_master.model.reasons import Hosting, Reasons, Tenant, Where
-from eva_master.model.snapshot import CopyView, Snapshot
-from eva_master.packing.explain import why_unplaced
-from eva_master.packing.reservation import (
+from eva_master.model.planning.plan import Hold, NewInstance, Place, Plan, PlanEntry, PolicyMemory
+from eva_master.model.planning.reasons import Hosting, Reasons, Tenant, Where
+from eva_master.model.planning.snapshot import CopyView, Snapshot
+from eva_master.packing.configuration.unplaced_reason import why_unplaced
+from eva_master.packing.valuation.reservation_price import (
     Demand,
     Speeds,
     cheapest_first,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eva_master.model.figures import Seconds, Share, Throughput
+from eva_master.model.option_types import Seconds, Share, Throughput
 
 
 @dataclass(frozen=True, slots=True)

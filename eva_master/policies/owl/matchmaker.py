@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, CopyId
 from eva_master.model.job import JobKind
-from eva_master.packing.rooms import Rooms
-from eva_master.packing.units import Unit
+from eva_master.packing.bins.open_instances import Rooms
+from eva_master.packing.bins.placement_groups import Unit
 from eva_master.policies.owl.pairs import Class, Pairs
 
 

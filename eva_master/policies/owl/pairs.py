@@ -10,12 +10,12 @@ import numpy as np
 from eva_master.learning.colocation import recorded
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, Workload, base_of
-from eva_master.model.snapshot import ThroughputTable
-from eva_master.packing.appraisal import Appraisal, Kind
-from eva_master.packing.colocation import Ints
-from eva_master.packing.demands import vector
-from eva_master.packing.reservation import Demand, Speeds
-from eva_master.packing.tnrp import Throughput
+from eva_master.model.planning.snapshot import ThroughputTable
+from eva_master.packing.bins.task_set_value import Throughput
+from eva_master.packing.interference.throughput import Ints
+from eva_master.packing.valuation.reservation_price import Demand, Speeds
+from eva_master.packing.valuation.task_shapes import Appraisal, Kind
+from eva_master.packing.valuation.vectors import vector
 
 Beside = Callable[[Workload, Workload], int | None]
 """Throughput of a workload beside one task of another, in millionths; `None` if not known."""

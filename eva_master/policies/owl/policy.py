@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from eva_master.model.ids import MILLION, CopyId
-from eva_master.model.plan import Plan, PolicyMemory
-from eva_master.model.snapshot import Snapshot, ThroughputTable
-from eva_master.packing.appraisal import Appraisal, Appraiser
-from eva_master.packing.occasion import occasion
-from eva_master.packing.outcome import Shift, outcome, shift
+from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.snapshot import Snapshot, ThroughputTable
+from eva_master.packing.bins.open_instances import Rooms
+from eva_master.packing.bins.placement_groups import place, waiting
+from eva_master.packing.bins.plan_builder import Shift, outcome, shift
+from eva_master.packing.bins.replan_trigger import occasion
+from eva_master.packing.bins.task_set_value import Tnrp
 from eva_master.packing.problem import unprofiled
-from eva_master.packing.rooms import Rooms
-from eva_master.packing.tnrp import Tnrp
-from eva_master.packing.units import place, waiting
+from eva_master.packing.valuation.task_shapes import Appraisal, Appraiser
 from eva_master.policies.owl.config import Config
 from eva_master.policies.owl.matchmaker import Matchmaker
 from eva_master.policies.owl.pairs import Beside, Pairs, Profile, company, seen

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from eva_master.model.ids import CopyId
-from eva_master.model.snapshot import Snapshot
-from eva_master.packing.appraisal import Appraisal
-from eva_master.packing.colocation import Ints
-from eva_master.packing.rooms import Rooms
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.bins.open_instances import Rooms
+from eva_master.packing.interference.throughput import Ints
+from eva_master.packing.valuation.task_shapes import Appraisal
 
 
 def bin_of(left_ms: int) -> int:

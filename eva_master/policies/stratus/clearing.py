@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from eva_master.model.ids import MILLIS_PER_HOUR
-from eva_master.packing.appraisal import Appraisal
-from eva_master.packing.outcome import Shift, shift
+from eva_master.packing.bins.plan_builder import Shift, shift
+from eva_master.packing.valuation.task_shapes import Appraisal
 from eva_master.policies.stratus.bins import Bins
 from eva_master.policies.stratus.packer import pack
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eva_master.model.figures import Percent, Seconds
+from eva_master.model.option_types import Percent, Seconds
 
 
 @dataclass(frozen=True, slots=True)

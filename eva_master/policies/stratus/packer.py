@@ -9,9 +9,9 @@ import numpy as np
 
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import CopyId
-from eva_master.packing.appraisal import Appraisal, Kind
-from eva_master.packing.demands import vector
-from eva_master.packing.rooms import Mask
+from eva_master.packing.bins.open_instances import Mask
+from eva_master.packing.valuation.task_shapes import Appraisal, Kind
+from eva_master.packing.valuation.vectors import vector
 from eva_master.policies.stratus.bins import Bins, bin_of
 
 _LARGEST = 256

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from eva_master.model.ids import CopyId
-from eva_master.model.plan import Plan, PolicyMemory
-from eva_master.model.snapshot import Snapshot
-from eva_master.packing.appraisal import Appraiser
-from eva_master.packing.occasion import occasion
-from eva_master.packing.outcome import outcome, undisturbed
-from eva_master.packing.units import Unit, place, waiting
+from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.bins.placement_groups import Unit, place, waiting
+from eva_master.packing.bins.plan_builder import outcome, undisturbed
+from eva_master.packing.bins.replan_trigger import occasion
+from eva_master.packing.valuation.task_shapes import Appraiser
 from eva_master.policies.stratus.bins import Bins
 from eva_master.policies.stratus.clearing import clear
 from eva_master.policies.stratus.config import Config

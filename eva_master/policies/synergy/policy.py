@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from eva_master.model.ids import MILLION, CopyId
-from eva_master.model.plan import Plan, PolicyMemory
-from eva_master.model.snapshot import Snapshot
-from eva_master.packing.appraisal import Appraiser
-from eva_master.packing.outcome import outcome
+from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.bins.placement_groups import Unit, place, waiting
+from eva_master.packing.bins.plan_builder import outcome
+from eva_master.packing.bins.task_set_value import Learned, Tnrp
 from eva_master.packing.problem import unprofiled
-from eva_master.packing.tnrp import Learned, Tnrp
-from eva_master.packing.units import Unit, place, waiting
+from eva_master.packing.valuation.task_shapes import Appraiser
 from eva_master.policies.synergy.config import Config
 from eva_master.policies.synergy.rooms import ValuedRooms
 

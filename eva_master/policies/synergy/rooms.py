@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from eva_master.model.snapshot import Snapshot
-from eva_master.packing.appraisal import Appraisal, Kind
-from eva_master.packing.rooms import Rooms
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.bins.open_instances import Rooms
+from eva_master.packing.valuation.task_shapes import Appraisal, Kind
 
 Floats = npt.NDArray[np.float64]
 

@@ -1,0 +1,87 @@
+"""One launch, from the action to EC2's answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from eva_master.adapters.ec2 import quotas
+from eva_master.adapters.ec2.client import Aws, Ec2Client
+from eva_master.adapters.ec2.faults import CloudUnsettled
+from eva_master.adapters.ec2.launching.images import Images
+from eva_master.adapters.ec2.launching.launch_records import Launches
+from eva_master.adapters.ec2.launching.run_instances_request import launch_request
+from eva_master.adapters.ec2.settings import Ec2Settings
+from eva_master.model.actions import LaunchInstance
+from eva_master.model.catalog import Catalog
+from eva_master.model.errors import CloudError, EvaError, QuotaExceeded, StorageError
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """How a launch ended; without an error, there is an instance."""
+
+    action: LaunchInstance
+    error: CloudError | None = None
+
+
+class Launcher:
+    """Carries launches out, in any number of threads.
+
+    Args:
+        aws: Makes the calls.
+        settings: Where to launch, and how.
+        launches: Where each is written down first.
+        images: What to boot.
+        user_data: What the instance of a launch runs at boot.
+        catalog: What is for sale.
+    """
+
+    def __init__(
+        self,
+        aws: Aws,
+        settings: Ec2Settings,
+        launches: Launches,
+        *,
+        images: Images,
+        user_data: Callable[[LaunchInstance], str],
+        catalog: Catalog,
+    ) -> None:
+        self._aws = aws
+        self._client = Ec2Client(aws, settings)
+        self._settings = settings
+        self._launches = launches
+        self._images = images
+        self._user_data = user_data
+        self._catalog = catalog
+
+    def launch(self, action: LaunchInstance) -> Launched:
+        """Carry out one launch, or find the instance that it has made before."""
+        try:
+            ec2_id = self._run(action)
+        except QuotaExceeded as error:
+            words = quotas.in_words(action.offering, self._catalog, self._aws.call)
+            return Launched(action, QuotaExceeded(words, hint=error.hint))
+        except CloudError as error:
+            return Launched(action, error)
+        except StorageError as error:
+            return Launched(action, CloudUnsettled(error.message))
+        except EvaError as error:
+            return Launched(action, CloudError(error.message, hint=error.hint))
+        except Exception as error:
+            _log.exception("EC2: a launch broke down", instance=action.instance)
+            return Launched(action, CloudError(f"{error!r}"))
+        _log.info("launched", instance=action.instance, ec2_id=ec2_id)
+        return Launched(action)
+
+    def _run(self, action: LaunchInstance) -> str:
+        request = self._launches.remembered(action.instance, action.attempt)
+        if request is None:
+            image = self._images.of(action.offering.type)
+            made = launch_request(self._settings, action, image, self._user_data(action))
+            request = self._launches.remember(action.instance, action.attempt, made)
+        return self._client.run(request)

@@ -1,0 +1,94 @@
+"""What is asked of RunInstances for one launch."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from eva_master.adapters.ec2.launching.images import Image
+from eva_master.adapters.ec2.settings import Ec2Settings
+from eva_master.adapters.ec2.sightings import ATTEMPT_TAG, CLUSTER_TAG, INSTANCE_TAG
+from eva_master.model.actions import LaunchInstance
+from eva_master.model.catalog import Purchase
+from eva_master.model.ids import InstanceId
+
+
+def client_token(cluster: str, instance: InstanceId, attempt: int) -> str:
+    """Names a launch for EC2, which makes at most one instance of it; 64 characters."""
+    return hashlib.sha256(f"{cluster}\0{instance}\0{attempt}".encode()).hexdigest()
+
+
+def launch_request(
+    settings: Ec2Settings, action: LaunchInstance, image: Image, user_data: str
+) -> dict[str, Any]:
+    """Parameters of RunInstances; plain JSON, so that they can be written down.
+
+    Args:
+        settings: Where to launch, and how.
+        action: The launch.
+        image: What to boot.
+        user_data: What the instance runs at boot, in clear; at most 16 KiB.
+    """
+    offering = action.offering
+    ours = {
+        CLUSTER_TAG: settings.cluster,
+        INSTANCE_TAG: action.instance,
+        ATTEMPT_TAG: str(action.attempt),
+    }
+    named = {"Name": f"{settings.cluster} {action.instance}", **settings.tags, **ours}
+    tags = [{"Key": key, "Value": value} for key, value in named.items()]
+    spot = offering.purchase is Purchase.SPOT
+    tagged = ("instance", "volume", "spot-instances-request") if spot else ("instance", "volume")
+    request: dict[str, Any] = {
+        "ClientToken": client_token(settings.cluster, action.instance, action.attempt),
+        "ImageId": image.ami,
+        "InstanceType": offering.type.name,
+        "MinCount": 1,
+        "MaxCount": 1,
+        "InstanceInitiatedShutdownBehavior": "terminate",
+        # The worker and its tasks are on the host's network; nobody needs a second hop.
+        "MetadataOptions": {
+            "HttpTokens": "required",
+            "HttpEndpoint": "enabled",
+            "HttpPutResponseHopLimit": 1,
+        },
+        "BlockDeviceMappings": [{"DeviceName": image.root_device, "Ebs": _root_volume(settings)}],
+        "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in tagged],
+        "UserData": user_data,
+        "Placement": {"AvailabilityZone": offering.zone},
+    }
+    if settings.launch_template:
+        request["LaunchTemplate"] = _template(settings.launch_template)
+    if offering.zone in settings.subnets:
+        request["SubnetId"] = settings.subnets[offering.zone]
+    if settings.security_groups:
+        request["SecurityGroupIds"] = list(settings.security_groups)
+    if settings.instance_profile:
+        request["IamInstanceProfile"] = {"Name": settings.instance_profile}
+    if spot:
+        request["InstanceMarketOptions"] = {
+            "MarketType": "spot",
+            "SpotOptions": {
+                "SpotInstanceType": "one-time",
+                "InstanceInterruptionBehavior": "terminate",
+            },
+        }
+    return request
+
+
+def _root_volume(settings: Ec2Settings) -> dict[str, Any]:
+    volume: dict[str, Any] = {
+        "VolumeType": "gp3",
+        "Encrypted": True,
+        "DeleteOnTermination": True,
+        "VolumeSize": settings.root_volume_gib,
+    }
+    if settings.kms_key:
+        volume["KmsKeyId"] = settings.kms_key
+    return volume
+
+
+def _template(text: str) -> dict[str, str]:
+    name, _, version = text.partition(":")
+    key = "LaunchTemplateId" if name.startswith("lt-") else "LaunchTemplateName"
+    return {key: name, "Version": version or "$Default"}

@@ -1,0 +1,185 @@
+"""Between asyncio and the control loop's thread: commands, reads and watches."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Self, TypeVar
+
+from eva_master.control.state.store import State
+from eva_master.model.actions import Reply
+from eva_master.model.changes import Changes
+from eva_master.model.events import CancelRequested, JobSubmitted, Read
+from eva_master.model.ids import JobId
+from eva_master.ports import Inbox
+
+T = TypeVar("T")
+
+
+class Front:
+    """Carries questions to the control loop and answers back, as `eva_master.ports.Replies`.
+
+    `command`, `read` and `watch` belong to asyncio, `ask` to any thread; `reply` and `publish`
+    are called by the control loop and never block it.
+
+    Args:
+        inbox: The control loop's.
+    """
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self._lock = threading.Lock()
+        self._waiting: dict[str, list[Future[Reply]]] = {}
+        self._watches: list[Watch] = []
+        self._observers: list[Callable[[Changes], None]] = []
+
+    # -- questions -------------------------------------------------------------------------------
+
+    async def command(self, event: JobSubmitted | CancelRequested) -> Reply:
+        """Post a user's command and wait for the answer.
+
+        Commands with the same id may overlap: each of them gets the answer.
+
+        Raises:
+            EvaError: The command was refused.
+        """
+        future: Future[Reply] = Future()
+        with self._lock:
+            self._waiting.setdefault(event.command, []).append(future)
+        try:
+            self._inbox.post(event)
+            reply = await asyncio.wrap_future(future)
+        finally:
+            self._forget(event.command, future)
+        if reply.error is not None:
+            raise reply.error
+        return reply
+
+    def _forget(self, command: str, future: Future[Reply]) -> None:
+        with self._lock:
+            futures = self._waiting.get(command, [])
+            if future in futures:
+                futures.remove(future)
+                if not futures:
+                    del self._waiting[command]
+
+    def ask(self, fn: Callable[[State], T]) -> Future[T]:
+        """Have a function called with the state in the loop's thread.
+
+        Args:
+            fn: Must be quick, must not change the state and must not keep it; records that it
+                returns are immutable. What it raises is raised where the future is awaited.
+        """
+        future: Future[T] = Future()
+
+        def run(state: State) -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(fn(state))
+            except Exception as error:
+                future.set_exception(error)
+
+        self._inbox.post(Read(run))
+        return future
+
+    async def read(self, fn: Callable[[State], T]) -> T:
+        """Call a function with the state in the loop's thread, see `ask`."""
+        return await asyncio.wrap_future(self.ask(fn))
+
+    def watch(self, jobs: Collection[JobId] | None = None) -> Watch:
+        """Begin to collect changed jobs; call it before the first read, to miss nothing.
+
+        Args:
+            jobs: Which ones to watch, `None` for all.
+        """
+        watch = Watch(self, None if jobs is None else frozenset(jobs))
+        with self._lock:
+            self._watches.append(watch)
+        return watch
+
+    def unwatch(self, watch: Watch) -> None:
+        """End a watch; harmless when it has ended."""
+        with self._lock:
+            if watch in self._watches:
+                self._watches.remove(watch)
+
+    def observe(self, observer: Callable[[Changes], None]) -> None:
+        """Have every commit's changes handed to `observer`, in the loop's thread."""
+        self._observers.append(observer)
+
+    # -- the control loop's side -----------------------------------------------------------------
+
+    def reply(self, reply: Reply) -> None:
+        """Hand an answer to all who sent the command; to nobody if they have gone."""
+        with self._lock:
+            futures = self._waiting.pop(reply.command, ())
+        for future in futures:
+            if future.set_running_or_notify_cancel():
+                future.set_result(reply)
+
+    def publish(self, changes: Changes) -> None:
+        """Tell watchers which jobs have changed."""
+        for observer in self._observers:
+            observer(changes)
+        with self._lock:
+            watches = tuple(self._watches)
+        if not watches:
+            return
+        changed = {job.id for job in changes.jobs} | {copy.job for copy in changes.copies}
+        for watch in watches:
+            watch.add(changed)
+
+
+class Watch:
+    """An endless asynchronous iterator of sets of changed jobs.
+
+    What changes while nobody iterates is merged, so a slow watcher misses intermediate states
+    but never the last one, and holds at most one id per job.
+    """
+
+    def __init__(self, front: Front, jobs: frozenset[JobId] | None) -> None:
+        self._front = front
+        self._jobs = jobs
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._changed: set[JobId] = set()
+        self._awake = asyncio.Event()
+
+    def add(self, changed: set[JobId]) -> None:
+        """Note changed jobs, those that are watched; any thread may call it."""
+        matching = changed if self._jobs is None else changed & self._jobs
+        if not matching:
+            return
+        with self._lock:
+            asleep = not self._changed
+            self._changed |= matching
+        if asleep and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._awake.set)
+
+    async def __anext__(self) -> set[JobId]:
+        """Wait for changes and take them."""
+        while True:
+            await self._awake.wait()
+            self._awake.clear()
+            with self._lock:
+                taken, self._changed = self._changed, set()
+            if taken:
+                return taken
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._front.unwatch(self)

@@ -1,0 +1,1 @@
+"""The policy in a process of its own, and how snapshots get there."""

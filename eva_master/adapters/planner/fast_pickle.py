@@ -1,0 +1,74 @@
+"""Values of the model on their way to another process and back.
+
+A picture of a thousand jobs is ten thousand small values. `pickle` would take them apart by
+`dataclasses`' own generic code, holding the interpreter's lock for so long that a user notices;
+here each is its class and the values of its fields.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import io
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Any, Generic, TypeVar
+
+from eva_master.model.catalog import InstanceType, Offering
+from eva_master.model.job import Program, TaskSpec
+from eva_master.model.planning.plan import Hold, NewInstance, Place, Suspend
+from eva_master.model.planning.reasons import Exchange, Hosting, Move, Tenant
+from eva_master.model.planning.snapshot import CopyView, InstanceView, JobView
+from eva_master.model.resources import Resources
+
+T = TypeVar("T")
+
+_NUMEROUS = (
+    CopyView,
+    Exchange,
+    Hold,
+    Hosting,
+    InstanceType,
+    InstanceView,
+    JobView,
+    Move,
+    NewInstance,
+    Offering,
+    Place,
+    Program,
+    Resources,
+    Suspend,
+    TaskSpec,
+    Tenant,
+)
+"""All have two fields at least, so that `attrgetter` makes tuples."""
+
+
+def _reducer(kind: type[Any]) -> Callable[[Any], tuple[type[Any], tuple[Any, ...]]]:
+    values = attrgetter(*(field.name for field in fields(kind)))
+    return lambda instance: (kind, values(instance))
+
+
+_REDUCERS: dict[type[Any], Callable[[Any], Any]] = {
+    **copyreg.dispatch_table,
+    **{kind: _reducer(kind) for kind in _NUMEROUS},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel(Generic[T]):
+    """Wraps a value that is to be pickled; it is taken apart only then, by the thread that does."""
+
+    content: T
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Parcel[T]], tuple[bytes]]:
+        buffer = io.BytesIO()
+        pickler = pickle.Pickler(buffer, pickle.HIGHEST_PROTOCOL)
+        pickler.dispatch_table = _REDUCERS
+        pickler.dump(self.content)
+        return _opened, (buffer.getvalue(),)
+
+
+def _opened(data: bytes) -> Parcel[Any]:
+    return Parcel(pickle.loads(data))  # noqa: S301 - from our own child, or our own parent

@@ -1,0 +1,94 @@
+"""Pictures on their way to another process: only what that does not have yet.
+
+From one round to the next a large cluster changes little, and views that have not changed are the
+same objects (see `eva_master.control.state.view_cache`). So both ends keep the last snapshot, and
+only new views and the names of those that are gone are sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from eva_master.control.state.view_cache import Shelf
+from eva_master.model.planning.snapshot import CopyView, InstanceView, JobView, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What one picture has that another one has not.
+
+    Attributes:
+        base: Number of the picture that it adds to, 0 for an empty one.
+        number: Of the picture that comes of it.
+        rest: The picture without jobs, copies and instances.
+        dropped: Names of jobs, copies and instances that are gone.
+    """
+
+    base: int
+    number: int
+    rest: Snapshot
+    jobs: tuple[JobView, ...]
+    copies: tuple[CopyView, ...]
+    instances: tuple[InstanceView, ...]
+    dropped: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+
+
+class Sender:
+    """The end that has the pictures."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._base = 0
+        self._sent: tuple[dict[str, Any], ...] = ({}, {}, {})
+
+    def difference(self, snapshot: Snapshot) -> Difference:
+        """What to send of a picture; from now on the other end counts as having it."""
+        views: tuple[tuple[Any, ...], ...] = snapshot.jobs, snapshot.copies, snapshot.instances
+        kept: list[dict[str, Any]] = []
+        fresh: list[Any] = []
+        dropped: list[tuple[str, ...]] = []
+        for sent, present in zip(self._sent, views, strict=True):
+            now = {view.id: view for view in present}
+            fresh.append(tuple(view for view in present if sent.get(view.id) is not view))
+            dropped.append(tuple(name for name in sent if name not in now))
+            kept.append(now)
+        self._number += 1
+        base, self._base, self._sent = self._base, self._number, tuple(kept)
+        jobs, copies, instances = fresh
+        gone = dropped[0], dropped[1], dropped[2]
+        rest = replace(snapshot, jobs=(), copies=(), instances=())
+        return Difference(base, self._number, rest, jobs, copies, instances, gone)
+
+    def forget(self) -> None:
+        """The other end may have lost track: send all of the next picture."""
+        self._base, self._sent = 0, ({}, {}, {})
+
+
+class Receiver:
+    """The end that wants them."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._shelves: tuple[Shelf[str, Any], ...] = (Shelf(), Shelf(), Shelf())
+
+    def snapshot(self, difference: Difference) -> Snapshot:
+        """The picture that was sent.
+
+        Raises:
+            LookupError: The picture that the difference adds to never came.
+        """
+        if difference.base == 0:
+            self._shelves = Shelf(), Shelf(), Shelf()
+        elif difference.base != self._number:
+            raise LookupError(f"picture {difference.base} is not {self._number}")
+        fresh: list[Iterable[Any]] = [difference.jobs, difference.copies, difference.instances]
+        for shelf, views, gone in zip(self._shelves, fresh, difference.dropped, strict=True):
+            for name in gone:
+                shelf.drop(name)
+            for view in views:
+                shelf.put(view.id, view)
+        self._number = difference.number
+        jobs, copies, instances = (shelf.ordered() for shelf in self._shelves)
+        return replace(difference.rest, jobs=jobs, copies=copies, instances=instances)

@@ -1,0 +1,1 @@
+"""The master as its users call it."""

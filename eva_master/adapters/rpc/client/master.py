@@ -1,0 +1,293 @@
+"""The master from outside: a synchronous client of eva.api.v1."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+import grpc
+
+from eva_master.adapters.objects.blobs import scan_directory
+from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterStub, JobsStub, TokensStub
+from eva_master.adapters.rpc.channels import open_channel
+from eva_master.adapters.rpc.client import faults
+from eva_master.model.errors import Unreachable
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+Progress = Callable[[int, int], None]
+"""Told of an upload: bytes that are there, bytes in all."""
+Scan = Callable[[Path], tuple[bytes, str, dict[str, Path]]]
+"""Manifest, its digest, and a file for each digest in it."""
+
+CHUNK_BYTES = 256 * 1024
+_UPLOADS = 8
+_UPLOAD_ATTEMPTS = 3
+_SLOWEST_UPLOAD = 64 * 1024
+"""Bytes per second below which an upload is given up."""
+_DIGESTS_PER_QUESTION = 5_000
+_PAGE = 500
+
+
+class Client:
+    """A connection to a master; to be used as a context manager, by any thread.
+
+    Every method raises `Unreachable` if the master does not answer, and the master's own error
+    (see `eva_master.model.errors`) if it refuses; `Untrusted` if somebody else answers at its
+    address.
+
+    Args:
+        address: ``HOST:PORT``.
+        authorities: PEM certificates of those who may vouch for the master.
+        token: Says who calls.
+        timeout_s: How long a call may take; streams have no limit, plans and uploads more.
+    """
+
+    def __init__(
+        self, address: str, *, authorities: bytes, token: str, timeout_s: float = 30.0
+    ) -> None:
+        self._address = address
+        self._timeout_s = timeout_s
+        self._channel = open_channel(address, authorities=authorities, token=token)
+        self._jobs = JobsStub(self._channel)
+        self._cluster = ClusterStub(self._channel)
+        self._tokens = TokensStub(self._channel)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up; streams that are being read end."""
+        self._channel.close()
+
+    def submit(
+        self,
+        job_yaml: str,
+        *,
+        file_name: str,
+        workdir: str = "",
+        build: str = "",
+        envs: Mapping[str, str] | None = None,
+        name: str = "",
+    ) -> pb.SubmitResponse:
+        """Hand in a job; it is accepted once, however often the network makes us ask.
+
+        Args:
+            job_yaml: The job file as the user wrote it.
+            file_name: Its name, for messages.
+            workdir: Digest of an uploaded directory, see `upload`.
+            build: Digest of an uploaded build context.
+            envs: Variables that override the file's.
+            name: Used instead of the file's name when not empty.
+        """
+        request = pb.SubmitRequest(
+            command_id=_command_id(),
+            job_yaml=job_yaml,
+            file_name=file_name,
+            workdir=workdir,
+            build=build,
+            envs=dict(envs or {}),
+            name=name,
+        )
+        return self._call(self._jobs.Submit, request)
+
+    def job(self, reference: str) -> pb.Job:
+        """A job by its id, or the caller's newest one of that name."""
+        return self._call(self._jobs.Get, pb.GetJobRequest(job=reference))
+
+    def jobs(self, *, ended: bool = False) -> Iterator[pb.Job]:
+        """Jobs, newest first, fetched page by page; `ended` ones too if asked for."""
+        token = ""
+        while True:
+            request = pb.ListJobsRequest(page_size=_PAGE, page_token=token, all=ended)
+            page = self._call(self._jobs.List, request)
+            yield from page.jobs
+            token = page.next_page_token
+            if not token:
+                return
+
+    def cancel(self, reference: str) -> pb.CancelResponse:
+        """Have a job end."""
+        request = pb.CancelRequest(command_id=_command_id(), job=reference)
+        return self._call(self._jobs.Cancel, request)
+
+    def watch(self, references: Sequence[str] = ()) -> Iterator[pb.Job]:
+        """Each job (all if none is named) as it is now, then again whenever it changes."""
+        request = pb.WatchRequest(jobs=references)
+        with self._translated():
+            yield from self._jobs.Watch(request)
+
+    def logs(self, reference: str, *, task: int = 0, follow: bool = False) -> Iterator[bytes]:
+        """A task's output from its beginning; to its end if `follow`."""
+        request = pb.LogsRequest(job=reference, task=task, follow=follow)
+        with self._translated():
+            for chunk in self._jobs.Logs(request):
+                yield chunk.data
+
+    def plan(self, job_yaml: str, *, file_name: str) -> pb.PlanResponse:
+        """What would happen to a job; changes nothing."""
+        request = pb.PlanRequest(job_yaml=job_yaml, file_name=file_name)
+        return self._call(self._jobs.Plan, request, timeout_s=4 * self._timeout_s)
+
+    def describe(self, *, gone: bool = False) -> pb.ClusterState:
+        """The cluster and its instances, those that are `gone` too if asked for."""
+        return self._call(self._cluster.Describe, pb.DescribeRequest(all=gone))
+
+    def cost(self) -> pb.Bill:
+        """What everything cost so far."""
+        return self._call(self._cluster.Cost, pb.CostRequest())
+
+    def interference(self) -> pb.Learned:
+        """What was learned of workloads and instance types."""
+        return self._call(self._cluster.Interference, pb.InterferenceRequest())
+
+    def explain(self, subject: str = "") -> pb.Explanation:
+        """Why a job, an instance or a round is as it is; the newest round if none is named."""
+        return self._call(self._cluster.Explain, pb.ExplainRequest(subject=subject))
+
+    def config(self) -> str:
+        """The master's settings in force, as JSON."""
+        return self._call(self._cluster.Config, pb.ConfigRequest()).json
+
+    def create_token(
+        self, owner: str, role: str, *, lifetime_ms: int | None = None
+    ) -> pb.CreateTokenResponse:
+        """Make a token for somebody; `None` for one that does not expire."""
+        request = pb.CreateTokenRequest(owner=owner, role=role, lifetime_ms=lifetime_ms or 0)
+        return self._call(self._tokens.Create, request)
+
+    def tokens(self) -> Sequence[pb.Token]:
+        """All tokens, oldest first."""
+        return self._call(self._tokens.List, pb.ListTokensRequest()).tokens
+
+    def revoke_token(self, key: str) -> None:
+        """Take a token out of force."""
+        self._call(self._tokens.Revoke, pb.RevokeTokenRequest(id=key))
+
+    def who_am_i(self) -> pb.Token:
+        """The token that this client uses."""
+        return self._call(self._tokens.WhoAmI, pb.WhoAmIRequest())
+
+    def upload(
+        self,
+        directory: Path,
+        progress: Progress = lambda _done, _total: None,
+        *,
+        scan: Scan = scan_directory,
+    ) -> str:
+        """Bring a directory to the object store; what is there already is not sent.
+
+        Args:
+            directory: Its root.
+            progress: Told how far it is, from the calling thread.
+            scan: Finds what is to be sent; that of a working directory if not given.
+
+        Returns:
+            The digest that names the directory in `submit`.
+        """
+        manifest, digest, files = scan(directory)
+        sources: dict[str, bytes | Path] = {**files, digest: manifest}
+        missing = self._missing(list(sources))
+        total = sum(_size(sources[one]) for one in missing)
+        done = 0
+        progress(done, total)
+        # The manifest goes last: a directory that can be found is complete.
+        with ThreadPoolExecutor(_UPLOADS) as pool:
+            running = [
+                pool.submit(self._put, one, sources[one]) for one in missing if one != digest
+            ]
+            try:
+                for finished in as_completed(running):
+                    done += finished.result()
+                    progress(done, total)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        if digest in missing:
+            progress(done + self._put(digest, manifest), total)
+        return digest
+
+    def _missing(self, digests: list[str]) -> list[str]:
+        missing: list[str] = []
+        for start in range(0, len(digests), _DIGESTS_PER_QUESTION):
+            request = pb.MissingBlobsRequest(digests=digests[start : start + _DIGESTS_PER_QUESTION])
+            missing += self._call(self._jobs.MissingBlobs, request).digests
+        return missing
+
+    def _put(self, digest: str, source: bytes | Path) -> int:
+        """Send a blob; returns its size in bytes. Repeated at will, as its name is its content."""
+        size = _size(source)
+        for attempt in range(1, _UPLOAD_ATTEMPTS + 1):
+            try:
+                with self._translated():
+                    self._jobs.PutBlob(
+                        _chunks(digest, source),
+                        timeout=self._timeout_s + size / _SLOWEST_UPLOAD,
+                        # The first failure may be a master that restarts: wait for it.
+                        wait_for_ready=attempt > 1,
+                    )
+            except Unreachable:
+                if attempt == _UPLOAD_ATTEMPTS:
+                    raise
+            else:
+                break
+        return size
+
+    def _call(
+        self,
+        method: grpc.UnaryUnaryMultiCallable[Request, Response],
+        request: Request,
+        *,
+        timeout_s: float | None = None,
+    ) -> Response:
+        with self._translated():
+            return method(request, timeout=timeout_s or self._timeout_s)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except grpc.RpcError as failure:
+            raise faults.translated(failure, self._address) from failure
+
+
+def _command_id() -> str:
+    return str(uuid.uuid4())
+
+
+def _size(source: bytes | Path) -> int:
+    return len(source) if isinstance(source, bytes) else source.stat().st_size
+
+
+def _chunks(digest: str, source: bytes | Path) -> Iterator[pb.BlobChunk]:
+    """A blob in pieces; its name goes with the first one, which an empty blob has too."""
+    first = True
+    for piece in _pieces(source):
+        yield pb.BlobChunk(digest=digest if first else "", data=piece)
+        first = False
+    if first:
+        yield pb.BlobChunk(digest=digest)
+
+
+def _pieces(source: bytes | Path) -> Iterator[bytes]:
+    if isinstance(source, bytes):
+        for start in range(0, len(source), CHUNK_BYTES):
+            yield source[start : start + CHUNK_BYTES]
+        return
+    with source.open("rb") as file:
+        while piece := file.read(CHUNK_BYTES):
+            yield piece

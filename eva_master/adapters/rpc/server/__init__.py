@@ -1,0 +1,1 @@
+"""What the master answers to users over gRPC."""

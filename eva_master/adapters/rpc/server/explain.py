@@ -1,0 +1,163 @@
+"""What ``eva explain`` is told: the rounds in which somebody was placed and moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.adapters.rpc.server import reasons, views
+from eva_master.adapters.store.journal import ROUNDS_EXPLAINED
+from eva_master.control.state.store import State
+from eva_master.model.changes import Round
+from eva_master.model.errors import NotFound
+from eva_master.model.ids import CopyId, InstanceId, Millis
+from eva_master.model.planning.reasons import Exchange, Hosting, Reasons
+from eva_master.model.records import Instance, Job, TaskCopy
+from eva_master.model.states import ENDED
+from eva_master.ports import RoundHistory
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A job or an instance that is asked about.
+
+    Attributes:
+        kind: ``job`` or ``instance``.
+        job: As it is now.
+        since_ms: No round before this knows of it.
+        hosted: Tells the instances that concern it; `None` if it has no place.
+        moved: Tells the moves that concern it; `None` if there were none.
+    """
+
+    kind: str
+    name: str
+    since_ms: Millis
+    hosted: Callable[[Hosting], bool] | None
+    moved: Callable[[Exchange], bool] | None
+    job: pb.Job | None = None
+
+
+def find(state: State, owner: str, reference: str, now: Millis) -> Subject | int | None:
+    """What a user asks about.
+
+    Args:
+        state: Of the cluster.
+        owner: Whose job's name it may be.
+        reference: An instance, a round's number, or a job.
+        now: For what the job owes.
+
+    Returns:
+        A number for a round, `None` for the newest one.
+
+    Raises:
+        NotFound: There is nothing of that name.
+    """
+    if not reference:
+        return None
+    if (instance := state.instances.get(InstanceId(reference))) is not None:
+        return _instance(instance)
+    if (job := state.find(owner, reference)) is not None:
+        return _job(state, job, now)
+    if reference.isascii() and reference.isdigit():
+        return int(reference)
+    raise NotFound(
+        f"there is no job, instance or round {reference!r}",
+        hint="`eva ls --all` shows all jobs, `eva nodes --all` all instances",
+    )
+
+
+def _instance(instance: Instance) -> Subject:
+    return Subject(
+        "instance",
+        instance.id,
+        instance.requested_ms,
+        hosted=lambda hosting: hosting.on == instance.id,
+        moved=lambda exchange: any(
+            instance.id in (move.source, move.target) for move in exchange.moves
+        ),
+    )
+
+
+def _job(state: State, job: Job, now: Millis) -> Subject:
+    members = list(state.members(job.id))
+    everyone = {copy.id for copy in members}
+    placed = {copy.id for copy in members if job.state in ENDED or _has_place(copy)}
+    moved = any(copy.moves or _moving(copy) for copy in members)
+    return Subject(
+        "job",
+        job.id,
+        job.submitted_ms,
+        hosted=(lambda hosting: reasons.hosts(hosting, placed)) if placed else None,
+        moved=(lambda exchange: _moves(exchange, everyone)) if moved else None,
+        job=views.job(state, job, now),
+    )
+
+
+def _has_place(copy: TaskCopy) -> bool:
+    return copy.instance is not None or copy.target is not None
+
+
+def _moving(copy: TaskCopy) -> bool:
+    return copy.instance is not None and copy.target not in (None, copy.instance)
+
+
+def _moves(exchange: Exchange, copies: set[CopyId]) -> bool:
+    return any(move.copy in copies for move in exchange.moves)
+
+
+def explain(history: RoundHistory, subject: Subject | int | None, now: Millis) -> pb.Explanation:
+    """Explain a job, an instance or a round; reads the journal, so not in the control loop.
+
+    Raises:
+        NotFound: The round's reasons are not kept.
+    """
+    if isinstance(subject, Subject):
+        return _subject(history, subject, now)
+    record = history.explained(subject)
+    if record is None or record.reasons is None or subject not in (None, record.number):
+        what = "any round" if subject is None else f"round {subject}"
+        raise NotFound(
+            f"there are no reasons of {what}",
+            hint=f"those of the newest {ROUNDS_EXPLAINED} rounds are kept; "
+            "`eva explain` shows the newest",
+        )
+    return pb.Explanation(
+        kind="round",
+        subject=str(record.number),
+        round=record.number,
+        at_ms=record.at_ms,
+        now_ms=now,
+        hostings=map(reasons.hosting, record.reasons.hostings),
+        exchanges=map(reasons.exchange, record.reasons.exchanges),
+        moved_in_round=record.number if record.reasons.exchanges else 0,
+        moved_ms=record.at_ms if record.reasons.exchanges else 0,
+        weighing=reasons.weighing(record.reasons.weighing),
+    )
+
+
+def _subject(history: RoundHistory, subject: Subject, now: Millis) -> pb.Explanation:
+    message = pb.Explanation(kind=subject.kind, subject=subject.name, now_ms=now, job=subject.job)
+    hosted, moved = subject.hosted, subject.moved
+    for record, why in _rounds(history, subject.since_ms):
+        if not message.round or (hosted and any(map(hosted, why.hostings))):
+            message.round, message.at_ms = record.number, record.at_ms
+        if hosted and any(map(hosted, why.hostings)):
+            message.hostings.extend(map(reasons.hosting, filter(hosted, why.hostings)))
+            hosted = None
+        if moved and any(map(moved, why.exchanges)):
+            message.exchanges.extend(map(reasons.exchange, filter(moved, why.exchanges)))
+            message.moved_in_round, message.moved_ms = record.number, record.at_ms
+            moved = None
+        if not hosted and not moved:
+            break
+    return message
+
+
+def _rounds(history: RoundHistory, since: Millis) -> Iterator[tuple[Round, Reasons]]:
+    """Rounds with reasons from the newest back, as long as they may know of something."""
+    record = history.explained()
+    while record is not None and record.at_ms + record.planned_ms >= since:
+        if record.reasons is not None:
+            yield record, record.reasons
+        record = history.explained(record.number - 1)

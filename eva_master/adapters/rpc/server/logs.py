@@ -1,0 +1,143 @@
+"""A task's log from its first byte on, wherever it is kept at the moment.
+
+Logs are read from the object store, where workers upload them as they grow and when an attempt
+ends, and while an attempt runs, or is being started, what is not there yet from its worker. A
+worker keeps the end of a long log only; what it has not any more is in the store. The position is
+kept as (attempt, offset in the attempt's log), so that bytes are neither repeated nor skipped when
+the source changes. What a machine lost before it was uploaded is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from eva_master.adapters.loop.gateway import Front, Watch
+from eva_master.adapters.rpc.workers.sessions import WorkerSessions
+from eva_master.control.state.store import State
+from eva_master.model.errors import Unreachable
+from eva_master.model.ids import CopyId, InstanceId
+from eva_master.model.job import JobKind
+from eva_master.model.states import ENDED, SETTLED, CopyState
+from eva_master.ports import ObjectStore
+
+_RUNS = (CopyState.STARTING, CopyState.RUNNING, CopyState.STOPPING)
+_RETRY_S = 2.0
+"""A session that broke, or an attempt whose end is not reported yet, changes no record: look again
+after this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where the log is, as of one moment.
+
+    Attributes:
+        attempt: The newest one.
+        live: The instance that runs it, if its worker is connected.
+        ended: The log will not grow any more.
+    """
+
+    attempt: int
+    live: InstanceId | None
+    ended: bool
+
+
+class LogReader:
+    """Reads the log of one copy, for one reader.
+
+    Args:
+        front: Tells where the copy is.
+        sessions: The workers.
+        store: Holds ``jobs/COPY/logs/ATTEMPT/OFFSET``.
+        copy: Whose log.
+    """
+
+    def __init__(
+        self, front: Front, sessions: WorkerSessions, store: ObjectStore, copy: CopyId
+    ) -> None:
+        self._front = front
+        self._sessions = sessions
+        self._store = store
+        self._copy = copy
+        self._attempt = 0
+        self._offset = 0
+
+    async def read(self, changes: Watch | None) -> AsyncIterator[bytes]:
+        """The log from the beginning.
+
+        Args:
+            changes: A watch of the copy's job: follow the log until it grows no more. `None` ends
+                with what there is.
+        """
+        while True:
+            source = await self._front.read(self._source)
+            async for data in self._stored():
+                yield data
+            if source.live is not None:
+                async for data in self._live(source.live, source.attempt, once=changes is None):
+                    yield data
+            if changes is None or source.ended:
+                return
+            await _next_change(changes)
+
+    def _source(self, state: State) -> _Source:
+        copy = state.copies[self._copy]
+        job = state.jobs[copy.job]
+        # A settled member of a gang starts over when another member fails.
+        settled = copy.state in SETTLED and job.spec.kind is not JobKind.GANG
+        live = copy.instance if copy.state in _RUNS else None
+        return _Source(
+            attempt=copy.attempt,
+            live=live if live is not None and state.connected(live) else None,
+            ended=settled or job.state in ENDED,
+        )
+
+    async def _live(
+        self, instance: InstanceId, attempt: int, *, once: bool
+    ) -> AsyncIterator[bytes]:
+        if attempt != self._attempt:
+            self._attempt, self._offset = attempt, 0
+        try:
+            async for piece in self._sessions.follow_log(
+                instance, self._copy, self._offset, once=once
+            ):
+                if piece.offset > self._offset:
+                    # The worker has let go of what is stored: this reader is slower than the task.
+                    async for data in self._stored():
+                        yield data
+                if fresh := piece.data[max(0, self._offset - piece.offset) :]:
+                    self._offset = max(piece.offset, self._offset) + len(fresh)
+                    yield fresh
+        except Unreachable:
+            # The next look finds it back, elsewhere, or in the store.
+            return
+
+    async def _stored(self) -> AsyncIterator[bytes]:
+        """What the store has beyond the position."""
+        chunks = [_place(key) for key in await self._store.list(f"jobs/{self._copy}/logs")]
+        end = (0, 0, "")
+        for (attempt, start, key), (next_attempt, next_start, _) in pairwise([*chunks, end]):
+            if attempt < self._attempt:
+                continue
+            if attempt > self._attempt:
+                self._attempt, self._offset = attempt, 0
+            if next_attempt == attempt and next_start <= self._offset:
+                continue
+            if data := await self._store.get(key, offset=max(0, self._offset - start)):
+                self._offset = max(start, self._offset) + len(data)
+                yield data
+
+
+def _place(key: str) -> tuple[int, int, str]:
+    *_, attempt, offset = key.split("/")
+    return int(attempt), int(offset), key
+
+
+async def _next_change(changes: Watch) -> None:
+    try:
+        async with asyncio.timeout(_RETRY_S):
+            await anext(changes)
+    except TimeoutError:
+        return

@@ -1,0 +1,162 @@
+"""The master's listening ports: everything about the servers' transport, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
+from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
+
+from eva_master.adapters.pki import ServerIdentity
+from eva_master.adapters.rpc._proto import api_pb2, worker_pb2
+from eva_master.adapters.rpc._proto.api_pb2_grpc import (
+    ClusterServicer,
+    JobsServicer,
+    TokensServicer,
+    add_ClusterServicer_to_server,
+    add_JobsServicer_to_server,
+    add_TokensServicer_to_server,
+)
+from eva_master.adapters.rpc._proto.worker_pb2_grpc import (
+    EnrolmentServicer,
+    WorkersServicer,
+    add_EnrolmentServicer_to_server,
+    add_WorkersServicer_to_server,
+)
+from eva_master.adapters.rpc.channels import server_options
+from eva_master.adapters.rpc.errors import ErrorInterceptor
+from eva_master.adapters.rpc.server.access import AccessInterceptor
+from eva_master.model.errors import InvalidConfig
+
+_SERVICES = (
+    api_pb2.DESCRIPTOR.services_by_name["Jobs"].full_name,
+    api_pb2.DESCRIPTOR.services_by_name["Cluster"].full_name,
+    api_pb2.DESCRIPTOR.services_by_name["Tokens"].full_name,
+    worker_pb2.DESCRIPTOR.services_by_name["Enrolment"].full_name,
+)
+
+_KEEPALIVE = (
+    ("grpc.keepalive_permit_without_calls", 1),
+    # gRPC gives up on a keep-alive ping after this time, by default a minute, whatever
+    # grpc.keepalive_timeout_ms says (seen with 1.85).
+    ("grpc.http2.ping_timeout_ms", 5_000),
+)
+
+
+class Ports(NamedTuple):
+    """Where a master listens."""
+
+    users: int
+    workers: int
+
+
+class MasterServer:
+    """Serves users on one port and agents on another, both over TLS.
+
+    gRPC can require client certificates or not ask for them, but not ask for them in passing;
+    hence the second port, where nobody gets in without one. On the users' port there are health
+    checking, reflection, and the way for instances to get their first certificate.
+
+    To be made, started and stopped in the asyncio thread.
+
+    Args:
+        jobs: Serves users.
+        cluster: Serves users.
+        tokens: Serves users.
+        enrolment: Serves instances without a certificate.
+        workers: Serves agents.
+        access: Decides who may call what on the users' port.
+        identity: What both ports show.
+    """
+
+    def __init__(
+        self,
+        *,
+        jobs: JobsServicer,
+        cluster: ClusterServicer,
+        tokens: TokensServicer,
+        enrolment: EnrolmentServicer,
+        workers: WorkersServicer,
+        access: AccessInterceptor,
+        identity: ServerIdentity,
+    ) -> None:
+        options = [*server_options(), *_KEEPALIVE]
+        self._identity = identity
+        self._users = grpc.aio.server(interceptors=[ErrorInterceptor(), access], options=options)
+        self._workers = grpc.aio.server(interceptors=[ErrorInterceptor()], options=options)
+        self._health = health.aio.HealthServicer()
+        add_JobsServicer_to_server(jobs, self._users)
+        add_ClusterServicer_to_server(cluster, self._users)
+        add_TokensServicer_to_server(tokens, self._users)
+        add_EnrolmentServicer_to_server(enrolment, self._users)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._users)
+        reflection.enable_server_reflection(
+            (*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._users
+        )
+        add_WorkersServicer_to_server(workers, self._workers)
+
+    async def start(self, users: str, workers: str) -> Ports:
+        """Listen.
+
+        Args:
+            users: ``HOST:PORT``; port 0 takes any that is free.
+            workers: The same for agents.
+
+        Returns:
+            The ports.
+
+        Raises:
+            InvalidConfig: Nobody can listen there.
+        """
+        ports = Ports(
+            _open_port(self._users, users, server_credentials(self._identity, agents_only=False)),
+            _open_port(
+                self._workers, workers, server_credentials(self._identity, agents_only=True)
+            ),
+        )
+        for service in _SERVICES:
+            await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        await self._users.start()
+        await self._workers.start()
+        return ports
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no more calls, and end those that are left when the grace is over."""
+        await self._health.enter_graceful_shutdown()
+        await asyncio.gather(self._users.stop(grace_s), self._workers.stop(grace_s))
+
+
+def _open_port(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials) -> int:
+    try:
+        return server.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        raise InvalidConfig(
+            f"cannot listen on {address}", hint="another process may have this port"
+        ) from error
+
+
+def server_credentials(identity: ServerIdentity, *, agents_only: bool) -> grpc.ServerCredentials:
+    """What a port shows, and whether only those get in who have a certificate of this cluster."""
+    shown = identity.current()
+
+    def configuration() -> grpc.ServerCertificateConfiguration:
+        return grpc.ssl_server_certificate_configuration(
+            [(shown.key, shown.certificate)], root_certificates=identity.authorities
+        )
+
+    def renewed() -> grpc.ServerCertificateConfiguration | None:
+        """Asked before each handshake, by threads of gRPC's own."""
+        nonlocal shown
+        current = identity.current()
+        if current is shown:
+            return None
+        shown = current
+        return configuration()
+
+    return grpc.dynamic_ssl_server_credentials(
+        configuration(),
+        renewed,  # type: ignore[arg-type]  # None is for "the same as before"
+        require_client_authentication=agents_only,
+    )

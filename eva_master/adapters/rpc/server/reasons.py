@@ -1,0 +1,88 @@
+"""Reasons of plans as messages; pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.control.measure.ledger import split
+from eva_master.model.ids import CopyId
+from eva_master.model.planning.reasons import Exchange, Hosting, Weighing, Where
+
+
+def hosts(one: Hosting, copies: Collection[CopyId]) -> bool:
+    """Whether any of these copies is on the instance."""
+    return any(tenant.copy in copies for tenant in one.tenants)
+
+
+def hosting(one: Hosting) -> pb.Hosting:
+    """An instance, its price split as the bill splits it."""
+    price = one.price_micro_usd_per_hour
+    shares = split(price, [tenant.reservation_micro_usd_per_hour for tenant in one.tenants])
+    return pb.Hosting(
+        instance=_name(one.on),
+        type=one.type,
+        price_micro_usd_per_hour=price,
+        value_micro_usd_per_hour=one.value_micro_usd_per_hour,
+        tenants=[
+            pb.Tenant(
+                task=tenant.copy,
+                reservation_micro_usd_per_hour=tenant.reservation_micro_usd_per_hour,
+                throughput_ppm=tenant.throughput_ppm,
+                value_micro_usd_per_hour=tenant.value_micro_usd_per_hour,
+                share_micro_usd_per_hour=share,
+                profiled=tenant.profiled,
+            )
+            for tenant, share in zip(one.tenants, shares, strict=True)
+        ],
+    )
+
+
+def exchange(one: Exchange) -> pb.Exchange:
+    """Moves that hang together."""
+    return pb.Exchange(
+        moves=[
+            pb.Move(
+                task=move.copy,
+                source=move.source,
+                target=_name(move.target),
+                cost_micro_usd=move.cost_micro_usd,
+            )
+            for move in one.moves
+        ],
+        saved_micro_usd_per_hour=one.saved_micro_usd_per_hour,
+        cost_micro_usd=one.cost_micro_usd,
+        break_even_ms=one.break_even_ms,
+    )
+
+
+def weighing(one: Weighing | None) -> pb.Weighing | None:
+    """How a round's configuration was chosen."""
+    if one is None:
+        return None
+    return pb.Weighing(
+        chosen=one.chosen,
+        alternatives=[
+            pb.Alternative(
+                kind=each.kind,
+                savings_micro_usd_per_hour=each.savings_micro_usd_per_hour,
+                migration_micro_usd=each.migration_micro_usd,
+                moves=each.moves,
+            )
+            for each in one.alternatives
+        ],
+        horizon_ms=one.horizon_ms,
+        events_per_hour=one.events_per_hour,
+        full_share=one.full_share,
+        cost_micro_usd_per_hour=one.cost_micro_usd_per_hour,
+        lower_bound_micro_usd_per_hour=one.lower_bound_micro_usd_per_hour,
+        optimizer=one.optimizer,
+        columns=one.columns,
+        classes=one.classes,
+        tasks=one.tasks,
+        instances=one.instances,
+    )
+
+
+def _name(where: Where) -> str:
+    return where if isinstance(where, str) else ""

@@ -1,0 +1,93 @@
+"""The Tokens service: who may use the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.adapters.rpc._proto.api_pb2_grpc import TokensServicer
+from eva_master.adapters.rpc.errors import Context
+from eva_master.adapters.rpc.server.access import caller
+from eva_master.adapters.store import UserTokens
+from eva_master.model.errors import InvalidConfig
+from eva_master.model.users import Role, UserToken
+
+_LONGEST_MS = 100 * 365 * 86_400_000
+
+log = structlog.get_logger(__name__)
+
+
+class TokensService(TokensServicer):
+    """Makes, lists and revokes tokens; behind an `AccessInterceptor`.
+
+    Args:
+        tokens: The tokens of this cluster.
+    """
+
+    def __init__(self, tokens: UserTokens) -> None:
+        self._tokens = tokens
+
+    async def Create(  # noqa: N802
+        self,
+        request: pb.CreateTokenRequest,
+        context: Context,  # noqa: ARG002
+    ) -> pb.CreateTokenResponse:
+        """Make a token; its secret is in the answer and nowhere else."""
+        role = _role(request.role)
+        if request.lifetime_ms > _LONGEST_MS:
+            raise InvalidConfig("a token lasts a hundred years at most", hint="let it have no end")
+        token, secret = await asyncio.to_thread(
+            self._tokens.create, request.owner, role, request.lifetime_ms or None
+        )
+        log.info(
+            "token made", token=token.id, owner=token.owner, role=role.value, by=caller().owner
+        )
+        return pb.CreateTokenResponse(token=_message(token), secret=secret)
+
+    async def List(  # noqa: N802
+        self,
+        request: pb.ListTokensRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> pb.ListTokensResponse:
+        """All tokens, those that are no longer in force too; oldest first."""
+        return pb.ListTokensResponse(tokens=map(_message, self._tokens.all()))
+
+    async def Revoke(  # noqa: N802
+        self,
+        request: pb.RevokeTokenRequest,
+        context: Context,  # noqa: ARG002
+    ) -> pb.RevokeTokenResponse:
+        """Take a token out of force: the next call with it is refused."""
+        token = await asyncio.to_thread(self._tokens.revoke, request.id)
+        log.info("token revoked", token=token.id, owner=token.owner, by=caller().owner)
+        return pb.RevokeTokenResponse()
+
+    async def WhoAmI(  # noqa: N802
+        self,
+        request: pb.WhoAmIRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> pb.Token:
+        """The caller's own token."""
+        return _message(caller())
+
+
+def _role(name: str) -> Role:
+    try:
+        return Role(name)
+    except ValueError as error:
+        raise InvalidConfig(
+            f"there is no role {name!r}", hint=f"roles are {', '.join(Role)}"
+        ) from error
+
+
+def _message(token: UserToken) -> pb.Token:
+    return pb.Token(
+        id=token.id,
+        owner=token.owner,
+        role=token.role.value,
+        created_ms=token.created_ms,
+        expires_ms=token.expires_ms or 0,
+        revoked_ms=token.revoked_ms or 0,
+    )

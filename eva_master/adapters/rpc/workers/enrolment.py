@@ -1,0 +1,128 @@
+"""How an instance becomes known: a token once, then certificates."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import structlog
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.x509.oid import NameOID
+
+from eva_master.adapters.loop.gateway import Front
+from eva_master.adapters.pki.authority import Authority, PublicKey, requested_key
+from eva_master.adapters.pki.tokens import JoinTokens
+from eva_master.adapters.rpc._proto import worker_pb2 as pb
+from eva_master.adapters.rpc._proto.worker_pb2_grpc import EnrolmentServicer
+from eva_master.adapters.rpc.errors import BadRequest
+from eva_master.model.errors import NotAuthorised
+from eva_master.model.ids import InstanceId, Millis
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+log = structlog.get_logger(__name__)
+
+
+class AgentCertificates:
+    """Issues the agents' certificates.
+
+    Args:
+        authority: Signs them.
+        front: Tells which instances there are.
+        life_ms: How long a certificate is valid.
+    """
+
+    def __init__(self, authority: Authority, front: Front, life_ms: int) -> None:
+        self._authority = authority
+        self._front = front
+        self._life_ms = life_ms
+
+    async def require_live(self, instance: InstanceId) -> None:
+        """Make sure that an instance exists.
+
+        Raises:
+            NotAuthorised: It does not, or no longer.
+        """
+        if not await self._front.read(lambda state: instance in state.live):
+            raise NotAuthorised(
+                f"there is no instance {instance!r}, or no longer",
+                hint="only instances that this master has launched may join",
+            )
+
+    def issue(self, instance: InstanceId, key: PublicKey) -> pb.Identity:
+        """A certificate for an instance that has proved who it is."""
+        certificate = self._authority.issue_agent(key, instance, self._life_ms)
+        return pb.Identity(certificate=certificate, authorities=self._authority.certificates)
+
+
+class EnrolmentService(EnrolmentServicer):
+    """Serves instances that have no certificate yet.
+
+    Args:
+        certificates: Issues them.
+        tokens: Proofs that this master launched an instance.
+    """
+
+    def __init__(self, certificates: AgentCertificates, tokens: JoinTokens) -> None:
+        self._certificates = certificates
+        self._tokens = tokens
+
+    async def Join(self, request: pb.JoinRequest, context: Context) -> pb.Identity:  # noqa: N802
+        """Give a certificate for a token."""
+        instance = InstanceId(request.instance_id)
+        key = asked_for(request.signing_request)
+        der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        try:
+            await asyncio.to_thread(self._tokens.redeem, instance, request.token, der)
+            await self._certificates.require_live(instance)
+        except NotAuthorised as error:
+            log.warning(
+                "join refused", instance=instance, peer=context.peer(), reason=error.message
+            )
+            raise
+        log.info("instance joined", instance=instance, peer=context.peer())
+        return self._certificates.issue(instance, key)
+
+
+def asked_for(signing_request: bytes) -> PublicKey:
+    """The key that a certificate is asked for; raises `BadRequest`."""
+    try:
+        return requested_key(signing_request)
+    except ValueError as error:
+        raise BadRequest(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """Whom a peer's certificate names.
+
+    Attributes:
+        expires_ms: From then on the certificate proves nothing.
+    """
+
+    instance: InstanceId
+    expires_ms: Millis
+
+
+def certified(auth_context: Mapping[str, Iterable[bytes]]) -> Certified:
+    """Whom the client certificate names with which a peer has connected.
+
+    Args:
+        auth_context: Of the call. The server has checked the certificate's chain and dates.
+
+    Raises:
+        NotAuthorised: There is none, or it is not an instance's.
+    """
+    shown = list(auth_context.get("x509_pem_cert", ()))
+    if not shown:
+        raise NotAuthorised("the connection has no certificate of an instance")
+    certificate = x509.load_pem_x509_certificate(shown[0])
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if len(names) != 1:
+        raise NotAuthorised("the certificate names no instance")
+    expires_ms = Millis(round(certificate.not_valid_after_utc.timestamp() * 1000))
+    return Certified(InstanceId(str(names[0].value)), expires_ms)

@@ -1,0 +1,354 @@
+"""The workers' sessions: one stream per agent carries everything, both ways."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import structlog
+
+from eva_master.adapters.rpc._proto import worker_pb2 as pb
+from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersServicer
+from eva_master.adapters.rpc.errors import BadRequest, SessionReplaced
+from eva_master.adapters.rpc.workers import messages
+from eva_master.adapters.rpc.workers.enrolment import AgentCertificates, asked_for, certified
+from eva_master.adapters.rpc.workers.log_relay import LogPiece, LogRelay
+from eva_master.model.actions import WorkerAction
+from eva_master.model.errors import EvaError, NotAuthorised, Unreachable
+from eva_master.model.events import (
+    InstanceInterrupted,
+    ProgressSampled,
+    WorkerFetched,
+    WorkerLost,
+    WorkerRegistered,
+    WorkerReported,
+)
+from eva_master.model.ids import CopyId, InstanceId, Millis
+from eva_master.ports import Clock, Inbox
+
+Context = grpc.aio.ServicerContext[pb.WorkerMessage, pb.MasterMessage]
+
+_LAST_WRITE_S = 1.0
+"""A peer that does not read for so long is not told why its session ended."""
+_MISSED_BEATS = 3
+_MOST_STAGES = 16
+_STAGE = re.compile(r"[a-z_]{1,20}$")
+_SILENCE_MS = 5_000
+"""At least: with beats in quick succession, three of them are late on any busy machine."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """What a worker is told when it registers.
+
+    Attributes:
+        cluster: The cluster's name.
+        object_store: URL of where files, logs and checkpoints are kept.
+        heartbeat_ms: How often to report progress.
+        upload_ms: How often logs, outputs and new checkpoints of running tasks go up.
+    """
+
+    cluster: str
+    object_store: str
+    heartbeat_ms: int
+    upload_ms: int
+
+
+class WorkerSessions(WorkersServicer):
+    """Holds the workers' sessions, as `eva_master.ports.WorkerLink` and as a gRPC service.
+
+    A session is numbered by the time it began, so that numbers grow across restarts of the master
+    too. An idle session costs a suspended coroutine and a timer: dead peers are found by
+    gRPC's keep-alive, and a task that writes exists only while there is something to write.
+
+    Args:
+        inbox: Gets what the workers say.
+        clock: Numbers the sessions.
+        certificates: Renews the workers' certificates.
+        welcome: What a registered worker is told.
+
+    Attributes:
+        heartbeats: How many have arrived, empty ones included.
+        boots: By instance type and stage, how often instances went through a stage of their boot
+            and how many milliseconds it took them together.
+    """
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        clock: Clock,
+        certificates: AgentCertificates,
+        welcome: Welcome,
+    ) -> None:
+        self._inbox = inbox
+        self._clock = clock
+        self._certificates = certificates
+        self._welcome = welcome
+        self._sessions: dict[InstanceId, _Session] = {}
+        self._last_number = 0
+        self._syncs = itertools.count(1)
+        self.heartbeats = 0
+        self.boots: dict[tuple[str, str], tuple[int, int]] = {}
+
+    @property
+    def connected(self) -> int:
+        """Open sessions."""
+        return len(self._sessions)
+
+    # -- the control loop's side -----------------------------------------------------------------
+
+    def execute(self, action: WorkerAction) -> None:
+        """Send a command; dropped when the worker has no session. Any thread may call it."""
+        session = self._sessions.get(action.instance)
+        if session is None or session.loop.is_closed():
+            return
+        message = messages.command(action)
+        if not message.command_id:
+            message.command_id = f"sync/{next(self._syncs)}"
+        session.loop.call_soon_threadsafe(session.send, message)
+
+    # -- logs ------------------------------------------------------------------------------------
+
+    async def follow_log(
+        self, instance: InstanceId, copy: CopyId, offset: int, *, once: bool
+    ) -> AsyncIterator[LogPiece]:
+        """Relay the log of the attempt that a worker runs of a copy.
+
+        Args:
+            instance: The worker's.
+            copy: Whose log.
+            offset: Where to begin in the attempt's log.
+            once: End with what is there instead of with the attempt.
+
+        Raises:
+            Unreachable: The worker has no session, or its session ended.
+        """
+        position = offset
+        while True:
+            session = self._sessions.get(instance)
+            if session is None:
+                raise Unreachable(f"the worker on {instance} is not connected")
+            with session.logs.follow(copy, position, once=once) as follow:
+                async for piece in follow:
+                    position = piece.offset + len(piece.data)
+                    yield piece
+            if not follow.overflowed:
+                return
+
+    # -- the session -----------------------------------------------------------------------------
+
+    # A coroutine that reads and writes by itself, where the generated code expects a generator.
+    async def Session(  # type: ignore[override]  # noqa: N802
+        self,
+        request_iterator: Any,  # noqa: ARG002
+        context: Context,
+    ) -> None:
+        """Serve one agent until its stream ends."""
+        session = self._open(await context.read(), context)
+        try:
+            await self._listen(session)
+        except asyncio.CancelledError:
+            if session.fate is None:
+                raise
+            session.task.uncancel()
+            raise session.fate from None
+        finally:
+            self._close(session)
+            await session.settle()
+
+    async def Renew(self, request: pb.RenewRequest, context: Context) -> pb.Identity:  # noqa: N802
+        """Give an agent a new certificate for the one with which it has connected."""
+        instance = certified(context.auth_context()).instance
+        await self._certificates.require_live(instance)
+        log.info("certificate renewed", instance=instance)
+        return self._certificates.issue(instance, asked_for(request.signing_request))
+
+    def _open(self, first: object, context: Context) -> _Session:
+        if not isinstance(first, pb.WorkerMessage) or not first.HasField("register"):
+            raise BadRequest("the first message of a session must be Register")
+        register = first.register
+        instance = InstanceId(register.instance_id)
+        peer = certified(context.auth_context())
+        if instance != peer.instance:
+            log.warning(
+                "worker refused", instance=instance, certificate=peer.instance, peer=context.peer()
+            )
+            raise NotAuthorised(
+                f"the certificate is that of instance {peer.instance!r}, not of {instance!r}",
+                hint="a state directory belongs to one instance",
+            )
+        reports = messages.reports(register.tasks)
+        session = _Session(instance, self._number(), context)
+        if (older := self._sessions.get(instance)) is not None:
+            older.break_off(SessionReplaced(f"{instance} has a newer session"))
+        self._sessions[instance] = session
+        session.end_after((peer.expires_ms - self._clock.now()) / 1000)
+        session.send(pb.MasterMessage(command_id="welcome", welcome=self._welcome_message()))
+        log.info("worker registered", instance=instance, session=session.number)
+        self._note_boot(instance, register)
+        capacity = messages.resources(register.capacity)
+        self._inbox.post(
+            WorkerRegistered(instance, session.number, capacity, reports, register.address)
+        )
+        return session
+
+    def _note_boot(self, instance: InstanceId, register: pb.Register) -> None:
+        if not register.boot:
+            return
+        # An agent may say anything, but not as many things as it likes.
+        stages = {it.name: it.ms for it in register.boot[:_MOST_STAGES] if _STAGE.match(it.name)}
+        log.info("instance booted", instance=instance, type=register.instance_type, ms=stages)
+        for name, ms in stages.items():
+            key = register.instance_type, name
+            count, total = self.boots.get(key, (0, 0))
+            self.boots[key] = count + 1, total + ms
+
+    def _number(self) -> int:
+        self._last_number = max(self._last_number + 1, self._clock.now())
+        return self._last_number
+
+    def _welcome_message(self) -> pb.Welcome:
+        return pb.Welcome(
+            cluster=self._welcome.cluster,
+            heartbeat_ms=self._welcome.heartbeat_ms,
+            object_store=self._welcome.object_store,
+            upload_ms=self._welcome.upload_ms,
+        )
+
+    async def _listen(self, session: _Session) -> None:
+        while not session.goodbye:
+            message: object = await session.context.read()
+            # The end of the stream is a value of a type of its own.
+            if not isinstance(message, pb.WorkerMessage):
+                return
+            self._hear(session, message)
+
+    def _hear(self, session: _Session, message: pb.WorkerMessage) -> None:
+        instance, number = session.instance, session.number
+        match message.WhichOneof("body"):
+            case "heartbeat":
+                self.heartbeats += 1
+                samples = messages.samples(message.heartbeat.samples)
+                silence_ms = max(_SILENCE_MS, _MISSED_BEATS * self._welcome.heartbeat_ms)
+                after_silence = session.beat(self._clock.now()) >= silence_ms
+                if samples or after_silence:
+                    self._inbox.post(ProgressSampled(instance, number, samples, after_silence))
+            case "reports":
+                reports = messages.reports(message.reports.tasks)
+                self._inbox.post(WorkerReported(instance, number, reports))
+            case "fetched":
+                self._hear_fetched(session, message.fetched)
+            case "log":
+                session.logs.hear(message.log)
+            case "interruption":
+                notice = message.interruption
+                at_ms = Millis(notice.at_ms) if notice.at_ms else None
+                log.warning("interruption", instance=instance, reason=notice.reason, at_ms=at_ms)
+                self._inbox.post(InstanceInterrupted(instance, number, at_ms, notice.reason))
+            case "goodbye":
+                session.goodbye = True
+                log.info("worker leaves", instance=instance, reason=message.goodbye.reason)
+            case "register":
+                raise BadRequest("a session registers once")
+            case other:
+                log.warning("message of an unknown kind", instance=instance, kind=other)
+
+    def _hear_fetched(self, session: _Session, fetched: pb.Fetched) -> None:
+        if fetched.error:
+            # The command is repeated for as long as the copy wants to go there.
+            log.warning(
+                "files not fetched",
+                instance=session.instance,
+                copy=fetched.copy_id,
+                error=fetched.error,
+            )
+            return
+        self._inbox.post(WorkerFetched(session.instance, session.number, CopyId(fetched.copy_id)))
+
+    def _close(self, session: _Session) -> None:
+        session.end()
+        if self._sessions.get(session.instance) is session:
+            del self._sessions[session.instance]
+            log.info("worker lost", instance=session.instance, session=session.number)
+            self._inbox.post(WorkerLost(session.instance, session.number, session.goodbye))
+
+
+class _Session:
+    """One stream; used in the asyncio thread only, but for `loop`."""
+
+    def __init__(self, instance: InstanceId, number: int, context: Context) -> None:
+        self.instance = instance
+        self.number = number
+        self.context = context
+        self._beat_ms: Millis | None = None
+        self.loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None
+        self.task = task
+        self.goodbye = False
+        self.fate: EvaError | None = None
+        self.logs = LogRelay(self.send)
+        # By command id: a command that still waits to be sent is not queued again.
+        self._outgoing: dict[str, pb.MasterMessage] = {}
+        self._writer: asyncio.Task[None] | None = None
+        self._expiry: asyncio.TimerHandle | None = None
+        self._ended = False
+
+    def send(self, message: pb.MasterMessage) -> None:
+        """Have a message written after those before it."""
+        if self._ended:
+            return
+        self._outgoing.setdefault(message.command_id, message)
+        if self._writer is None:
+            self._writer = self.loop.create_task(self._write())
+
+    def beat(self, now: Millis) -> int:
+        """Note a heartbeat; returns how long ago the one before it was, in milliseconds."""
+        before = now if self._beat_ms is None else self._beat_ms
+        self._beat_ms = now
+        return now - before
+
+    async def _write(self) -> None:
+        try:
+            while self._outgoing:
+                await self.context.write(self._outgoing.pop(next(iter(self._outgoing))))
+        except Exception as error:
+            # The reader sees the end of the stream too, and closes the session.
+            log.debug("write failed", instance=self.instance, error=str(error))
+        finally:
+            self._writer = None
+
+    def end_after(self, seconds: float) -> None:
+        """Let the session end with the certificate that it was opened with."""
+        error = NotAuthorised(
+            f"the certificate of instance {self.instance!r} has expired",
+            hint="an agent renews its certificate long before; its log says why this one did not",
+        )
+        self._expiry = self.loop.call_later(seconds, self.break_off, error)
+
+    def break_off(self, error: EvaError) -> None:
+        """End this session, and tell the agent why."""
+        if self.fate is None:
+            self.fate = error
+            self.task.cancel()
+
+    def end(self) -> None:
+        """Nothing more is written or relayed, but for what is being written."""
+        self._ended = True
+        self._outgoing.clear()
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self.logs.end()
+
+    async def settle(self) -> None:
+        """Wait for the write under way: gRPC cannot tell a peer how a stream ends in the midst."""
+        if (writer := self._writer) is not None:
+            await asyncio.wait([writer], timeout=_LAST_WRITE_S)
+            writer.cancel()

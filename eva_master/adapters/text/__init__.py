@@ -1,0 +1,1 @@
+"""Text that people write and programs read: YAML, quantities, tables."""

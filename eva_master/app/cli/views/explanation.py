@@ -1,0 +1,256 @@
+"""Reasons of plans in words and as JSON. Pure: what is shown depends on the arguments alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+
+from eva_master.app.cli.views import shapes
+from eva_master.app.cli.views.tables import grid
+from eva_master.app.cli.views.words import ago, count, money, plain, price, span
+from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
+
+if TYPE_CHECKING:
+    from eva_master.adapters.rpc.messages import (
+        Alternative,
+        Exchange,
+        Explanation,
+        Hosting,
+        Job,
+        Move,
+        Tenant,
+        Weighing,
+    )
+
+_MOST_HOSTINGS = 20
+_MOST_MOVES = 8
+_KINDS = {
+    "keep": "keep what runs",
+    "partial": "partial reconfiguration",
+    "full": "full reconfiguration",
+    "search": "what the search found",
+}
+
+
+def told(message: Explanation) -> RenderableType:
+    """An explanation in words."""
+    parts: list[RenderableType] = []
+    if message.kind == "job":
+        parts += _job(message.job, message.hostings)
+    elif message.kind == "round":
+        parts.append(f"round {message.round}, {ago(message.at_ms, message.now_ms)}")
+        if message.HasField("weighing"):
+            parts += _weighing(message.weighing)
+        if not message.hostings:
+            parts.append("no instance holds a task")
+    elif not message.hostings:
+        parts.append(f"{message.subject}: no plan that is still kept put a task on it")
+    parts += hostings(message.hostings)
+    if message.hostings and message.kind != "round":
+        parts.append(f"as round {message.round} reckoned, {ago(message.at_ms, message.now_ms)}")
+    if message.exchanges and message.kind != "round":
+        when = ago(message.moved_ms, message.now_ms)
+        parts.append(f"moved by round {message.moved_in_round}, {when}:")
+    parts += exchanges(message.exchanges)
+    return Group(*parts)
+
+
+def hostings(messages: Iterable[Hosting]) -> Iterator[RenderableType]:
+    """Each instance's value against its price, and who is on it."""
+    found = list(messages)
+    for one in found[:_MOST_HOSTINGS]:
+        name = f"{one.instance} ({one.type})" if one.instance else f"a new {one.type}"
+        value, asked = one.value_micro_usd_per_hour, one.price_micro_usd_per_hour
+        gain = value - asked
+        verdict = f"saves {_hourly(gain)} against one instance per task" if gain > 0 else "it pays"
+        if gain < 0:
+            verdict = f"{_hourly(-gain)} more than its tasks are worth"
+        yield f"{name}: worth {_hourly(value)}, costs {price(asked)}; {verdict}"
+        yield Padding(_tenants(one.tenants), (0, 0, 0, 2), expand=False)
+        for tenant in one.tenants:
+            if tenant.profiled:
+                yield f"  {tenant.task} runs alone while its standalone throughput is measured"
+    if len(found) > _MOST_HOSTINGS:
+        yield f"... and {len(found) - _MOST_HOSTINGS:,} more; --json has them all"
+
+
+def _tenants(messages: Iterable[Tenant]) -> Table:
+    numbers = ("ALONE", "THROUGHPUT", "WORTH", "SHARE")
+    table = grid("TASK", *numbers, right=numbers)
+    for one in messages:
+        table.add_row(
+            one.task,
+            price(one.reservation_micro_usd_per_hour),
+            f"{100 * one.throughput_ppm / MILLION:.3g}%",
+            _hourly(one.value_micro_usd_per_hour),
+            price(one.share_micro_usd_per_hour),
+        )
+    return table
+
+
+def exchanges(messages: Iterable[Exchange]) -> Iterator[str]:
+    """What moves, what that saves and costs, and when it has paid for itself."""
+    for one in messages:
+        moves = ", ".join(
+            f"{move.task} from {move.source} to {move.target or 'a new instance'}"
+            for move in one.moves[:_MOST_MOVES]
+        )
+        rest = len(one.moves) - _MOST_MOVES
+        more = f" and {rest} more" if rest > 0 else ""
+        saved, cost = one.saved_micro_usd_per_hour, one.cost_micro_usd
+        pays = "never pays for itself by itself"
+        if one.HasField("break_even_ms"):
+            pays = f"pays for itself after {span(one.break_even_ms)}"
+        gain = f"saves {_hourly(saved)}" if saved >= 0 else f"adds {_hourly(-saved)}"
+        yield f"{moves}{more}: {gain}, costs {money(cost)} once, {pays}"
+
+
+def _job(message: Job, hosted: Iterable[Hosting]) -> Iterator[str]:
+    yield f"{message.id} is {message.state}" + (
+        f": {plain(message.reason)}" if message.reason else ""
+    )
+    known = {tenant.task for one in hosted for tenant in one.tenants}
+    for task in message.tasks:
+        if task.waiting_for and task.state == "waiting" and not task.target:
+            yield f"  {message.id}/{task.index} waits: {plain(task.waiting_for)}"
+        elif task.state == "waiting" and not task.target:
+            yield f"  {message.id}/{task.index} waits for the next round"
+        elif f"{message.id}/{task.index}" not in known and task.instance:
+            yield f"  {message.id}/{task.index} is on {task.instance}: no reasons are kept"
+
+
+def _weighing(message: Weighing) -> Iterator[RenderableType]:
+    kinds = _KINDS.get(message.chosen, plain(message.chosen))
+    if message.events_per_hour:
+        yield (
+            f"chosen: {kinds}; it is expected to last {span(message.horizon_ms)}, at "
+            f"{message.events_per_hour:.3g} arrivals and ends of jobs an hour, of which "
+            f"{100 * message.full_share:.3g}% led to a full reconfiguration"
+        )
+    else:
+        yield f"chosen: {kinds}; moves and launches are to pay within {span(message.horizon_ms)}"
+    yield Padding(_alternatives(message), (0, 0, 0, 2), expand=False)
+    bound = "a lower bound is not known"
+    if message.HasField("lower_bound_micro_usd_per_hour"):
+        bound = f"nobody can pay less than {price(message.lower_bound_micro_usd_per_hour)}"
+    yield (f"the plan costs {price(message.cost_micro_usd_per_hour)}, slowdowns included; {bound}")
+    yield (
+        f"{count(message.tasks, 'task')} of {count(message.classes, 'kind')} on "
+        f"{count(message.instances, 'instance')}; optimizer {plain(message.optimizer)}, "
+        f"{count(message.columns, 'column')}"
+    )
+
+
+def _alternatives(message: Weighing) -> Table:
+    numbers = ("SAVES", "MOVING COSTS", "TASKS MOVED", "NET")
+    table = grid("PLAN", *numbers, right=numbers)
+    for one in message.alternatives:
+        net = _net_micro_usd(one, message.horizon_ms)
+        table.add_row(
+            _KINDS.get(one.kind, plain(one.kind)),
+            _hourly(one.savings_micro_usd_per_hour),
+            money(one.migration_micro_usd),
+            str(one.moves),
+            money(net),
+        )
+    return table
+
+
+def _net_micro_usd(one: Alternative, horizon_ms: int) -> int:
+    saved = one.savings_micro_usd_per_hour * horizon_ms // MILLIS_PER_HOUR
+    return saved - one.migration_micro_usd
+
+
+def _hourly(micro_usd: int) -> str:
+    """A price per hour that may be negative."""
+    return f"-{price(-micro_usd)}" if micro_usd < 0 else price(micro_usd)
+
+
+def shape(message: Explanation) -> dict[str, Any]:
+    """What ``--json`` prints."""
+    return {
+        "kind": message.kind,
+        "subject": message.subject,
+        "now_ms": message.now_ms,
+        "round": message.round or None,
+        "at_ms": message.at_ms or None,
+        "job": shapes.job(message.job) if message.HasField("job") else None,
+        "instances": [hosting_shape(one) for one in message.hostings],
+        "moved_in_round": message.moved_in_round or None,
+        "moved_ms": message.moved_ms or None,
+        "exchanges": [exchange_shape(one) for one in message.exchanges],
+        "weighing": _weighing_shape(message.weighing) if message.HasField("weighing") else None,
+    }
+
+
+def hosting_shape(message: Hosting) -> dict[str, Any]:
+    """An instance with its value and price."""
+    return {
+        "instance": message.instance or None,
+        "type": message.type,
+        **shapes.hourly("price", message.price_micro_usd_per_hour),
+        **shapes.hourly("value", message.value_micro_usd_per_hour),
+        "tasks": [
+            {
+                "task": one.task,
+                "normalised_throughput": one.throughput_ppm / MILLION,
+                "profiled": one.profiled,
+                **shapes.hourly("reservation_price", one.reservation_micro_usd_per_hour),
+                **shapes.hourly("value", one.value_micro_usd_per_hour),
+                **shapes.hourly("share", one.share_micro_usd_per_hour),
+            }
+            for one in message.tenants
+        ],
+    }
+
+
+def exchange_shape(message: Exchange) -> dict[str, Any]:
+    """Moves that hang together."""
+    return {
+        "moves": [_move_shape(one) for one in message.moves],
+        **shapes.hourly("saved", message.saved_micro_usd_per_hour),
+        **shapes.money("cost", message.cost_micro_usd),
+        "break_even_ms": message.break_even_ms if message.HasField("break_even_ms") else None,
+    }
+
+
+def _move_shape(message: Move) -> dict[str, Any]:
+    return {
+        "task": message.task,
+        "source": message.source,
+        "target": message.target or None,
+        **shapes.money("cost", message.cost_micro_usd),
+    }
+
+
+def _weighing_shape(message: Weighing) -> dict[str, Any]:
+    bound = None
+    if message.HasField("lower_bound_micro_usd_per_hour"):
+        bound = message.lower_bound_micro_usd_per_hour
+    return {
+        "chosen": message.chosen,
+        "alternatives": [
+            {
+                "kind": one.kind,
+                **shapes.hourly("savings", one.savings_micro_usd_per_hour),
+                **shapes.money("migration_cost", one.migration_micro_usd),
+                "moves": one.moves,
+            }
+            for one in message.alternatives
+        ],
+        "horizon_ms": message.horizon_ms,
+        "events_per_hour": message.events_per_hour,
+        "full_share": message.full_share,
+        **shapes.hourly("cost", message.cost_micro_usd_per_hour),
+        "lower_bound_usd_per_hour": None if bound is None else bound / MILLION,
+        "lower_bound_micro_usd_per_hour": bound,
+        "optimizer": message.optimizer,
+        "columns": message.columns,
+        "classes": message.classes,
+        "tasks": message.tasks,
+        "instances": message.instances,
+    }

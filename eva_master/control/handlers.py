@@ -1,0 +1,341 @@
+"""What the cloud and the workers say, taken into the state.
+
+Messages may come late, twice or never. Each is compared with the record it is about: what no longer
+concerns anything is dropped, what contradicts the record is resolved so that no attempt ever runs
+twice and none is given up before its end is certain.
+"""
+
+from __future__ import annotations
+
+from eva_master.control import availability, spot
+from eva_master.control.context import Turn
+from eva_master.control.measure import learn, ledger
+from eva_master.model.catalog import Purchase
+from eva_master.model.events import (
+    CloudListed,
+    CopyReport,
+    InstanceGone,
+    InstanceUp,
+    LaunchFailed,
+    Phase,
+    ProgressSampled,
+    Quoted,
+    WorkerFetched,
+    WorkerLost,
+    WorkerRegistered,
+    WorkerReported,
+)
+from eva_master.model.ids import InstanceId, Millis
+from eva_master.model.job import JobKind
+from eva_master.model.records import Failure, Instance, Job, Outcome, Progress, StopReason, TaskCopy
+from eva_master.model.states import HOLDING, CopyState, InstanceState, JobState
+from eva_master.model.values import replace
+
+# -- cloud ---------------------------------------------------------------------------------------
+
+
+def instance_up(turn: Turn, event: InstanceUp) -> None:
+    """The cloud bills an instance."""
+    instance = turn.state.instances.get(event.instance)
+    if instance is None:
+        _unwanted(turn, event.instance)
+        return
+    if instance.state is InstanceState.GONE or instance.up_ms is not None:
+        return
+    up = replace(instance, up_ms=event.up_ms)
+    if up.state is InstanceState.LAUNCHING:
+        up = up.to(InstanceState.UP, turn.now)
+    turn.put_instance(up)
+    ledger.open_account(turn.state, up)
+
+
+def instance_gone(turn: Turn, event: InstanceGone) -> None:
+    """The cloud has no such instance any more, so nothing runs on it."""
+    instance = turn.state.instances.get(event.instance)
+    if instance is None or instance.state is InstanceState.GONE:
+        return
+    gone = replace(instance, gone_ms=event.gone_ms, up_ms=instance.up_ms or event.up_ms)
+    if event.reason and instance.state is not InstanceState.TERMINATING:
+        gone = replace(gone, reason=event.reason)
+    if gone.up_ms is not None:
+        ledger.close_account(turn.state, gone)
+        spot.note_end(turn, gone)
+    _remove(turn, gone)
+
+
+def launch_failed(turn: Turn, event: LaunchFailed) -> None:
+    """The cloud will not launch an instance."""
+    instance = turn.state.instances.get(event.instance)
+    if instance is None or instance.state is InstanceState.GONE or instance.up_ms is not None:
+        return
+    refused = (instance.offering.id, *event.also)
+    availability.refuse(turn, refused, event.retry_at, event.reason)
+    for copy in turn.state.aimed(instance.id):
+        turn.explain(copy, f"{instance.offering.id} could not be launched: {event.reason}")
+    _remove(turn, replace(instance, reason=event.reason))
+
+
+def quoted(turn: Turn, event: Quoted) -> None:
+    """Prices have changed; what was used until now is booked as it was.
+
+    Instances that are bought on the spot market follow it.
+    """
+    prices = dict(event.prices)
+    for name in tuple(turn.state.live):
+        ledger.book(turn.state, name, turn.now)
+        instance = turn.state.instances[name]
+        spot = instance.offering.purchase is Purchase.SPOT
+        price = prices.get(instance.offering.id, instance.offering.price)
+        if spot and price != instance.offering.price:
+            turn.put_instance(instance.at_price(price, turn.now))
+    turn.state.set_prices(prices)
+
+
+def _remove(turn: Turn, instance: Instance) -> None:
+    turn.put_instance(instance.to(InstanceState.GONE, turn.now))
+    turn.state.sessions.pop(instance.id, None)
+    turn.silent.pop(instance.id, None)
+    turn.outbox.forget(instance.id)
+    turn.abandon(instance.id)
+    for copy in turn.state.holders(instance.id):
+        target = copy.target if copy.target and turn.state.usable(copy.target) else None
+        turn.release(copy, target=target, lost=True)
+    turn.plan_wanted = True
+
+
+def cloud_listed(turn: Turn, event: CloudListed) -> None:
+    """All that the cloud bills: what nobody wants there goes, what was not heard of is up.
+
+    What should be there and is not is asked about: a repeated launch is answered by what became of
+    the first one.
+    """
+    listed = {instance for instance, _ in event.instances}
+    for absent in turn.unwanted.keys() - listed:
+        del turn.unwanted[absent]
+    for ours in map(turn.state.instances.__getitem__, turn.state.live):
+        if ours.up_ms is not None and ours.id not in listed:
+            turn.send_launch(ours)
+    for instance, up_ms in event.instances:
+        known = turn.state.instances.get(instance)
+        if known is not None and known.state is InstanceState.GONE:
+            turn.send_terminate(instance)
+        else:
+            instance_up(turn, InstanceUp(instance, up_ms))
+
+
+def _unwanted(turn: Turn, instance: InstanceId) -> None:
+    """A leak: nobody asked for it, as far as anybody remembers.
+
+    It is given time, since it may be the memory that is wrong: a journal that was restored or
+    begun anew while the instances of the old one do their work.
+    """
+    since = turn.unwanted.setdefault(instance, turn.now)
+    if turn.now - since >= turn.settings.unwanted_ms:
+        turn.send_terminate(instance)
+
+
+# -- workers -------------------------------------------------------------------------------------
+
+
+def worker_registered(turn: Turn, event: WorkerRegistered) -> None:
+    """A worker opened a session and lists every attempt it knows of."""
+    instance = turn.state.instances.get(event.instance)
+    if instance is None:
+        _unwanted(turn, event.instance)
+        return
+    if instance.state is InstanceState.GONE:
+        turn.send_terminate(event.instance)
+        return
+    turn.stillborn.pop(instance.offering.id, None)
+    if event.session <= turn.state.sessions.get(event.instance, 0):
+        return
+    turn.state.sessions[event.instance] = event.session
+    turn.silent.pop(event.instance, None)
+    turn.outbox.forget(event.instance)
+    turn.put_instance(replace(instance, address=event.address))
+    listed = {(report.copy, report.attempt) for report in event.reports}
+    for copy in turn.state.holders(event.instance):
+        lost = (copy.id, copy.attempt) not in listed
+        if lost and copy.state is CopyState.RUNNING:
+            turn.stop(copy, StopReason.LOST)  # its answer makes certain that nothing runs
+    for report in event.reports:
+        _take(turn, event.instance, report)
+
+
+def worker_reported(turn: Turn, event: WorkerReported) -> None:
+    """Something changed on a worker."""
+    if event.session == turn.state.sessions.get(event.instance):
+        for report in event.reports:
+            _take(turn, event.instance, report)
+
+
+def worker_fetched(turn: Turn, event: WorkerFetched) -> None:
+    """A copy's files wait for it on its target."""
+    copy = turn.state.copies.get(event.copy)
+    if copy is not None and copy.target == event.instance and copy.fetched != event.instance:
+        turn.put_copy(replace(copy, fetched=event.instance))
+
+
+def worker_lost(turn: Turn, event: WorkerLost) -> None:
+    """A session ended; without a goodbye the worker may come back, its tasks run on."""
+    if event.session != turn.state.sessions.get(event.instance):
+        return
+    del turn.state.sessions[event.instance]
+    instance = turn.state.instances.get(event.instance)
+    if instance is None:
+        return
+    _unmeasured(turn, event.instance)
+    if event.goodbye:
+        turn.dismiss(instance, "its worker said goodbye")
+    turn.silent[event.instance] = turn.now
+    turn.touch(("instance", event.instance))
+
+
+def progress_sampled(turn: Turn, event: ProgressSampled) -> None:
+    """Throughput reports; only what was learned from them is ever written."""
+    if event.session != turn.state.sessions.get(event.instance):
+        return
+    if event.after_silence:
+        _unmeasured(turn, event.instance)
+    for copy_id, attempt, heard in event.samples:
+        copy = turn.state.copies.get(copy_id)
+        if copy is None or copy.attempt != attempt or copy.instance != event.instance:
+            continue
+        progress, complete = turn.meters.sample(copy, heard, turn.now)
+        if complete:
+            ledger.book(turn.state, event.instance, turn.now)
+        turn.state.put_progress(copy, progress)
+        if lap := turn.stopwatches.stepped(copy_id, heard, turn.now):
+            learn.from_lap(turn.state, copy, lap, turn.now)
+        if complete and learn.from_window(turn.state, turn.state.copies[copy_id], turn.now):
+            turn.plan_wanted = True
+
+
+def _unmeasured(turn: Turn, instance: InstanceId) -> None:
+    """Nothing was heard of an instance for a while: its tasks may have stood still, as it did.
+
+    What is measured across such a time would pass for what they do to each other.
+    """
+    ledger.book(turn.state, instance, turn.now)
+    turn.meters.restart(turn.state, instance)
+    turn.stopwatches.forget(turn.state, instance)
+
+
+def _take(turn: Turn, instance: InstanceId, report: CopyReport) -> None:
+    copy = turn.state.copies.get(report.copy)
+    ours = copy is not None and copy.attempt == report.attempt and copy.instance == instance
+    if report.phase is Phase.EXITED:
+        if copy is not None and ours and copy.state in HOLDING:
+            _exited(turn, _noted(copy, report), report)
+        turn.send_forget(instance, report.copy, report.attempt)
+        return
+    if copy is None or not ours or copy.state not in HOLDING:
+        turn.send_kill(instance, report.copy, report.attempt)
+        return
+    noted = _noted(copy, report)
+    if report.phase is Phase.RUNNING and copy.state is CopyState.STARTING:
+        if copy.attempt == 1 or copy.started_ms is None:
+            ledger.book_boot(turn.state, copy, turn.state.instances[instance])
+        noted = replace(noted.to(CopyState.RUNNING, turn.now), started_ms=turn.now)
+    if noted != copy:
+        turn.put_copy(noted)
+
+
+def _noted(copy: TaskCopy, report: CopyReport) -> TaskCopy:
+    heard: Progress = copy.progress
+    if report.progress is not None:
+        heard = report.progress.at_rate(copy.progress.rate)
+    generation = max(copy.generation, report.generation)
+    if heard == copy.progress and generation == copy.generation:
+        return copy
+    return replace(copy, progress=heard, generation=generation)
+
+
+def _exited(turn: Turn, copy: TaskCopy, report: CopyReport) -> None:
+    job = turn.state.jobs[copy.job]
+    copy = replace(copy, exit_code=report.exit_code)
+    wanted = copy.state is CopyState.STOPPING
+    if report.exit_code == 0 and not report.stopped and not report.never_started:
+        turn.put_copy(
+            replace(
+                copy.to(CopyState.SUCCEEDED, turn.now),
+                instance=None,
+                target=None,
+                fetched=None,
+                stop=None,
+            )
+        )
+        turn.plan_wanted = True
+    elif report.stopped or copy.stop is StopReason.LOST:
+        # A stop that was not ours means that the instance is shutting down: no place to go back to.
+        lost = not wanted or copy.stop is StopReason.LOST
+        turn.release(copy, target=_after_stop(turn, copy) if wanted else None, lost=lost)
+    else:
+        turn.release(copy, target=_after_stop(turn, copy))
+        if job.state is JobState.ENDING:
+            return
+        if is_gang(job) and len(job.spec.tasks) > 1:
+            _note_failure(turn, turn.state.jobs[copy.job], _failure(report))
+        else:
+            count_failure(turn, turn.state.jobs[copy.job], _failure(report))
+
+
+def _after_stop(turn: Turn, copy: TaskCopy) -> InstanceId | None:
+    return copy.target if copy.target and turn.state.usable(copy.target) else None
+
+
+def _failure(report: CopyReport) -> Failure:
+    code = report.exit_code
+    if report.never_started:
+        what = "could not be started"
+    elif code is not None and code < 0:
+        what = f"was ended by signal {-code}"
+    else:
+        what = f"exited with code {code}"
+    why = f": {report.message}" if report.message else ""
+    return Failure(code, f"task {report.copy} {what}{why}")
+
+
+def _note_failure(turn: Turn, job: Job, failure: Failure) -> None:
+    """Keep a gang's failure until all members' ends are known, and with them what it comes of."""
+    if job.failure is None:
+        turn.put_job(replace(job, failure=failure, reason=failure.reason))
+
+
+def judge_failure(turn: Turn, job: Job) -> None:
+    """Count the failure of a gang's attempt that is over.
+
+    Not if a member was lost with its instance: the others then fail for want of it, often before
+    the cloud says so.
+    """
+    assert job.failure is not None
+    judged = replace(job, failure=None)
+    if any(copy.lost == job.attempt for copy in turn.state.members(job.id)):
+        turn.put_job(judged)
+    else:
+        count_failure(turn, judged, job.failure)
+
+
+def count_failure(turn: Turn, job: Job, failure: Failure) -> None:
+    """Have the job tried again after a while, or fail it when it has been tried enough."""
+    failures, code, reason = job.failures + 1, failure.exit_code, failure.reason
+    if failures > job.spec.retries:
+        turn.put_job(
+            replace(
+                job.to(JobState.ENDING, turn.now),
+                failures=failures,
+                outcome=Outcome.FAILED,
+                exit_code=1 if code is None else code,
+                reason=f"{reason}; no retries left" if job.spec.retries else reason,
+            )
+        )
+        return
+    wait = min(turn.settings.backoff_ms << (failures - 1), turn.settings.backoff_limit_ms)
+    not_before = Millis(turn.now + wait)
+    turn.put_job(replace(job, failures=failures, not_before_ms=not_before, reason=reason))
+    turn.alarms.at(not_before, ("job", job.id))
+
+
+def is_gang(job: Job) -> bool:
+    """Whether all tasks of the job run or none does."""
+    return job.spec.kind is JobKind.GANG

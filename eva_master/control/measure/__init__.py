@@ -1,0 +1,1 @@
+"""What the control loop measures: money, throughput, delays, and what they teach."""

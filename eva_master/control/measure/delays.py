@@ -1,0 +1,102 @@
+"""How long starts and stops take, from what the machine writes down and hears of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eva_master.control.state.store import State
+from eva_master.learning.delays import Delay
+from eva_master.model.ids import CopyId, InstanceId, Millis
+from eva_master.model.records import Progress, StopReason, TaskCopy
+from eva_master.model.states import CopyState
+
+Lap = tuple[Delay, int]
+"""What was measured, and how long it took in milliseconds."""
+
+
+@dataclass(slots=True)
+class _Start:
+    """An attempt that has not done a step yet.
+
+    Attributes:
+        at: When it was handed out.
+        steps: What its first report said; later ones must say more. `None` before it.
+        running_ms: From handing out to the program's start, `None` before that.
+    """
+
+    at: Millis
+    steps: int | None
+    running_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    """A stop that is not confirmed yet.
+
+    Attributes:
+        at: When it was asked for.
+        generation: The newest checkpoint at that time.
+    """
+
+    at: Millis
+    generation: int
+
+
+class Stopwatches:
+    """Measurements of starts and stops that are under way; a restart of the master ends them."""
+
+    def __init__(self) -> None:
+        self._starts: dict[CopyId, _Start] = {}
+        self._stops: dict[CopyId, _Stop] = {}
+
+    def changed(self, old: TaskCopy, new: TaskCopy, now: Millis) -> Lap | None:
+        """Take in that a copy changed its state.
+
+        Returns:
+            A stop that left a newer checkpoint than there was; or the start of an attempt that
+            is over and never reported a step: then it is the time until its program ran.
+        """
+        lap: Lap | None = None
+        start = self._starts.get(new.id)
+        match new.state:
+            case CopyState.STARTING:
+                self._starts[new.id] = _Start(now, None if new.generation else 0)
+                return None
+            case CopyState.RUNNING:
+                if start is not None:
+                    start.running_ms = now - start.at
+                return None
+            case CopyState.STOPPING:
+                self._stops[new.id] = _Stop(now, old.generation)
+            case _:
+                lap = self._stopped(old, new, now)
+        if start is not None:
+            del self._starts[new.id]
+            if lap is None and start.running_ms is not None:
+                lap = Delay.START, start.running_ms
+        return lap
+
+    def _stopped(self, old: TaskCopy, new: TaskCopy, now: Millis) -> Lap | None:
+        stop = self._stops.pop(new.id, None)
+        lost = old.stop is StopReason.LOST or new.lost == old.attempt
+        if stop is None or lost or new.generation <= stop.generation:
+            return None
+        return Delay.CHECKPOINT, now - stop.at
+
+    def stepped(self, copy: CopyId, heard: Progress, now: Millis) -> Lap | None:
+        """Take in a report of progress; the first one of a new step ends the start."""
+        start = self._starts.get(copy)
+        if start is None:
+            return None
+        if start.steps is None:
+            start.steps = heard.steps
+        if heard.steps <= start.steps:
+            return None
+        del self._starts[copy]
+        return Delay.START, now - start.at
+
+    def forget(self, state: State, instance: InstanceId) -> None:
+        """A worker was away: what happened there meanwhile is heard of late."""
+        for copy in state.holders(instance):
+            self._starts.pop(copy.id, None)
+            self._stops.pop(copy.id, None)

@@ -1,0 +1,125 @@
+"""From what was measured to what the cluster knows about workloads and instance types."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from eva_master.control.measure.delays import Lap
+from eva_master.control.measure.throughput import accompanied, company, standalone_rate
+from eva_master.control.state.store import State
+from eva_master.learning.delays import Delay
+from eva_master.learning.standalone import StandaloneTable
+from eva_master.model.catalog import base_family
+from eva_master.model.ids import MILLION, Millis
+from eva_master.model.job import JobKind
+from eva_master.model.records import Instance, TaskCopy
+from eva_master.model.states import CopyState
+
+
+def from_window(state: State, copy: TaskCopy, now: Millis) -> bool:
+    """Learn from a complete window of a running copy.
+
+    A window alone teaches the stand-alone throughput. A window in company teaches how the company
+    slows the workload down, once its stand-alone throughput is known; in a gang that is
+    attributed to one member (see `learning.attribution`). A gang is one measurement, taken from
+    its first member that reports.
+
+    Returns:
+        Whether it is news that a plan may depend on.
+    """
+    members = _running_members(state, copy)
+    if any(member.index < copy.index and member.progress.rate > 0 for member in members):
+        return False
+    if not any(accompanied(state, member) for member in members):
+        return _standalone(state, copy, members, now)
+    entries = [company(state, member) for member in members]
+    rates = [standalone_rate(state, member) for member in members]
+    known = [rate for rate in rates if rate]
+    if len(known) < len(rates):
+        return False
+    # Alone, too, the slowest member would set the pace.
+    observed = max(1, min(MILLION, round(copy.progress.rate / min(known) * MILLION)))
+    before = state.throughput
+    state.set_learned(state.learned.in_company(entries, observed, now))
+    return state.throughput != before
+
+
+def _standalone(state: State, copy: TaskCopy, members: list[TaskCopy], now: Millis) -> bool:
+    families = {
+        base_family(state.instances[member.instance].offering.type.family)
+        for member in members
+        if member.instance is not None
+    }
+    if len(families) != 1:
+        return False  # nobody knows whose pace it was
+    table = state.standalone.observe(
+        state.task(copy).workload, families.pop(), copy.progress.rate, now
+    )
+    return _taken(state, table)
+
+
+def _taken(state: State, table: StandaloneTable) -> bool:
+    """Keep what was learned of tasks on their own; whether policies get to know of it."""
+    before = state.standalone.known
+    state.set_learned(replace(state.learned, standalone=table))
+    return table.known != before
+
+
+def unprofiled(state: State, copy: TaskCopy) -> bool:
+    """Whether nothing is known of the standalone throughput of a copy's task."""
+    task = state.task(copy)
+    return not task.throughput and not state.standalone.profiled(task.workload)
+
+
+def from_silence(state: State, copy: TaskCopy, since: Millis, now: Millis) -> bool:
+    """Learn that a copy's workload reports no iterations: it will have no figure, ever.
+
+    Args:
+        state: To be told.
+        copy: Nothing is learned unless it has run since then without a step.
+        since: A few windows ago.
+        now: The time.
+
+    Returns:
+        Whether it is news that a plan may depend on.
+    """
+    if copy.state is not CopyState.RUNNING or copy.instance is None or copy.progress.steps:
+        return False
+    if copy.started_ms is None or copy.started_ms > since:
+        return False
+    family = base_family(state.instances[copy.instance].offering.type.family)
+    return _taken(state, state.standalone.silent(state.task(copy).workload, family, now))
+
+
+def _running_members(state: State, copy: TaskCopy) -> list[TaskCopy]:
+    gang = state.jobs[copy.job].spec.kind is JobKind.GANG
+    members = state.members(copy.job) if gang else (copy,)
+    return [member for member in members if member.state is CopyState.RUNNING]
+
+
+def from_lap(state: State, copy: TaskCopy, lap: Lap, now: Millis) -> None:
+    """Learn how long a start or a stop of a copy's workload takes."""
+    kind, delay_ms = lap
+    _delay(state, kind, state.task(copy).workload, delay_ms, now)
+
+
+def from_boot(state: State, instance: Instance, now: Millis) -> None:
+    """Learn how long an instance of a type takes to come up; its worker has just registered.
+
+    How long the cloud took is learned from launches that succeeded at once.
+    """
+    if instance.up_ms is None:
+        return
+    name = instance.offering.type.name
+    if instance.launch_attempt == 1:
+        acquisition = max(0, instance.up_ms - instance.requested_ms)
+        _delay(state, Delay.ACQUISITION, name, acquisition, now)
+    _delay(state, Delay.SETUP, name, max(0, now - instance.up_ms), now)
+
+
+def _delay(state: State, kind: Delay, name: str, delay_ms: int, now: Millis) -> None:
+    before = state.learned.delays
+    delays = before.observe(kind, name, delay_ms, now)
+    state.set_learned(replace(state.learned, delays=delays))
+    if delays.relied_on(kind, name) != before.relied_on(kind, name):
+        state.album.workload_changed(name)

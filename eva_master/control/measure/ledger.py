@@ -1,0 +1,235 @@
+"""Who owes what, in exact integers (`Exact`: micro-dollars per hour times milliseconds).
+
+Each instance is charged from up to gone, at the price of each moment. Time at which tasks held room
+on it is split over them in proportion to their reservation prices, the rest is booked as idle; the
+parts add up to the charge to the last integer. Beside it runs what the same work would have cost
+with one instance per task: each copy's reservation price for the time it ran, scaled, where it had
+company, by how fast it ran against running alone; plus one boot of an instance. Time lost to moves
+and to sharing is on our bill and not on that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from eva_master.control.measure.throughput import accompanied, company, normalised
+from eva_master.control.state.store import State
+from eva_master.model.changes import InstanceAccount, JobAccount
+from eva_master.model.ids import MILLION, Exact, InstanceId, JobId, Millis
+from eva_master.model.job import JobKind
+from eva_master.model.records import Instance, TaskCopy
+from eva_master.model.states import CopyState
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """Every account, projected to one moment."""
+
+    jobs: Mapping[JobId, JobAccount]
+    instances: Mapping[InstanceId, InstanceAccount]
+
+    @property
+    def charged(self) -> int:
+        """What the cloud charges."""
+        return sum(account.charged for account in self.instances.values())
+
+    @property
+    def idle(self) -> int:
+        """The part of it that no task used."""
+        return sum(account.idle for account in self.instances.values())
+
+    @property
+    def alone(self) -> int:
+        """What one instance per task would have cost."""
+        return sum(account.alone for account in self.jobs.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Accrual:
+    """What an instance and the jobs on it ran up in one stretch of time."""
+
+    account: InstanceAccount
+    jobs: tuple[JobAccount, ...]
+    """Increments, at most one per copy."""
+
+
+def alone_price(state: State, copy: TaskCopy) -> int:
+    """The reservation price of a copy's task, in micro-dollars per hour (Eva, section 4.2)."""
+    return state.alone_price(copy)
+
+
+def split(amount: int, weights: Sequence[int]) -> list[int]:
+    """Divide an amount in proportion to weights so that the parts, if any, add up to it exactly.
+
+    The parts are rounded down and what is left goes to the first ones, a unit each.
+    """
+    if not weights:
+        return []
+    total = sum(weights)
+    if total == 0:
+        weights, total = [1] * len(weights), len(weights)
+    parts = [amount * weight // total for weight in weights]
+    for index in range(amount - sum(parts)):
+        parts[index] += 1
+    return parts
+
+
+def charge(instance: Instance, since: Millis, until: Millis) -> int:
+    """What the cloud charges for an instance from one moment to another, exactly."""
+    total, at = 0, since
+    for end, price in instance.paid:
+        stop = min(end, until)
+        if stop > at:
+            total += price * (stop - at)
+            at = stop
+    return total + instance.offering.price * max(0, until - at)
+
+
+def _accrue(state: State, instance: Instance, account: InstanceAccount, until: Millis) -> _Accrual:
+    elapsed = until - account.until_ms
+    if elapsed <= 0 or account.closed:
+        return _Accrual(account, ())
+    amount = charge(instance, account.until_ms, until)
+    holders = state.holders(instance.id)
+    idle = 0 if holders else amount
+    prices = [alone_price(state, copy) for copy in holders]
+    jobs = tuple(
+        _increment(state, copy, share, price, elapsed)
+        for copy, share, price in zip(holders, split(amount, prices), prices, strict=True)
+    )
+    booked = InstanceAccount(
+        account.instance,
+        until_ms=until,
+        charged=Exact(account.charged + amount),
+        idle=Exact(account.idle + idle),
+        closed=account.closed,
+    )
+    return _Accrual(booked, jobs)
+
+
+def _increment(state: State, copy: TaskCopy, share: int, price: int, elapsed: int) -> JobAccount:
+    if copy.state is not CopyState.RUNNING:
+        return JobAccount(copy.job, charged=Exact(share))
+    ppm = _speed_ppm(state, copy)
+    return JobAccount(
+        copy.job,
+        charged=Exact(share),
+        alone=Exact(price * elapsed * ppm // MILLION),
+        busy_ms=elapsed,
+    )
+
+
+def _speed_ppm(state: State, copy: TaskCopy) -> int:
+    """How fast a copy runs against running alone, in millionths.
+
+    A job that shares no instance runs alone, however much its throughput varies by itself. In
+    company it is as fast as was measured, or as is expected until a window is complete.
+    """
+    gang = state.jobs[copy.job].spec.kind is JobKind.GANG
+    members = state.members(copy.job) if gang else (copy,)
+    placed = [member for member in members if member.instance is not None]
+    if not any(accompanied(state, member) for member in placed):
+        return MILLION
+    speed = normalised(state, copy)
+    if speed is not None:
+        return min(MILLION, round(speed * MILLION))
+    return min(state.expected_ppm(company(state, member)) for member in placed)
+
+
+def _added(account: JobAccount, increment: JobAccount) -> JobAccount:
+    return JobAccount(
+        account.job,
+        charged=Exact(account.charged + increment.charged),
+        alone=Exact(account.alone + increment.alone),
+        busy_ms=account.busy_ms + increment.busy_ms,
+    )
+
+
+def _add(state: State, increment: JobAccount) -> None:
+    account = state.job_accounts.get(increment.job, JobAccount(increment.job))
+    state.put_job_account(_added(account, increment))
+
+
+def open_account(state: State, instance: Instance) -> None:
+    """Begin to charge an instance that is up."""
+    if instance.id not in state.instance_accounts and instance.up_ms is not None:
+        state.put_instance_account(InstanceAccount(instance.id, until_ms=instance.up_ms))
+
+
+def book(state: State, instance: InstanceId, until: Millis) -> None:
+    """Charge an instance up to a moment; call it before anything changes about who is on it."""
+    account = state.instance_accounts.get(instance)
+    if account is None or account.closed or until <= account.until_ms:
+        return
+    accrual = _accrue(state, state.instances[instance], account, until)
+    state.put_instance_account(accrual.account)
+    for increment in accrual.jobs:
+        _add(state, increment)
+
+
+def book_boot(state: State, copy: TaskCopy, instance: Instance) -> None:
+    """Book the boot that a copy would have waited for alone, when it runs for the first time.
+
+    The boot of the instance it runs on stands for it.
+    """
+    if instance.ready_ms is None or instance.up_ms is None:
+        return
+    boot = max(0, instance.ready_ms - instance.up_ms)
+    _add(state, JobAccount(copy.job, alone=Exact(alone_price(state, copy) * boot)))
+
+
+def close_account(state: State, instance: Instance) -> None:
+    """Charge an instance for the last time, so that its total is that of its billed time.
+
+    The billing minimum, and what was booked past the cloud's own end, are settled as idle time.
+    """
+    open_account(state, instance)
+    account = state.instance_accounts.get(instance.id)
+    if account is None or account.closed or instance.gone_ms is None:
+        return
+    assert instance.up_ms is not None
+    book(state, instance.id, instance.gone_ms)
+    account = state.instance_accounts[instance.id]
+    billed = max(instance.gone_ms - instance.up_ms, instance.offering.minimum_ms)
+    rest = charge(instance, instance.up_ms, Millis(instance.up_ms + billed)) - account.charged
+    state.put_instance_account(
+        replace(
+            account,
+            until_ms=instance.gone_ms,
+            charged=Exact(account.charged + rest),
+            idle=Exact(account.idle + rest),
+            closed=True,
+        )
+    )
+
+
+def bill(state: State, now: Millis) -> Bill:
+    """All accounts as of `now`, in the order in which jobs and instances came; books nothing."""
+    jobs = dict(state.job_accounts)
+    instances = dict(state.instance_accounts)
+    for instance in state.live:
+        if (account := instances.get(instance)) is None:
+            continue
+        accrual = _accrue(state, state.instances[instance], account, now)
+        instances[instance] = accrual.account
+        for increment in accrual.jobs:
+            account_of = jobs.get(increment.job, JobAccount(increment.job))
+            jobs[increment.job] = _added(account_of, increment)
+    return Bill(
+        {job: jobs[job] for job in state.jobs if job in jobs},
+        {instance: instances[instance] for instance in state.instances if instance in instances},
+    )
+
+
+def job_account(state: State, job: JobId, now: Millis) -> JobAccount:
+    """What a job owes as of `now`; nothing is booked."""
+    account = state.job_accounts.get(job, JobAccount(job))
+    places = {copy.instance for copy in state.members(job) if copy.instance is not None}
+    for place in sorted(places):
+        if (charged := state.instance_accounts.get(place)) is None:
+            continue
+        for increment in _accrue(state, state.instances[place], charged, now).jobs:
+            if increment.job == job:
+                account = _added(account, increment)
+    return account

@@ -1,0 +1,295 @@
+"""The state as a policy may see it.
+
+A picture is not made from scratch: the album keeps the views of the last one, and only jobs and
+instances that have changed since are looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from operator import is_
+
+from eva_master.control.settings import Settings
+from eva_master.control.spot import valued
+from eva_master.control.state.store import State
+from eva_master.learning.delays import Delay
+from eva_master.model.catalog import InstanceType, Offering
+from eva_master.model.ids import CopyId, InstanceId, JobId, Millis, copy_id
+from eva_master.model.job import JobKind, JobSpec
+from eva_master.model.planning.snapshot import CopyView, InstanceView, JobView, Snapshot
+from eva_master.model.records import Job, TaskCopy
+from eva_master.model.states import LIVE, SETTLED, CopyState, InstanceState, JobState
+
+PREVIEW = JobId("preview")
+"""The job of `hypothetical`."""
+
+
+def snapshot(state: State, now: Millis, settings: Settings) -> Snapshot:
+    """Picture the cluster.
+
+    Args:
+        state: What to picture; ended jobs and instances that are going are left out.
+        now: The time of the picture.
+        settings: Assumed delays where nothing was measured and a job gave no hint.
+    """
+    album = state.album
+    _brought_up_to_date(state, now, settings)
+    return Snapshot(
+        now_ms=now,
+        catalog=album.catalog,
+        jobs=album.jobs.ordered(),
+        copies=album.copies.ordered(),
+        instances=album.instances.ordered(),
+        arrivals=state.counters.arrivals,
+        completions=state.counters.completions,
+        throughput=state.throughput,
+        standalone=state.standalone.known,
+        profile=settings.profile,
+    )
+
+
+def revision(state: State, now: Millis, settings: Settings) -> int:
+    """A number that is the same as long as pictures differ in their time alone.
+
+    What it takes depends on how much has changed since the last picture, not on the cluster.
+    """
+    _brought_up_to_date(state, now, settings)
+    return state.album.revision
+
+
+def _brought_up_to_date(state: State, now: Millis, settings: Settings) -> None:
+    """Make the views anew that may no longer be true."""
+    album = state.album
+    _follow_the_rest(state, now, settings)
+    for name in album.outdated_jobs():
+        job = state.jobs[name]
+        if name in state.active and job.state is not JobState.ENDING:
+            copies = _views(state, job)
+            view = _job_view(state, job, tuple(copy.id for copy in copies), settings)
+            album.put_job(name, view, copies)
+        else:
+            album.put_job(name, None, ())
+    # Who came and who went has been noted by now.
+    for place in album.outdated_instances():
+        album.put_instance(place, _instance_view(state, place))
+
+
+def _follow_the_rest(state: State, now: Millis, settings: Settings) -> None:
+    """See whether anything has changed that is no job, copy or instance."""
+    album = state.album
+    basis = (
+        tuple(offering.id for offering in state.catalog if not offering.available(now)),
+        state.counters.arrivals,
+        state.counters.completions,
+        state.throughput,
+        state.standalone.known,
+    )
+    if basis != album.basis:
+        album.basis = basis
+        album.revision += 1
+    sources = state.catalog, state.interruptions, state.learned.delays
+    kept = tuple(map(is_, album.sources, sources))
+    if kept and all(kept):
+        return
+    album.sources = sources
+    measured = _measured(state)
+    if measured != album.measured:
+        album.measured = measured
+        album.instances_changed()
+    elif kept and all(kept[:2]):
+        return  # what was measured last is no news
+    listed = tuple(
+        valued(_with_delays(offering, measured), state, settings) for offering in state.catalog
+    )
+    if listed != album.catalog:
+        album.catalog = listed
+        album.revision += 1
+
+
+def pinned(unit: list[TaskCopy]) -> bool:
+    """Whether copies that start and stop together are between places.
+
+    They are while one of them starts, stops or moves, and when all that wait know where to go. A
+    gang of which some have lost their place is open to planning again. One of which some are done
+    stays where it is: a move would have them all start over.
+    """
+    if any(_in_transit(copy) for copy in unit):
+        return True
+    states = {copy.state for copy in unit}
+    if states == {CopyState.RUNNING, CopyState.SUCCEEDED}:
+        return True
+    waiting = [copy for copy in unit if copy.state is CopyState.WAITING]
+    return bool(waiting) and all(copy.target is not None for copy in waiting)
+
+
+def _in_transit(copy: TaskCopy) -> bool:
+    match copy.state:
+        case CopyState.STARTING | CopyState.STOPPING:
+            return True
+        case CopyState.RUNNING:
+            return copy.target != copy.instance
+        case _:
+            return False
+
+
+def _views(state: State, job: Job) -> tuple[CopyView, ...]:
+    members = list(state.members(job.id))
+    gang = job.spec.kind is JobKind.GANG
+    together = pinned(members)
+    return tuple(
+        CopyView(
+            id=copy.id,
+            job=job.id,
+            task=job.spec.tasks[copy.index],
+            instance=_place(state, copy),
+            pinned=together if gang else pinned([copy]),
+            running=copy.state is CopyState.RUNNING and _place(state, copy) is not None,
+            held=copy.target is None and bool(copy.waiting_for),
+        )
+        for copy in members
+        if copy.state not in SETTLED
+    )
+
+
+def _place(state: State, copy: TaskCopy) -> InstanceId | None:
+    """Where a copy is or is about to be, as far as it may stay there."""
+    at_risk = copy.target is not None and state.instances[copy.target].at_risk
+    return None if at_risk else copy.target
+
+
+def _job_view(state: State, job: Job, copies: tuple[CopyId, ...], settings: Settings) -> JobView:
+    spec = job.spec
+    return JobView(
+        id=job.id,
+        kind=spec.kind,
+        copies=copies,
+        submitted_ms=job.submitted_ms,
+        priority=spec.priority,
+        remaining_ms=_remaining(state, job),
+        checkpoint_ms=_checkpoint_ms(state, spec, settings),
+        launch_ms=_launch_ms(state, spec, settings),
+        since_ms=_running_since(state, job),
+    )
+
+
+def _checkpoint_ms(state: State, spec: JobSpec, settings: Settings) -> int:
+    """What a stop takes: a job waits for the slowest of its tasks."""
+    hint, default = spec.checkpoint_ms, settings.checkpoint_ms
+    lookup = state.learned.delays.lookup
+    return max(
+        lookup(Delay.CHECKPOINT, workload, hint=hint, default=default)
+        for workload in {task.workload for task in spec.tasks}
+    )
+
+
+def _launch_ms(state: State, spec: JobSpec, settings: Settings) -> int:
+    """What a start takes, likewise."""
+    hint, default = spec.launch_ms, settings.launch_ms
+    lookup = state.learned.delays.lookup
+    return max(
+        lookup(Delay.START, workload, hint=hint, default=default)
+        for workload in {task.workload for task in spec.tasks}
+    )
+
+
+def _remaining(state: State, job: Job) -> int | None:
+    """Stand-alone time left, for jobs that stated how long they take."""
+    if job.spec.duration_ms is None:
+        return None
+    account = state.job_accounts.get(job.id)
+    done = 0 if account is None else account.busy_ms // len(job.spec.tasks)
+    return max(0, job.spec.duration_ms - done)
+
+
+def _running_since(state: State, job: Job) -> Millis | None:
+    """From when on less is left than `_remaining` says; `None` if it is no less by now.
+
+    Accounts are booked when something changes. The members of a gang run on instances that were
+    booked at different times, and what is left is their mean.
+    """
+    if job.spec.duration_ms is None:
+        return None
+    running = (copy for copy in state.members(job.id) if copy.state is CopyState.RUNNING)
+    accounts = (state.instance_accounts.get(copy.instance) for copy in running if copy.instance)
+    booked = [account.until_ms for account in accounts if account is not None]
+    return Millis(sum(booked) // len(booked)) if booked else None
+
+
+def _measured(state: State) -> dict[str, InstanceType]:
+    """The types of the catalog whose delays were measured, with these in place of the assumed."""
+    delays = state.learned.delays
+    names = {name for kind, name in delays.known if kind in (Delay.ACQUISITION, Delay.SETUP)}
+    types = {offering.type.name: offering.type for offering in state.catalog}
+    return {
+        name: replace(
+            known,
+            acquisition_ms=delays.lookup(
+                Delay.ACQUISITION, name, hint=None, default=known.acquisition_ms
+            ),
+            setup_ms=delays.lookup(Delay.SETUP, name, hint=None, default=known.setup_ms),
+        )
+        for name in names
+        if (known := types.get(name)) is not None
+    }
+
+
+def _with_delays(offering: Offering, measured: dict[str, InstanceType]) -> Offering:
+    known = measured.get(offering.type.name)
+    if known is None:
+        return offering
+    # Of the rest, an offering's own stands: a type on the spot market is in a family of its own.
+    machine = replace(offering.type, acquisition_ms=known.acquisition_ms, setup_ms=known.setup_ms)
+    return replace(offering, type=machine)
+
+
+def _instance_view(state: State, name: InstanceId) -> InstanceView | None:
+    """`None` for one that is gone or going, or that the cloud will or may take away."""
+    instance = state.instances[name]
+    stage = instance.state
+    if stage not in LIVE or instance.leaving_ms is not None or instance.at_risk:
+        return None
+    return InstanceView(
+        id=name,
+        offering=_with_delays(instance.offering, state.album.measured),
+        residents=state.album.residents(name),
+        ready=stage is InstanceState.READY,
+    )
+
+
+def hypothetical(state: State, spec: JobSpec, now: Millis, settings: Settings) -> Snapshot:
+    """Picture the cluster as if a job had just been submitted; nothing changes.
+
+    Args:
+        state: The cluster.
+        spec: The job that might be submitted; its id in the picture is `PREVIEW`.
+        now: The time of the picture.
+        settings: Assumed delays where nothing was measured and a job gave no hint.
+    """
+    real = snapshot(state, now, settings)
+    ids = tuple(copy_id(PREVIEW, index) for index in range(len(spec.tasks)))
+    views = tuple(
+        CopyView(id_, PREVIEW, task, instance=None, pinned=False, running=False)
+        for id_, task in zip(ids, spec.tasks, strict=True)
+    )
+    job = JobView(
+        id=PREVIEW,
+        kind=spec.kind,
+        copies=ids,
+        submitted_ms=now,
+        priority=spec.priority,
+        remaining_ms=spec.duration_ms,
+        checkpoint_ms=_checkpoint_ms(state, spec, settings),
+        launch_ms=_launch_ms(state, spec, settings),
+    )
+    return Snapshot(
+        now_ms=now,
+        catalog=real.catalog,
+        jobs=tuple(sorted((*real.jobs, job), key=lambda view: view.id)),
+        copies=tuple(sorted((*real.copies, *views), key=lambda view: view.id)),
+        instances=real.instances,
+        arrivals=real.arrivals + 1,
+        completions=real.completions,
+        throughput=real.throughput,
+        standalone=real.standalone,
+        profile=real.profile,
+    )

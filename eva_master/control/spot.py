@@ -1,0 +1,92 @@
+"""Spot instances: what they are worth, and what is done when the cloud wants one back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from eva_master.control import availability
+from eva_master.control.context import Turn
+from eva_master.control.settings import Settings
+from eva_master.control.state.store import State
+from eva_master.model.catalog import Offering, Purchase
+from eva_master.model.events import InstanceInterrupted
+from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis, Price
+from eva_master.model.records import Instance
+from eva_master.model.states import LIVE, InstanceState
+
+_UPLOAD_MS = 15_000
+"""So long before an instance goes its tasks must have ended, for the last files to be stored."""
+
+
+def valued(offering: Offering, state: State, settings: Settings) -> Offering:
+    """An offering as the policies see it: at the price of an hour's work, not of an hour.
+
+    After an interruption the tasks are stopped and started elsewhere, and a new instance boots;
+    it is taken for one of the same price.
+    """
+    rate = state.interruptions.rate_ppm(offering.type.name, offering.interruptions_ppm)
+    if rate == 0:
+        return offering
+    machine = offering.type
+    lost_ms = (
+        machine.acquisition_ms + machine.setup_ms + settings.checkpoint_ms + settings.launch_ms
+    )
+    extra = offering.price * rate * lost_ms // (MILLION * MILLIS_PER_HOUR)
+    return replace(offering, price=Price(offering.price + extra))
+
+
+def interrupted(turn: Turn, event: InstanceInterrupted) -> None:
+    """The cloud will take an instance away: its tasks are stopped now, and planned anew."""
+    instance = turn.state.instances.get(event.instance)
+    if instance is None or instance.state not in LIVE or instance.leaving_ms is not None:
+        return
+    if event.session != turn.state.sessions.get(event.instance):
+        return
+    if event.at_ms is None:
+        _recommended(turn, instance, event.reason)
+        return
+    turn.put_instance(replace(instance, leaving_ms=event.at_ms, reason=event.reason))
+    turn.abandon(instance.id)
+    turn.plan_wanted = True
+
+
+def _recommended(turn: Turn, instance: Instance, reason: str) -> None:
+    """The cloud may take an instance away: its tasks go elsewhere, and run on until they can.
+
+    So nobody is given a place there any more, and policies see its tasks as without one. What was
+    bought in the same place would soon be at the same risk, so nothing is for a while.
+    """
+    stays = turn.settings.rebalance_ms == 0
+    if instance.at_risk or stays:
+        turn.put_instance(replace(instance, reason=reason))
+        return
+    turn.put_instance(replace(instance, at_risk=True, reason=reason))
+    for copy in turn.state.aimed(instance.id):
+        if copy.instance == instance.id:
+            turn.state.album.job_changed(copy.job)
+        else:
+            turn.retarget(copy, copy.instance)
+    until = Millis(turn.now + turn.settings.rebalance_ms)
+    availability.refuse(
+        turn, [instance.offering.id], until, f"{instance.id} was at risk there: {reason}"
+    )
+    turn.plan_wanted = True
+
+
+def in_time(instance: Instance, grace_ms: int, now: Millis) -> int:
+    """The part of a grace period that is over before the instance is taken away."""
+    if instance.leaving_ms is None:
+        return grace_ms
+    return max(0, min(grace_ms, instance.leaving_ms - _UPLOAD_MS - now))
+
+
+def note_end(turn: Turn, instance: Instance) -> None:
+    """Learn from the end of an instance, which was not the master's doing if it was in use."""
+    if instance.offering.purchase is not Purchase.SPOT:
+        return
+    if instance.up_ms is None or instance.gone_ms is None:
+        return
+    unasked = instance.state is not InstanceState.TERMINATING
+    lived_ms = max(0, instance.gone_ms - instance.up_ms)
+    taken = unasked or instance.leaving_ms is not None or instance.at_risk
+    turn.state.count_spot(instance.offering.type.name, lived_ms, interrupted=taken)

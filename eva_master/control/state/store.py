@@ -1,0 +1,472 @@
+"""The master's state: immutable records in indexed collections, and what of it is unwritten."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+
+from eva_master.control.state.view_cache import Album
+from eva_master.learning.colocation import Key, lookup
+from eva_master.learning.interruptions import Interruptions
+from eva_master.learning.knowledge import Knowledge
+from eva_master.learning.standalone import StandaloneTable
+from eva_master.model.catalog import Catalog, Offering
+from eva_master.model.changes import Changes, Deferred, InstanceAccount, JobAccount, Round
+from eva_master.model.errors import StorageError
+from eva_master.model.events import CloudTrouble
+from eva_master.model.ids import (
+    CopyId,
+    Family,
+    InstanceId,
+    JobId,
+    Millis,
+    OfferingId,
+    Price,
+    copy_id,
+)
+from eva_master.model.job import TaskSpec
+from eva_master.model.planning.plan import Json, PolicyMemory
+from eva_master.model.planning.snapshot import ThroughputTable
+from eva_master.model.records import Instance, Job, Progress, TaskCopy
+from eva_master.model.resources import NOTHING, Resources
+from eva_master.model.states import ENDED, LIVE, CopyState, InstanceState
+from eva_master.model.values import replace
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Numbers that only grow; they name things and count events."""
+
+    jobs: int = 0
+    instances: int = 0
+    rounds: int = 0
+    arrivals: int = 0
+    completions: int = 0
+    meetings: int = 0
+    listings: int = 0
+
+
+class State:
+    """Everything the control loop knows.
+
+    Records are immutable and replaced through the ``put_...`` methods, which keep the indexes
+    and remember what has to be written to the journal. What is not journalled (sessions) is
+    rebuilt from the world after a restart.
+
+    Attributes:
+        jobs: By id, in order of submission.
+        copies: By id.
+        instances: By id; gone ones too, for they are on the bill.
+        job_accounts: What each job owes, as of the last booking.
+        instance_accounts: What each instance cost, as of the last booking.
+        sessions: The open session of each connected instance.
+        catalog: Offerings, with what the cloud said about their availability.
+        memory: The policy's.
+        learned: About workloads and instance types.
+        interruptions: What became of spot instances.
+        trouble: Whether the cloud does what it is asked; not journalled.
+        album: What `control.picture` made of the records, and what of it may be out of date.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.jobs: dict[JobId, Job] = {}
+        self.copies: dict[CopyId, TaskCopy] = {}
+        self.instances: dict[InstanceId, Instance] = {}
+        self.job_accounts: dict[JobId, JobAccount] = {}
+        self.instance_accounts: dict[InstanceId, InstanceAccount] = {}
+        self.sessions: dict[InstanceId, int] = {}
+        self.catalog = catalog
+        self.memory: PolicyMemory | None = None
+        self.learned = Knowledge()
+        self._expected: dict[Key, int] = {}
+        """What was looked up of it, until it changes."""
+        self._learned_written = self.learned
+        self.interruptions = Interruptions()
+        self.counters = Counters()
+        self.active: dict[JobId, None] = {}
+        """Jobs that have not ended, in order of submission."""
+        self.live: dict[InstanceId, None] = {}
+        """Instances that are not gone, in order of launch."""
+        self._holders: defaultdict[InstanceId, dict[CopyId, None]] = defaultdict(dict)
+        self._aimed: defaultdict[InstanceId, dict[CopyId, None]] = defaultdict(dict)
+        self._moving: dict[CopyId, None] = {}
+        self._unplaced: dict[CopyId, None] = {}
+        self._reservation_prices: dict[tuple[tuple[Family, Resources], ...], int] = {}
+        self._alone_prices: dict[CopyId, int] = {}
+        """The same of the copies that were asked about, since demands are slow to look up."""
+        self._commands: dict[str, JobId] = {}
+        self._names: dict[tuple[str, str], JobId] = {}
+        self._members: dict[JobId, tuple[CopyId, ...]] = {}
+        self.trouble = CloudTrouble(None)
+        self.album = Album()
+        self._unwritten = _Unwritten()
+
+    @classmethod
+    def restored(cls, catalog: Catalog, written: Changes) -> State:
+        """The state as the journal has it.
+
+        Args:
+            catalog: What is on sale now; remembered unavailability is applied to it.
+            written: `Journal.load`'s answer.
+        """
+        state = cls(catalog)
+        for job in sorted(written.jobs, key=_submission):
+            state.put_job(job)
+        for copy in written.copies:
+            state.put_copy(copy)
+        for instance in sorted(written.instances, key=_launch):
+            state.put_instance(instance)
+        state.job_accounts = {account.job: account for account in written.job_accounts}
+        state.instance_accounts = {a.instance: a for a in written.instance_accounts}
+        state._restore_values(written)
+        state._unwritten = _Unwritten()
+        return state
+
+    def _restore_values(self, written: Changes) -> None:
+        values = written.documents()
+        if isinstance(counters := values.get("counters"), dict):
+            self.counters = Counters(**{k: v for k, v in counters.items() if isinstance(v, int)})
+        if isinstance(memory := values.get("memory"), dict):
+            self.memory = PolicyMemory(
+                policy=str(memory["policy"]),
+                version=int(str(memory["version"])),
+                data=dict(data) if isinstance(data := memory["data"], dict) else {},
+            )
+        if isinstance(learned := values.get("learned"), dict):
+            self.set_learned(_knowledge(learned))
+            self._learned_written = self.learned
+        if isinstance(lives := values.get("interruptions"), dict):
+            self.interruptions = Interruptions.from_json(lives)
+        if isinstance(unavailable := values.get("unavailable"), dict):
+            for offering, told in unavailable.items():
+                until, why = told if isinstance(told, list) else (told, "")
+                self.set_unavailable([OfferingId(offering)], Millis(int(str(until))), str(why))
+
+    # -- records ---------------------------------------------------------------------------------
+
+    def put_job(self, job: Job) -> None:
+        """Add or replace a job."""
+        known = job.id in self.jobs
+        self.jobs[job.id] = job
+        self.album.job_changed(job.id)
+        self._unwritten.jobs[job.id] = None
+        if not known:
+            self._commands[job.command] = job.id
+            self._members[job.id] = tuple(copy_id(job.id, i) for i in range(len(job.spec.tasks)))
+        key = (job.spec.owner, job.spec.name)
+        if job.state in ENDED:
+            self.active.pop(job.id, None)
+            for copy in self._members[job.id]:
+                self._alone_prices.pop(copy, None)
+            if self._names.get(key) == job.id:
+                del self._names[key]
+        else:
+            self.active[job.id] = None
+            self._names[key] = job.id
+
+    def put_copy(self, copy: TaskCopy) -> None:
+        """Add or replace a copy."""
+        old = self.copies.get(copy.id)
+        self.copies[copy.id] = copy
+        self.album.job_changed(copy.job)
+        self._unwritten.copies[copy.id] = None
+        if old is None or old.instance != copy.instance:
+            self._reindex(self._holders, copy.id, old.instance if old else None, copy.instance)
+        if old is None or old.target != copy.target:
+            self._reindex(self._aimed, copy.id, old.target if old else None, copy.target)
+        if copy.state is CopyState.WAITING and copy.target is None:
+            self._unplaced[copy.id] = None
+        else:
+            self._unplaced.pop(copy.id, None)
+        if copy.state is CopyState.RUNNING and copy.target not in (None, copy.instance):
+            self._moving[copy.id] = None
+        else:
+            self._moving.pop(copy.id, None)
+
+    def put_progress(self, copy: TaskCopy, progress: Progress) -> None:
+        """Replace what a copy says of itself; that alone is not journalled, nor in any picture."""
+        if progress != copy.progress:
+            self.copies[copy.id] = replace(copy, progress=progress)
+
+    @staticmethod
+    def _reindex(
+        index: defaultdict[InstanceId, dict[CopyId, None]],
+        copy: CopyId,
+        old: InstanceId | None,
+        new: InstanceId | None,
+    ) -> None:
+        if old is not None:
+            index[old].pop(copy, None)
+            if not index[old]:
+                del index[old]
+        if new is not None:
+            index[new][copy] = None
+
+    def put_instance(self, instance: Instance) -> None:
+        """Add or replace an instance."""
+        self.instances[instance.id] = instance
+        self.album.instance_changed(instance.id)
+        self._unwritten.instances[instance.id] = None
+        if instance.state is InstanceState.GONE:
+            self.live.pop(instance.id, None)
+        else:
+            self.live[instance.id] = None
+
+    def put_job_account(self, account: JobAccount) -> None:
+        """Replace what a job owes."""
+        self.job_accounts[account.job] = account
+        if self.jobs[account.job].spec.duration_ms is not None:
+            self.album.job_changed(account.job)  # less of it is left
+        self._unwritten.job_accounts[account.job] = None
+
+    def put_instance_account(self, account: InstanceAccount) -> None:
+        """Replace what an instance cost."""
+        self.instance_accounts[account.instance] = account
+        self._unwritten.instance_accounts[account.instance] = None
+
+    def put_round(self, round_: Round) -> None:
+        """Record a round."""
+        self._unwritten.rounds.append(round_)
+
+    def count(self, **increments: int) -> Counters:
+        """Increase counters by name and return them."""
+        now = self.counters
+        changed = {name: getattr(now, name) + more for name, more in increments.items()}
+        self.counters = replace(now, **changed)
+        self._unwritten.values["counters"] = partial(asdict, self.counters)
+        return self.counters
+
+    def set_memory(self, memory: PolicyMemory | None) -> None:
+        """Keep the policy's memory; an unchanged one is not written again."""
+        if memory != self.memory:
+            self.memory = memory
+            self._unwritten.values["memory"] = None if memory is None else partial(asdict, memory)
+
+    @property
+    def throughput(self) -> ThroughputTable:
+        """What was learned about co-location."""
+        return self.learned.throughput
+
+    @property
+    def standalone(self) -> StandaloneTable:
+        """What was learned about tasks on their own."""
+        return self.learned.standalone
+
+    def expected_ppm(self, entry: Key) -> int:
+        """How fast a task is expected to run beside others, see `learning.colocation.lookup`."""
+        known = self._expected.get(entry)
+        if known is None:
+            known = self._expected[entry] = lookup(self.throughput, entry)
+        return known
+
+    def set_learned(self, learned: Knowledge) -> None:
+        """Keep what was learned; written with the next round."""
+        if learned.throughput is not self.learned.throughput:
+            self._expected.clear()
+        self.learned = learned
+
+    def write_learned(self) -> None:
+        """Have what was learned since the last time written with the next commit."""
+        if self.learned is not self._learned_written:
+            self._learned_written = self.learned
+            self._unwritten.values["learned"] = self.learned.to_json
+
+    def set_unavailable(self, offerings: Iterable[OfferingId], until: Millis, why: str) -> None:
+        """Remember that offerings are not to be launched for a while.
+
+        Args:
+            offerings: Which.
+            until: When they may be tried again.
+            why: In words for the user.
+        """
+        refused = set(offerings)
+        self.catalog = tuple(
+            replace(known, unavailable_until=until, why_unavailable=why)
+            if known.id in refused
+            else known
+            for known in self.catalog
+        )
+        self._unwritten.values["unavailable"] = {
+            known.id: [known.unavailable_until, known.why_unavailable]
+            for known in self.catalog
+            if known.unavailable_until is not None
+        }
+
+    def set_prices(self, prices: Mapping[OfferingId, Price]) -> None:
+        """Change what offerings cost from now on."""
+        self.catalog = tuple(
+            replace(known, price=prices.get(known.id, known.price)) for known in self.catalog
+        )
+        self._reservation_prices.clear()
+        self._alone_prices.clear()
+
+    def count_spot(self, machine: str, lived_ms: int, *, interrupted: bool) -> None:
+        """Learn from the life of a spot instance."""
+        self.interruptions = self.interruptions.seen(machine, lived_ms, interrupted=interrupted)
+        self._unwritten.values["interruptions"] = self.interruptions.to_json()
+
+    # -- look-ups --------------------------------------------------------------------------------
+
+    def by_command(self, command: str) -> JobId | None:
+        """The job that a submission made."""
+        return self._commands.get(command) if command else None
+
+    def by_name(self, owner: str, name: str) -> JobId | None:
+        """The owner's active job of that name."""
+        return self._names.get((owner, name))
+
+    def find(self, owner: str, reference: str) -> Job | None:
+        """A job by its id, or the owner's newest one by its name."""
+        if (job := self.jobs.get(JobId(reference))) is not None:
+            return job
+        if (active := self.by_name(owner, reference)) is not None:
+            return self.jobs[active]
+        return next(
+            (
+                job
+                for job in reversed(self.jobs.values())
+                if job.spec.name == reference and job.spec.owner == owner
+            ),
+            None,
+        )
+
+    def members(self, job: JobId) -> Iterator[TaskCopy]:
+        """The copies of a job, by index."""
+        return (self.copies[copy] for copy in self._members[job] if copy in self.copies)
+
+    def task(self, copy: TaskCopy) -> TaskSpec:
+        """What the copy is a copy of."""
+        return self.jobs[copy.job].spec.tasks[copy.index]
+
+    def holders(self, instance: InstanceId) -> tuple[TaskCopy, ...]:
+        """The copies that take room on an instance."""
+        return tuple(map(self.copies.__getitem__, self._holders.get(instance, ())))
+
+    def aimed(self, instance: InstanceId) -> tuple[TaskCopy, ...]:
+        """The copies that are, or will be, on an instance."""
+        return tuple(map(self.copies.__getitem__, self._aimed.get(instance, ())))
+
+    def demand(self, copies: Iterable[TaskCopy], on: Instance | Offering) -> Resources:
+        """What copies take together of an instance or an offering of its kind."""
+        family = (on.offering if isinstance(on, Instance) else on).type.family
+        total = NOTHING
+        for copy in copies:
+            need = self.task(copy).demand_on(family)
+            assert need is not None, f"{copy.id} cannot run on {family}"
+            total = total + need
+        return total
+
+    @property
+    def unplaced(self) -> bool:
+        """Whether any copy waits for a plan to give it a place."""
+        return bool(self._unplaced)
+
+    def moving(self) -> tuple[TaskCopy, ...]:
+        """The running copies that are to run elsewhere."""
+        return tuple(self.copies[copy] for copy in self._moving)
+
+    def reservation_price(self, task: TaskSpec) -> int:
+        """Micro-dollars per hour of the cheapest offering that can host a task alone.
+
+        Availability does not matter here: this is what a job is worth, not where it can go.
+        """
+        price = self._reservation_prices.get(task.demand)
+        if price is None:
+            price = min(
+                (
+                    offering.price
+                    for offering in self.catalog
+                    if (need := task.demand_on(offering.type.family)) is not None
+                    and need.fits(offering.type.capacity)
+                ),
+                default=0,
+            )
+            self._reservation_prices[task.demand] = price
+        return price
+
+    def alone_price(self, copy: TaskCopy) -> int:
+        """The reservation price of a copy's task."""
+        price = self._alone_prices.get(copy.id)
+        if price is None:
+            price = self._alone_prices[copy.id] = self.reservation_price(self.task(copy))
+        return price
+
+    def usable(self, instance: InstanceId) -> bool:
+        """Whether tasks may be given to the instance, now or when it is ready."""
+        return self.tenable(instance) and not self.instances[instance].at_risk
+
+    def tenable(self, instance: InstanceId) -> bool:
+        """Whether tasks that are on the instance may stay there."""
+        known = self.instances.get(instance)
+        return known is not None and known.state in LIVE and known.leaving_ms is None
+
+    def connected(self, instance: InstanceId) -> bool:
+        """Whether the instance's worker has a session."""
+        return instance in self.sessions
+
+    # -- journal ---------------------------------------------------------------------------------
+
+    def take_changes(self) -> Changes:
+        """Hand over what has not been written yet; it counts as written from now on."""
+        if not self._unwritten:
+            return _NO_CHANGES
+        taken, self._unwritten = self._unwritten, _Unwritten()
+        return Changes(
+            jobs=tuple(self.jobs[key] for key in taken.jobs),
+            copies=tuple(self.copies[key] for key in taken.copies),
+            instances=tuple(self.instances[key] for key in taken.instances),
+            job_accounts=tuple(self.job_accounts[key] for key in taken.job_accounts),
+            instance_accounts=tuple(self.instance_accounts[k] for k in taken.instance_accounts),
+            rounds=tuple(taken.rounds),
+            values=taken.values,
+        )
+
+
+def _knowledge(document: Mapping[str, Json]) -> Knowledge:
+    try:
+        return Knowledge.from_json(document)
+    except ValueError as error:
+        raise StorageError(
+            f"the journal's record of what was learned cannot be read: {error}",
+            hint="start the release that wrote it; or delete the row 'learned' of the table "
+            "'documents', and everything is learned anew",
+        ) from error
+
+
+def _submission(job: Job) -> int:
+    """When a job was submitted among all jobs: the number at the end of its id."""
+    return int(job.id.rpartition("-")[2])
+
+
+def _launch(instance: Instance) -> tuple[int, int, str]:
+    """When an instance was asked for; those of one plan are numbered."""
+    return instance.requested_ms, len(instance.id), instance.id
+
+
+@dataclass(slots=True)
+class _Unwritten:
+    """What the journal does not have yet; dicts serve as ordered sets."""
+
+    jobs: dict[JobId, None] = field(default_factory=dict)
+    copies: dict[CopyId, None] = field(default_factory=dict)
+    instances: dict[InstanceId, None] = field(default_factory=dict)
+    job_accounts: dict[JobId, None] = field(default_factory=dict)
+    instance_accounts: dict[InstanceId, None] = field(default_factory=dict)
+    rounds: list[Round] = field(default_factory=list)
+    values: dict[str, Json | Deferred] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.jobs
+            or self.copies
+            or self.instances
+            or self.job_accounts
+            or self.instance_accounts
+            or self.rounds
+            or self.values
+        )
+
+
+_NO_CHANGES = Changes()

@@ -1,0 +1,184 @@
+"""Views of jobs, copies and instances, kept from picture to picture until they change."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import fields
+from operator import attrgetter
+from typing import Generic, TypeVar
+
+from eva_master.model.catalog import Catalog, InstanceType
+from eva_master.model.ids import CopyId, InstanceId, JobId
+from eva_master.model.planning.snapshot import CopyView, InstanceView, JobView
+
+K = TypeVar("K", bound=str)
+V = TypeVar("V")
+
+_RUNS_DOWN = frozenset({"remaining_ms", "since_ms"})
+
+
+class Shelf(Generic[K, V]):
+    """Values in the order of their keys; the tuple of them is made anew only after a change."""
+
+    def __init__(self) -> None:
+        self._values: dict[K, V] = {}
+        self._keys: list[K] = []
+        self._added: list[K] = []
+        self._dropped: set[K] = set()
+        self._ordered: tuple[V, ...] | None = ()
+
+    def get(self, key: K) -> V | None:
+        """The value of a key, `None` if it has none."""
+        return self._values.get(key)
+
+    def put(self, key: K, value: V) -> None:
+        """Add or replace a value."""
+        if key not in self._values:
+            self._added.append(key)
+        self._values[key] = value
+        self._ordered = None
+
+    def drop(self, key: K) -> None:
+        """Remove a value that is there."""
+        del self._values[key]
+        self._dropped.add(key)
+        self._ordered = None
+
+    def ordered(self) -> tuple[V, ...]:
+        """All values."""
+        if self._ordered is None:
+            if self._dropped:
+                for key in self._dropped:
+                    at = bisect_left(self._keys, key)
+                    if at < len(self._keys) and self._keys[at] == key:
+                        del self._keys[at]
+                # What was dropped and added again must not be there twice.
+                self._added = list({key for key in self._added if key in self._values})
+                self._dropped = set()
+            if self._added:
+                self._keys.extend(self._added)
+                self._keys.sort()  # quick, as it is nearly sorted
+                self._added = []
+            self._ordered = tuple(map(self._values.__getitem__, self._keys))
+        return self._ordered
+
+
+class Album:
+    """What `control.picture` has made, and what of it may no longer be true.
+
+    Attributes:
+        jobs: Views by job.
+        copies: Views by copy.
+        instances: Views by instance.
+        catalog: With learned delays in place of assumed ones.
+        measured: The types whose delays were learned, by name.
+        basis: What was last seen of all that is no job, copy or instance.
+        sources: What `catalog` and `measured` were made of.
+        made: How many views were made, ever.
+        revision: Grows with every change that a policy can see, the passing of time apart.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: Shelf[JobId, JobView] = Shelf()
+        self.copies: Shelf[CopyId, CopyView] = Shelf()
+        self.instances: Shelf[InstanceId, InstanceView] = Shelf()
+        self.catalog: Catalog = ()
+        self.measured: dict[str, InstanceType] = {}
+        self.basis: tuple[object, ...] = ()
+        self.sources: tuple[object, ...] = ()
+        self.made = 0
+        self.revision = 0
+        self._residents: dict[InstanceId, set[CopyId]] = {}
+        self._jobs: dict[JobId, None] = {}
+        self._instances: dict[InstanceId, None] = {}
+
+    # -- going out of date -----------------------------------------------------------------------
+
+    def job_changed(self, job: JobId) -> None:
+        """The view of a job, or of its copies, may no longer be true."""
+        self._jobs[job] = None
+
+    def instance_changed(self, instance: InstanceId) -> None:
+        """The view of an instance may no longer be true."""
+        self._instances[instance] = None
+
+    def workload_changed(self, workload: str) -> None:
+        """The same of all jobs with a task of this workload."""
+        for copy in self.copies.ordered():
+            if copy.task.workload == workload:
+                self._jobs[copy.job] = None
+
+    def instances_changed(self) -> None:
+        """The same of all instances."""
+        for view in self.instances.ordered():
+            self._instances[view.id] = None
+
+    def outdated_jobs(self) -> list[JobId]:
+        """Take the jobs whose views have to be made anew."""
+        taken, self._jobs = list(self._jobs), {}
+        return taken
+
+    def outdated_instances(self) -> list[InstanceId]:
+        """Take the instances whose views have to be made anew."""
+        taken, self._instances = list(self._instances), {}
+        return taken
+
+    # -- coming up to date -----------------------------------------------------------------------
+
+    def put_job(self, job: JobId, view: JobView | None, copies: Sequence[CopyView]) -> None:
+        """Replace the views of a job and of its copies; `None` if it is not to be seen."""
+        self.made += len(copies) + (view is not None)
+        old = self.jobs.get(job)
+        seen = {copy.id: copy for copy in copies}
+        if view != old:
+            self.revision += view is None or old is None or _lasting(view) != _lasting(old)
+            if view is None:
+                self.jobs.drop(job)
+            else:
+                self.jobs.put(job, view)
+        for id_ in () if old is None else old.copies:
+            if id_ not in seen:
+                self._put_copy(id_, None)
+        for copy in copies:
+            self._put_copy(copy.id, copy)
+
+    def _put_copy(self, id_: CopyId, view: CopyView | None) -> None:
+        old = self.copies.get(id_)
+        if view == old:
+            return
+        self.revision += 1
+        before = None if old is None else old.instance
+        after = None if view is None else view.instance
+        if view is None:
+            self.copies.drop(id_)
+        else:
+            self.copies.put(id_, view)
+        if before != after:
+            if before is not None:
+                self._residents[before].discard(id_)
+                if not self._residents[before]:
+                    del self._residents[before]
+                self._instances[before] = None
+            if after is not None:
+                self._residents.setdefault(after, set()).add(id_)
+                self._instances[after] = None
+
+    def put_instance(self, instance: InstanceId, view: InstanceView | None) -> None:
+        """Replace the view of an instance; `None` if it is not to be seen."""
+        self.made += view is not None
+        if view == self.instances.get(instance):
+            return
+        self.revision += 1
+        if view is None:
+            self.instances.drop(instance)
+        else:
+            self.instances.put(instance, view)
+
+    def residents(self, instance: InstanceId) -> tuple[CopyId, ...]:
+        """The copies that are, or are about to be, on an instance, in order."""
+        return tuple(sorted(self._residents.get(instance, ())))
+
+
+_lasting = attrgetter(*(it.name for it in fields(JobView) if it.name not in _RUNS_DOWN))
+"""What of a view does not run down by itself."""

@@ -1,0 +1,263 @@
+"""Instances as rooms that one plan fills: what is free on each, and what may still be bought."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import CopyId, InstanceId, OfferingId
+from eva_master.model.job import JobKind
+from eva_master.model.planning.plan import NewInstance, Place
+from eva_master.model.planning.reasons import Where
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.interference.throughput import Ints
+from eva_master.packing.valuation.reservation_price import cheapest_first, reservation
+from eva_master.packing.valuation.task_shapes import Appraisal, Kind
+from eva_master.packing.valuation.vectors import vector
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Rooms:
+    """Live and new instances with what is free on them, as a plan in the making fills them.
+
+    Every instance is a row: live ones first, by id, then new ones as they are bought. What was
+    done can be taken back to a mark.
+
+    Args:
+        snapshot: The cluster.
+        appraisal: Its tasks.
+
+    Attributes:
+        copies: Every copy by id.
+        jobs: Every job by id.
+        offerings: Of each row.
+        residents: The copies on each row.
+        row_of: Of every copy that has a place.
+        live: How many rows are live instances.
+        unit_price: See `Appraisal`.
+    """
+
+    def __init__(self, snapshot: Snapshot, appraisal: Appraisal) -> None:
+        self._snapshot = snapshot
+        self._appraisal = appraisal
+        self.copies = {copy.id: copy for copy in snapshot.copies}
+        self.jobs = {job.id: job for job in snapshot.jobs}
+        self.offerings: list[Offering] = []
+        self.residents: list[dict[CopyId, None]] = []
+        self.row_of: dict[CopyId, int] = {}
+        self.live = len(snapshot.instances)
+        self.unit_price = appraisal.unit_price
+        size = max(16, 2 * self.live)
+        self._free = np.zeros((size, 3), dtype=np.int64)
+        self._capacity = np.zeros((size, 3), dtype=np.int64)
+        self._family = np.zeros(size, dtype=np.int64)
+        self._used: Counter[OfferingId] = Counter()
+        self._vacant: defaultdict[OfferingId, list[tuple[bool, int]]] = defaultdict(list)
+        self._done: list[tuple[CopyId | None, int]] = []
+        rows: dict[InstanceId, int] = {}
+        for view in snapshot.instances:
+            rows[view.id] = self._append(view.offering)
+        for copy in snapshot.copies:
+            if copy.instance in rows:
+                self._move_in(copy.id, rows[copy.instance])
+        for row in range(self.live):
+            self._note_if_vacant(row)
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.offerings)
+
+    def kind(self, copy: CopyId) -> Kind:
+        """What kind of task a copy is."""
+        return self._appraisal.kind(self.copies[copy].task)
+
+    def family(self, row: int) -> int:
+        """The number of a row's family."""
+        return int(self._family[row])
+
+    def gang_of(self, copy: CopyId) -> tuple[CopyId, ...]:
+        """The copies that stop when this one does, itself among them."""
+        job = self.jobs[self.copies[copy].job]
+        return job.copies if job.kind is JobKind.GANG else (copy,)
+
+    def free(self) -> Ints:
+        """What is free on each row (rows): GPUs, milli-CPUs, MiB (columns)."""
+        return self._free[: len(self)]
+
+    def capacity(self) -> Ints:
+        """What each empty row has, likewise."""
+        return self._capacity[: len(self)]
+
+    def fitting(self, kind: Kind) -> Mask:
+        """On which rows there is room for a task of this kind."""
+        need, free = self.needed(kind), self.free()
+        fits: Mask = need[:, 0] <= free[:, 0]
+        fits &= need[:, 1] <= free[:, 1]
+        fits &= need[:, 2] <= free[:, 2]
+        return fits
+
+    def needed(self, kind: Kind) -> Ints:
+        """What a task of this kind needs on each row, likewise."""
+        need: Ints = kind.need[self._family[: len(self)]]
+        return need
+
+    def holds(self, row: int, kind: Kind) -> bool:
+        """Whether a row has room for a task of this kind."""
+        return bool((kind.need[self._family[row]] <= self._free[row]).all())
+
+    def occupied(self) -> Mask:
+        """Which rows hold a task."""
+        return np.fromiter(map(bool, self.residents), dtype=np.bool_, count=len(self))
+
+    def on_sale(self) -> tuple[Offering, ...]:
+        """What one more instance may be taken of, be it bought or vacant; cheapest first."""
+        bought = [
+            offering
+            for offering in self._appraisal.on_sale
+            if offering.limit is None or self._used[offering.id] < offering.limit
+        ]
+        known = {offering.id for offering in bought}
+        spare = {
+            self.offerings[row].id: self.offerings[row]
+            for offering in list(self._vacant)
+            if offering not in known and (row := self._vacancy(offering)) is not None
+        }
+        return cheapest_first((*bought, *spare.values())) if spare else tuple(bought)
+
+    def obtainable(self, offering: Offering) -> bool:
+        """Whether one more instance of something on sale may be taken."""
+        limit = offering.limit
+        return (
+            limit is None
+            or self._used[offering.id] < limit
+            or self._vacancy(offering.id) is not None
+        )
+
+    def cheapest(self, kind: Kind) -> Offering | None:
+        """The offering that hosts one more task alone for the least price for an iteration."""
+        if kind.own is not None and kind.sold and self.obtainable(kind.own):
+            return kind.own
+        return reservation(kind.demand, self.on_sale(), kind.pace)
+
+    # -- filling ---------------------------------------------------------------------------------
+
+    def put(self, copy: CopyId, row: int) -> None:
+        """Give a copy without a place one; there must be room."""
+        self._move_in(copy, row)
+        self._done.append((copy, row))
+
+    def take(self, copy: CopyId) -> int:
+        """Take a copy's place away and say which it was."""
+        row = self._move_out(copy)
+        self._done.append((copy, ~row))
+        return row
+
+    def open(self, offering: Offering) -> int:
+        """Take an instance of an offering: a vacant one if there is one, else buy it.
+
+        The caller puts a copy on it at once. The offering must be on sale.
+        """
+        row = self._vacancy(offering.id)
+        if row is None:
+            row = self._append(offering)
+            self._done.append((None, row))
+        return row
+
+    def mark(self) -> int:
+        """A point to come back to."""
+        return len(self._done)
+
+    def back(self, mark: int) -> None:
+        """Undo everything since a mark."""
+        while len(self._done) > mark:
+            copy, row = self._done.pop()
+            if copy is None:
+                self._used[self.offerings.pop().id] -= 1
+                self.residents.pop()
+            elif row >= 0:
+                self._move_out(copy)
+            else:
+                self._move_in(copy, ~row)
+
+    def changed(self, row: int) -> None:
+        """Who is on a row has changed; for heirs that keep more about it."""
+
+    # -- the result ------------------------------------------------------------------------------
+
+    def placements(self) -> tuple[tuple[NewInstance, ...], list[Place], Sequence[Where | None]]:
+        """What has to be bought and who has to go where, by copy.
+
+        Returns:
+            The new instances that hold a task, the places that differ from the present ones, and
+            what each row is called in them; `None` for a row that nobody needs.
+        """
+        names: list[Where | None] = [view.id for view in self._snapshot.instances]
+        launches: list[NewInstance] = []
+        for row in range(self.live, len(self)):
+            if self.residents[row]:
+                names.append(len(launches))
+                launches.append(NewInstance(len(launches), self.offerings[row]))
+            else:
+                names.append(None)
+        entries = []
+        for copy in self._touched():
+            where = names[self.row_of[copy]] if copy in self.row_of else None
+            if where is not None and where != self.copies[copy].instance:
+                entries.append(Place(copy, where))
+        return tuple(launches), entries, names
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _touched(self) -> list[CopyId]:
+        return sorted({copy for copy, _ in self._done if copy is not None})
+
+    def _append(self, offering: Offering) -> int:
+        row = len(self)
+        if row == len(self._family):
+            for name in ("_free", "_capacity", "_family"):
+                array = getattr(self, name)
+                setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
+        self._free[row] = self._capacity[row] = vector(offering.type.capacity)
+        self._family[row] = self._appraisal.families[offering.type.family]
+        self.offerings.append(offering)
+        self.residents.append({})
+        self._used[offering.id] += 1
+        return row
+
+    def _move_in(self, copy: CopyId, row: int) -> None:
+        self._free[row] -= self.kind(copy).need[self._family[row]]
+        self.residents[row][copy] = None
+        self.row_of[copy] = row
+        self.changed(row)
+
+    def _move_out(self, copy: CopyId) -> int:
+        row = self.row_of.pop(copy)
+        self._free[row] += self.kind(copy).need[self._family[row]]
+        del self.residents[row][copy]
+        self._note_if_vacant(row)
+        self.changed(row)
+        return row
+
+    def _note_if_vacant(self, row: int) -> None:
+        if not self.residents[row]:
+            coming = row < self.live and not self._snapshot.instances[row].ready
+            heapq.heappush(self._vacant[self.offerings[row].id], (coming, row))
+
+    def _vacancy(self, offering: OfferingId) -> int | None:
+        """A row of an offering that nobody is on: a ready one, of these the first."""
+        queue = self._vacant.get(offering)
+        while queue:
+            row = queue[0][1]
+            # A row may have been filled, or taken back and bought anew as something else.
+            same = row < len(self) and self.offerings[row].id == offering
+            if same and not self.residents[row]:
+                return row
+            heapq.heappop(queue)
+        return None

@@ -1,0 +1,43 @@
+"""When a policy that moves tasks on occasion has one to."""
+
+from __future__ import annotations
+
+from eva_master.model.planning.plan import Json, PolicyMemory
+from eva_master.model.planning.snapshot import Snapshot
+
+_VERSION = 1
+
+
+def occasion(
+    policy: str, snapshot: Snapshot, memory: PolicyMemory | None
+) -> tuple[bool, PolicyMemory]:
+    """Whether anything has happened since the last one that moves could be due to.
+
+    That is an arrival or an end of a job, or that no copy on an instance is between places any
+    longer that was so then. So if nothing happens nothing moves, whatever the clock says.
+
+    Args:
+        policy: Whose memory it is.
+        snapshot: The cluster now.
+        memory: What was returned last time.
+
+    Returns:
+        Whether there is an occasion, and what to remember.
+    """
+    seen, hindered = _read(policy, memory)
+    total = snapshot.arrivals + snapshot.completions
+    pinned = {copy.instance for copy in snapshot.copies if copy.pinned and copy.instance}
+    live = {view.id for view in snapshot.instances}
+    due = total != seen or any(one in live and one not in pinned for one in hindered)
+    kept: list[Json] = [str(one) for one in sorted(pinned)] if due else list(hindered)
+    return due, PolicyMemory(policy, _VERSION, {"events": total, "hindered": kept})
+
+
+def _read(policy: str, memory: PolicyMemory | None) -> tuple[int, list[str]]:
+    if memory is None or memory.policy != policy or memory.version != _VERSION:
+        return -1, []
+    match memory.data:
+        case {"events": int(events), "hindered": list(hindered)}:
+            return events, [str(one) for one in hindered]
+        case _:
+            return -1, []

@@ -1,0 +1,1 @@
+"""Which task runs where: configurations, and how live instances become part of them."""

@@ -1,0 +1,129 @@
+"""Which live instance becomes which packed set, so that moving costs the fewest dollars."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
+
+from eva_master.model.ids import InstanceId, OfferingId
+from eva_master.packing.greedy.algorithm1 import PackedSet
+from eva_master.packing.interference.throughput import Ints
+from eva_master.packing.problem import Contents
+
+_LARGEST = 1_000_000
+"""Cells of an assignment problem; beyond that, sets that are there already are taken out."""
+
+Stakes = Mapping[int, tuple[int, ...]]
+"""Per class what each resident's move would cost, the dearest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reusable:
+    """A live instance that may be filled anew.
+
+    Attributes:
+        residents: What is on it now and may stay: what each one's move would cost, by class.
+    """
+
+    id: InstanceId
+    offering: OfferingId
+    ready: bool
+    residents: Stakes
+
+
+def match(
+    sets: Sequence[PackedSet], live: Sequence[Reusable]
+) -> list[tuple[Contents, InstanceId | PackedSet]]:
+    """Assign packed sets to live instances of their offering.
+
+    The assignment keeps the most dollars of migration from being spent; of equals it moves the
+    fewest tasks, then it uses instances that are ready. Every live instance that can be used is
+    used, since that saves a launch.
+
+    Args:
+        sets: What is wanted.
+        live: What is there, none of it needed otherwise.
+
+    Returns:
+        Every wanted instance: its contents, and the live instance that becomes it or else the
+        set that it is one of, to be launched.
+    """
+    left = [packed.times for packed in sets]
+    matched: list[tuple[Contents, InstanceId | PackedSet]] = []
+    for offering in sorted({instance.offering for instance in live}):
+        here = sorted((i for i in live if i.offering == offering), key=lambda i: i.id)
+        numbers = [n for n, packed in enumerate(sets) if packed.offering.id == offering]
+        for number, instance in _assigned(sets, {n: left[n] for n in numbers}, here):
+            matched.append((sets[number].contents, instance.id))
+            left[number] -= 1
+    for packed, times in zip(sets, left, strict=True):
+        matched.extend((packed.contents, packed) for _ in range(times))
+    return matched
+
+
+def _assigned(
+    sets: Sequence[PackedSet], wanted: dict[int, int], live: list[Reusable]
+) -> list[tuple[int, Reusable]]:
+    """Pairs of set and live instance; all are of one offering."""
+    pairs: list[tuple[int, Reusable]] = []
+    if sum(wanted.values()) * len(live) > _LARGEST:
+        pairs, live = _unchanged(sets, wanted, live)
+        wanted = dict(wanted)
+        for number, _ in pairs:
+            wanted[number] -= 1
+    while live and any(wanted.values()):
+        # More than fits into one problem is done in turns.
+        rows = [number for number, times in wanted.items() for _ in range(min(times, len(live)))]
+        batch = live[: max(1, _LARGEST // len(rows))]
+        chosen = linear_sum_assignment(_gains(sets, rows, batch), maximize=True)
+        for row, column in zip(*(side.tolist() for side in chosen), strict=True):
+            pairs.append((rows[row], batch[column]))
+            wanted[rows[row]] -= 1
+        live = live[len(batch) :]
+    return pairs
+
+
+def _unchanged(
+    sets: Sequence[PackedSet], wanted: Mapping[int, int], live: list[Reusable]
+) -> tuple[list[tuple[int, Reusable]], list[Reusable]]:
+    """Leave instances alone that hold a wanted set already; returns these and the others."""
+    left = dict(wanted)
+    by_contents = {tuple(sorted(sets[number].contents.items())): number for number in wanted}
+    pairs: list[tuple[int, Reusable]] = []
+    others: list[Reusable] = []
+    for instance in live:
+        held = tuple(sorted((c, len(each)) for c, each in instance.residents.items()))
+        number = by_contents.get(held)
+        if number is not None and left[number]:
+            left[number] -= 1
+            pairs.append((number, instance))
+        else:
+            others.append(instance)
+    return pairs, others
+
+
+def _gains(sets: Sequence[PackedSet], rows: Sequence[int], live: Sequence[Reusable]) -> Ints:
+    """What is saved if a set (row) is put on an instance (column); exact in 53 bits.
+
+    Equal sets and equal residents are compared once.
+    """
+    # One task more or less is worth less than a micro-dollar, and so is an instance's readiness.
+    tasks = 1 + sum(len(each) for instance in live for each in instance.residents.values())
+    kinds: dict[tuple[tuple[int, tuple[int, ...]], ...], int] = {}
+    kind_of = [
+        kinds.setdefault(tuple(sorted(instance.residents.items())), len(kinds)) for instance in live
+    ]
+    numbers = sorted(set(rows))
+    table = np.zeros((len(numbers), len(kinds)), dtype=np.int64)
+    for line, number in enumerate(numbers):
+        contents = sets[number].contents
+        for residents, kind in kinds.items():
+            kept = [each[: contents.get(task_class, 0)] for task_class, each in residents]
+            stayers = sum(len(each) for each in kept)
+            table[line, kind] = sum(map(sum, kept)) * tasks + stayers
+    lines = {number: line for line, number in enumerate(numbers)}
+    gains: Ints = 2 * table[[lines[number] for number in rows]][:, kind_of]
+    return gains + np.array([instance.ready for instance in live], dtype=np.int64)

@@ -1,0 +1,153 @@
+"""Full Reconfiguration (Algorithm 1 of the Eva paper) on classes of identical tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import le
+
+import numpy as np
+
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import MILLION, Family, OfferingId
+from eva_master.packing.greedy.instance_fill import Filling
+from eva_master.packing.interference.throughput import Ints
+from eva_master.packing.problem import Contents, Problem, Worth
+from eva_master.packing.valuation.vectors import vector
+
+Supply = Mapping[OfferingId, int | None]
+"""How many instances of each offering may be used; `None` for no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackedSet:
+    """Instances to be filled alike.
+
+    Attributes:
+        offering: Of each of them.
+        contents: Of each of them.
+        times: How many.
+    """
+
+    offering: Offering
+    contents: Contents
+    times: int
+
+
+_SHORT = 0.999
+"""Floating point does not err by as much as this falls short of one."""
+_FEW = 256
+"""Classes of which it is worth looking whether they would do together; more would."""
+
+
+def pack(problem: Problem, counts: Ints, supply: Supply) -> tuple[list[PackedSet], Ints]:
+    """Choose instances for tasks: Algorithm 1 of the Eva paper, section 4.2.
+
+    A filled instance is repeated as often as every class on it lasts: while that is so, filling
+    the next one would make the very same choices. A task is always placed as long as an offering
+    that hosts it may be used: the dearest task that fits its own reservation-price type is worth
+    that type. When limits have used up such a type, the tasks that are left are valued at what
+    is still on sale, and packed again.
+
+    Args:
+        problem: The classes.
+        counts: Tasks to place, per class.
+        supply: An offering that is absent may not be used.
+
+    Returns:
+        The sets, and the tasks that found no place, per class.
+    """
+    remaining = dict(supply)
+    left = counts.copy()
+    sets: list[PackedSet] = []
+    worth = problem.worth
+    while left.any():
+        sets.extend(_pass(problem, worth, left, remaining))
+        if not left.any():
+            break
+        on_sale = [o for o in problem.offerings if remaining.get(o.id, 0) != 0]
+        worth, hosted = problem.worth_among(on_sale)
+        if not (left[hosted] > 0).any():
+            break
+    return sets, left
+
+
+def _pass(
+    problem: Problem, worth: Worth, left: Ints, supply: dict[OfferingId, int | None]
+) -> list[PackedSet]:
+    """Run Algorithm 1 once; takes what it places from `left` and from `supply`."""
+    sets: list[PackedSet] = []
+    for name, offering in problem.dearest:
+        candidates = problem.hosted(offering.type)
+        # On a slow family a member of a gang may be worth less than nothing.
+        prices = np.maximum(worth.prices[offering.type.family], 0).astype(np.float64)
+        while supply.get(name, 0) != 0:
+            present = np.flatnonzero(candidates & (left > 0))
+            # Company raises nobody's worth: where all of them together would not do, no set does.
+            if not present.size or (
+                present.size < _FEW and prices[present] @ left[present] < _SHORT * offering.price
+            ):
+                break
+            filling = _fill(problem, worth, offering, left, present)
+            if not filling.added or filling.value < offering.price * MILLION:
+                break
+            chosen = smallest(problem, filling.added, supply, offering) or offering
+            times = min(int(left[number]) // count for number, count in filling.added.items())
+            available = supply[chosen.id]
+            if available is not None:
+                times = min(times, available)
+                supply[chosen.id] = available - times
+            for number, count in filling.added.items():
+                left[number] -= times * count
+            sets.append(PackedSet(chosen, filling.added, times))
+    return sets
+
+
+def _fill(
+    problem: Problem, worth: Worth, offering: Offering, left: Ints, candidates: Ints
+) -> Filling:
+    available = left.copy()
+    filling = Filling(problem, worth, offering.type, candidates)
+    while (choice := filling.best(available)) is not None:
+        filling.add(*choice)
+        available[choice[0]] -= 1
+    return filling
+
+
+def smallest(
+    problem: Problem, contents: Contents, supply: Supply, offering: Offering
+) -> Offering | None:
+    """The offering on which a set costs least, if that is less than on the one it is on.
+
+    Args:
+        problem: The classes.
+        contents: The set.
+        supply: What may be used.
+        offering: What the set is on.
+
+    Returns:
+        The offering of the least price and throughput lost, of equals the first by price and id.
+    """
+    needs: dict[Family, tuple[int, int, int]] = {}
+    best, found = _cost(problem, contents, offering), None
+    for name, candidate in problem.by_id.items():
+        # Where speed is the same everywhere, price decides and the first that fits is cheapest.
+        if problem.uniform and (found is not None or candidate.price >= offering.price):
+            break
+        if supply.get(name, 0) == 0:
+            continue
+        family = candidate.type.family
+        if family not in needs:
+            needs[family] = problem.total(family, contents)
+        if all(map(le, needs[family], vector(candidate.type.capacity))):
+            cost = _cost(problem, contents, candidate)
+            if cost < best:
+                best, found = cost, candidate
+    return found
+
+
+def _cost(problem: Problem, contents: Contents, offering: Offering) -> int:
+    """As `columns.Column.cost`, as far as it depends on the offering."""
+    if problem.uniform:
+        return offering.price
+    return offering.price * MILLION - problem.value(contents, offering.type.family)

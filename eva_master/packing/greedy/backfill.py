@@ -1,0 +1,108 @@
+"""Filling room on instances that stay: it is paid for already."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from operator import le, sub
+
+import numpy as np
+
+from eva_master.model.ids import InstanceId, OfferingId
+from eva_master.packing.greedy.instance_fill import Filling
+from eva_master.packing.interference.throughput import Ints
+from eva_master.packing.problem import Contents, Problem
+from eva_master.packing.valuation.vectors import vector
+
+
+def fill_free(
+    problem: Problem, staying: Mapping[InstanceId, Contents], counts: Ints
+) -> tuple[Mapping[InstanceId, Contents], Ints]:
+    """Offer the room on staying instances to tasks, before any is bought (Eva, section 4.5).
+
+    The task and instance with the largest gain in TNRP come first, equal gains by instance id. No
+    task joins an instance whose TNRP it would lower, so one that pays its price goes on paying.
+
+    Args:
+        problem: The classes.
+        staying: What stays on each instance.
+        counts: Tasks that need a place, per class.
+
+    Returns:
+        What joins each instance, and the tasks that are left, per class.
+    """
+    left = counts.copy()
+    candidates = np.flatnonzero(left > 0)
+    if not candidates.size:
+        return {}, left
+    alike = _Alike(problem, candidates)
+    groups: dict[InstanceId, _Group | None] = {}
+    fillings: dict[InstanceId, Filling] = {}
+    queue: list[tuple[int, InstanceId, int]] = []
+
+    def enqueue(instance: InstanceId) -> None:
+        chooser = fillings.get(instance) or groups[instance]
+        choice = chooser.best(left) if chooser else None
+        if choice is not None:
+            heapq.heappush(queue, (-choice[1], instance, choice[0]))
+
+    for instance, residents in sorted(staying.items()):
+        groups[instance] = alike.group(instance, residents)
+        enqueue(instance)
+    while queue:
+        loss, instance, number = heapq.heappop(queue)
+        if left[number]:
+            if instance not in fillings:
+                fillings[instance] = alike.own(instance, staying[instance])
+            fillings[instance].add(number, -loss)
+            left[number] -= 1
+        # The instance has changed, or its choice is used up: either way it must choose again.
+        enqueue(instance)
+    return {instance: filling.added for instance, filling in fillings.items()}, left
+
+
+class _Group:
+    """Instances that choose alike; their choice is the best one until it is used up."""
+
+    def __init__(self, filling: Filling) -> None:
+        self._filling = filling
+        self._choice: tuple[int, int] | None = None
+        self._over = False
+
+    def best(self, left: Ints) -> tuple[int, int] | None:
+        """See `Filling.best`."""
+        if not self._over and (self._choice is None or not left[self._choice[0]]):
+            self._choice = self._filling.best(left)
+            self._over = self._choice is None
+        return self._choice
+
+
+class _Alike:
+    """Instances of one offering with the same tasks choose alike, until one of them is joined."""
+
+    def __init__(self, problem: Problem, candidates: Ints) -> None:
+        self._problem = problem
+        self._candidates = candidates
+        self._groups: dict[tuple[OfferingId, frozenset[tuple[int, int]]], _Group | None] = {}
+        self._least = {
+            family: tuple(rows[candidates].min(axis=0).tolist())
+            for family, rows in problem.need.items()
+        }
+
+    def group(self, instance: InstanceId, residents: Contents) -> _Group | None:
+        """Those that are like this one, `None` if there is room for no candidate."""
+        offering = self._problem.instances[instance].offering
+        key = self._problem.sold_as[instance], frozenset(residents.items())
+        if key not in self._groups:
+            family = offering.type.family
+            total = self._problem.total(family, residents)
+            room = map(sub, vector(offering.type.capacity), total)
+            fits = all(map(le, self._least[family], room))
+            self._groups[key] = _Group(self.own(instance, residents)) if fits else None
+        return self._groups[key]
+
+    def own(self, instance: InstanceId, residents: Contents) -> Filling:
+        """What serves this instance alone."""
+        machine = self._problem.instances[instance].offering.type
+        worth = self._problem.worth
+        return Filling(self._problem, worth, machine, self._candidates, residents)

@@ -1,0 +1,188 @@
+"""One instance being filled, task by task: the inner loop of every packing algorithm here."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from eva_master.model.catalog import InstanceType
+from eva_master.model.ids import MILLION
+from eva_master.packing.greedy import kernels
+from eva_master.packing.interference.throughput import Ints
+from eva_master.packing.problem import Contents, Money, Problem, Worth
+from eva_master.packing.valuation.vectors import vector
+
+_MANY = 1_000
+"""With fewer candidates numpy is as fast as compiled code, and does not have to be compiled."""
+
+
+class Filling:
+    """An instance, what is on it, and which task should join next.
+
+    The next task is the fitting one that raises the instance's TNRP most. Ties go to the better
+    aligned demand: the dot product of demand and remaining room, both divided by the instance's
+    capacity and rounded down to millionths; then to the lower class number.
+
+    Args:
+        problem: The classes.
+        worth: What they are worth.
+        machine: The instance's type.
+        candidates: Classes that may join, ascending.
+        residents: What is on the instance already.
+
+    Attributes:
+        added: What has joined: class -> count.
+        value: TNRP of everything on the instance, in millionths of micro-dollars per hour;
+            that of the residents is left out, so it is the gain.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        worth: Worth,
+        machine: InstanceType,
+        candidates: Ints,
+        residents: Contents | None = None,
+    ) -> None:
+        self._problem = problem
+        self._prices = worth.prices[machine.family]
+        self._values = worth.charges[machine.family]
+        self._machine = machine
+        self._need = problem.need[machine.family]
+        self._capacity = np.array(vector(machine.capacity), dtype=np.int64)
+        self._room = self._capacity.copy()
+        self._crowd: dict[int, int] = {}
+        self._charges: dict[int, int] = {}
+        self._lost = 0
+        self.value = 0
+        self.added: dict[int, int] = {}
+        for number, count in (residents or {}).items():
+            self._take(number, count)
+        self._candidates = candidates
+        self._compiled = None
+        if candidates.size >= _MANY and self._prices.dtype == np.int64:
+            self._compiled = kernels.best()
+        if self._compiled is None:
+            # One row per resource: it is these that are gone through.
+            self._columns = np.ascontiguousarray(self._need[candidates].T)
+            if residents:
+                self._keep(self._fitting())
+        else:
+            # Those worth most first; it is rearranged.
+            wanted = np.zeros(len(self._prices), dtype=np.bool_)
+            wanted[candidates] = True
+            dearest = worth.dearest(machine.family)
+            self._candidates = dearest[wanted[dearest]]
+        if self._candidates.size:
+            self._lost = self._loss()
+
+    def best(self, left: Ints) -> tuple[int, int] | None:
+        """Find the task that should join next.
+
+        Args:
+            left: Per class, how many tasks could still join.
+
+        Returns:
+            Its class and by how much it raises the TNRP, `None` if no task fits or each of
+            them would lower it.
+        """
+        if self._compiled is not None:
+            newcomer, dropped = self._losses()
+            gone, chosen, gain = self._compiled(
+                *(self._candidates, self._need, left, self._prices, self._values),
+                *(self._problem.workloads, newcomer, dropped),
+                *(self._room, self._spare(), self._problem.shares(self._machine)),
+            )
+            self._candidates = self._candidates[gone:]
+            return None if chosen < 0 else (int(chosen), int(gain))
+        # What does not fit now will not fit later; what is used up will not come back.
+        self._keep(self._fitting() & (left[self._candidates] > 0))
+        candidates = self._candidates
+        if not candidates.size:
+            return None
+        gains = self._gains(candidates)
+        most = gains.max()
+        if most < 0:
+            return None
+        tied = candidates[gains == most]
+        chosen = tied[0] if tied.size == 1 else tied[np.argmax(self._alignment(tied))]
+        return int(chosen), int(most)
+
+    def add(self, number: int, gain: int) -> None:
+        """Let a task of the class join; `gain` as `best` said."""
+        self._take(number, 1)
+        # What it adds is what it is worth alone, less what is lost from now on.
+        self._lost += int(self._prices[number]) * MILLION - gain
+        self.value += gain
+        self.added[number] = self.added.get(number, 0) + 1
+
+    def _fitting(self) -> npt.NDArray[np.bool_]:
+        gpus, cpus, memory = self._columns
+        fits: npt.NDArray[np.bool_] = gpus <= self._room[0]
+        fits &= cpus <= self._room[1]
+        fits &= memory <= self._room[2]
+        return fits
+
+    def _keep(self, wanted: npt.NDArray[np.bool_]) -> None:
+        if not wanted.all():
+            kept = np.flatnonzero(wanted)
+            self._candidates = self._candidates[kept]
+            self._columns = self._columns.take(kept, axis=1)
+
+    def _take(self, number: int, count: int) -> None:
+        workload = int(self._problem.workloads[number])
+        self._room = self._room - count * self._need[number]
+        self._crowd[workload] = self._crowd.get(workload, 0) + count
+        charge = count * int(self._values[number])
+        self._charges[workload] = self._charges.get(workload, 0) + charge
+
+    def _loss(self) -> int:
+        """What the tasks on the instance lose to one another."""
+        if self._problem.colocation.harmless:
+            return 0
+        throughput = self._problem.colocation.throughput
+        total = 0
+        for workload, charge in self._charges.items():
+            others = {**self._crowd, workload: self._crowd[workload] - 1}
+            beside = tuple(sorted((other, count) for other, count in others.items() if count))
+            total += (MILLION - throughput(workload, beside)) * charge
+        return total
+
+    def _losses(self) -> tuple[Ints, Money]:
+        """What a newcomer loses, in millionths, and what those who are there lose more, in all.
+
+        Both by the newcomer's workload.
+        """
+        if self._problem.colocation.harmless:
+            nothing = np.zeros(len(self._problem.colocation.index), dtype=np.int64)
+            return nothing, nothing
+        crowd = tuple(sorted(self._crowd.items()))
+        newcomer, members = self._problem.colocation.losses_after(crowd)
+        if not crowd:
+            return newcomer, np.zeros_like(newcomer)
+        held = np.array(
+            [self._charges[workload] for workload, _ in crowd], dtype=self._values.dtype
+        )
+        losses: Money = (members * held[:, np.newaxis]).sum(axis=0) - self._lost
+        return newcomer, losses
+
+    def _gains(self, candidates: Ints) -> Money:
+        if self._problem.colocation.harmless:
+            alone: Money = self._prices[candidates] * MILLION
+            return alone
+        newcomer, dropped = self._losses()
+        workloads = self._problem.workloads[candidates]
+        lost: Money = newcomer[workloads] * self._values[candidates] + dropped[workloads]
+        gains: Money = self._prices[candidates] * MILLION - lost
+        return gains
+
+    def _spare(self) -> Ints:
+        """What is left of each resource, in millionths of the capacity."""
+        # A dimension that the type lacks has neither demand nor room.
+        spare: Ints = self._room * MILLION // np.maximum(self._capacity, 1)
+        return spare
+
+    def _alignment(self, candidates: Ints) -> Ints:
+        shares = self._problem.shares(self._machine)
+        aligned: Ints = self._spare() @ shares.take(candidates, axis=1)
+        return aligned

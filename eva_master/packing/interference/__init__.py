@@ -1,0 +1,1 @@
+"""How much tasks that share an instance slow each other down."""

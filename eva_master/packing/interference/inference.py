@@ -1,0 +1,146 @@
+"""What a policy makes of the co-location table: what one workload teaches about another."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
+
+import numpy as np
+
+from eva_master.model.ids import MILLION, Workload, base_of
+from eva_master.model.planning.snapshot import ThroughputTable
+from eva_master.packing.interference.incremental import Lineage
+
+Names = tuple[Workload, ...]
+Entry = tuple[Workload, Names]
+Row = tuple[Entry, int]
+Sums = tuple[Mapping[Entry, tuple[int, int]], ThroughputTable]
+"""What was observed of the variants of each entry, their sum and number; and the table of means."""
+
+_PRIOR = 0.02
+"""Weight of the default against an observation."""
+_LEAST = 10_000
+"""The least that a pair is believed to run at without having been seen, in millionths."""
+
+
+def by_base(table: ThroughputTable) -> ThroughputTable:
+    """Let the variants of a workload (``resnet18[3]``, ``resnet18[7]``) teach each other.
+
+    What was observed of variants of the same multiset is averaged.
+    """
+    return _AVERAGED.of(table.observed)[1]
+
+
+def _averaged(before: Sums, _: tuple[Row, ...], gone: list[Row], new: list[Row]) -> Sums:
+    """Take rows out of the means, and others in."""
+    sums, touched = dict(before[0]), set[Entry]()
+    for sign, rows in ((-1, gone), (1, new)):
+        for entry, ppm in rows:
+            base = _base_entry(entry)
+            total, number = sums.get(base, (0, 0))
+            sums[base] = total + sign * ppm, number + sign
+            touched.add(base)
+    means = list(before[1].observed)
+    for base in touched:
+        total, number = sums[base]
+        index = bisect_left(means, base, key=_entry)
+        known = index < len(means) and means[index][0] == base
+        if not number:
+            del sums[base]
+        mean = [(base, total // number)] if number else []
+        if means[index : index + known] != mean:
+            means[index : index + known] = mean
+    return sums, ThroughputTable(tuple(means))
+
+
+_AVERAGED = Lineage[Row, Sums](({}, ThroughputTable()), _averaged)
+
+
+def _entry(row: Row) -> Entry:
+    return row[0]
+
+
+def _workload(row: Row) -> Workload:
+    return row[0][0]
+
+
+@lru_cache(maxsize=65_536)
+def _base_entry(entry: Entry) -> Entry:
+    workload, others = entry
+    return base_of(workload), tuple(sorted(map(base_of, others)))
+
+
+def with_pairs(table: ThroughputTable, default_ppm: int) -> ThroughputTable:
+    """Add pairs that were never seen alone, but in larger company.
+
+    A set's throughput is held to be the product of its pairs', so its logarithm is a sum. The
+    pairs of a workload that are not known are those that fit its sets best by least squares, with
+    a weak pull towards the default.
+    """
+    return _inferred(default_ppm).of(table.observed)
+
+
+@lru_cache(maxsize=8)
+def _inferred(default_ppm: int) -> Lineage[Row, ThroughputTable]:
+    return Lineage(ThroughputTable(), partial(_with_inferred, default_ppm))
+
+
+def _with_inferred(
+    default_ppm: int,
+    before: ThroughputTable,
+    rows: tuple[Row, ...],
+    gone: list[Row],
+    new: list[Row],
+) -> ThroughputTable:
+    """Infer the pairs anew of those workloads of which rows have changed."""
+    found = list(before.observed)
+    for workload in {*map(_workload, gone), *map(_workload, new)}:
+        seen = rows[slice(*_span(rows, workload))]
+        pairs = _pairs([(others, ppm) for (_, others), ppm in seen], default_ppm)
+        first, last = _span(found, workload)
+        # Rows that stay as they are stay the same objects, so that others see that they do.
+        known = {row: row for row in found[first:last]}
+        every = sorted((*seen, *(((workload, (other,)), ppm) for other, ppm in pairs)))
+        found[first:last] = [known.get(row, row) for row in every]
+    return ThroughputTable(tuple(found))
+
+
+def _span(rows: Sequence[Row], workload: Workload) -> tuple[int, int]:
+    """From where to where the rows of a workload are."""
+    first = bisect_left(rows, workload, key=_workload)
+    return first, bisect_right(rows, workload, lo=first, key=_workload)
+
+
+def _pairs(
+    observed: Sequence[tuple[Names, int]], default_ppm: int
+) -> tuple[tuple[Workload, int], ...]:
+    """The pairs of one workload that were not seen alone.
+
+    Args:
+        observed: Its throughput, by the others on the instance.
+        default_ppm: Of what was never seen at all.
+    """
+    known = {others[0]: ppm for others, ppm in observed if len(others) == 1}
+    seen = [(others, ppm) for others, ppm in observed if len(others) > 1]
+    unknown = sorted({other for others, _ in seen for other in others if other not in known})
+    if not unknown:
+        return ()
+    column = {other: number for number, other in enumerate(unknown)}
+    matrix, right = np.zeros((len(seen), len(unknown))), np.zeros(len(seen))
+    for row, (others, ppm) in enumerate(seen):
+        right[row] = math.log(ppm / MILLION)
+        for other, count in sorted(Counter(others).items()):
+            if other in column:
+                matrix[row, column[other]] = count
+            else:
+                right[row] -= count * math.log(known[other] / MILLION)
+    pull = _PRIOR * np.identity(len(unknown))
+    prior = _PRIOR * math.log(default_ppm / MILLION)
+    logs = np.linalg.solve(matrix.T @ matrix + pull, matrix.T @ right + prior)
+    return tuple(
+        (other, max(round(math.exp(min(value, 0.0)) * MILLION), _LEAST))
+        for other, value in zip(unknown, logs.tolist(), strict=True)
+    )

@@ -1,0 +1,124 @@
+"""What was observed of tasks in company, indexed once for all rounds.
+
+From round to round a few values of the table change and few entries are new, and of its thousands
+of entries a round needs some dozens. So which entries there are is remembered between rounds, what
+the table says is kept up to date, and a value is looked up when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from eva_master.model.ids import Workload
+from eva_master.model.planning.snapshot import ThroughputTable
+from eva_master.packing.interference.incremental import Lineage
+
+Entry = tuple[Workload, tuple[Workload, ...]]
+"""Whose throughput it is, and the sorted workloads of the others."""
+Names = tuple[Workload, ...]
+Row = tuple[Entry, int]
+
+_KEPT = 65_536
+"""Entries whose names are remembered, most of them no longer in any table."""
+
+
+class _Index:
+    """The entries that were ever seen, by what is asked for.
+
+    Attributes:
+        entries: All of them.
+        of: Those that a workload is in.
+        arrivals: By who is there, who may join such that there is an entry, and that.
+    """
+
+    def __init__(self) -> None:
+        self.entries: set[Entry] = set()
+        self.of: dict[Workload, list[Entry]] = {}
+        self.arrivals: dict[Names, list[tuple[Workload, Entry]]] = {}
+
+    def add(self, entry: Entry) -> None:
+        """Take note of one entry more."""
+        workload, others = entry
+        self.entries.add(entry)
+        if not others:
+            return  # a task on its own teaches nothing
+        whole = tuple(sorted((workload, *others)))
+        for place, name in enumerate(whole):
+            if place and whole[place - 1] == name:
+                continue
+            self.of.setdefault(name, []).append(entry)
+            before = (*whole[:place], *whole[place + 1 :])
+            self.arrivals.setdefault(before, []).append((name, entry))
+
+
+class Observed:
+    """One table.
+
+    Args:
+        table: What was observed.
+        values: The same by entry.
+        pairs: Throughput of a workload beside one task of another.
+        index: Knows all of the table's entries, and others.
+    """
+
+    def __init__(
+        self,
+        table: ThroughputTable,
+        values: Mapping[Entry, int],
+        pairs: Mapping[Workload, Mapping[Workload, int]],
+        index: _Index,
+    ) -> None:
+        self.table = table
+        self.values = values
+        self.pairs = pairs
+        self._index = index
+
+    def mentions(self, workload: Workload) -> bool:
+        """Whether a workload was seen in company."""
+        return any(entry in self.values for entry in self._index.of.get(workload, ()))
+
+    def arrivals(self, present: Names) -> Iterator[tuple[Workload, Workload, int]]:
+        """What was observed of sets that a company becomes by one more task.
+
+        Args:
+            present: The workloads that are there, sorted.
+
+        Yields:
+            The newcomer's workload, whose throughput it is, and that.
+        """
+        for newcomer, entry in self._index.arrivals.get(present, ()):
+            ppm = self.values.get(entry)
+            if ppm is not None:
+                yield newcomer, entry[0], ppm
+
+    def after(self, rows: tuple[Row, ...], gone: list[Row], new: list[Row]) -> Observed:
+        """The table that has become of this one, see `changes.Lineage`."""
+        values = dict(self.values)
+        for entry, _ in gone:
+            del values[entry]
+        values.update(new)
+        touched = {entry[0] for entry, _ in (*gone, *new) if len(entry[1]) == 1}
+        pairs = {workload: dict(self.pairs.get(workload, {})) for workload in touched}
+        for (workload, others), _ in gone:
+            if len(others) == 1:
+                del pairs[workload][others[0]]
+        for (workload, others), ppm in new:
+            if len(others) == 1:
+                pairs[workload][others[0]] = ppm
+        index = self._index
+        if len(index.entries) > _KEPT:
+            index, new = _Index(), list(rows)
+        for entry, _ in new:
+            if entry not in index.entries:
+                index.add(entry)
+        return Observed(ThroughputTable(rows), values, {**self.pairs, **pairs}, index)
+
+
+_TABLES = Lineage[Row, Observed](
+    Observed(ThroughputTable(), {}, {}, _Index()), lambda before, *rest: before.after(*rest)
+)
+
+
+def observed(table: ThroughputTable) -> Observed:
+    """A table, indexed."""
+    return _TABLES.of(table.observed)

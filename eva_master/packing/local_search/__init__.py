@@ -1,0 +1,1 @@
+"""Local search for the configuration that costs least."""

@@ -1,0 +1,1 @@
+"""The configuration LP: column generation, rounding, and a lower bound."""

@@ -1,0 +1,407 @@
+"""Column generation: the configuration LP over all patterns, without listing them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import MILLION, Family, OfferingId
+from eva_master.packing.greedy.algorithm1 import Supply
+from eva_master.packing.interference.throughput import Ints
+from eva_master.packing.lp.columns import Column, Pattern, column
+from eva_master.packing.lp.pricing import knapsack
+from eva_master.packing.lp.pricing.depth_first import Companies, Dives
+from eva_master.packing.lp.pricing.greedy_columns import Fills
+from eva_master.packing.lp.pricing.knapsack import Floats, Found, Question
+from eva_master.packing.lp.pricing.workload_multisets import Crowds, Search
+from eva_master.packing.lp.restricted_master import Relaxation, Relaxed
+from eva_master.packing.problem import Problem
+from eva_master.packing.valuation.vectors import vector
+
+_CLOSE = 1e-9
+_SMOOTHING = 0.5
+_NEAR = 0.9
+"""Duals of a bound that is so close to the LP's cost are worth staying near to."""
+_GRAIN = float(1 << 36)
+_SLOW, _PATIENCE = 1e-3, 3
+"""The LP falls slowly if by less than this, as a fraction, so many times on end."""
+_HASTE, _CALMER = 64, 4
+"""By what searches are shortened at first, and by how much less once the LP falls slowly."""
+_LEAST = 4
+_CROWDED = 8
+"""With interference it takes longer to look at a set, so fewer are looked at."""
+_DEEP = 16
+"""Duals that proved a bound before are likely to do so again, so it pays to look deeper."""
+_KEPT = 100
+"""Patterns taken from one search."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How hard to try; counted, never timed, so that plans are the same on every machine.
+
+    Attributes:
+        classes: With more classes than that ``auto`` is content with Algorithm 1.
+        iterations: Rounds of pricing.
+        class_iterations: Rounds of pricing times classes; four rounds are made in any case.
+        total_nodes: Sets looked at, after which the current round of pricing is the last.
+        nodes: Sets looked at per machine and round of pricing.
+        total_crowds: The same as `total_nodes` where tasks slow each other down: crowds of
+            workloads, and partial sets.
+        crowds: The same as `nodes` there.
+        columns: No more pricing once there are so many.
+        gap: Stop when cost and bound are this close, as a fraction.
+        dives: How often what rounding leaves over is solved again.
+        integer_gap: An integer solution this close to the LP's is good enough.
+        integer_classes: With more classes than that the integer programme is left out.
+        integer_nodes: Of the integer programme.
+        integer_columns: How many of the columns it gets.
+    """
+
+    classes: int = 600
+    iterations: int = 60
+    class_iterations: int = 4_000
+    total_nodes: int = 64_000
+    nodes: int = 12_000
+    total_crowds: int = 400_000
+    crowds: int = 32_000
+    columns: int = 20_000
+    gap: float = 1e-4
+    dives: int = 40
+    integer_gap: float = 5e-4
+    integer_classes: int = 150
+    integer_nodes: int = 10
+    integer_columns: int = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be packed.
+
+    Attributes:
+        problem: The classes.
+        counts: Tasks to place, per class.
+        supply: What may be used; an offering that is absent may not.
+        duals: What covering a task of each class costs, more or less, in micro-dollars per hour;
+            not a number where that is not known. `None` if nothing is.
+    """
+
+    problem: Problem
+    counts: Ints
+    supply: Supply
+    duals: Floats | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """What column generation came to.
+
+    Attributes:
+        relaxation: The LP with its columns.
+        relaxed: Its solution.
+        bound: No packing of these tasks costs less; in millionths of micro-dollars per hour.
+        iterations: Rounds of pricing.
+        nodes: Sets that were looked at.
+        duals: Those that prove the bound, in micro-dollars per hour.
+        unit: The LP's costs are multiples of this many millionths of micro-dollars per hour.
+    """
+
+    relaxation: Relaxation
+    relaxed: Relaxed
+    bound: int
+    iterations: int
+    nodes: int
+    duals: Floats
+    unit: float
+
+    @property
+    def cost(self) -> float:
+        """Of the LP's solution, in millionths of micro-dollars per hour."""
+        return self.relaxed.cost * self.unit
+
+    def tight(self, budget: Budget) -> bool:
+        """Whether cost and bound are as close as asked for."""
+        return self.cost * (1 - budget.gap) <= self.bound
+
+    def reduced_costs(self) -> list[float]:
+        """What one more of each column would change the cost by, in the same unit."""
+        relaxed = self.relaxed
+        rent_of = self.relaxation.rent_of(relaxed.rents)
+        return [
+            self.unit * _reduced(column, self.unit, relaxed.duals, rent_of)
+            for column in self.relaxation.columns
+        ]
+
+
+@dataclass(slots=True)
+class _Spent:
+    """Rounds of pricing, and sets that were looked at."""
+
+    iterations: int = 0
+    nodes: int = 0
+
+
+class Generator:
+    """Generates columns for one request."""
+
+    def __init__(self, request: Request, *, interference: bool = True) -> None:
+        self._problem = problem = request.problem
+        self._counts, self._supply = request.counts, request.supply
+        self._interference = interference and not problem.colocation.harmless
+        supply = request.supply
+        self._unit = float(max(1, *(o.price for o in problem.offerings)) * MILLION)
+        self._limits = {
+            name: limit for name, limit in sorted(supply.items()) if limit is not None and limit > 0
+        }
+        self._machines: dict[tuple[Family, tuple[int, int, int]], list[Offering]] = {}
+        for offering in problem.offerings:
+            if supply.get(offering.id, 0) != 0:
+                key = (offering.type.family, vector(offering.type.capacity))
+                self._machines.setdefault(key, []).append(offering)
+        self._ratios: dict[tuple[Family, tuple[int, int, int]], float] = {}
+        self._proving = False
+        self._known = None if request.duals is None else request.duals * MILLION / self._unit
+        self._bound = 0.0
+        self._center: Relaxed | None = None
+        self._searches: dict[Family, Search] = {}
+        self._dives: dict[Family, Dives] = {}
+        self._fills: dict[Family, Fills] = {}
+        self._slow: dict[Family, Floats] = {}
+        scale, crowds = MILLION / self._unit, Crowds(problem.colocation)
+        companies = Companies(problem.colocation)
+        for family in sorted({family for family, _ in self._machines}):
+            if not problem.uniform:
+                slow = [float(problem.slowness(n, family)) for n in range(len(problem.classes))]
+                self._slow[family] = _rounded(np.array(slow) * scale)
+            if self._interference:
+                charges = np.array([float(c.charge_on(family)) for c in problem.classes]) * scale
+                pairs = problem.colocation.pairs / MILLION
+                self._searches[family] = Search(crowds, problem.workloads, charges)
+                self._dives[family] = Dives(companies, problem.workloads, charges)
+                self._fills[family] = Fills(problem.workloads, charges, pairs)
+
+    def run(self, seeds: Sequence[Column], budget: Budget) -> Generated | None:
+        """Solve the LP as far as the budget goes.
+
+        Args:
+            seeds: Columns to begin with; they must cover all tasks within the supply.
+            budget: How hard to try.
+        """
+        self._relaxation = Relaxation(self._counts, self._limits, self._unit)
+        self._relaxation.add(seeds)
+        finding = budget
+        if self._interference:
+            total, each = budget.total_nodes // _CROWDED, budget.nodes // _CROWDED
+            finding = replace(budget, total_nodes=total, nodes=max(each, 1))
+            if self._known is None:
+                self._begin_without_interference(seeds, budget)
+        spent = _Spent()
+        relaxed = None
+        if self._known is None:
+            relaxed = self._rounds(finding, spent, _HASTE)
+            if relaxed is None:
+                return None
+        if self._interference and not self._settled(relaxed, budget):
+            self._proving = True
+            total = spent.nodes + budget.total_crowds
+            proving = replace(budget, total_nodes=total, nodes=budget.crowds)
+            relaxed = self._rounds(proving, spent, 1)
+        elif relaxed is None:
+            relaxed = self._rounds(finding, spent, 1)
+        if relaxed is None:
+            return None
+        duals = (self._center or relaxed).duals * (self._unit / MILLION)
+        return Generated(
+            self._relaxation,
+            relaxed,
+            self._lower(),
+            spent.iterations,
+            spent.nodes,
+            duals,
+            self._unit,
+        )
+
+    def _settled(self, relaxed: Relaxed | None, budget: Budget) -> bool:
+        """Whether the LP's cost is proven."""
+        return relaxed is not None and relaxed.cost <= self._bound * (1 + budget.gap)
+
+    def _rounds(self, budget: Budget, spent: _Spent, haste: int) -> Relaxed | None:
+        """Solve the LP and look for columns, in turn; `None` if it has no solution.
+
+        Args:
+            budget: How hard to try.
+            spent: Is added to.
+            haste: By what searches are shortened at first.
+        """
+        relaxation = self._relaxation
+        classes = int(np.count_nonzero(self._counts))
+        most = min(budget.iterations, max(_LEAST, budget.class_iterations // max(classes, 1)))
+        last = spent.iterations + most
+        before, slow = float("inf"), 0
+        while True:
+            relaxed = relaxation.solve()
+            if (
+                relaxed is None
+                or spent.iterations == last
+                or spent.nodes >= budget.total_nodes
+                or len(relaxation.columns) >= budget.columns
+                or self._settled(relaxed, budget)
+            ):
+                return relaxed
+            spent.iterations += 1
+            # As long as the LP falls fast any column will do; then they have to be the best.
+            slow = slow + 1 if relaxed.cost > before * (1 - _SLOW) else 0
+            if slow == _PATIENCE:
+                slow, haste = 0, max(haste // _CALMER, 1)
+            before = relaxed.cost
+            effort = replace(budget, nodes=max(budget.nodes // haste, 1))
+            found, tried = self._price(relaxed, effort)
+            spent.nodes += tried
+            if not relaxation.add(found):
+                if haste == 1:
+                    return relaxed
+                haste = max(haste // _CALMER, 1)
+
+    def _begin_without_interference(self, seeds: Sequence[Column], budget: Budget) -> None:
+        """Take bound and duals of the problem in which no task slows another one down.
+
+        There all tasks of equal demand and speed are one class. What interference costs comes on
+        top, so its bound holds, and its duals are near the ones that are looked for.
+        """
+        problem = self._problem
+        first: dict[object, int] = {}
+        like = np.array(
+            [
+                first.setdefault((c.demand, c.prices), number)
+                for number, c in enumerate(problem.classes)
+            ]
+        )
+        counts = np.zeros_like(self._counts)
+        np.add.at(counts, like, self._counts)
+        generator = Generator(Request(problem, counts, self._supply), interference=False)
+        alike = []
+        for seed in seeds:
+            pattern: dict[int, int] = {}
+            for number, count in seed.pattern:
+                pattern[int(like[number])] = pattern.get(int(like[number]), 0) + count
+            alike.append(generator.column(seed.offering, tuple(sorted(pattern.items()))))
+        generated = generator.run(alike, budget)
+        if generated is not None and generator._center is not None:
+            center = generator._center
+            self._bound = generator._bound
+            self._center = replace(center, duals=center.duals[like])
+
+    def _price(self, relaxed: Relaxed, budget: Budget) -> tuple[list[Column], int]:
+        """Find columns that make the LP cheaper.
+
+        Pricing first looks at duals halfway to those with the best bound so far, which keeps
+        them from swinging to and fro; if that finds nothing, at the LP's own.
+
+        Returns:
+            The columns, and how many sets were looked at.
+        """
+        nodes, deep = 0, 1
+        if self._known is not None:
+            # Such duals are as good a guess as any; the first round of pricing is for them.
+            duals = np.where(np.isnan(self._known), relaxed.duals, self._known)
+            self._center, self._known = replace(relaxed, duals=duals), None
+            weights, deep = (1.0, 0.0), _DEEP
+        elif self._center is not None and (not self._proving or self._bound > _NEAR * relaxed.cost):
+            weights = (_SMOOTHING, 0.0)
+        else:
+            weights = (0.0, 0.0)
+        for weight in dict.fromkeys(weights):
+            duals, rents = relaxed.duals, relaxed.rents
+            if weight and self._center is not None:
+                duals = weight * self._center.duals + (1 - weight) * duals
+                rents = weight * self._center.rents + (1 - weight) * rents
+            candidates, bound, tried = self._search_all(
+                _rounded(duals), _rounded(rents), budget, deep
+            )
+            nodes, deep = nodes + tried, 1
+            if bound > self._bound:
+                self._bound, self._center = bound, replace(relaxed, duals=duals, rents=rents)
+            prices = self._relaxation.rent_of(relaxed.rents)
+            found = [
+                column
+                for column in candidates
+                if _reduced(column, self._unit, relaxed.duals, prices) < -_CLOSE
+            ]
+            columns = candidates if found else []
+            if columns or relaxed.cost <= self._bound * (1 + budget.gap):
+                break
+        return columns, nodes
+
+    def _search_all(
+        self, duals: Floats, rents: Floats, budget: Budget, deep: int = 1
+    ) -> tuple[list[Column], float, int]:
+        """Look for patterns on every machine; also proves a bound on the LP.
+
+        Args:
+            duals: What tasks are worth.
+            rents: Of limited offerings.
+            budget: How hard to look.
+            deep: So many times as hard as long as that is within the budget of all machines.
+        """
+        rent_of = self._relaxation.rent_of(rents)
+        nodes, most = 0, 1.0
+        columns: list[Column] = []
+        for key in sorted(self._machines, key=lambda key: -self._ratios.get(key, 1.0)):
+            (family, capacity), offerings = key, self._machines[key]
+            price, offering = min(
+                ((o.price * MILLION / self._unit - rent_of.get(o.id, 0.0), o) for o in offerings),
+                key=lambda item: item[0],
+            )
+            # No machine has to be searched for less than what another one was found to be worth.
+            worth = price * (1 + max(budget.gap, most - 1 if self._proving else 0.0) / 2)
+            need = self._problem.need[family]
+            value = duals - self._slow[family] if self._slow else duals
+            spare = min(deep * budget.nodes, budget.total_nodes - nodes)
+            most_nodes = max(budget.nodes, spare)
+            question = Question(np.array(capacity), need, value, self._counts, worth, most_nodes)
+            found = self._find(family, question)
+            nodes += found.nodes
+            self._ratios[key] = found.bound / price if price > 0 else 1.0
+            most = max(most, self._ratios[key])
+            columns.extend(self.column(offering, pattern) for pattern in found.patterns[-_KEPT:])
+            if self._fills and capacity[0]:
+                fills = self._fills[family].patterns(question)
+                columns.extend(self.column(offering, pattern) for pattern in fills)
+        # Scaled like this the duals admit no column that would pay: they are a bound.
+        bound = float((duals * self._counts).sum()) / most
+        bound += sum(rent * self._limits[name] for name, rent in rent_of.items())
+        return columns, bound, nodes
+
+    def column(self, offering: Offering, pattern: Pattern) -> Column:
+        """Price a pattern, without what its tasks lose to one another if that is left out."""
+        if self._interference:
+            return column(self._problem, offering, pattern)
+        slow, family = self._problem.slowness, offering.type.family
+        price = offering.price + sum(count * slow(number, family) for number, count in pattern)
+        return Column(offering, pattern, price * MILLION)
+
+    def _find(self, family: Family, question: Question) -> Found:
+        if not self._interference:
+            return knapsack.search(question)
+        if self._proving:
+            return self._searches[family].run(question)
+        return self._dives[family].run(question)
+
+    def _lower(self) -> int:
+        return max(0, int(self._bound * self._unit * (1 - _CLOSE)))
+
+
+def _reduced(
+    column: Column, unit: float, duals: Floats, rent_of: Mapping[OfferingId, float]
+) -> float:
+    """What one more of a column would change the LP's cost by."""
+    covered = sum(count * float(duals[number]) for number, count in column.pattern)
+    return column.cost / unit - rent_of.get(column.offering.id, 0.0) - covered
+
+
+def _rounded(values: Floats) -> Floats:
+    """Rounded down to multiples of a power of two, so that their sums are exact."""
+    return np.asarray(np.floor(values * _GRAIN) / _GRAIN)

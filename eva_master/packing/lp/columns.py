@@ -1,0 +1,56 @@
+"""Columns of the configuration LP: what one instance could hold, and what that costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import MILLION
+from eva_master.packing.greedy.algorithm1 import PackedSet
+from eva_master.packing.problem import Problem
+
+Pattern = tuple[tuple[int, int], ...]
+"""Tasks on one instance: (class, how many), by class, none zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One way to use one instance.
+
+    Attributes:
+        offering: What the instance is bought as.
+        pattern: What is on it.
+        cost: Its price and the value of the throughput that its tasks lose to one another and
+            to families on which they run slower, in millionths of micro-dollars per hour. The
+            savings S are what all tasks are worth where they run fastest less the cost of all
+            columns.
+    """
+
+    offering: Offering
+    pattern: Pattern
+    cost: int
+
+
+def column(problem: Problem, offering: Offering, pattern: Pattern) -> Column:
+    """Price a pattern on an offering."""
+    lost = problem.lost(dict(pattern), offering.type.family)
+    return Column(offering, pattern, offering.price * MILLION + lost)
+
+
+def cost(problem: Problem, sets: list[PackedSet]) -> int:
+    """What sets cost together, throughput lost included; see `Column.cost`."""
+    return sum(
+        packed.times
+        * (
+            packed.offering.price * MILLION
+            + problem.lost(packed.contents, packed.offering.type.family)
+        )
+        for packed in sets
+    )
+
+
+def columns_of(problem: Problem, sets: list[PackedSet]) -> list[Column]:
+    """The columns that sets are made of."""
+    return [
+        column(problem, packed.offering, tuple(sorted(packed.contents.items()))) for packed in sets
+    ]

@@ -1,0 +1,227 @@
+"""Packing as well as asked for: Algorithm 1 alone, or the configuration LP on top of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from eva_master.model.ids import OfferingId
+from eva_master.packing.greedy.algorithm1 import PackedSet, Supply, pack
+from eva_master.packing.interference.throughput import Ints
+from eva_master.packing.lp.column_generation import Budget, Generated, Generator, Request
+from eva_master.packing.lp.columns import Column, Pattern, column, columns_of, cost
+from eva_master.packing.lp.pricing.knapsack import Floats
+from eva_master.packing.lp.rounding import Packing, rounded
+from eva_master.packing.problem import Problem
+
+_USED = 1e-9
+
+
+class Tier(StrEnum):
+    """How packings are made."""
+
+    GREEDY = "greedy"
+    """Algorithm 1."""
+    LP = "lp"
+    """Whichever is cheaper of Algorithm 1 and a rounded solution of the configuration LP."""
+    AUTO = "auto"
+    """``lp`` unless there are too many classes for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """A column that paid in an earlier round, without its cost, which may have changed."""
+
+    offering: OfferingId
+    pattern: Pattern
+
+
+@dataclass(slots=True)
+class Effort:
+    """What was spent, summed over all packings made.
+
+    Attributes:
+        iterations: Of column generation.
+        nodes: Of the searches for columns.
+        columns: In the LPs.
+    """
+
+    iterations: int = 0
+    nodes: int = 0
+    columns: int = 0
+
+
+class Optimizer:
+    """Packs tasks of one problem; columns found for one packing serve for the next.
+
+    Args:
+        problem: The classes.
+        tier: How.
+        seeds: Columns from earlier rounds.
+        budget: How hard to try.
+        duals: What `duals` returned in an earlier round, by the class's present number. They
+            shorten the proof of a bound, and of a packing of most tasks.
+
+    Attributes:
+        effort: What was spent so far.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        tier: Tier,
+        seeds: Iterable[Seed] = (),
+        budget: Budget | None = None,
+        duals: Mapping[int, int] | None = None,
+    ) -> None:
+        self._problem = problem
+        self._tier = tier
+        self._budget = budget or Budget()
+        self._known: dict[tuple[OfferingId, Pattern], Column] = {}
+        self._remember(
+            column(problem, problem.by_id[seed.offering], seed.pattern)
+            for seed in seeds
+            if seed.offering in problem.by_id and problem.fits(seed.offering, dict(seed.pattern))
+        )
+        self._duals = dict(duals or {})
+        self._solved: dict[object, Generated | None] = {}
+        self._packed: dict[object, Packing] = {}
+        self.effort = Effort()
+
+    def pack(self, counts: Ints, supply: Supply) -> tuple[list[PackedSet], Ints]:
+        """Choose instances for tasks.
+
+        Args:
+            counts: Tasks to place, per class.
+            supply: As in `greedy.pack`.
+
+        Returns:
+            As `greedy.pack`.
+        """
+        sets, left = pack(self._problem, counts, supply)
+        placed = counts - left
+        if sets and self._applies(placed):
+            sets = self._optimal(placed, supply, sets)
+        return sets, left
+
+    def bound(self, counts: Ints, supply: Supply) -> int | None:
+        """What no packing of tasks costs less than; see `Column.cost`.
+
+        Args:
+            counts: Tasks, per class.
+            supply: As in `greedy.pack`.
+
+        Returns:
+            `None` if it is not known: they do not all fit, or the LP is not to be solved.
+        """
+        if not counts.any():
+            return 0
+        if not self._applies(counts):
+            return None
+        sets, left = pack(self._problem, counts, supply)
+        if left.any():
+            return None
+        generated = self._generated(counts, supply, sets)
+        return 0 if generated is None else generated.bound
+
+    def tight(self, counts: Ints, supply: Supply) -> bool:
+        """Whether `bound`, which has been asked for, cannot be any better."""
+        generated = self._solved.get(_key(counts, supply))
+        return generated is not None and generated.tight(self._budget)
+
+    def seeds(self, limit: int) -> list[Seed]:
+        """Columns for the next round, at most `limit`; lone tasks need none."""
+        shared = [key for key in self._known if sum(count for _, count in key[1]) > 1]
+        return [Seed(offering, pattern) for offering, pattern in shared[:limit]]
+
+    @property
+    def duals(self) -> Mapping[int, int]:
+        """What covering a task of a class costs, in micro-dollars per hour; for the next round."""
+        return self._duals
+
+    def _guess(self, counts: Ints) -> Floats | None:
+        """These as an array, if they are known for most classes."""
+        if not self._most(counts):
+            return None
+        there = np.flatnonzero(counts).tolist()
+        known = [number for number in there if number in self._duals]
+        if 2 * len(known) <= len(there):
+            return None
+        duals = np.full(len(counts), np.nan)
+        duals[known] = [float(self._duals[number]) for number in known]
+        return duals
+
+    def _most(self, counts: Ints) -> bool:
+        """Whether these are most tasks of the problem; duals of a few say little of all others."""
+        return 2 * int(counts.sum()) >= len(self._problem.class_of)
+
+    def _applies(self, counts: Ints) -> bool:
+        few = np.count_nonzero(counts) <= self._budget.classes
+        return self._tier is Tier.LP or (self._tier is Tier.AUTO and bool(few))
+
+    def _optimal(self, counts: Ints, supply: Supply, sets: list[PackedSet]) -> list[PackedSet]:
+        """The best packing that the budget finds, no worse than `sets`."""
+        key = _key(counts, supply)
+        if key not in self._packed:
+            packing = Packing(sets, cost(self._problem, sets))
+            generated = self._generated(counts, supply, sets)
+            if generated is not None:
+                request = Request(self._problem, counts, supply)
+                packing = rounded(request, generated, packing, self._budget)
+                self._remember(columns_of(self._problem, packing.sets))
+            self._packed[key] = packing
+        return self._packed[key].sets
+
+    def _generated(self, counts: Ints, supply: Supply, sets: list[PackedSet]) -> Generated | None:
+        """The configuration LP; `None` if it has no solution within the budget."""
+        key = _key(counts, supply)
+        if key not in self._solved:
+            request = Request(self._problem, counts, supply, self._guess(counts))
+            generated = Generator(request).run(
+                [*columns_of(self._problem, sets), *self._usable(counts, supply)], self._budget
+            )
+            if generated is not None:
+                self._account(generated)
+                if self._most(counts):
+                    for number in np.flatnonzero(counts).tolist():
+                        self._duals[number] = round(float(generated.duals[number]))
+                self._remember(_supporting(generated))
+            self._solved[key] = generated
+        return self._solved[key]
+
+    def _usable(self, counts: Ints, supply: Supply) -> list[Column]:
+        """Columns that were found before, and every task alone."""
+        columns = [
+            known
+            for known in self._known.values()
+            if supply.get(known.offering.id, 0) != 0
+            and all(count <= counts[number] for number, count in known.pattern)
+        ]
+        for number in np.flatnonzero(counts > 0).tolist():
+            offering = self._problem.reservation(number)
+            if offering is not None and supply.get(offering.id, 0) != 0:
+                columns.append(column(self._problem, offering, ((number, 1),)))
+        return columns
+
+    def _remember(self, columns: Iterable[Column]) -> None:
+        """Put columns before those that are known already."""
+        fresh = {(known.offering.id, known.pattern): known for known in columns}
+        self._known = {**fresh, **self._known}
+
+    def _account(self, generated: Generated) -> None:
+        self.effort.iterations += generated.iterations
+        self.effort.nodes += generated.nodes
+        self.effort.columns += len(generated.relaxation.columns)
+
+
+def _supporting(generated: Generated) -> list[Column]:
+    """The columns of the LP's solution."""
+    amounts = generated.relaxed.amounts
+    return [generated.relaxation.columns[n] for n in np.flatnonzero(amounts > _USED).tolist()]
+
+
+def _key(counts: Ints, supply: Supply) -> object:
+    return counts.tobytes(), tuple(sorted(supply.items()))

@@ -1,0 +1,1 @@
+"""Pricing: the task set that is worth most on one machine at given duals."""

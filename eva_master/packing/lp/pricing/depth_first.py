@@ -1,0 +1,239 @@
+"""Good sets of tasks for one machine when they slow each other down, found quickly.
+
+Depth-first branch and bound as in `knapsack`, one task at a time: what a task is worth depends on
+who is there. All classes that could join are looked at together. The bounds let every task that
+may still join run at the best throughput that it can have beside those that are there. With so
+little company settled they prove little, and `crowds` proves more, but good sets come early.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from eva_master.model.ids import MILLION
+from eva_master.packing.interference.throughput import CoLocation, Crowd, Ints
+from eva_master.packing.lp.columns import Pattern
+from eva_master.packing.lp.pricing.knapsack import Floats, Found, Grid, Items, Question, items
+
+_TINY = 1e-12
+_DEPTHS = 3
+"""Losses beside so many neighbours are told apart, whoever they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Company:
+    """What a crowd does to tasks, as fractions of standalone throughput, per workload.
+
+    Attributes:
+        newcomer: Lost by a task that joins it.
+        members: Lost by a task of each workload in the crowd (rows) if one joined (columns).
+        newcomer_at_best: Lost at least by a task that joins it, whoever else does.
+        members_at_best: Lost at least by a task of each workload in the crowd.
+    """
+
+    newcomer: Floats
+    members: Floats
+    newcomer_at_best: Floats
+    members_at_best: Floats
+
+
+class Companies:
+    """Remembers what crowds do, for as long as the co-location table is the same."""
+
+    def __init__(self, colocation: CoLocation) -> None:
+        self._colocation = colocation
+        self._known: dict[Crowd, Company] = {}
+
+    def of(self, crowd: Crowd) -> Company:
+        """The company of a crowd."""
+        found = self._known.get(crowd)
+        if found is None:
+            newcomer, members = self._colocation.losses_after(crowd)
+            best = self._colocation.at_best_beside
+            rows = [
+                MILLION - int(best(_without(crowd, workload))[workload]) for workload, _ in crowd
+            ]
+            found = Company(
+                newcomer / MILLION,
+                members / MILLION,
+                (MILLION - best(crowd)) / MILLION,
+                np.array(rows) / MILLION,
+            )
+            self._known[crowd] = found
+        return found
+
+    def lost_beside(self, number: int) -> Floats:
+        """What a task of each workload loses at least beside `number` others."""
+        lost: Floats = (MILLION - self._colocation.at_best_among(number)) / MILLION
+        return lost
+
+
+def _with(crowd: Crowd, workload: int) -> Crowd:
+    counts = dict(crowd)
+    counts[workload] = counts.get(workload, 0) + 1
+    return tuple(sorted(counts.items()))
+
+
+def _without(crowd: Crowd, workload: int) -> Crowd:
+    return tuple((w, n - (w == workload)) for w, n in crowd if n > 1 or w != workload)
+
+
+class Dives:
+    """Looks for sets of tasks on one kind of machine.
+
+    Args:
+        companies: What crowds do.
+        workloads: Of each class.
+        charges: Of each class: the value of a standalone throughput, see `TaskClass.charge`.
+    """
+
+    def __init__(self, companies: Companies, workloads: Ints, charges: Floats) -> None:
+        self.companies = companies
+        self.workloads = workloads
+        self.charges = charges
+
+    def run(self, question: Question) -> Found:
+        """Find sets of tasks that fit and are worth more than was asked for."""
+        value, worth = question.value, question.worth
+        certain = self.companies.lost_beside
+        beside_one = value - self.charges * certain(1)[self.workloads]
+        # Even a task that seems to add nothing stays in, so that the bound is one.
+        floor = np.where(value > 0, np.maximum(beside_one, _TINY), 0.0)
+        # One class replaces another only if it is of the same workload.
+        traits = np.stack([self.workloads, -self.workloads, self.charges, -value], axis=1)
+        chosen = items(question, floor, traits)
+        if chosen is None:
+            return Found([], 0.0, 1)
+        alone = float(value[chosen.classes].max())
+        if max(chosen.whole, alone) <= worth:
+            return Found([], max(chosen.whole, alone), 1)
+        grid = None
+        if question.capacity[0]:
+            # Whoever they are and slow down: it is the value beside one neighbour that counts.
+            coarse = items(question, floor)
+            assert coarse is not None
+            grid = Grid(question.capacity, coarse, coarse.value)
+        return _Descent(self, chosen, grid, question).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A set of tasks to which others may be added.
+
+    Attributes:
+        joining: Who might be added here or further down.
+        room: What is left of the machine.
+        crowd: The workloads of the set.
+        held: Charges in the set, by workload.
+        spare: Share of the machine that is left.
+        value: Of the tasks in the set, losses aside.
+    """
+
+    joining: Ints
+    room: Ints
+    crowd: Crowd
+    held: dict[int, float]
+    spare: float
+    value: float
+
+
+class _Descent:
+    """One depth-first search; classes are named by their position in `Items`."""
+
+    def __init__(self, search: Dives, chosen: Items, grid: Grid | None, question: Question) -> None:
+        self._companies = search.companies
+        self._chosen = chosen
+        self._workload = search.workloads[chosen.classes]
+        self._charge = search.charges[chosen.classes]
+        self._value = question.value[chosen.classes]
+        self._count = question.counts[chosen.classes]
+        self._grid = grid
+        self._levels = [
+            np.maximum(
+                self._value - self._charge * self._companies.lost_beside(number)[self._workload],
+                _TINY,
+            )
+            for number in range(1, _DEPTHS + 1)
+        ]
+        self._capacity = question.capacity
+        self._limit = question.nodes
+        self._nodes = 0
+        self._best = self._bound = question.worth
+        self._path: list[int] = []
+        self._found: list[Pattern] = []
+
+    def run(self) -> Found:
+        everyone = np.arange(len(self._value))
+        self._descend(_Node(everyone, self._capacity, (), {}, self._chosen.whole, 0.0))
+        return Found(self._found, max(self._best, self._bound), self._nodes)
+
+    def _descend(self, node: _Node) -> None:
+        """Add one task to what is on the path."""
+        joining, crowd, value = node.joining, node.crowd, node.value
+        self._nodes += 1
+        company = self._companies.of(crowd)
+        need = self._chosen.need[joining]
+        workload, charge = self._workload[joining], self._charge[joining]
+        own = self._value[joining]
+        charges = np.array([node.held[name] for name, _ in crowd])
+        lost = (company.members * charges[:, np.newaxis]).sum(axis=0)
+        reached = value + own - company.newcomer[workload] * charge - lost[workload]
+        at_best = own - company.newcomer_at_best[workload] * charge
+        settled = value - float((company.members_at_best * charges).sum())
+        bound = self._bounds(joining, node.room - need, at_best, node.spare) + settled + at_best
+        self._take(joining, reached)
+        for position in np.flatnonzero(bound > self._best).tolist():
+            # What was found meanwhile may have made it hopeless.
+            if bound[position] <= self._best:
+                continue
+            if self._nodes >= self._limit:
+                self._bound = max(self._bound, float(bound[position]))
+                continue
+            item = int(joining[position])
+            rest = node.room - need[position]
+            others = joining[position:]
+            fits = (self._chosen.need[others] <= rest).all(axis=1)
+            self._path.append(item)
+            if self._path.count(item) >= self._count[item]:
+                fits[0] = False
+            others = others[fits]
+            if others.size:
+                name = int(workload[position])
+                held = node.held.get(name, 0.0) + float(charge[position])
+                self._descend(
+                    _Node(
+                        others,
+                        rest,
+                        _with(crowd, name),
+                        {**node.held, name: held},
+                        node.spare - float(self._chosen.share[item]),
+                        value + float(own[position]),
+                    )
+                )
+            self._path.pop()
+
+    def _bounds(self, joining: Ints, rooms: Ints, at_best: Floats, spare: float) -> Floats:
+        """The most that tasks joining after each of `joining` could be worth."""
+        share = self._chosen.share[joining]
+        level = min(len(self._path), _DEPTHS - 1)
+        each = np.minimum(np.maximum(at_best, _TINY), self._levels[level][joining])
+        ratio = each / np.maximum(share, _TINY)
+        # Those before have had their turn.
+        best = np.maximum.accumulate(ratio[::-1])[::-1]
+        bounds: Floats = np.maximum(spare - share, 0.0) * best
+        if self._grid is not None:
+            scale = each / self._levels[0][joining]
+            scale = np.maximum.accumulate(scale[::-1])[::-1]
+            bounds = np.minimum(bounds, scale * self._grid.bounds(rooms))
+        return bounds
+
+    def _take(self, joining: Ints, reached: Floats) -> None:
+        """Keep the best set found at a node, if it beats all before."""
+        position = int(np.argmax(reached))
+        if reached[position] > self._best:
+            self._best = float(reached[position])
+            path = [*self._path, int(joining[position])]
+            pattern = {int(self._chosen.classes[item]): path.count(item) for item in path}
+            self._found.append(tuple(sorted(pattern.items())))

@@ -1,0 +1,116 @@
+"""Many good sets of tasks for one machine at once: each class is the first of one of them.
+
+A search finds the best set; column generation also needs sets for all the classes that are in no
+best one. These are filled by value for the share of the machine, all together. Throughput beside
+more than one neighbour is taken to be the product of pairs, whatever was observed: a column's cost
+is worked out exactly afterwards.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from eva_master.packing.interference.throughput import Ints
+from eva_master.packing.lp.columns import Pattern
+from eva_master.packing.lp.pricing.knapsack import Floats, Question, items
+
+_STEPS = 24
+_TINY = 1e-12
+
+
+class Fills:
+    """Fills machines with tasks that slow each other down.
+
+    Args:
+        workloads: Of each class.
+        charges: Of each class, see `TaskClass.charge`, in the unit of the values.
+        pairs: Throughput of a workload (row) beside one task of another (column).
+    """
+
+    def __init__(self, workloads: Ints, charges: Floats, pairs: Floats) -> None:
+        self.workloads = workloads
+        self.charges = charges
+        self.pairs = pairs
+
+    def patterns(self, question: Question) -> list[Pattern]:
+        """Sets that fit and are worth more than was asked for, one per first class at most."""
+        value, need = question.value, question.need
+        traits = np.stack([self.workloads, -self.workloads, self.charges, -value], axis=1).astype(
+            np.float64
+        )
+        chosen = items(question, value, traits)
+        if chosen is None:
+            return []
+        fits = (value > 0) & (question.counts > 0) & (need <= question.capacity).all(axis=1)
+        first = np.flatnonzero(fits)
+        joined = _State(self, question, first, chosen.classes, chosen.share)
+        for _ in range(_STEPS):
+            if not joined.step():
+                break
+        return joined.patterns(question.worth)
+
+
+class _State:
+    """The machines while they are filled, a row each."""
+
+    def __init__(
+        self, fills: Fills, question: Question, first: Ints, classes: Ints, share: Floats
+    ) -> None:
+        self._question, self._first, self._classes = question, first, classes
+        self._workload = fills.workloads[classes]
+        self._charge = fills.charges[classes]
+        self._own = question.value[classes]
+        self._need = question.need[classes]
+        self._share = np.maximum(share, _TINY)
+        self._pairs = fills.pairs
+        size, number = len(fills.pairs), len(first)
+        rows = np.arange(number)
+        begun = fills.workloads[first]
+        self._room = question.capacity - question.need[first]
+        self._newcomer: Floats = self._pairs[:, begun].T.copy()
+        self._held: Floats = np.zeros((number, size))
+        self._held[rows, begun] = fills.charges[first]
+        self._worth: Floats = question.value[first].copy()
+        self._joined: Ints = np.zeros((number, len(classes)), dtype=np.int64)
+        self._left: Ints = question.counts[classes] - (first[:, np.newaxis] == classes)
+        self._open = rows
+
+    def step(self) -> bool:
+        """Let a task join each machine that has one to gain; tells whether any did."""
+        rows = self._open
+        fits: npt.NDArray[np.bool_] = self._left[rows] > 0
+        for column in range(3):
+            fits &= self._need[:, column] <= self._room[rows, column, np.newaxis]
+        harm = (self._held[rows, :, np.newaxis] * (1 - self._pairs)).sum(axis=1)
+        lost = self._charge * (1 - self._newcomer[rows][:, self._workload])
+        gain = self._own - lost - harm[:, self._workload]
+        score = np.where(fits, gain / self._share, 0.0)
+        best = score.argmax(axis=1)
+        going = score[np.arange(len(rows)), best] > 0
+        rows, best = rows[going], best[going]
+        self._open = rows
+        if not rows.size:
+            return False
+        workload = self._workload[best]
+        self._worth[rows] += gain[going, best]
+        self._joined[rows, best] += 1
+        self._left[rows, best] -= 1
+        self._room[rows] -= self._need[best]
+        # Those who are there run slower, and the newcomer as it found them.
+        throughput = self._newcomer[rows, workload]
+        self._held[rows] *= self._pairs[:, workload].T
+        self._held[rows, workload] += self._charge[best] * throughput
+        self._newcomer[rows] *= self._pairs[:, workload].T
+        return True
+
+    def patterns(self, worth: float) -> list[Pattern]:
+        """What was filled, where it is worth enough."""
+        found: dict[Pattern, None] = {}
+        for row in np.flatnonzero(self._worth > worth).tolist():
+            pattern = {int(self._first[row]): 1}
+            for position in np.flatnonzero(self._joined[row]).tolist():
+                number = int(self._classes[position])
+                pattern[number] = pattern.get(number, 0) + int(self._joined[row, position])
+            found[tuple(sorted(pattern.items()))] = None
+        return list(found)

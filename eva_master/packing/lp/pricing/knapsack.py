@@ -1,0 +1,288 @@
+"""The best set of tasks for one machine when they do not slow each other down.
+
+Depth-first branch and bound over the classes, the one with the most value for its share of the
+machine first. Two bounds cut the search: a linear one, and one from dynamic programming over a
+coarse grid of GPUs, CPU time and memory in which every demand is rounded down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from eva_master.packing.interference.throughput import Ints
+from eva_master.packing.lp.columns import Pattern
+
+Floats = npt.NDArray[np.float64]
+
+_CPU_CELLS = 512
+_MEMORY_CELLS = 8
+_TINY = 1e-12
+_PLENTY = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What to look for.
+
+    Attributes:
+        capacity: Of the machine: GPUs, milli-CPUs, MiB.
+        need: The same per class, a row each.
+        value: Of a task of each class.
+        counts: How many tasks each class has.
+        worth: What a pattern must be worth more than.
+        nodes: How many sets to look at, at most.
+    """
+
+    capacity: Ints
+    need: Ints
+    value: Floats
+    counts: Ints
+    worth: float
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search came to.
+
+    Attributes:
+        patterns: Worth more than was asked for, the best one last.
+        bound: No pattern is worth more than this.
+        nodes: How many were looked at.
+    """
+
+    patterns: list[Pattern]
+    bound: float
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """Classes that may be in a best pattern, the most valuable for its share first.
+
+    Attributes:
+        classes: Their numbers.
+        need: Rows of GPUs, milli-CPUs, MiB.
+        value: Of one task.
+        most: How many of them an empty machine holds, and there are.
+        share: Of the machine, at the prices of the linear bound.
+        whole: Share of the whole machine, which bounds the value of any pattern.
+    """
+
+    classes: Ints
+    need: Ints
+    value: Floats
+    most: Ints
+    share: Floats
+    whole: float
+
+
+def items(question: Question, value: Floats, traits: Floats | None = None) -> Items | None:
+    """Choose and sort the classes of a search; `None` if none of them is worth anything.
+
+    A class is left out if another one needs no more, is worth no less, and is never used up.
+
+    Args:
+        question: What to look for.
+        value: In place of the question's.
+        traits: More columns per class that must not be larger for one to replace another.
+    """
+    capacity, need, counts = question.capacity, question.need, question.counts
+    idx = np.flatnonzero((value > 0) & (counts > 0) & (need <= capacity).all(axis=1))
+    if not idx.size:
+        return None
+    need, value, counts = need[idx], value[idx], counts[idx]
+    most = np.where(need > 0, capacity // np.maximum(need, 1), _PLENTY).min(axis=1)
+    size: Floats = need.astype(np.float64)
+    if traits is not None:
+        size = np.hstack([size, traits[idx]])
+    kept = np.logical_not(_dominated(size, value, counts >= most))
+    idx, need, value = idx[kept], need[kept], value[kept]
+    most = np.minimum(most, counts)[kept] if kept.size else most
+    fractions = need / np.maximum(capacity, 1)
+    prices = dual_prices(fractions, value)
+    share = (fractions * prices).sum(axis=1)
+    ratio = value / np.maximum(share, _TINY)
+    scale = float(ratio.max())
+    order = np.argsort(-ratio, kind="stable")
+    return Items(
+        idx[order],
+        need[order],
+        value[order],
+        most[order],
+        share[order] * scale,
+        float(prices.sum()) * scale,
+    )
+
+
+def _dominated(need: Floats, value: Floats, plenty: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    smaller = (need[np.newaxis, :, :] <= need[:, np.newaxis, :]).all(axis=2)
+    better = smaller & (value[np.newaxis, :] >= value[:, np.newaxis]) & plenty[np.newaxis, :]
+    # Of equals the first one stays.
+    equal = better & better.T
+    earlier = np.tri(len(value), k=-1, dtype=np.bool_)
+    return np.asarray(((better & ~equal) | (equal & earlier)).any(axis=1))
+
+
+def dual_prices(fractions: Floats, value: Floats) -> Floats:
+    """Prices of a whole machine's GPUs, CPU time and memory at which no task is a bargain.
+
+    The dual of the fractional knapsack, by the simplex method on three rows. Whatever comes out
+    is scaled by the caller until it is feasible, so rounding does no harm.
+    """
+    rows, columns = fractions.shape[1], len(value)
+    tableau = np.zeros((rows + 1, columns + rows + 1))
+    tableau[:rows, :columns] = fractions.T
+    tableau[:rows, columns : columns + rows] = np.eye(rows)
+    tableau[:rows, -1] = 1.0
+    tableau[rows, :columns] = -value
+    for _ in range(4 * rows * rows + 50):
+        entering = int(np.argmin(tableau[rows, :-1]))
+        if tableau[rows, entering] >= -_TINY:
+            break
+        entries = tableau[:rows, entering]
+        usable = entries > _TINY
+        if not usable.any():
+            break
+        ratios = np.where(usable, tableau[:rows, -1] / np.where(usable, entries, 1.0), np.inf)
+        leaving = int(np.argmin(ratios))
+        tableau[leaving] /= tableau[leaving, entering]
+        for row in range(rows + 1):
+            if row != leaving:
+                tableau[row] -= tableau[row, entering] * tableau[leaving]
+    prices = np.maximum(tableau[rows, columns : columns + rows], 0.0)
+    # What no item lacks has no price; a little keeps shares above zero.
+    return np.asarray(np.maximum(prices, _TINY))
+
+
+class Grid:
+    """Bound on the value that any room can hold, by dynamic programming.
+
+    Demands are rounded down to cells and room is rounded up, so that the bound holds for every
+    set that fits.
+    """
+
+    def __init__(self, capacity: Ints, chosen: Items, value: Floats) -> None:
+        gpus = int(capacity[0])
+        self._cpu = max(int(capacity[1]) // _CPU_CELLS, 1)
+        self._memory = max(int(capacity[2]) // _MEMORY_CELLS, 1)
+        shape = (gpus + 1, int(capacity[1]) // self._cpu + 1, int(capacity[2]) // self._memory + 1)
+        table = np.zeros(shape)
+        cells = chosen.need // np.array([1, self._cpu, self._memory])
+        for need, worth, most in zip(
+            cells.tolist(), value.tolist(), chosen.most.tolist(), strict=True
+        ):
+            left, step = most, 1
+            while left > 0:
+                step = min(step, left)
+                # Multiples up to the next step are in already; if it is too large, so are more.
+                if any(step * amount >= size for amount, size in zip(need, shape, strict=True)):
+                    break
+                target = table[step * need[0] :, step * need[1] :, step * need[2] :]
+                rows, columns, layers = target.shape
+                source = table[:rows, :columns, :layers] + step * worth
+                np.maximum(target, source, out=target)
+                left -= step
+                step *= 2
+        self._strides = (shape[1] * shape[2], shape[2])
+        self._flat = table.ravel()
+        self._item = self._flat.item
+
+    def bounds(self, rooms: Ints) -> Floats:
+        """`bound` of several rooms, a row each."""
+        row, column = rooms[:, 0] * self._strides[0], rooms[:, 1] // self._cpu * self._strides[1]
+        bounds: Floats = self._flat[row + column + rooms[:, 2] // self._memory]
+        return bounds
+
+    def bound(self, gpus: int, cpus: int, memory: int) -> float:
+        """The most that fits into this room can be worth."""
+        row, column = gpus * self._strides[0], cpus // self._cpu * self._strides[1]
+        return self._item(row + column + memory // self._memory)
+
+
+def search(question: Question) -> Found:
+    """Find sets of tasks that fit and are worth more than was asked for."""
+    capacity, need, value, counts = (
+        question.capacity,
+        question.need,
+        question.value,
+        question.counts,
+    )
+    # Tasks that ask for nothing are on board in any case.
+    free = (need == 0).all(axis=1) & (value > 0) & (counts > 0)
+    base = [(int(number), int(counts[number])) for number in np.flatnonzero(free)]
+    extra = float((value[free] * counts[free]).sum())
+    worth = question.worth - extra
+    chosen = items(question, np.where(free, 0.0, value))
+    if chosen is None or chosen.whole <= worth:
+        whole = 0.0 if chosen is None else chosen.whole
+        return Found([tuple(base)] if worth < 0 else [], extra + whole, 1)
+    grid = Grid(capacity, chosen, chosen.value) if capacity[0] else None
+    if grid is not None:
+        whole = grid.bound(*capacity.tolist())
+        if whole <= worth:
+            return Found([], extra + whole, 1)
+    patterns, bound, nodes = _Search(chosen, grid, worth, question.nodes).run(capacity)
+    return Found([tuple(sorted([*base, *pattern])) for pattern in patterns], extra + bound, nodes)
+
+
+class _Search:
+    """One depth-first search."""
+
+    def __init__(self, chosen: Items, grid: Grid | None, worth: float, nodes: int) -> None:
+        self._need = chosen.need.tolist()
+        self._value = chosen.value.tolist()
+        self._most = chosen.most.tolist()
+        self._share = chosen.share.tolist()
+        ratio = chosen.value / np.maximum(chosen.share, _TINY)
+        self._ratio = [*ratio.tolist(), 0.0]
+        self._classes = chosen.classes.tolist()
+        self._whole = chosen.whole
+        self._grid = grid
+        self._limit = nodes
+        self._best = self._bound = worth
+        self._nodes = 0
+        self._path: list[tuple[int, int]] = []
+        self._found: list[Pattern] = []
+
+    def run(self, capacity: Ints) -> tuple[list[Pattern], float, int]:
+        gpus, cpus, memory = capacity.tolist()
+        self._descend(0, (gpus, cpus, memory), self._whole, 0.0)
+        return self._found, max(self._best, self._bound), self._nodes
+
+    def _descend(self, first: int, room: tuple[int, int, int], share: float, value: float) -> None:
+        """Add tasks of the classes from `first` on to what is on the path."""
+        grid, ratio = self._grid, self._ratio
+        gpus, cpus, memory = room
+        for item in range(first, len(self._classes)):
+            if value + share * ratio[item] <= self._best:
+                return
+            need = self._need[item]
+            for count in range(self._fitting(item, room), 0, -1):
+                self._nodes += 1
+                rest = gpus - count * need[0], cpus - count * need[1], memory - count * need[2]
+                reached = value + count * self._value[item]
+                spare = share - count * self._share[item]
+                self._path.append((self._classes[item], count))
+                if reached > self._best:
+                    self._best = reached
+                    self._found.append(tuple(self._path))
+                bound = reached + spare * ratio[item + 1]
+                if bound > self._best and grid is not None:
+                    bound = min(bound, reached + grid.bound(*rest))
+                if bound > self._best:
+                    if self._nodes < self._limit:
+                        self._descend(item + 1, rest, spare, reached)
+                    else:
+                        self._bound = max(self._bound, bound)
+                self._path.pop()
+
+    def _fitting(self, item: int, room: tuple[int, int, int]) -> int:
+        most: int = self._most[item]
+        for amount, left in zip(self._need[item], room, strict=True):
+            if amount:
+                most = min(most, left // amount)
+        return most

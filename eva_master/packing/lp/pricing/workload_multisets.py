@@ -1,0 +1,470 @@
+"""The best set of tasks for one machine when they slow each other down.
+
+How much a task loses depends on the workloads beside it, not on their sizes. So the search is over
+crowds, that is multisets of workloads: once the crowd is settled, what a task of each class is
+worth in it is a plain number, and choosing the sizes is a knapsack problem with so many tasks of
+each workload.
+
+Crowds are gone through by size, all of one size at once (`_Survey`). With prices for the machine's
+GPUs, CPU time and memory, a crowd's tasks and whoever may still join are worth at most what the
+machine costs at these prices, if nobody is a bargain; so most crowds are left out together with all
+that include them. Better prices for each of the others, found by the subgradient method
+(`_promising`), leave few, of which the best sets are found by branch and bound (`_Choices`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from eva_master.model.ids import MILLION
+from eva_master.packing.interference.throughput import CoLocation, Crowd, Ints
+from eva_master.packing.lp.columns import Pattern
+from eva_master.packing.lp.pricing.knapsack import (
+    Floats,
+    Found,
+    Items,
+    Question,
+    dual_prices,
+    items,
+)
+
+_TINY = 1e-12
+_DEPTHS = 3
+"""The machine's prices are tried as they would be if everybody had 0, 1, ... neighbours."""
+_LEVELS = 8
+"""Crowds of one size are given this part of all that may be looked at."""
+_WIDE = 1024
+"""Crowds looked at in one piece."""
+_STEPS = 6
+"""Of the subgradient method."""
+
+
+class Crowds:
+    """What crowds do to those in them, for many crowds at once.
+
+    A crowd is a row: how many tasks there are of each workload.
+    """
+
+    def __init__(self, colocation: CoLocation) -> None:
+        pairs = colocation.pairs / MILLION
+        self.size = len(pairs)
+        self.kindest: Floats = pairs.max(axis=1, initial=0.0)
+        self._logs = np.log(np.maximum(pairs, _TINY))
+        self._observed: dict[bytes, list[tuple[int, float]]] = {}
+        self._kind: list[tuple[int, Ints, float]] = []
+        for workload, others, ppm in colocation.sets:
+            beside = self._row(others)
+            whole = beside.copy()
+            whole[workload] += 1
+            self._observed.setdefault(whole.tobytes(), []).append((workload, ppm / MILLION))
+            if ppm / MILLION > float(np.exp(beside @ self._logs[workload])):
+                self._kind.append((workload, beside, ppm / MILLION))
+
+    def _row(self, crowd: Crowd) -> Ints:
+        row = np.zeros(self.size, dtype=np.int64)
+        for workload, count in crowd:
+            row[workload] = count
+        return row
+
+    def throughput(self, rows: Ints) -> Floats:
+        """Of a task of each workload in the crowd; of others it means nothing."""
+        found: Floats = np.exp(rows @ self._logs.T - np.diag(self._logs))
+        if self._observed:
+            for number, row in enumerate(rows):
+                for workload, known in self._observed.get(row.tobytes(), ()):
+                    found[number, workload] = known
+        return found
+
+    def at_best(self, rows: Ints) -> tuple[Floats, Floats]:
+        """The most that throughput can be in any crowd that includes this one.
+
+        More company never raises an estimate, but it may have been observed to do better than
+        estimated.
+
+        Returns:
+            Of a task of each workload that joins, and of one that is there.
+        """
+        logs = rows @ self._logs.T
+        joining: Floats = np.exp(logs)
+        there: Floats = np.exp(logs - np.diag(self._logs))
+        for workload, beside, known in self._kind:
+            within = (rows <= beside).all(axis=1)
+            joining[within, workload] = np.maximum(joining[within, workload], known)
+            whole = beside.copy()
+            whole[workload] += 1
+            within = (rows <= whole).all(axis=1)
+            there[within, workload] = np.maximum(there[within, workload], known)
+        return joining, there
+
+
+class Search:
+    """Looks for sets of tasks on one kind of machine.
+
+    Args:
+        crowds: What crowds do.
+        workloads: Of each class.
+        charges: Of each class: the value of a standalone throughput, see `TaskClass.charge`.
+    """
+
+    def __init__(self, crowds: Crowds, workloads: Ints, charges: Floats) -> None:
+        self.crowds = crowds
+        self.workloads = workloads
+        self.charges = charges
+
+    def run(self, question: Question) -> Found:
+        """Find sets of tasks that fit and are worth more than was asked for."""
+        value, counts = question.value, question.counts
+        # Tasks that ask for nothing are left out of the search. They may be on board in any case.
+        nothing = (question.need == 0).all(axis=1) & (value > 0) & (counts > 0)
+        extra = float((value[nothing] * counts[nothing]).sum())
+        floor = np.where((value > 0) & ~nothing, value, 0.0)
+        # One class replaces another only if it is of the same workload.
+        traits = np.stack([self.workloads, -self.workloads, self.charges, -value], axis=1)
+        chosen = items(question, floor, traits)
+        worth = question.worth - extra
+        if chosen is None or chosen.whole <= worth:
+            return Found([], extra + (0.0 if chosen is None else chosen.whole), 1)
+        market = _Market(self, question, chosen)
+        sets, bound, nodes = _explored(market, worth, question.nodes)
+        # On each of them there is room for the tasks that ask for nothing.
+        patterns = [pattern for reached, pattern in sets if reached > question.worth]
+        return Found(patterns, bound + extra, nodes)
+
+
+class _Market:
+    """The classes of a search, sorted by workload, a position each."""
+
+    def __init__(self, search: Search, question: Question, chosen: Items) -> None:
+        order = np.argsort(search.workloads[chosen.classes], kind="stable")
+        self.crowds = search.crowds
+        self.classes = chosen.classes[order]
+        self.capacity = question.capacity
+        self.need = chosen.need[order]
+        self.most = chosen.most[order]
+        self.value = question.value[self.classes]
+        self.charge = search.charges[self.classes]
+        self.workload = search.workloads[self.classes]
+        self.fractions: Floats = self.need / np.maximum(self.capacity, 1)
+        """Needs as fractions of the machine."""
+        self.starts = np.flatnonzero(np.diff(self.workload, prepend=-1))
+        """Where each workload begins."""
+        self.present = self.workload[self.starts]
+        """The workloads that there are."""
+
+    def worth(self, throughput: Floats) -> Floats:
+        """What a task of each class (columns) is worth at throughputs, a row per crowd."""
+        worth: Floats = self.value - self.charge * (1.0 - throughput[:, self.workload])
+        return worth
+
+    def best(self, values: Floats) -> Floats:
+        """The largest value of each workload (columns), a row per crowd."""
+        best: Floats = np.maximum.reduceat(values, self.starts, axis=1)
+        return best
+
+    def directions(self) -> Floats:
+        """Prices of the machine's parts, up to a factor, by how much company everybody has."""
+        kindest = self.crowds.kindest[self.workload]
+        found = []
+        for neighbours in range(_DEPTHS):
+            value = self.value - self.charge * (1.0 - kindest**neighbours)
+            some = value > 0
+            if some.any():
+                found.append(dual_prices(self.fractions[some], value[some]))
+        directions: Floats = np.array(found)
+        directions /= directions.sum(axis=1, keepdims=True)
+        return directions
+
+
+def _explored(
+    market: _Market, worth: float, nodes: int
+) -> tuple[list[tuple[float, Pattern]], float, int]:
+    """Sets worth more than that, the best one last; a bound on all; how many were looked at."""
+    survey = _Survey(market, worth, nodes)
+    rows, prices = survey.run()
+    bound, tried = max(worth, survey.bound), survey.nodes
+    sets: list[tuple[float, Pattern]] = []
+    if len(rows):
+        promising = _promising(market, rows, prices, worth)
+        for at in range(0, len(promising.rows), _WIDE):
+            if tried >= survey.nodes + nodes:
+                bound = max(bound, float(promising.bounds[at]))
+                break
+            limit = max(nodes // _LEVELS, 1)
+            choices = _Choices(market, promising.part(at, at + _WIDE), worth, limit)
+            sets.extend(choices.run())
+            tried += choices.nodes
+            bound = max(bound, choices.bound)
+    sets.sort()
+    return sets, max(bound, *(reached for reached, _ in sets[-1:]), worth), tried
+
+
+class _Survey:
+    """Goes through crowds by size, leaving out those that cannot be worth enough.
+
+    Attributes:
+        bound: What those are worth at most that were left out for want of time.
+        nodes: Crowds looked at.
+    """
+
+    def __init__(self, market: _Market, worth: float, nodes: int) -> None:
+        self._market = market
+        self._worth = worth
+        self._limit = max(nodes // _LEVELS, 1)
+        self._directions = market.directions()
+        self._shares = np.maximum(market.fractions @ self._directions.T, _TINY)
+        self._least = np.zeros((market.crowds.size, 3), dtype=np.int64)
+        self._least[market.present] = np.minimum.reduceat(market.need, market.starts, axis=0)
+        self._most = np.zeros(market.crowds.size, dtype=np.int64)
+        self._most[market.present] = np.add.reduceat(market.most, market.starts)
+        self.bound = 0.0
+        self.nodes = 0
+
+    def run(self) -> tuple[Ints, Floats]:
+        """The crowds that may be worth enough, a row each, and prices for each of them."""
+        size = self._market.crowds.size
+        rows, last = np.zeros((1, size), dtype=np.int64), np.zeros(1, dtype=np.int64)
+        kept: list[tuple[Ints, Floats]] = []
+        while len(rows):
+            self.nodes += len(rows)
+            bounds, prices = self._bounds(rows)
+            chosen = np.flatnonzero(bounds > self._worth)
+            if len(chosen) > self._limit:
+                chosen = chosen[np.argsort(-bounds[chosen], kind="stable")]
+                self.bound = max(self.bound, float(bounds[chosen[self._limit]]))
+                chosen = np.sort(chosen[: self._limit])
+            rows, last = rows[chosen], last[chosen]
+            kept.append((rows, prices[chosen]))
+            rows, last = self._larger(rows, last)
+        found = np.concatenate([crowds for crowds, _ in kept[1:]] or [rows])
+        return found, np.concatenate([prices for _, prices in kept[1:]] or [np.zeros((0, 3))])
+
+    def _larger(self, rows: Ints, last: Ints) -> tuple[Ints, Ints]:
+        """All crowds of one more task; each arises once, as workloads join in order."""
+        larger, joined = [rows[:0]], [last[:0]]
+        for workload in self._market.present.tolist():
+            some = rows[(last <= workload) & (rows[:, workload] < self._most[workload])]
+            some = some.copy()
+            some[:, workload] += 1
+            some = some[(some @ self._least <= self._market.capacity).all(axis=1)]
+            larger.append(some)
+            joined.append(np.full(len(some), workload, dtype=np.int64))
+        return np.concatenate(larger), np.concatenate(joined)
+
+    def _bounds(self, rows: Ints) -> tuple[Floats, Floats]:
+        """What crowds, and all that include them, are worth at most; and at which prices."""
+        pieces = [self._bounds_of(rows[at : at + _WIDE]) for at in range(0, len(rows), _WIDE)]
+        return np.concatenate([b for b, _ in pieces]), np.concatenate([p for _, p in pieces])
+
+    def _bounds_of(self, rows: Ints) -> tuple[Floats, Floats]:
+        market = self._market
+        joining, there = (market.worth(each) for each in market.crowds.at_best(rows))
+        counts = rows[:, market.present]
+        bounds = np.full(len(rows), np.inf)
+        prices = np.zeros((len(rows), 3))
+        for direction, share in zip(self._directions, self._shares.T, strict=True):
+            # At this level of prices nobody who may still join is a bargain.
+            level = np.maximum((joining / share).max(axis=1), 0.0)
+            held = market.best(there - level[:, np.newaxis] * share)
+            bound = level + (counts * held).sum(axis=1)
+            better = bound < bounds
+            bounds[better] = bound[better]
+            prices[better] = level[better, np.newaxis] * direction
+        return bounds, prices
+
+
+@dataclass(frozen=True, slots=True)
+class _Promising:
+    """Crowds of which there may be a set that is worth enough.
+
+    Attributes:
+        rows: A crowd each.
+        values: What a task of each class is worth in them.
+        prices: Of the whole machine's parts, for each.
+        bounds: What any set of the crowd is worth at most, the largest first.
+    """
+
+    rows: Ints
+    values: Floats
+    prices: Floats
+    bounds: Floats
+
+    def part(self, start: int, end: int) -> _Promising:
+        """Some of them."""
+        some = slice(start, end)
+        return _Promising(self.rows[some], self.values[some], self.prices[some], self.bounds[some])
+
+
+def _promising(market: _Market, rows: Ints, prices: Floats, worth: float) -> _Promising:
+    """Look at crowds by themselves, without those that include them.
+
+    The prices of each are moved towards those at which its bound is least, by Polyak's rule, until
+    the bound is no more than what is asked for.
+    """
+    values = market.worth(market.crowds.throughput(rows))
+    counts = rows[:, market.present]
+    bounds = np.full(len(rows), np.inf)
+    best, prices = prices.copy(), prices.copy()
+    left = np.arange(len(rows))
+    for _ in range(_STEPS):
+        price = prices[left]
+        above = values[left] - price @ market.fractions.T
+        bound, used = _relaxed(market, above, counts[left], price)
+        better = bound < bounds[left]
+        bounds[left[better]], best[left[better]] = bound[better], price[better]
+        over = used - 1.0
+        step = np.maximum(bound - worth, 0.0) / np.maximum((over**2).sum(axis=1), _TINY)
+        prices[left] = np.maximum(price + step[:, np.newaxis] * over, 0.0)
+        left = left[bounds[left] > worth]
+        if not left.size:
+            break
+    left = left[np.argsort(-bounds[left], kind="stable")]
+    return _Promising(rows[left], values[left], best[left], bounds[left])
+
+
+def _relaxed(market: _Market, left: Floats, counts: Ints, price: Floats) -> tuple[Floats, Floats]:
+    """The bound of crowds at prices, and how much of the machine is asked for there.
+
+    Args:
+        market: The classes.
+        left: What a task of each class is worth above the prices, a row per crowd.
+        counts: Tasks of each workload.
+        price: Of the whole machine's parts.
+    """
+    bound, used = price.sum(axis=1), np.zeros_like(price)
+    ends = [*market.starts[1:].tolist(), left.shape[1]]
+    for column, (start, end) in enumerate(zip(market.starts.tolist(), ends, strict=True)):
+        chosen = left[:, start:end].argmax(axis=1) + start
+        bound += counts[:, column] * left[np.arange(len(left)), chosen]
+        used += counts[:, column, np.newaxis] * market.fractions[chosen]
+    return bound, used
+
+
+class _Choices:
+    """The best sets of crowds: so many tasks of each workload, of what classes?
+
+    Every task of a crowd is a place. The places of all crowds are filled at the same time, one
+    after the other; a partial set is gone on with as long as what the machine costs, and what its
+    tasks and the best ones for the other places are worth above the prices, is enough.
+
+    Attributes:
+        bound: What those are worth at most that were left out for want of time.
+        nodes: Partial sets looked at.
+    """
+
+    def __init__(self, market: _Market, crowds: _Promising, worth: float, limit: int) -> None:
+        self._market = market
+        self._worth = worth
+        self._limit = limit
+        self._values = crowds.values
+        self._above = crowds.values - crowds.prices @ market.fractions.T
+        self._cost = crowds.prices.sum(axis=1)
+        counts = crowds.rows[:, market.present]
+        self._size = int(counts.sum(axis=1).max())
+        self._ends = np.append(market.starts[1:], len(market.workload))
+        self._widest = int((self._ends - market.starts).max())
+        # Which workload each place is for, by column; none beyond a crowd's last task.
+        ranks = np.cumsum(counts, axis=1)
+        places = np.arange(self._size)
+        self._places = (ranks[:, np.newaxis, :] <= places[np.newaxis, :, np.newaxis]).sum(axis=2)
+        most = np.hstack([market.best(self._above), np.zeros((len(counts), 1))])
+        gains = np.take_along_axis(most, self._places, axis=1)
+        # What the places from each one on add at most.
+        self._rest = np.hstack(
+            [np.cumsum(gains[:, ::-1], axis=1)[:, ::-1], np.zeros((len(counts), 1))]
+        )
+        self.bound = 0.0
+        self.nodes = 0
+
+    def run(self) -> list[tuple[float, Pattern]]:
+        """The best set of each crowd that is worth enough."""
+        number = len(self._cost)
+        partial = _Partial(
+            crowd=np.arange(number),
+            room=np.repeat(self._market.capacity[np.newaxis, :], number, axis=0),
+            above=self._cost.copy(),
+            value=np.zeros(number),
+            path=np.full((number, self._size), -1, dtype=np.int64),
+        )
+        best: dict[int, tuple[float, list[int]]] = {}
+        for place in range(self._size):
+            done = self._places[partial.crowd, place] == len(self._market.starts)
+            self._keep(best, partial.some(np.flatnonzero(done)))
+            partial = self._next(partial.some(np.flatnonzero(~done)), place)
+        self._keep(best, partial)
+        return [(value, self._pattern(path)) for value, path in best.values()]
+
+    def _next(self, partial: _Partial, place: int) -> _Partial:
+        """Fill one more place of each set in every way that may be good enough."""
+        market = self._market
+        column = self._places[partial.crowd, place]
+        position = market.starts[column, np.newaxis] + np.arange(self._widest)
+        fits = position < self._ends[column, np.newaxis]
+        position = np.minimum(position, len(market.workload) - 1)
+        gain = self._above[partial.crowd[:, np.newaxis], position]
+        least = self._worth - partial.above - self._rest[partial.crowd, place + 1]
+        fits &= gain > least[:, np.newaxis]
+        if place:
+            # Those of one workload in order, so that each set is met once.
+            fits &= position >= partial.path[:, place - 1, np.newaxis]
+        label, option = np.nonzero(fits)
+        position = position[label, option]
+        room = partial.room[label] - market.need[position]
+        already = (partial.path[label] == position[:, np.newaxis]).sum(axis=1)
+        fine = np.flatnonzero((room >= 0).all(axis=1) & (already < market.most[position]))
+        label, position, room = label[fine], position[fine], room[fine]
+        grown = partial.some(label)
+        grown.room = room
+        grown.path[:, place] = position
+        grown.above = grown.above + self._above[grown.crowd, position]
+        grown.value = grown.value + self._values[grown.crowd, position]
+        self.nodes += len(label)
+        return self._limited(grown, place + 1)
+
+    def _limited(self, partial: _Partial, place: int) -> _Partial:
+        if len(partial.crowd) <= self._limit:
+            return partial
+        bounds = partial.above + self._rest[partial.crowd, place]
+        order = np.argsort(-bounds, kind="stable")
+        self.bound = max(self.bound, float(bounds[order[self._limit]]))
+        return partial.some(order[: self._limit])
+
+    def _keep(self, best: dict[int, tuple[float, list[int]]], full: _Partial) -> None:
+        for at in np.flatnonzero(full.value > self._worth).tolist():
+            crowd, value = int(full.crowd[at]), float(full.value[at])
+            if crowd not in best or value > best[crowd][0]:
+                best[crowd] = value, full.path[at].tolist()
+
+    def _pattern(self, path: list[int]) -> Pattern:
+        counts: dict[int, int] = {}
+        for position in path:
+            if position >= 0:
+                number = int(self._market.classes[position])
+                counts[number] = counts.get(number, 0) + 1
+        return tuple(sorted(counts.items()))
+
+
+@dataclass(slots=True)
+class _Partial:
+    """Sets in the making, a row each.
+
+    Attributes:
+        crowd: Number of its crowd.
+        room: Left on the machine.
+        above: The prices of the whole machine and what the tasks are worth above them.
+        value: Of the tasks.
+        path: Their positions, by place.
+    """
+
+    crowd: Ints
+    room: Ints
+    above: Floats
+    value: Floats
+    path: Ints
+
+    def some(self, rows: Ints) -> _Partial:
+        """Copies of some of them."""
+        return _Partial(
+            self.crowd[rows], self.room[rows], self.above[rows], self.value[rows], self.path[rows]
+        )

@@ -1,0 +1,1 @@
+"""What tasks are worth, what instances cost, and what moving and launching cost."""

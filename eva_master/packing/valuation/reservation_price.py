@@ -1,0 +1,209 @@
+"""Reservation price: what a task costs on an instance of its own."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from math import gcd
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from eva_master.model.catalog import Offering, base_family
+from eva_master.model.ids import Family, Millis, Workload
+from eva_master.model.planning.snapshot import StandaloneRates
+from eva_master.model.resources import Resources
+from eva_master.packing.interference.incremental import Lineage
+
+Demand = tuple[tuple[Family, Resources], ...]
+"""Demand per family, as in `TaskSpec.demand`."""
+Speeds = tuple[tuple[Family, int], ...]
+"""How fast a task runs on each family that it has a demand on, in whole numbers without a common
+divisor, sorted by family; empty if it runs at the same speed on all of them."""
+Rates = tuple[tuple[Family, int], ...]
+"""Standalone iterations per second, in millionths, by family."""
+Row = tuple[tuple[Workload, Family], int]
+"""Of `StandaloneRates`."""
+
+
+def cheapest_first(offerings: Iterable[Offering]) -> tuple[Offering, ...]:
+    """Sort offerings by price; equal prices by offering id."""
+    return tuple(sorted(offerings, key=lambda offering: (offering.price, offering.id)))
+
+
+def purchasable(offering: Offering, now: Millis) -> bool:
+    """Whether at least one instance of the offering may exist and may be launched now."""
+    return offering.available(now) and offering.limit != 0
+
+
+def hosts(offering: Offering, demand: Demand) -> bool:
+    """Whether an empty instance of the offering holds a task with this demand."""
+    family = offering.type.family
+    need = next((need for name, need in demand if name == family), None)
+    return need is not None and need.fits(offering.type.capacity)
+
+
+class Stated(Protocol):
+    """What a user says of a task, see `TaskSpec`."""
+
+    @property
+    def demand(self) -> Demand:
+        """Per family."""
+
+    @property
+    def throughput(self) -> Rates:
+        """Per family."""
+
+
+def rates(task: Stated, measured: Rates = ()) -> Rates:
+    """A task's standalone throughput on each family that it has a demand on.
+
+    What is stated goes before what was measured. On a family of which nothing is known a task
+    counts as no faster than on the slowest of the others, so that a low price alone sends it not
+    to where it might crawl.
+
+    Args:
+        task: Whose.
+        measured: Of its workload; rates of 0 are unknown.
+
+    Returns:
+        Empty if nothing is known.
+    """
+    known = {family: rate for family, rate in (*measured, *task.throughput) if rate > 0}
+    # How an instance is paid for makes it no faster.
+    machines = [(family, base_family(family)) for family, _ in task.demand]
+    found = [known[machine] for _, machine in machines if machine in known]
+    if not found:
+        return ()
+    slowest = min(found)
+    return tuple((family, known.get(machine, slowest)) for family, machine in machines)
+
+
+def speeds(task: Stated, measured: Rates = ()) -> Speeds:
+    """Compare a task's standalone throughput on its families, see `rates`."""
+    return compared(rates(task, measured))
+
+
+def compared(known: Iterable[tuple[Family, int]]) -> Speeds:
+    """Rates without their common divisor; empty if they are all the same."""
+    found = tuple(known)
+    if len({rate for _, rate in found}) <= 1:
+        return ()
+    common = gcd(*(rate for _, rate in found))
+    return tuple((family, rate // common) for family, rate in found)
+
+
+def measured_rates(table: StandaloneRates) -> Mapping[Workload, Rates]:
+    """What was measured of each workload."""
+    return _MEASURED.of(table.measured)
+
+
+def _measured(
+    before: Mapping[Workload, Rates], rows: tuple[Row, ...], gone: list[Row], new: list[Row]
+) -> Mapping[Workload, Rates]:
+    """Look at those workloads anew of which rows have changed."""
+    found = dict(before)
+    for workload in {entry[0] for entry, _ in (*gone, *new)}:
+        first = bisect_left(rows, workload, key=_workload)
+        last = bisect_right(rows, workload, lo=first, key=_workload)
+        found[workload] = tuple((family, rate) for (_, family), rate in rows[first:last])
+        if first == last:
+            del found[workload]
+    return found
+
+
+_MEASURED = Lineage[Row, Mapping[Workload, Rates]]({}, _measured)
+
+
+def _workload(row: Row) -> Workload:
+    return row[0][0]
+
+
+def reservation(
+    demand: Demand, offerings: Sequence[Offering], pace: Speeds = (), others: int = 0
+) -> Offering | None:
+    """Find the offering that sets a task's reservation price (Eva, section 4.2).
+
+    That is the one on which an iteration costs least.
+
+    Args:
+        demand: The task's demand per family; each offering is tried with its family's demand.
+        offerings: In order of preference, see `cheapest_first`.
+        pace: How fast the task runs on each family.
+        others: What the rest of its gang costs, which runs at the same pace.
+
+    Returns:
+        The offering that hosts the task alone for the least price divided by its speed there, of
+        equals the first; `None` if none hosts it.
+    """
+    hosting = (offering for offering in offerings if hosts(offering, demand))
+    if not pace:
+        return next(hosting, None)
+    rate = dict(pace)
+    return min(hosting, key=lambda o: Fraction(o.price + others, rate[o.type.family]), default=None)
+
+
+def reservations(
+    needs: Mapping[Family, npt.NDArray[np.int64]],
+    offerings: Sequence[Offering],
+    paces: Sequence[Speeds],
+    others: Sequence[int],
+) -> list[Offering | None]:
+    """`reservation` of many demands at once.
+
+    Args:
+        needs: Per family, a row per demand: GPUs, milli-CPUs, MiB.
+        offerings: Cheapest first.
+        paces: Per demand.
+        others: Per demand.
+    """
+    none = len(offerings)
+    first = {family: np.full(len(paces), none, dtype=np.int64) for family in needs}
+    for number, offering in enumerate(offerings):
+        size = offering.type.capacity
+        capacity = np.array((size.gpus, size.milli_cpus, size.memory_mib), dtype=np.int64)
+        family = offering.type.family
+        fits = (needs[family] <= capacity).all(axis=1)
+        first[family][fits & (first[family] == none)] = number
+    found = np.full(len(paces), none, dtype=np.int64)
+    for numbers in first.values():
+        found = np.minimum(found, numbers)
+    chosen = found.tolist()
+    for row, pace in enumerate(paces):
+        options = [
+            (Fraction(offerings[number].price + others[row], rate), number)
+            for family, rate in pace
+            if family in first and (number := int(first[family][row])) < none
+        ]
+        if options:
+            chosen[row] = min(options)[1]
+    return [None if number == none else offerings[number] for number in chosen]
+
+
+def price_on(
+    family: Family, offering: Offering | None, pace: Speeds, charge: int | None = None
+) -> int:
+    """What a task is worth on a family if `offering` sets its reservation price.
+
+    Args:
+        family: Where it runs; one that it has no demand on counts as the offering's own.
+        offering: See `reservation`.
+        pace: How fast the task runs on each family.
+        charge: Reservation price of its gang, `None` if it is in none. All of a gang is slowed
+            down by a member on a slow family, as it is by one in bad company (section 4.4); a
+            member that is faster than the others gains nothing.
+
+    Returns:
+        Micro-dollars per hour, rounded down; the offering's price on its own family. Of a member
+        of a gang it may be negative.
+    """
+    if offering is None:
+        return 0
+    rate = dict(pace)
+    own = rate.get(offering.type.family, 1)
+    there = rate.get(family, own)
+    if charge is None:
+        return offering.price * there // own
+    return offering.price - charge + charge * min(there, own) // own

@@ -1,0 +1,30 @@
+"""What tasks need and machines have, as rows of GPUs, milli-CPUs and MiB."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from eva_master.model.ids import Family
+from eva_master.model.resources import Resources
+from eva_master.packing.interference.throughput import Ints
+from eva_master.packing.valuation.reservation_price import Demand
+
+IMPOSSIBLE = 1 << 40
+"""Need of a task on a family that cannot host it: more than any instance has."""
+
+
+def vector(amount: Resources) -> tuple[int, int, int]:
+    """GPUs, milli-CPUs, MiB."""
+    return amount.gpus, amount.milli_cpus, amount.memory_mib
+
+
+def needs_on(demands: Sequence[Demand], family: Family) -> Ints:
+    """What each demand comes to on a family, a row each."""
+    rows = np.full((len(demands), 3), IMPOSSIBLE, dtype=np.int64)
+    for row, demand in enumerate(demands):
+        for name, need in demand:
+            if name == family:
+                rows[row] = vector(need)
+    return rows

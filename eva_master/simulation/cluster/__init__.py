@@ -1,0 +1,1 @@
+"""A simulated cloud, simulated workers and their clock."""

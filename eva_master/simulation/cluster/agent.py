@@ -1,0 +1,282 @@
+"""One simulated worker: what it promises its master, and what it tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from eva_master.model.actions import (
+    FetchFiles,
+    ForgetTask,
+    StartTask,
+    StopTask,
+    SyncWorker,
+    TaskOrder,
+    WorkerAction,
+)
+from eva_master.model.events import (
+    CopyReport,
+    InstanceInterrupted,
+    Phase,
+    ProgressSampled,
+    WorkerFetched,
+    WorkerLost,
+    WorkerRegistered,
+    WorkerReported,
+)
+from eva_master.model.ids import CopyId, Millis
+from eva_master.simulation.cluster.cloud import Machine
+from eva_master.simulation.cluster.work import Attempt, Checkpoint
+
+if TYPE_CHECKING:
+    from eva_master.simulation.cluster.workers import SimulatedWorkers
+
+
+class Agent:
+    """One simulated worker; keeps the promises that a real one keeps."""
+
+    def __init__(self, world: SimulatedWorkers, machine: Machine) -> None:
+        self._world = world
+        self._machine = machine
+        self._timeline = world.timeline
+        self._inbox = world.inbox
+        self._delays = world.delays
+        self._instance = machine.instance
+        self._capacity = machine.offering.type.capacity
+        self._attempts: dict[tuple[CopyId, int], Attempt] = {}
+        self._refused: dict[tuple[CopyId, int], CopyReport] = {}
+        self._seen: dict[CopyId, int] = {}
+        self._on = True
+        self.session = 0
+
+    # -- session ---------------------------------------------------------------------------------
+
+    def register(self) -> None:
+        """Open a session and list everything."""
+        if self._on and not self.session:
+            self.session = self._world.new_session()
+            self._inbox.post(
+                WorkerRegistered(
+                    self._instance,
+                    self.session,
+                    self._capacity,
+                    self._reports(),
+                    address=f"{self._instance}.internal",
+                )
+            )
+
+    def power_off(self) -> None:
+        """Everything here ends."""
+        self._on = False
+        if self.session:
+            self._inbox.post(WorkerLost(self._instance, self.session))
+        self.session = 0
+        attempts, now = self.present(), self._timeline.now()
+        self._attempts.clear()
+        for attempt in attempts:
+            for one in (attempt, *self._world.motion.lose(attempt)):
+                self._keep_saved(one)
+            self._world.chronicle.over(attempt, now)
+
+    def _keep_saved(self, attempt: Attempt) -> None:
+        """What a program had saved by itself is what is left of an attempt that is cut short."""
+        saved = attempt.saved(self._timeline.now())
+        if saved > 0:
+            self._publish(attempt, saved)
+
+    def interrupt(self, at_ms: Millis, reason: str) -> None:
+        """Pass on that the cloud will take the machine away."""
+        if self.session:
+            self._inbox.post(InstanceInterrupted(self._instance, self.session, at_ms, reason))
+
+    def leave(self) -> None:
+        """Stop everything, then say goodbye."""
+        longest = 0
+        for attempt in self.present():
+            order = attempt.order
+            longest = max(longest, self._delays.stop(order))
+            self._stop(order.copy, order.attempt, order.grace_period_ms)
+        self._timeline.after(longest, self._say_goodbye)
+
+    def _say_goodbye(self) -> None:
+        if self._on and self.session:
+            self._inbox.post(WorkerLost(self._instance, self.session, goodbye=True))
+            self.session = 0
+        self._on = False
+
+    def successor(self) -> Agent:
+        """An agent on the same machine that knows nothing of this one."""
+        return Agent(self._world, self._machine)
+
+    def hear(self, action: WorkerAction) -> None:
+        """Carry out a command; every one may come again, late, or out of turn."""
+        match action:
+            case StartTask():
+                self._start(action.order)
+            case StopTask():
+                self._stop(action.copy, action.attempt, action.grace_ms)
+            case FetchFiles():
+                delay = self._delays.fetch(action.order, self._instance, self._timeline.now())
+                self._timeline.after(delay, lambda: self._fetched(action.order))
+            case ForgetTask():
+                attempt = self._attempts.get((action.copy, action.attempt))
+                if attempt is not None and attempt.phase is Phase.EXITED:
+                    del self._attempts[action.copy, action.attempt]
+                self._refused.pop((action.copy, action.attempt), None)
+            case SyncWorker():
+                self._inbox.post(WorkerReported(self._instance, self.session, self._reports()))
+
+    def _reports(self) -> tuple[CopyReport, ...]:
+        known = (self._report(attempt) for attempt in self._attempts.values())
+        return (*known, *self._refused.values())
+
+    def _report(self, attempt: Attempt) -> CopyReport:
+        if attempt.report is not None:
+            return attempt.report
+        return CopyReport(
+            attempt.order.copy,
+            attempt.order.attempt,
+            attempt.phase,
+            generation=attempt.generation,
+            progress=attempt.work.progress(attempt.done(self._timeline.now())),
+        )
+
+    def _say(self, report: CopyReport) -> None:
+        if self.session:
+            self._inbox.post(WorkerReported(self._instance, self.session, (report,)))
+
+    # -- tasks -----------------------------------------------------------------------------------
+
+    def present(self) -> list[Attempt]:
+        """Attempts that are not over."""
+        return [a for a in self._attempts.values() if a.phase is not Phase.EXITED]
+
+    def _start(self, order: TaskOrder) -> None:
+        key = (order.copy, order.attempt)
+        if known := self._attempts.get(key):
+            self._say(self._report(known))
+            return
+        if self._seen.get(order.copy, 0) >= order.attempt:
+            self._say(_never_started(order.copy, order.attempt))
+            return
+        self._seen[order.copy] = order.attempt
+        now = self._timeline.now()
+        attempt = Attempt(order, self._instance, self._world.work(order.copy), now)
+        self._attempts[key] = attempt
+        self._world.chronicle.ordered(attempt)
+        if self._restore(attempt):
+            delay = self._delays.start(order, self._instance, now)
+            self._timeline.after(delay, lambda: self._runs(attempt))
+
+    def _restore(self, attempt: Attempt) -> bool:
+        """Begin from a checkpoint; an attempt whose checkpoint is not there is over."""
+        order = attempt.order
+        source = self._world.work(order.checkpoint_of or order.copy).stored
+        generation = max(source, default=0) if order.resume is None else order.resume
+        if generation and generation not in source:
+            attempt.phase = Phase.EXITED
+            attempt.report = CopyReport(
+                order.copy,
+                order.attempt,
+                Phase.EXITED,
+                never_started=True,
+                message=f"no generation {generation}",
+            )
+            self._say(attempt.report)
+            return False
+        origin = source.get(generation)
+        self._world.chronicle.began_from(attempt, origin)
+        attempt.generation = generation
+        attempt.done_ms = attempt.seen_ms = attempt.told_ms = origin.done_ms if origin else 0.0
+        return True
+
+    def publish(self, attempt: Attempt) -> None:
+        """Store a checkpoint of what is done by now."""
+        self._publish(attempt, attempt.done(self._timeline.now()))
+
+    @staticmethod
+    def _publish(attempt: Attempt, done_ms: float) -> None:
+        if attempt.work.publishes:
+            attempt.generation += 1
+            held = Checkpoint(done_ms, attempt.order.attempt)
+            attempt.work.stored[attempt.generation] = held
+
+    def _runs(self, attempt: Attempt) -> None:
+        if not self._on or attempt.phase is not Phase.STARTING or attempt.stopping:
+            return
+        attempt.phase = Phase.RUNNING
+        attempt.at_ms = self._timeline.now()
+        self._say(self._report(attempt))
+        self._world.motion.begin(attempt, self._delays.init(attempt.order))
+        self._world.reports.began(self, attempt)
+
+    def _stop(self, copy: CopyId, number: int, grace_ms: int) -> None:
+        attempt = self._attempts.get((copy, number))
+        if attempt is None:
+            if self._seen.get(copy, 0) < number:
+                self._seen[copy] = number
+                self._refused[copy, number] = _never_started(copy, number)
+            self._say(_never_started(copy, number))
+        elif attempt.phase is Phase.EXITED:
+            self._say(self._report(attempt))
+        elif not attempt.stopping:
+            attempt.stopping = True
+            needed = self._delays.stop(attempt.order)
+            graceful = grace_ms >= needed and attempt.phase is Phase.RUNNING
+            self._world.motion.halt(attempt)
+            delay = needed if graceful else 0
+            self._timeline.after(delay, lambda: self._stopped(attempt, graceful=graceful))
+
+    def _stopped(self, attempt: Attempt, *, graceful: bool) -> None:
+        if not self._on or attempt.phase is Phase.EXITED:
+            return
+        if graceful:
+            self.publish(attempt)
+        self.exit(attempt, 143 if graceful else -9, stopped=True)
+
+    def finish(self, attempt: Attempt) -> None:
+        """A program has come to its end, or to its next failure."""
+        if self._on and attempt.phase is Phase.RUNNING:
+            failures = attempt.work.failures
+            self.exit(attempt, failures.pop(0) if failures else 0, stopped=False)
+
+    def exit(self, attempt: Attempt, code: int, *, stopped: bool = False) -> None:
+        """A program ends."""
+        progress = attempt.work.progress(attempt.done(self._timeline.now()))
+        attempt.phase = Phase.EXITED
+        order = attempt.order
+        attempt.report = CopyReport(
+            order.copy,
+            order.attempt,
+            Phase.EXITED,
+            exit_code=code,
+            stopped=stopped,
+            generation=attempt.generation,
+            progress=progress,
+        )
+        self._say(attempt.report)
+        self._world.motion.end(attempt)
+        self._world.chronicle.over(attempt, self._timeline.now())
+
+    def _fetched(self, order: TaskOrder) -> None:
+        if self._on and self.session:
+            self._inbox.post(WorkerFetched(self._instance, self.session, order.copy))
+
+    def sample(self, attempts: Sequence[Attempt]) -> bool:
+        """Report the progress of those that run; says whether there is any."""
+        running = [attempt for attempt in attempts if attempt.phase is Phase.RUNNING]
+        if not self._on or not running:
+            return False
+        if self.session:
+            now, told = self._timeline.now(), self._world.told
+            samples = tuple(
+                (it.order.copy, it.order.attempt, it.work.progress(told(it, it.done(now))))
+                for it in running
+            )
+            self._inbox.post(ProgressSampled(self._instance, self.session, samples))
+        return True
+
+
+def _never_started(copy: CopyId, attempt: int) -> CopyReport:
+    """What is said of an attempt that a worker does not have and never will."""
+    return CopyReport(copy, attempt, Phase.EXITED, never_started=True, stopped=True)

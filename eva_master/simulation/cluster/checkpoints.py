@@ -1,0 +1,39 @@
+"""An object store of which only the checkpoints' numbers are kept."""
+
+from __future__ import annotations
+
+from eva_master.model.actions import ListCheckpoints
+from eva_master.model.events import CheckpointsListed
+from eva_master.ports import Inbox
+from eva_master.simulation.cluster.clock import Timeline
+from eva_master.simulation.cluster.workers import SimulatedWorkers
+
+
+class SimulatedCheckpoints:
+    """Implements `eva_master.ports.Checkpoints` on virtual time.
+
+    Args:
+        timeline: The virtual time.
+        inbox: Where its answers go.
+        workers: Who stores checkpoints.
+        latency_ms: From question to answer.
+    """
+
+    def __init__(
+        self, timeline: Timeline, inbox: Inbox, workers: SimulatedWorkers, latency_ms: int = 100
+    ) -> None:
+        self._timeline = timeline
+        self._inbox = inbox
+        self._workers = workers
+        self._latency_ms = latency_ms
+
+    def request(self, request: ListCheckpoints) -> None:
+        """See `eva_master.ports.Checkpoints.request`."""
+        for copy in request.copies:
+            if request.give_up_after is not None:
+                self._workers.work(copy).give_up_after(request.give_up_after)
+        generations = tuple(
+            (copy, tuple(sorted(self._workers.work(copy).stored))) for copy in request.copies
+        )
+        answer = CheckpointsListed(request.number, request.job, generations)
+        self._timeline.after(self._latency_ms, lambda: self._inbox.post(answer))

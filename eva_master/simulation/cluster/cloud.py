@@ -1,0 +1,199 @@
+"""A cloud that only keeps books and lets time pass."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance
+from eva_master.model.catalog import Offering
+from eva_master.model.events import CloudListed, InstanceGone, InstanceUp, LaunchFailed
+from eva_master.model.ids import InstanceId, Millis, OfferingId
+from eva_master.ports import Inbox
+from eva_master.simulation.cluster.clock import Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The cloud's own record of an instance.
+
+    Attributes:
+        going_ms: When its termination was asked for.
+    """
+
+    instance: InstanceId
+    offering: Offering
+    up_ms: Millis | None = None
+    going_ms: Millis | None = None
+    gone_ms: Millis | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """How long the stages of an instance's life take, in milliseconds.
+
+    Attributes:
+        acquisition_ms: From its order until it is known to be up.
+        known_ms: For how much of that it has been billed already.
+        setup_ms: From then until its worker has registered.
+        ending_ms: From the order to terminate it until it is known to be gone.
+        unbilled_ms: How much of that is not billed any more.
+    """
+
+    acquisition_ms: int
+    setup_ms: int
+    ending_ms: int
+    known_ms: int = 0
+    unbilled_ms: int = 0
+
+
+class Hosts:
+    """What runs on the machines: told when one has booted and when one is no more."""
+
+    def boot(self, machine: Machine) -> None:
+        """The machine's operating system is up."""
+
+    def vanish(self, instance: InstanceId) -> None:
+        """The machine is off, and everything on it."""
+
+
+class SimulatedCloud:
+    """Implements `eva_master.ports.Cloud` on virtual time.
+
+    Args:
+        timeline: The virtual time.
+        inbox: Where its answers go.
+        hosts: What runs on the machines.
+        terminate_ms: From the request to the end of a machine.
+        terminate_grid_ms: Requests to terminate are taken at multiples of it alone, 0 for at once.
+        retry_ms: For how long an offering is out of stock after a refused launch.
+    """
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        inbox: Inbox,
+        hosts: Hosts,
+        *,
+        terminate_ms: int = 1_000,
+        terminate_grid_ms: int = 0,
+        retry_ms: int = 60_000,
+    ) -> None:
+        self._timeline = timeline
+        self._inbox = inbox
+        self._hosts = hosts
+        self._terminate_ms = terminate_ms
+        self._grid_ms = terminate_grid_ms
+        self._retry_ms = retry_ms
+        self._machines: dict[InstanceId, Machine] = {}
+        self._refused: set[InstanceId] = set()
+        self._never: dict[InstanceId, Millis] = {}
+        """Terminated without ever having been launched, and when; they never will be."""
+        self.launches = 0
+        """Machines that were ever acquired."""
+        self.sold_out: Callable[[OfferingId], bool] = lambda _offering: False
+        """Asked at each launch whether the offering is out of stock."""
+        self.life_of: Callable[[InstanceId, Offering], Life] = self._listed_life
+        """Asked how long things take for each machine."""
+        self.watch: Callable[[Machine], None] = lambda _machine: None
+        """Told of each machine that is up."""
+        self._there: Counter[str] = Counter()
+
+    def execute(self, action: CloudAction) -> None:
+        """See `eva_master.ports.Cloud.execute`."""
+        match action:
+            case LaunchInstance():
+                self._launch(action)
+            case TerminateInstance():
+                self._terminate(action.instance)
+            case SyncCloud():
+                billed = tuple(
+                    (machine.instance, machine.up_ms)
+                    for machine in self._machines.values()
+                    if machine.up_ms is not None and machine.gone_ms is None
+                )
+                self._inbox.post(CloudListed(billed))
+
+    def bill(self) -> dict[InstanceId, Machine]:
+        """Every machine that was ever billed."""
+        return {key: m for key, m in self._machines.items() if m.up_ms is not None}
+
+    def existing(self) -> list[InstanceId]:
+        """Machines that are not gone."""
+        return [key for key, machine in self._machines.items() if machine.gone_ms is None]
+
+    def count(self, kind: str) -> int:
+        """How many machines of a type there are, or are about to be."""
+        return self._there[kind]
+
+    def fail(self, instance: InstanceId) -> None:
+        """Take a machine away without being asked."""
+        if self._machines[instance].gone_ms is None:
+            self._end(instance)
+
+    def _launch(self, action: LaunchInstance) -> None:
+        known = self._machines.get(action.instance)
+        if action.instance in self._never:
+            self._inbox.post(InstanceGone(action.instance, None, self._never[action.instance]))
+            return
+        refused = action.instance in self._refused
+        if refused or (known is None and self.sold_out(action.offering.id)):
+            # A refusal is final for the instance: its delayed message must stay true.
+            self._refused.add(action.instance)
+            retry_at = Millis(self._timeline.now() + self._retry_ms)
+            reason = f"{action.offering.type.name} is out of stock in {action.offering.zone}"
+            self._inbox.post(LaunchFailed(action.instance, retry_at, reason))
+        elif known is None:
+            self._machines[action.instance] = Machine(action.instance, action.offering)
+            self.launches += 1
+            self._there[action.offering.type.name] += 1
+            delay = self.life_of(action.instance, action.offering).acquisition_ms
+            self._timeline.after(delay, lambda: self._up(action.instance))
+        elif known.gone_ms is not None:
+            self._inbox.post(InstanceGone(known.instance, known.up_ms, known.gone_ms))
+        elif known.up_ms is not None:
+            self._inbox.post(InstanceUp(known.instance, known.up_ms))
+
+    def _up(self, instance: InstanceId) -> None:
+        machine = self._machines[instance]
+        if machine.gone_ms is not None:
+            return
+        life = self.life_of(instance, machine.offering)
+        up_ms = Millis(self._timeline.now() - life.known_ms)
+        self._machines[instance] = machine = replace(machine, up_ms=up_ms)
+        self._inbox.post(InstanceUp(instance, up_ms))
+        self.watch(machine)
+        self._timeline.after(life.setup_ms, lambda: self._boot(instance))
+
+    def _boot(self, instance: InstanceId) -> None:
+        if self._machines[instance].gone_ms is None:
+            self._hosts.boot(self._machines[instance])
+
+    def _terminate(self, instance: InstanceId) -> None:
+        now = self._timeline.now()
+        machine = self._machines.get(instance)
+        if machine is None:
+            gone_ms = self._never.setdefault(instance, now)
+            self._inbox.post(InstanceGone(instance, None, gone_ms))
+        elif machine.gone_ms is not None:
+            self._inbox.post(InstanceGone(instance, machine.up_ms, machine.gone_ms))
+        elif machine.going_ms is None:
+            self._machines[instance] = replace(machine, going_ms=now)
+            wait = -now % self._grid_ms if self._grid_ms else 0
+            life = self.life_of(instance, machine.offering)
+            self._timeline.after(
+                wait + life.ending_ms, lambda: self._end(instance, life.unbilled_ms)
+            )
+
+    def _listed_life(self, _instance: InstanceId, offering: Offering) -> Life:
+        return Life(offering.type.acquisition_ms, offering.type.setup_ms, self._terminate_ms)
+
+    def _end(self, instance: InstanceId, unbilled_ms: int = 0) -> None:
+        machine = self._machines[instance]
+        if machine.gone_ms is None:
+            now = Millis(self._timeline.now() - unbilled_ms)
+            self._machines[instance] = replace(machine, gone_ms=now)
+            self._there[machine.offering.type.name] -= 1
+            self._hosts.vanish(instance)
+            self._inbox.post(InstanceGone(instance, machine.up_ms, now))

@@ -1,0 +1,55 @@
+"""A journal in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from eva_master.model.changes import Changes, InstanceAccount, JobAccount, Round
+from eva_master.model.ids import CopyId, InstanceId, JobId
+from eva_master.model.planning.plan import Json
+from eva_master.model.records import Instance, Job, TaskCopy
+
+
+class MemoryJournal:
+    """Implements `eva_master.ports.Journal`; survives the master, not the process.
+
+    Attributes:
+        rounds: Every round by its number, without the reasons, which would fill the memory.
+        commits: How many transactions there were.
+    """
+
+    def __init__(self) -> None:
+        self.rounds: dict[int, Round] = {}
+        self.commits = 0
+        self._jobs: dict[JobId, Job] = {}
+        self._copies: dict[CopyId, TaskCopy] = {}
+        self._instances: dict[InstanceId, Instance] = {}
+        self._job_accounts: dict[JobId, JobAccount] = {}
+        self._instance_accounts: dict[InstanceId, InstanceAccount] = {}
+        self._values: dict[str, Json] = {}
+
+    def load(self) -> Changes:
+        """See `eva_master.ports.Journal.load`."""
+        return Changes(
+            jobs=tuple(self._jobs.values()),
+            copies=tuple(self._copies.values()),
+            instances=tuple(self._instances.values()),
+            job_accounts=tuple(self._job_accounts.values()),
+            instance_accounts=tuple(self._instance_accounts.values()),
+            values=dict(self._values),
+        )
+
+    def commit(self, changes: Changes) -> None:
+        """See `eva_master.ports.Journal.commit`."""
+        self.commits += 1
+        self._jobs.update((job.id, job) for job in changes.jobs)
+        self._copies.update((copy.id, copy) for copy in changes.copies)
+        self._instances.update((instance.id, instance) for instance in changes.instances)
+        self._job_accounts.update((account.job, account) for account in changes.job_accounts)
+        self._instance_accounts.update(
+            (account.instance, account) for account in changes.instance_accounts
+        )
+        self.rounds.update(
+            (record.number, replace(record, reasons=None)) for record in changes.rounds
+        )
+        self._values.update(changes.documents())

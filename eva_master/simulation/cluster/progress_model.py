@@ -1,0 +1,182 @@
+"""How fast tasks get on: interference on each instance, and gangs at the pace of their slowest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from eva_master.model.ids import CopyId, InstanceId, JobId, Workload
+from eva_master.simulation.cluster.clock import Timeline
+from eva_master.simulation.cluster.truth import Truth, remembered
+from eva_master.simulation.cluster.work import Attempt
+
+
+@dataclass(slots=True, eq=False)
+class Crew:
+    """Attempts that progress together: a gang's, or a single one.
+
+    Attributes:
+        size: How many there are once all have started.
+        running: Those whose program runs and was not told to stop.
+        begun: Those whose program ever ran.
+        moving: Whether all have begun and are initialised.
+    """
+
+    size: int
+    running: dict[CopyId, Attempt] = field(default_factory=dict)
+    begun: set[CopyId] = field(default_factory=set)
+    moving: bool = False
+
+
+class Motion:
+    """The tasks that run, everywhere.
+
+    Args:
+        timeline: The virtual time.
+        truth: How much tasks slow each other down.
+        finish: Called when an attempt has done its work.
+        changed: Called when the pace or the company of attempts on an instance, all of them
+            getting on, has changed.
+    """
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        truth: Truth,
+        *,
+        finish: Callable[[Attempt], None],
+        changed: Callable[[InstanceId, Sequence[Attempt]], None],
+    ) -> None:
+        self._timeline = timeline
+        self._truth = remembered(truth)
+        self._finish = finish
+        self._changed = changed
+        self._residents: dict[InstanceId, dict[CopyId, Attempt]] = {}
+        self._crews: dict[tuple[JobId | CopyId, int], Crew] = {}
+
+    def begin(self, attempt: Attempt, init_ms: int) -> None:
+        """A program starts.
+
+        Args:
+            attempt: Whose.
+            init_ms: From the start of the last of its crew to first progress.
+        """
+        order = attempt.order
+        attempt.at_ms = self._timeline.now()
+        self._residents.setdefault(attempt.instance, {})[order.copy] = attempt
+        size = 1 if order.gang is None else order.gang.size
+        crew = self._crews.setdefault(attempt.crew, Crew(size))
+        crew.running[order.copy] = attempt
+        crew.begun.add(order.copy)
+        if crew.moving:
+            attempt.together_ms = attempt.at_ms
+        elif len(crew.begun) == crew.size:
+            for member in crew.running.values():
+                member.together_ms = attempt.at_ms
+            if init_ms > 0:
+                self._timeline.after(init_ms, lambda: self._go(crew))
+            else:
+                crew.moving = True
+        changed = self._pace(crew) + self._company_changed(attempt)
+        self._tell(changed)
+
+    def halt(self, attempt: Attempt) -> None:
+        """A program does nothing more for its work; it is still there."""
+        if attempt.halted_ms is None:
+            attempt.halted_ms = self._timeline.now()
+        self._set_speed(attempt, 0.0)
+        self._tell(self._leave_crew(attempt))
+
+    def end(self, attempt: Attempt) -> None:
+        """A program is no more."""
+        residents = self._residents.get(attempt.instance, {})
+        if residents.get(attempt.order.copy) is not attempt:
+            return
+        self.halt(attempt)
+        del residents[attempt.order.copy]
+        if not residents:
+            del self._residents[attempt.instance]
+        self._tell(self._company_changed(attempt))
+
+    def lose(self, attempt: Attempt) -> list[Attempt]:
+        """A program is no more, and was not told to stop: its crew cannot go on without it.
+
+        Returns:
+            The others of its crew, which stand still.
+        """
+        crew = self._crews.get(attempt.crew)
+        self.end(attempt)
+        if crew is None:
+            return []
+        crew.moving = False
+        for other in crew.running.values():
+            self._set_speed(other, 0.0)
+        return list(crew.running.values())
+
+    def _leave_crew(self, attempt: Attempt) -> list[Attempt]:
+        crew = self._crews.get(attempt.crew)
+        if crew is not None and crew.running.get(attempt.order.copy) is attempt:
+            del crew.running[attempt.order.copy]
+            if crew.running:
+                return self._pace(crew)
+            del self._crews[attempt.crew]
+        return []
+
+    def _go(self, crew: Crew) -> None:
+        crew.moving = True
+        self._tell(self._pace(crew))
+
+    def _tell(self, changed: Sequence[Attempt]) -> None:
+        """Say once per instance which attempts go on differently."""
+        places: dict[InstanceId, dict[Attempt, None]] = {}
+        for attempt in changed:
+            if attempt.speed > 0:
+                places.setdefault(attempt.instance, {})[attempt] = None
+        for instance, attempts in places.items():
+            self._changed(instance, list(attempts))
+
+    def _company_changed(self, cause: Attempt) -> list[Attempt]:
+        """Have those beside an attempt that came or went go on as that allows.
+
+        Returns:
+            They, and others of their gangs whose pace has changed with theirs.
+        """
+        others = [a for a in self._residents.get(cause.instance, {}).values() if a is not cause]
+        for attempt in others:
+            if (crew := self._crews.get(attempt.crew)) is not None:
+                others = others + self._pace(crew)
+        return others
+
+    def _pace(self, crew: Crew) -> list[Attempt]:
+        """Set the speed of a crew; returns those for whom it is another one."""
+        if not crew.moving or not crew.running:
+            return []
+        slowest = min(self._alone_speed(attempt) for attempt in crew.running.values())
+        return [it for it in crew.running.values() if self._set_speed(it, slowest)]
+
+    def _alone_speed(self, attempt: Attempt) -> float:
+        """How fast an attempt would get on if only its own instance mattered."""
+        residents = self._residents[attempt.instance]
+        if len(residents) == 1:
+            return self._truth(Workload(attempt.order.workload), ())
+        company = sorted(
+            Workload(other.order.workload) for other in residents.values() if other is not attempt
+        )
+        return self._truth(Workload(attempt.order.workload), tuple(company))
+
+    def _set_speed(self, attempt: Attempt, speed: float) -> bool:
+        if speed == attempt.speed:
+            return False
+        now = self._timeline.now()
+        attempt.turn(now, speed)
+        if speed <= 0:
+            return True
+        epoch, work = attempt.epoch, attempt.work
+        due = work.total_ms if not work.failures else work.total_ms / (2 + len(work.failures))
+        left = max(0, attempt.left_ms(due, now))
+        self._timeline.after(left, lambda: self._over(attempt, epoch))
+        return True
+
+    def _over(self, attempt: Attempt, epoch: int) -> None:
+        if attempt.epoch == epoch:
+            self._finish(attempt)

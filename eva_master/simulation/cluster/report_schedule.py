@@ -1,0 +1,100 @@
+"""When simulated workers report progress."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from eva_master.simulation.cluster.agent import Agent
+from eva_master.simulation.cluster.clock import Timeline
+from eva_master.simulation.cluster.work import Attempt
+
+
+class Reports(Protocol):
+    """Decides when an attempt's progress is reported."""
+
+    def began(self, agent: Agent, attempt: Attempt) -> None:
+        """An attempt's program has started."""
+        ...
+
+    def changed(self, agent: Agent, attempts: Sequence[Attempt]) -> None:
+        """Attempts that get on do so at another speed, or in other company."""
+        ...
+
+
+class Periodic:
+    """At fixed intervals from the start of the program, as real workers do.
+
+    Args:
+        timeline: The virtual time.
+        every_ms: The interval.
+    """
+
+    def __init__(self, timeline: Timeline, every_ms: int) -> None:
+        self._timeline = timeline
+        self._every_ms = every_ms
+
+    def began(self, agent: Agent, attempt: Attempt) -> None:
+        """See `Reports.began`."""
+        self._timeline.after(self._every_ms, lambda: self._report(agent, attempt))
+
+    def changed(self, agent: Agent, attempts: Sequence[Attempt]) -> None:
+        """Reports come as they come."""
+
+    def _report(self, agent: Agent, attempt: Attempt) -> None:
+        if agent.sample([attempt]):
+            self.began(agent, attempt)
+
+
+class Telling:
+    """Only those reports that tell the master's meters something new.
+
+    A task that gets on as before has nothing to say. When its company or its pace changes, one
+    report opens a window at once and another closes it; after a start there is one with its first
+    step, and one at the end of the warm-up. The master measures the same as from reports every
+    other second, since between changes a simulated task keeps its pace exactly.
+
+    Args:
+        timeline: The virtual time.
+        window_ms: Of the master's meters.
+    """
+
+    _FIRST_MS = 100
+    """From first progress to the first report of it."""
+
+    def __init__(self, timeline: Timeline, window_ms: int) -> None:
+        self._timeline = timeline
+        self._window_ms = window_ms
+
+    def began(self, agent: Agent, attempt: Attempt) -> None:
+        """What the program resumes from, so that its first own step is known for one."""
+        agent.sample([attempt])
+
+    def changed(self, agent: Agent, attempts: Sequence[Attempt]) -> None:
+        """See `Reports.changed`."""
+        for attempt in attempts:
+            attempt.watch += 1
+        cold = [attempt for attempt in attempts if attempt.cold]
+        warm = [attempt for attempt in attempts if not attempt.cold]
+        if cold:
+            half = self._window_ms // 2
+            self._after(agent, cold, (self._FIRST_MS, half, self._window_ms))
+        if warm:
+            agent.sample(warm)
+            self._after(agent, warm, (self._window_ms,))
+
+    def _after(self, agent: Agent, attempts: Sequence[Attempt], waits: tuple[int, ...]) -> None:
+        watched = [(attempt, attempt.watch) for attempt in attempts]
+        self._timeline.after(waits[0], lambda: self._report(agent, watched, waits[1:]))
+
+    def _report(
+        self, agent: Agent, watched: Sequence[tuple[Attempt, int]], waits: tuple[int, ...]
+    ) -> None:
+        due = [
+            attempt for attempt, watch in watched if attempt.watch == watch and attempt.speed > 0
+        ]
+        if due and agent.sample(due):
+            if waits:
+                self._after(agent, due, waits)
+            for attempt in due if not waits else ():
+                attempt.cold = False

@@ -1,0 +1,161 @@
+"""Workers and tasks that exist as figures only: progress under interference, checkpoints, exits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from eva_master.model.actions import WorkerAction
+from eva_master.model.events import Phase, WorkerLost
+from eva_master.model.ids import CopyId, InstanceId, JobId, Millis
+from eva_master.ports import Inbox
+from eva_master.simulation.cluster.agent import Agent
+from eva_master.simulation.cluster.attempt_log import Chronicle
+from eva_master.simulation.cluster.clock import Timeline
+from eva_master.simulation.cluster.cloud import Hosts, Machine
+from eva_master.simulation.cluster.delays import Durations
+from eva_master.simulation.cluster.progress_model import Motion
+from eva_master.simulation.cluster.report_schedule import Periodic, Reports
+from eva_master.simulation.cluster.truth import Truth
+from eva_master.simulation.cluster.work import Attempt, Work
+
+
+class SimulatedWorkers(Hosts):
+    """Implements `eva_master.ports.WorkerLink`; one agent per machine that has booted.
+
+    Args:
+        timeline: The virtual time.
+        inbox: Where the agents' messages go.
+        delays: How long things take.
+        truth: How much tasks slow each other down.
+        work_of: What a task has to do, asked when its first attempt starts.
+        chronicle: Is told what happens to attempts.
+        reports: When progress is reported; every minute by default.
+    """
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        inbox: Inbox,
+        *,
+        delays: Durations,
+        truth: Truth,
+        work_of: Callable[[CopyId], Work],
+        chronicle: Chronicle,
+        reports: Reports | None = None,
+    ) -> None:
+        self.timeline = timeline
+        self.inbox = inbox
+        self.delays = delays
+        self.reports = reports or Periodic(timeline, 60_000)
+        self.motion = Motion(timeline, truth, finish=self._finish, changed=self._changed)
+        self._work_of = work_of
+        self._agents: dict[InstanceId, Agent] = {}
+        self._work: dict[CopyId, Work] = {}
+        self._sessions = 0
+        self.chronicle = chronicle
+        self.told: Callable[[Attempt, float], float] = lambda _attempt, done_ms: done_ms
+        """What an attempt reports to have done, from what it has."""
+        self.wiped: set[InstanceId] = set()
+        """Instances that have lost their disk: only there may an attempt be started again."""
+
+    def execute(self, action: WorkerAction) -> None:
+        """See `eva_master.ports.WorkerLink.execute`."""
+        agent = self._agents.get(action.instance)
+        if agent is not None and agent.session:
+            agent.hear(action)
+
+    def boot(self, machine: Machine) -> None:
+        """A machine is up: its agent dials the master."""
+        agent = Agent(self, machine)
+        self._agents[machine.instance] = agent
+        agent.register()
+
+    def vanish(self, instance: InstanceId) -> None:
+        """A machine is off: its tasks end where they are, unheard."""
+        agent = self._agents.pop(instance, None)
+        if agent is not None:
+            agent.power_off()
+        self.delays.lost(instance)
+
+    def cut(self, instance: InstanceId, back_after_ms: int) -> None:
+        """Break an agent's session; it registers anew after a while."""
+        agent = self._agents.get(instance)
+        if agent is not None and agent.session:
+            self.inbox.post(WorkerLost(instance, agent.session))
+            agent.session = 0
+            self.timeline.after(back_after_ms, agent.register)
+
+    def wipe(self, instance: InstanceId) -> None:
+        """An instance loses its disk and its tasks, and its agent starts with an empty one."""
+        agent = self._agents.get(instance)
+        if agent is not None:
+            self.wiped.add(instance)
+            agent.power_off()
+            self.delays.lost(instance)
+            self._agents[instance] = agent.successor()
+            self._agents[instance].register()
+
+    def leave(self, instance: InstanceId) -> None:
+        """An instance is to shut down: its agent stops what runs and takes its leave."""
+        agent = self._agents.get(instance)
+        if agent is not None:
+            agent.leave()
+
+    def interrupt(self, instance: InstanceId, at_ms: int) -> None:
+        """An instance will be taken away: its agent passes it on."""
+        agent = self._agents.get(instance)
+        if agent is not None:
+            agent.interrupt(Millis(at_ms), "the cloud takes its spot capacity back")
+
+    def agents(self) -> list[InstanceId]:
+        """Machines with an agent."""
+        return list(self._agents)
+
+    def running(self) -> dict[CopyId, list[InstanceId]]:
+        """Where each copy really runs: a list longer than one is a broken promise."""
+        found: dict[CopyId, list[InstanceId]] = {}
+        for instance, agent in self._agents.items():
+            for attempt in agent.present():
+                found.setdefault(attempt.order.copy, []).append(instance)
+        return found
+
+    def publish(self, copy: CopyId) -> None:
+        """Have a running task write a checkpoint and go on."""
+        for agent, attempt in self._attempts():
+            if attempt.order.copy == copy:
+                agent.publish(attempt)
+
+    def attempts_of(self, job: JobId) -> list[tuple[Agent, Attempt]]:
+        """A job's attempts whose program runs, on whatever machine."""
+        return [(agent, attempt) for agent, attempt in self._attempts() if attempt.order.job == job]
+
+    def _attempts(self) -> list[tuple[Agent, Attempt]]:
+        return [
+            (agent, attempt)
+            for agent in self._agents.values()
+            for attempt in agent.present()
+            if attempt.phase is Phase.RUNNING
+        ]
+
+    # -- for the agents --------------------------------------------------------------------------
+
+    def new_session(self) -> int:
+        """A number larger than any before."""
+        self._sessions += 1
+        return self._sessions
+
+    def work(self, copy: CopyId) -> Work:
+        """What a copy has to do."""
+        if copy not in self._work:
+            self._work[copy] = self._work_of(copy)
+        return self._work[copy]
+
+    # -- for the motion --------------------------------------------------------------------------
+
+    def _finish(self, attempt: Attempt) -> None:
+        if (agent := self._agents.get(attempt.instance)) is not None:
+            agent.finish(attempt)
+
+    def _changed(self, instance: InstanceId, attempts: Sequence[Attempt]) -> None:
+        if (agent := self._agents.get(instance)) is not None:
+            self.reports.changed(agent, attempts)

@@ -1,0 +1,1 @@
+"""What a simulation comes to: figures, rows, and the lower bound."""

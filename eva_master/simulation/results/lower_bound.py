@@ -1,0 +1,144 @@
+"""What no scheduler could undercut: the fractional packing bound, integrated over a trace.
+
+Each job is there from its arrival for as long as it takes alone. At every moment the tasks that
+are there are packed fractionally, without interference: the configuration LP's value, or rather
+the bound that was proven on it. Moves, starts and empty instances cost nothing. One figure for a
+trace and a catalog, whatever the policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from eva_master.model.catalog import Catalog
+from eva_master.model.ids import MILLION, CopyId, JobId, Millis
+from eva_master.model.job import JobKind, Program, TaskSpec
+from eva_master.model.planning.snapshot import CopyView, JobView, Snapshot
+from eva_master.model.trace import Trace, TraceJob
+from eva_master.packing.greedy.algorithm1 import Supply
+from eva_master.packing.interference.throughput import Ints
+from eva_master.packing.lp.column_generation import Budget, Generated, Generator, Request
+from eva_master.packing.lp.columns import Column
+from eva_master.packing.problem import Problem, Valuation
+from eva_master.simulation.scenario.submission import work_ms
+
+_USED = 1e-9
+_KEPT = 1_500
+"""Columns that are tried first with the next multiset of tasks."""
+_BUDGET = Budget(gap=2e-5, iterations=200, class_iterations=20_000, total_nodes=4_000_000)
+
+Watch = Callable[[int, int], None]
+"""Told how many of how many moments are done."""
+
+
+class ReferenceBound:
+    """Solves one configuration LP per multiset of tasks, each from the columns of the last ones.
+
+    Args:
+        trace: What arrives.
+        catalog: What is on sale; limits of supply are left aside.
+    """
+
+    def __init__(self, trace: Trace, catalog: Catalog) -> None:
+        self._trace = trace
+        self._problem = problem = Problem(picture(trace, catalog), Valuation(interference=False))
+        self._supply: Supply = {offering.id: None for offering in problem.offerings}
+        self._columns: dict[object, Column] = {}
+        self._solved: dict[bytes, int] = {}
+        self._alone = [self._single(number) for number in range(len(problem.classes))]
+
+    def exact(self, watch: Watch | None = None) -> int:
+        """The bound (see `eva_master.model.ids.Exact`)."""
+        moments = list(self._moments())
+        counts: Ints = np.zeros(len(self._problem.classes), dtype=np.int64)
+        total = 0
+        for done, ((at, change), (until, _)) in enumerate(pairwise(moments)):
+            counts = counts + change
+            total += self._hourly(counts) * (until - at)
+            if watch is not None:
+                watch(done + 1, len(moments) - 1)
+        return total // MILLION
+
+    def _moments(self) -> Iterator[tuple[int, Ints]]:
+        """Times at which tasks come or go, in order, with how many of each class."""
+        changes: dict[int, Ints] = {}
+        nothing = np.zeros(len(self._problem.classes), dtype=np.int64)
+        for job in self._trace.jobs:
+            tasks = nothing.copy()
+            for index in range(len(job.tasks)):
+                tasks[self._problem.class_of[_copy(job, index)]] += 1
+            end = job.arrival_ms + round(work_ms(job))
+            changes[job.arrival_ms] = changes.get(job.arrival_ms, nothing) + tasks
+            changes[end] = changes.get(end, nothing) - tasks
+        yield from sorted(changes.items(), key=lambda item: item[0])
+
+    def _hourly(self, counts: Ints) -> int:
+        """The bound on what these tasks cost per hour, in millionths of micro-dollars."""
+        key = counts.tobytes()
+        if key not in self._solved:
+            self._solved[key] = self._solve(counts) if counts.any() else 0
+        return self._solved[key]
+
+    def _solve(self, counts: Ints) -> int:
+        request = Request(self._problem, counts, self._supply)
+        seeds = [self._alone[number] for number in np.flatnonzero(counts).tolist()]
+        seeds += [
+            column
+            for column in self._columns.values()
+            if all(count <= counts[number] for number, count in column.pattern)
+        ]
+        generated = Generator(request).run(seeds, _BUDGET)
+        assert generated is not None, "every task alone covers all"
+        self._remember(generated)
+        return generated.bound
+
+    def _remember(self, generated: Generated) -> None:
+        """Put the columns of a solution before those that are known already."""
+        used = np.flatnonzero(generated.relaxed.amounts > _USED).tolist()
+        columns = [generated.relaxation.columns[number] for number in used]
+        fresh: dict[object, Column] = {
+            (column.offering.id, column.pattern): column
+            for column in columns
+            if sum(count for _, count in column.pattern) > 1
+        }
+        kept = {**fresh, **self._columns}
+        self._columns = dict(list(kept.items())[:_KEPT])
+
+    def _single(self, number: int) -> Column:
+        offering = self._problem.reservation(number)
+        assert offering is not None, "somebody checked that every task fits somewhere"
+        return Column(offering, ((number, 1),), offering.price * MILLION)
+
+
+def reference_bound(trace: Trace, catalog: Catalog, watch: Watch | None = None) -> int:
+    """See the module; an `eva_master.model.ids.Exact`."""
+    return ReferenceBound(trace, catalog).exact(watch)
+
+
+def picture(trace: Trace, catalog: Catalog) -> Snapshot:
+    """All tasks of a trace at once, so that they are classified once."""
+    families = sorted({offering.type.family for offering in catalog})
+    program = Program("true")
+    copies, jobs = [], []
+    for job in trace.jobs:
+        ids = tuple(_copy(job, index) for index in range(len(job.tasks)))
+        for id_, task in zip(ids, job.tasks, strict=True):
+            spec = TaskSpec(job.workload, program, task.resolved(families))
+            copies.append(CopyView(id_, JobId(job.id), spec, None, pinned=False, running=False))
+        jobs.append(
+            JobView(JobId(job.id), JobKind.GANG, ids, Millis(job.arrival_ms), 0, None, 0, 0)
+        )
+    return Snapshot(
+        now_ms=Millis(0),
+        catalog=catalog,
+        jobs=tuple(sorted(jobs, key=lambda view: view.id)),
+        copies=tuple(sorted(copies, key=lambda view: view.id)),
+        instances=(),
+    )
+
+
+def _copy(job: TraceJob, index: int) -> CopyId:
+    return CopyId(f"{job.id}/{index}")

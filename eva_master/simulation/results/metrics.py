@@ -1,0 +1,273 @@
+"""What a simulated cluster's life came to; floats begin here, nothing is computed with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import fmean, median
+
+from eva_master.model.changes import Round
+from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, InstanceId, Millis
+from eva_master.model.records import Job
+from eva_master.simulation.cluster.attempt_log import Books, Stay
+from eva_master.simulation.cluster.cloud import Machine
+
+_USD = MILLION * MILLIS_PER_HOUR
+"""`eva_master.model.ids.Exact` in a dollar."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFigures:
+    """One job's life, in milliseconds of virtual time.
+
+    Attributes:
+        executing_ms: For how long all of its tasks ran.
+        moving_ms: For how long of that it made progress.
+        alone_ms: For how long it would have, alone.
+        moves: Of its tasks, from one instance to another.
+    """
+
+    name: str
+    workload: str
+    tasks: int
+    submitted_ms: int
+    finished_ms: int
+    executing_ms: int
+    moving_ms: int
+    alone_ms: float
+    moves: int
+
+    @property
+    def jct_ms(self) -> int:
+        """From arrival to end."""
+        return self.finished_ms - self.submitted_ms
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceFigures:
+    """One instance's life, in milliseconds of virtual time, and its bill."""
+
+    id: InstanceId
+    type: str
+    requested_ms: int
+    up_ms: int
+    gone_ms: int
+    cost_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What happened, one thing at a time; empty unless it was asked for.
+
+    Attributes:
+        rounds: Planning rounds.
+        stays: Attempts on instances; two of one copy in a row on different ones are a move.
+        jobs: That finished.
+        instances: That were billed.
+    """
+
+    rounds: tuple[Round, ...] = ()
+    stays: tuple[Stay, ...] = ()
+    jobs: tuple[JobFigures, ...] = ()
+    instances: tuple[InstanceFigures, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Planning:
+    """Seconds of real time in which the policy decided; no part of a result's identity."""
+
+    mean_s: float = 0.0
+    p99_s: float = 0.0
+    max_s: float = 0.0
+    total_s: float = 0.0
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Planning:
+        """Sum up."""
+        if not seconds:
+            return cls()
+        return cls(fmean(seconds), quantile(seconds, 0.99), max(seconds), sum(seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The figures of one run; hours and dollars.
+
+    Attributes:
+        cost_usd: Of all instances, from up to gone.
+        norm_throughput_mean: Over jobs: time that it takes alone over the time it made progress.
+        idle_mean_h: Over jobs: completion time less the time all its tasks ran.
+        migrations_per_job: Tasks' moves over jobs; `migrations_per_task` over tasks.
+        tasks_per_instance: Over the time that instances were up, as are the allocations, which are
+            parts of what was up.
+        full_share: Of the rounds that changed anything, those that did a full reconfiguration.
+        events: What the loop heard, `steps` in how many turns.
+        end_h: When the last instance was gone.
+        planning: See `Planning`; the one field that differs between runs of one seed.
+    """
+
+    jobs_finished: int
+    cost_usd: float
+    jct_mean_h: float
+    jct_median_h: float
+    jct_p95_h: float
+    idle_mean_h: float
+    norm_throughput_mean: float
+    migrations_per_job: float
+    migrations_per_task: float
+    instances_launched: int
+    tasks_per_instance: float
+    allocation_gpu: float
+    allocation_cpu: float
+    allocation_memory: float
+    full_share: float
+    rounds: int
+    events: int
+    steps: int
+    end_h: float
+    planning: Planning = field(default=Planning(), compare=False)
+    record: Record = field(default=Record(), repr=False)
+
+    def row(self) -> dict[str, float]:
+        """All figures but the planning's and the record, for JSON."""
+        kept = {**asdict(self)}
+        kept.pop("planning")
+        kept.pop("record")
+        return kept
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value that a share of the values does not exceed, between two of them in proportion."""
+    ordered = sorted(values)
+    place = (len(ordered) - 1) * share
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """What instances offered while they were up, times the time."""
+
+    up_ms: int = 0
+    gpu_ms: int = 0
+    milli_cpu_ms: int = 0
+    mib_ms: int = 0
+    cost: int = 0
+
+    @classmethod
+    def of(cls, machines: Mapping[InstanceId, Machine]) -> Allocation:
+        """Add up; every machine must be gone."""
+        up = gpus = cpus = memory = cost = 0
+        for machine in machines.values():
+            span, room = uptime_ms(machine), machine.offering.type.capacity
+            up += span
+            gpus += span * room.gpus
+            cpus += span * room.milli_cpus
+            memory += span * room.memory_mib
+            cost += charge(machine)
+        return cls(up, gpus, cpus, memory, cost)
+
+
+def uptime_ms(machine: Machine, now: int | None = None) -> int:
+    """For how long a machine was up; `now` is needed of one that is not gone."""
+    until = now if machine.gone_ms is None else machine.gone_ms
+    assert machine.up_ms is not None
+    assert until is not None
+    return until - machine.up_ms
+
+
+def charge(machine: Machine, now: int | None = None) -> int:
+    """Its bill (see `eva_master.model.ids.Exact`), up to `now` of one that is not gone."""
+    return machine.offering.price * max(uptime_ms(machine, now), machine.offering.minimum_ms)
+
+
+def usd(exact: int) -> float:
+    """Dollars."""
+    return exact / _USD
+
+
+def instance_figures(machine: Machine, requested_ms: Millis) -> InstanceFigures:
+    """A machine that is gone, for the record."""
+    assert machine.up_ms is not None
+    assert machine.gone_ms is not None
+    kind = machine.offering.type.name
+    cost = usd(charge(machine))
+    return InstanceFigures(
+        machine.instance, kind, requested_ms, machine.up_ms, machine.gone_ms, cost
+    )
+
+
+def job_figures(job: Job, books: Books, alone_ms: float, moves: int) -> JobFigures:
+    """A job that has ended."""
+    assert job.finished_ms is not None
+    return JobFigures(
+        job.spec.name,
+        job.spec.tasks[0].workload,
+        len(job.spec.tasks),
+        job.submitted_ms,
+        job.finished_ms,
+        books.executing_ms.get(job.id, 0),
+        books.moving_ms.get(job.id, 0),
+        alone_ms,
+        moves,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What was counted on the way."""
+
+    launched: int
+    rounds: int
+    reconfigurations: int
+    full: int
+    events: int
+    steps: int
+    end_ms: int
+
+
+def outcome(
+    jobs: Sequence[JobFigures],
+    books: Books,
+    machines: Mapping[InstanceId, Machine],
+    counts: Counts,
+    *,
+    planning: Planning,
+    record: Record,
+) -> Outcome:
+    """Sum up a run in which at least one job has finished."""
+    offered = Allocation.of(machines)
+    jcts = [job.jct_ms / MILLIS_PER_HOUR for job in jobs]
+    moves = sum(job.moves for job in jobs)
+    return Outcome(
+        jobs_finished=len(jobs),
+        cost_usd=usd(offered.cost),
+        jct_mean_h=fmean(jcts),
+        jct_median_h=median(jcts),
+        jct_p95_h=quantile(jcts, 0.95),
+        idle_mean_h=fmean((job.jct_ms - job.executing_ms) / MILLIS_PER_HOUR for job in jobs),
+        norm_throughput_mean=fmean(_normalised(job) for job in jobs),
+        migrations_per_job=moves / len(jobs),
+        migrations_per_task=moves / sum(job.tasks for job in jobs),
+        instances_launched=counts.launched,
+        tasks_per_instance=_share(books.task_ms, offered.up_ms),
+        allocation_gpu=_share(books.gpu_ms, offered.gpu_ms),
+        allocation_cpu=_share(books.milli_cpu_ms, offered.milli_cpu_ms),
+        allocation_memory=_share(books.mib_ms, offered.mib_ms),
+        full_share=_share(counts.full, counts.reconfigurations),
+        rounds=counts.rounds,
+        events=counts.events,
+        steps=counts.steps,
+        end_h=counts.end_ms / MILLIS_PER_HOUR,
+        planning=planning,
+        record=record,
+    )
+
+
+def _normalised(job: JobFigures) -> float:
+    return min(1.0, job.alone_ms / job.moving_ms) if job.moving_ms else 1.0
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0

@@ -1,0 +1,387 @@
+"""A trace under a policy, from the first arrival until the cloud is empty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from eva_master.control.settings import NEVER_MS, Settings
+from eva_master.model.catalog import Catalog
+from eva_master.model.changes import Changes, Round
+from eva_master.model.errors import InvalidTrace, SimulationStalled
+from eva_master.model.events import Event, JobSubmitted, Read
+from eva_master.model.ids import CopyId
+from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.trace import Trace
+from eva_master.ports import Policy
+from eva_master.simulation.cluster.attempt_log import Books
+from eva_master.simulation.cluster.clock import VirtualInbox
+from eva_master.simulation.cluster.delays import Accounting
+from eva_master.simulation.cluster.fault_injector import Faults, Misfortune
+from eva_master.simulation.cluster.report_schedule import Telling
+from eva_master.simulation.cluster.truth import UNDISTURBED, Truth
+from eva_master.simulation.cluster.work import Work
+from eva_master.simulation.results.metrics import (
+    Counts,
+    Outcome,
+    Planning,
+    Record,
+    charge,
+    instance_figures,
+    job_figures,
+    outcome,
+    usd,
+)
+from eva_master.simulation.scenario.journal_replay import Past
+from eva_master.simulation.scenario.script import PastScript, Task, TraceScript, work_of
+from eva_master.simulation.scenario.submission import work_ms
+from eva_master.simulation.simulated_cluster import World
+
+_PATIENCE = 20
+"""A cluster in which nothing has started or ended for so many times the longest job is stuck."""
+_DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is simulated.
+
+    Attributes:
+        trace: What arrives.
+        catalog: What the cloud sells, with the delays of each type.
+        policy: The scheduler under test.
+        truth: How much tasks slow each other down; the scheduler learns of it from reports alone.
+        accounting: When files and images come to an instance.
+        round_gap_s: Plans are made at multiples of it, `None` for whenever something happens.
+        round_gap_ms: From one plan to the next at least, where plans are made at any time.
+        durations: Whether jobs state how long they take alone.
+        faults: What goes wrong.
+        seed: Of what goes wrong.
+        past: What a master has lived through, in place of the trace: the trace is then
+            `Past.trace`. Its delays are as they were, whatever the accounting.
+        settings: The control loop's, by default production's without what is for losses of
+            messages; the rhythm of rounds is not taken from it.
+        latency_ms: What the planner and the object store take to answer.
+        keep_record: Whether every round, stay, job and bill is kept.
+        stopwatch: Real seconds, to time the policy; without it that is not timed.
+    """
+
+    trace: Trace
+    catalog: Catalog
+    policy: Policy
+    truth: Truth = UNDISTURBED
+    accounting: Accounting = Accounting.COMPAT
+    round_gap_s: int | None = None
+    round_gap_ms: int = 1_000
+    durations: bool = True
+    faults: Faults = field(default_factory=Faults)
+    seed: int = 0
+    past: Past | None = None
+    settings: Settings | None = None
+    latency_ms: int = 0
+    keep_record: bool = False
+    stopwatch: Callable[[], float] = field(default=lambda: 0.0, repr=False)
+
+
+def simulate(setup: Setup) -> Outcome:
+    """Run a trace.
+
+    Raises:
+        InvalidTrace: It is empty, or no instance type can hold a task of it.
+        SimulationStalled: The policy leaves jobs without a place for good.
+    """
+    return Simulation(setup).run()
+
+
+class TimedPolicy:
+    """A policy whose every decision is timed."""
+
+    def __init__(self, policy: Policy, stopwatch: Callable[[], float]) -> None:
+        self._policy = policy
+        self._stopwatch = stopwatch
+        self.name = policy.name
+        self.seconds: list[float] = []
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        """See `eva_master.ports.Policy.plan`."""
+        start = self._stopwatch()
+        decided = self._policy.plan(snapshot, memory)
+        self.seconds.append(self._stopwatch() - start)
+        return decided
+
+
+class Rounds:
+    """A journal of which nothing is kept but the rounds: a simulated master never dies.
+
+    Attributes:
+        kept: The rounds, where they are to be kept.
+        count: How many there were.
+        changed: How many of them launched or moved anything.
+        full: How many of these did a full reconfiguration.
+    """
+
+    def __init__(self, *, keep: bool) -> None:
+        self._keep = keep
+        self.kept: list[Round] = []
+        self.count = 0
+        self.changed = 0
+        self.full = 0
+
+    def load(self) -> Changes:
+        """There is nothing."""
+        return Changes()
+
+    def commit(self, changes: Changes) -> None:
+        """See `eva_master.ports.Journal.commit`."""
+        for record in changes.rounds:
+            self.count += 1
+            if record.launches or record.moves:
+                self.changed += 1
+                self.full += record.figures.get("kind") == "full"
+            if self._keep:
+                self.kept.append(record)
+
+
+class CountingInbox(VirtualInbox):
+    """Counts what is heard of."""
+
+    events = 0
+
+    def post(self, event: Event | Read) -> None:
+        """See `eva_master.ports.Inbox.post`."""
+        self.events += 1
+        super().post(event)
+
+
+class TraceWorld(World):
+    """A world whose inbox counts."""
+
+    inbox: CountingInbox
+
+    def _make_inbox(self) -> CountingInbox:
+        return CountingInbox(self.timeline)
+
+
+class Simulation:
+    """One run of a trace."""
+
+    def __init__(self, setup: Setup) -> None:
+        _check(setup)
+        self._setup = setup
+        self._script = script = _script(setup)
+        self._arrivals = script.arrivals()
+        self._total = len(setup.trace.jobs if setup.past is None else setup.past.jobs)
+        self._policy = TimedPolicy(setup.policy, setup.stopwatch)
+        self._rounds = Rounds(keep=setup.keep_record)
+        self._books = Books(stays=[] if setup.keep_record else None)
+        settings = _settings(setup)
+        self.world = TraceWorld(
+            setup.catalog,
+            self._policy,
+            settings=settings,
+            terminate_grid_ms=_terminate_grid_ms(setup),
+            delays=script.delays(self._task_of),
+            truth=setup.truth,
+            work_of=self._work_of,
+            reports=partial(Telling, window_ms=settings.window_ms),
+            chronicle=self._books,
+            latency_ms=setup.latency_ms,
+            answers_ms=None if setup.past is None else setup.past.planned_ms,
+            journal=self._rounds,
+            start=script.start_ms,
+        )
+        if isinstance(script, PastScript):
+            self.world.cloud.life_of = script.life_of
+        Misfortune(
+            setup.faults,
+            setup.seed,
+            timeline=self.world.timeline,
+            cloud=self.world.cloud,
+            workers=self.world.workers,
+        )
+        self._steps = 0
+        self._seen_ms: int = script.start_ms
+        self._patience_ms = max(_DAY_MS, _PATIENCE * max(map(work_ms, setup.trace.jobs)))
+        self._arrive()
+
+    def run(self) -> Outcome:
+        """See `simulate`."""
+        while self.step():
+            pass
+        return self.outcome()
+
+    def step(self) -> bool:
+        """Let the loop take one turn; says whether there is more to come.
+
+        Raises:
+            SimulationStalled: Nothing has ended for so long that nothing ever will.
+        """
+        world, state = self.world, self.world.state
+        ended = state.counters.completions
+        if ended == self._total and not state.live and not world.cloud.existing():
+            return False
+        if world.idle:
+            raise _stalled(world)
+        world.loop.step()
+        self._steps += 1
+        now = world.timeline.now()
+        if state.counters.completions != ended or not state.active:
+            self._seen_ms = now
+        elif now - self._seen_ms > self._patience_ms:
+            raise _stalled(world)
+        return True
+
+    @property
+    def now_ms(self) -> int:
+        """Virtual time since the beginning."""
+        return self.world.timeline.now() - self._script.start_ms
+
+    @property
+    def finished(self) -> int:
+        """Jobs that have ended."""
+        return self.world.state.counters.completions
+
+    @property
+    def cost_usd(self) -> float:
+        """What the cloud charges for all machines up to now."""
+        now = self.world.timeline.now()
+        return usd(sum(charge(it, now) for it in self.world.cloud.bill().values()))
+
+    # -- what arrives ----------------------------------------------------------------------------
+
+    def _arrive(self) -> None:
+        """Enter the next job into the agenda."""
+        upcoming = next(self._arrivals, None)
+        if upcoming is None:
+            return
+        at, command, spec = upcoming
+        timeline = self.world.timeline
+
+        def arrive() -> None:
+            self.world.inbox.post(JobSubmitted(command, spec))
+            self._arrive()
+
+        timeline.after(at - timeline.now(), arrive)
+
+    def _task_of(self, copy: CopyId) -> Task:
+        state = self.world.state
+        known = state.copies[copy]
+        return state.jobs[known.job].command, known.index
+
+    def _work_of(self, copy: CopyId) -> Work:
+        return work_of(self._script, self._task_of(copy), self._setup.faults.checkpoint_ms)
+
+    # -- what it came to -------------------------------------------------------------------------
+
+    def outcome(self) -> Outcome:
+        """The figures of a run that is over."""
+        world, state, books = self.world, self.world.state, self._books
+        machines = world.cloud.bill()
+        jobs = [
+            job_figures(
+                job,
+                books,
+                self._script.alone_ms((job.command, 0)),
+                sum(copy.moves for copy in state.members(job.id)),
+            )
+            for job in state.jobs.values()
+        ]
+        counts = Counts(
+            launched=world.cloud.launches,
+            rounds=self._rounds.count,
+            reconfigurations=self._rounds.changed,
+            full=self._rounds.full,
+            events=world.inbox.events,
+            steps=self._steps,
+            end_ms=max(machine.gone_ms or 0 for machine in machines.values())
+            - self._script.start_ms,
+        )
+        record = Record()
+        if self._setup.keep_record:
+            record = Record(
+                tuple(self._rounds.kept),
+                tuple(books.stays or ()),
+                tuple(jobs),
+                tuple(
+                    instance_figures(machine, state.instances[name].requested_ms)
+                    for name, machine in machines.items()
+                ),
+            )
+        planning = Planning.of(self._policy.seconds)
+        return outcome(jobs, books, machines, counts, planning=planning, record=record)
+
+
+def _script(setup: Setup) -> TraceScript | PastScript:
+    if setup.past is not None:
+        return PastScript(setup.past, durations=setup.durations)
+    families = sorted({offering.type.family for offering in setup.catalog})
+    return TraceScript(setup.trace, families, setup.accounting, durations=setup.durations)
+
+
+def _settings(setup: Setup) -> Settings:
+    """The control loop's settings: production's, without what is for losses of messages.
+
+    Nothing is repeated or awaited only because one may be lost; here none are.
+    """
+    return replace(
+        setup.settings or Settings(round_gap_ms=setup.round_gap_ms),
+        round_grid_ms=0 if setup.round_gap_s is None else setup.round_gap_s * 1000,
+        round_period_ms=NEVER_MS,
+        register_timeout_ms=NEVER_MS,
+        lost_worker_ms=NEVER_MS,
+        worker_resend_ms=NEVER_MS,
+        cloud_resend_ms=NEVER_MS,
+        sync_period_ms=NEVER_MS,
+    )
+
+
+def _terminate_grid_ms(setup: Setup) -> int:
+    """The authors' scheduler gives instances back in its rounds; ours does as soon as it can."""
+    compat = setup.accounting is Accounting.COMPAT and setup.past is None
+    if compat and setup.round_gap_s is not None:
+        return setup.round_gap_s * 1000
+    return 0
+
+
+def _check(setup: Setup) -> None:
+    """Refuse what cannot end.
+
+    Raises:
+        InvalidTrace: No job, or one that no instance type can hold.
+    """
+    if not setup.trace.jobs:
+        raise InvalidTrace(f"the trace {setup.trace.name} has no jobs")
+    families = {offering.type.family for offering in setup.catalog}
+    known: dict[object, bool] = {}
+    for job in setup.trace.jobs:
+        for task in job.tasks:
+            needs = task.resolved(families)
+            if needs not in known:
+                known[needs] = any(
+                    need.fits(offering.type.capacity)
+                    for family, need in needs
+                    for offering in setup.catalog
+                    if offering.type.family == family
+                )
+            if not known[needs]:
+                raise InvalidTrace(
+                    f"job {job.id} has a task that no instance type of the catalog can hold",
+                    hint="leave the job out of the trace, or add a larger type to the catalog",
+                )
+
+
+def _stalled(world: World) -> SimulationStalled:
+    waiting = {
+        copy.waiting_for or "no place"
+        for job in world.state.active
+        for copy in world.state.members(job)
+    }
+    days = world.timeline.now() // _DAY_MS
+    return SimulationStalled(
+        f"on day {days} {len(world.state.active)} jobs have not ended, and nothing goes on",
+        hint=f"they wait: {'; '.join(sorted(waiting)[:3])}",
+    )

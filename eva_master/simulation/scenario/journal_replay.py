@@ -1,0 +1,359 @@
+"""A cluster's own past as something to simulate: what arrived, how long everything took.
+
+Taken from the records that a master keeps. Every delay is kept with what it was the delay of, so
+that a simulation in which the same things happen takes exactly as long as the original; whatever
+did not happen there takes as long as its like did.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median_low
+
+from eva_master.control.state.store import State
+from eva_master.learning.colocation import lookup
+from eva_master.learning.delays import Delay
+from eva_master.model.changes import Round
+from eva_master.model.ids import MILLION, CopyId, InstanceId, Millis, Workload
+from eva_master.model.job import JobKind, JobSpec, TaskSpec
+from eva_master.model.records import Instance, Job, TaskCopy
+from eva_master.model.states import CopyState, InstanceState
+from eva_master.model.trace import Trace, TraceJob, TraceTask
+from eva_master.simulation.cluster.cloud import Life
+from eva_master.simulation.scenario.submission import STEPS_PER_S
+
+Attempt = tuple[CopyId, int]
+_OVER = (CopyState.WAITING, CopyState.SUCCEEDED, CopyState.FAILED, CopyState.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Stint:
+    """An attempt as it was recorded; times of the master's clock, `None` for not yet or never.
+
+    Attributes:
+        workload: Of its task.
+        ordered_ms: When its start was written down.
+        runs_ms: When its program ran.
+        stopped_ms: When its stop was written down.
+        over_ms: When its room was free.
+    """
+
+    copy: CopyId
+    attempt: int
+    workload: Workload
+    instance: InstanceId
+    ordered_ms: int
+    runs_ms: int | None = None
+    stopped_ms: int | None = None
+    over_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PastJob:
+    """A job as it was submitted, and how much each of its tasks did, alone, in milliseconds."""
+
+    spec: JobSpec
+    submitted_ms: int
+    work_ms: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a master has lived through; times of its clock.
+
+    Attributes:
+        jobs: In order of submission.
+        unfinished: How many of them had not ended; their work is what they had done.
+        until_ms: Up to when the records go.
+        charged: The bill by then (see `eva_master.model.ids.Exact`).
+        truth: How much tasks slow each other down, as far as it was measured.
+        lives: Of instances that are gone.
+        kinds: Their types.
+        stints: Of tasks.
+        fetches_ms: Before a move to an attempt, how long its files took to be ready.
+        inits_ms: From the start of an attempt's last program to its first step.
+        usual_inits_ms: The same by workload, as a rule.
+        planned_ms: By round, when its plan was adopted.
+        start_ms: When the first round was held, or the first job came.
+    """
+
+    jobs: tuple[PastJob, ...]
+    unfinished: int
+    until_ms: int
+    charged: int
+    truth: Measured
+    lives: Mapping[InstanceId, Life]
+    kinds: Mapping[InstanceId, str]
+    stints: Mapping[Attempt, Stint]
+    fetches_ms: Mapping[Attempt, int]
+    inits_ms: Mapping[Attempt, int]
+    usual_inits_ms: Mapping[Workload, int]
+    planned_ms: Mapping[int, int]
+    start_ms: Millis
+
+    def trace(self) -> Trace:
+        """The same as a trace, in which an array is so many jobs; without delays."""
+        jobs = [one for number, job in enumerate(self.jobs) for one in self._split(number, job)]
+        return Trace("history", tuple(sorted(jobs, key=lambda job: (job.arrival_ms, job.id))))
+
+    def _split(self, number: int, job: PastJob) -> Iterator[TraceJob]:
+        tasks = list(zip(job.spec.tasks, job.work_ms, strict=True))
+        gang = job.spec.kind is JobKind.GANG
+        for index, unit in enumerate([tasks] if gang else [[task] for task in tasks]):
+            yield TraceJob(
+                f"{number}/{index}",
+                unit[0][0].workload,
+                job.submitted_ms - self.start_ms,
+                max(1, round(max(work for _, work in unit))),
+                tuple(TraceTask(None, task.demand) for task, _ in unit),
+            )
+
+
+class Measured:
+    """What was learned of interference, taken for the truth."""
+
+    def __init__(self, state: State) -> None:
+        self._table = state.throughput
+
+    def __call__(self, workload: Workload, others: tuple[Workload, ...]) -> float:
+        """See `eva_master.simulation.cluster.truth.Truth`."""
+        return lookup(self._table, (workload, others)) / MILLION
+
+
+def past(state: State, rounds: Iterable[Round], charged: int) -> Past:
+    """Make a past of a master's records.
+
+    Args:
+        state: As restored from its journal; at least one job was submitted.
+        rounds: All that it has held.
+        charged: Its bill by the last time that a record tells of.
+    """
+    copies = state.copies.values()
+    found = [stint for copy in copies for stint in _stints(copy, state.task(copy).workload)]
+    stints = {(stint.copy, stint.attempt): stint for stint in found}
+    held = list(rounds)
+    planned = {one.number: one.at_ms + one.planned_ms for one in held}
+    inits = _inits(state, found)
+    work = _Work(state, found, inits)
+    jobs = tuple(work.of(job) for job in state.jobs.values())
+    lives = {it.id: life for it in state.instances.values() if (life := _life(it)) is not None}
+    return Past(
+        jobs=jobs,
+        unfinished=len(state.active),
+        until_ms=latest(state),
+        charged=charged,
+        truth=work.truth,
+        lives=lives,
+        kinds={name: state.instances[name].offering.type.name for name in lives},
+        stints=stints,
+        fetches_ms=_fetches(state, found, sorted(planned.values())),
+        inits_ms=work.inits_ms,
+        usual_inits_ms=inits,
+        planned_ms=planned,
+        start_ms=Millis(
+            min(*(job.submitted_ms for job in state.jobs.values()), *(one.at_ms for one in held))
+        ),
+    )
+
+
+def latest(state: State) -> Millis:
+    """The last time that any record tells of."""
+    records: list[Job | TaskCopy | Instance] = [
+        *state.jobs.values(),
+        *state.copies.values(),
+        *state.instances.values(),
+    ]
+    booked = [account.until_ms for account in state.instance_accounts.values()]
+    return Millis(max([*(record.history[-1][1] for record in records), *booked], default=0))
+
+
+def _life(instance: Instance) -> Life | None:
+    """The stages of an instance's life; what it did not live to see comes after its end."""
+    entered = dict(instance.history)
+    gone, ending = (
+        entered.get(InstanceState.GONE.value),
+        entered.get(InstanceState.TERMINATING.value),
+    )
+    up = entered.get(InstanceState.UP.value)
+    if gone is None or ending is None or instance.gone_ms is None:
+        return None
+    if up is None or instance.up_ms is None:
+        return Life(gone - instance.requested_ms + 1, 0, gone - ending)
+    return Life(
+        acquisition_ms=up - instance.requested_ms,
+        setup_ms=(gone + 1 if instance.ready_ms is None else instance.ready_ms) - up,
+        ending_ms=gone - ending,
+        known_ms=up - instance.up_ms,
+        unbilled_ms=gone - instance.gone_ms,
+    )
+
+
+def _stints(copy: TaskCopy, workload: Workload) -> Iterator[Stint]:
+    """The attempts of a copy that are on record with their places.
+
+    Histories and places are bounded; what is no longer there is not made up.
+    """
+    starts = [n for n, (name, _) in enumerate(copy.history) if name == CopyState.STARTING.value]
+    for (attempt, place), index in zip(reversed(copy.places), reversed(starts), strict=False):
+        times: dict[str, int] = {}
+        for name, at in copy.history[index + 1 :]:
+            if name == CopyState.STARTING.value:
+                break
+            times.setdefault(name, at)
+        yield Stint(
+            copy.id,
+            attempt,
+            workload,
+            place,
+            ordered_ms=copy.history[index][1],
+            runs_ms=times.get(CopyState.RUNNING.value),
+            stopped_ms=times.get(CopyState.STOPPING.value),
+            over_ms=min((times[it.value] for it in _OVER if it.value in times), default=None),
+        )
+
+
+def _fetches(state: State, stints: Iterable[Stint], plans: Sequence[int]) -> dict[Attempt, int]:
+    """How long files took before moves: from the plan, or the target's start, to the stop."""
+    found: dict[Attempt, int] = {}
+    by_copy: defaultdict[CopyId, list[Stint]] = defaultdict(list)
+    for stint in stints:
+        by_copy[stint.copy].append(stint)
+    for own in by_copy.values():
+        for before, after in pairwise(sorted(own, key=lambda stint: stint.attempt)):
+            if before.stopped_ms is not None and before.instance != after.instance:
+                ready = state.instances[after.instance].ready_ms or 0
+                planned = max((at for at in plans if at <= before.stopped_ms), default=0)
+                wait = before.stopped_ms - max(ready, planned)
+                found[after.copy, after.attempt] = max(0, wait)
+    return found
+
+
+def starts_ms(stints: Iterable[Stint]) -> dict[Workload, int]:
+    """By workload, how long starts took, as a rule."""
+    return _usual(
+        (it.workload, it.runs_ms - it.ordered_ms) for it in stints if it.runs_ms is not None
+    )
+
+
+def stops_ms(stints: Iterable[Stint]) -> dict[Workload, int]:
+    """By workload, how long stops took, as a rule."""
+    return _usual(
+        (it.workload, it.over_ms - it.stopped_ms)
+        for it in stints
+        if it.stopped_ms is not None and it.over_ms is not None
+    )
+
+
+def _usual(measured: Iterable[tuple[Workload, int]]) -> dict[Workload, int]:
+    by_workload: defaultdict[Workload, list[int]] = defaultdict(list)
+    for workload, took in measured:
+        by_workload[workload].append(took)
+    return {workload: median_low(values) for workload, values in by_workload.items()}
+
+
+def _inits(state: State, stints: Iterable[Stint]) -> dict[Workload, int]:
+    """What was learned of starts up to the first step, less the start itself."""
+    known = state.learned.delays.known
+    return {
+        workload: max(0, known[Delay.START, workload].value - start)
+        for workload, start in starts_ms(stints).items()
+        if (Delay.START, workload) in known
+    }
+
+
+class _Work:
+    """How much tasks have done: when they ran, and beside whom.
+
+    By the rules of `simulation.cluster.progress_model`: a job gets on from when all its tasks run,
+    each until it is stopped or done, at the speed of the slowest.
+    """
+
+    def __init__(
+        self, state: State, stints: Sequence[Stint], inits: Mapping[Workload, int]
+    ) -> None:
+        self.truth = Measured(state)
+        self._state = state
+        self.inits_ms: dict[Attempt, int] = {}
+        self._inits = inits
+        self._until = latest(state)
+        self._residents: defaultdict[InstanceId, list[Stint]] = defaultdict(list)
+        self._of: defaultdict[CopyId, list[Stint]] = defaultdict(list)
+        for stint in stints:
+            self._residents[stint.instance].append(stint)
+            self._of[stint.copy].append(stint)
+
+    def of(self, job: Job) -> PastJob:
+        """A job with the work that each of its tasks did."""
+        members = list(self._state.members(job.id))
+        work = tuple(self._done(job, copy, members) for copy in members)
+        tasks = tuple(_in_steps(task) for task in job.spec.tasks)
+        steps = round(max(work) * STEPS_PER_S / 1000)
+        return PastJob(replace(job.spec, tasks=tasks, total_steps=steps), job.submitted_ms, work)
+
+    def _done(self, job: Job, copy: TaskCopy, members: Sequence[TaskCopy]) -> float:
+        own = self._of[copy.id]
+        if copy.history[0][1] != job.submitted_ms:  # its first attempts are no longer on record
+            return max(1.0, self._booked(job))
+        crews = (self._crew(stint, job, members) for stint in own)
+        return max(1.0, sum(map(self._moved, own, crews)))
+
+    def _crew(self, stint: Stint, job: Job, members: Sequence[TaskCopy]) -> list[Stint]:
+        if job.spec.kind is not JobKind.GANG:
+            return [stint]
+        return [it for copy in members for it in self._of[copy.id] if it.attempt == stint.attempt]
+
+    def _moved(self, stint: Stint, crew: Sequence[Stint]) -> float:
+        """How far an attempt got."""
+        if any(it.runs_ms is None for it in crew):
+            return 0.0
+        together = max(it.runs_ms or 0 for it in crew)
+        # What is usual may be longer than this attempt was, which may yet have ended the job.
+        longest = max(0, min(map(self._halt, crew)) - together) // 2
+        init = min(longest, max(self._inits.get(it.workload, 0) for it in crew))
+        self.inits_ms[stint.copy, stint.attempt] = init
+        begin, end = together + init, self._halt(stint)
+        times = {begin, end}
+        for member in crew:
+            times.add(self._halt(member))
+            for other in self._residents[member.instance]:
+                times.update(at for at in (other.runs_ms, other.over_ms) if at is not None)
+        moments = sorted(at for at in times if begin <= at <= end)
+        return sum((later - at) * self._pace(crew, at) for at, later in pairwise(moments))
+
+    def _pace(self, crew: Sequence[Stint], at: int) -> float:
+        return min(
+            self.truth(member.workload, self._company(member, at))
+            for member in crew
+            if self._halt(member) > at
+        )
+
+    def _company(self, stint: Stint, at: int) -> tuple[Workload, ...]:
+        others = (it for it in self._residents[stint.instance] if it is not stint)
+        return tuple(
+            sorted(
+                it.workload
+                for it in others
+                if it.runs_ms is not None
+                and it.runs_ms <= at < (self._until if it.over_ms is None else it.over_ms)
+            )
+        )
+
+    def _halt(self, stint: Stint) -> int:
+        """When an attempt did nothing more."""
+        ends = [at for at in (stint.stopped_ms, stint.over_ms) if at is not None]
+        return min(ends, default=self._until)
+
+    def _booked(self, job: Job) -> float:
+        """What the ledger has of it: time that it ran, scaled by how fast it ran."""
+        account = self._state.job_accounts.get(job.id)
+        prices = sum(map(self._state.reservation_price, job.spec.tasks))
+        return account.alone / prices if account is not None and prices else 0.0
+
+
+def _in_steps(task: TaskSpec) -> TaskSpec:
+    """A task as the simulated ones are: see `simulation.scenario.submission.STEPS_PER_S`."""
+    paces = tuple((family, STEPS_PER_S * MILLION) for family, _ in task.demand)
+    return replace(task, throughput=paces)

@@ -1,0 +1,208 @@
+"""What a simulation is about: jobs that arrive, and what they and their delays really are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from statistics import median_low
+from typing import Protocol
+
+from eva_master.model.actions import TaskOrder
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import CopyId, Family, InstanceId, Millis, Workload
+from eva_master.model.job import JobSpec
+from eva_master.model.trace import Trace, TraceJob
+from eva_master.simulation.cluster.cloud import Life
+from eva_master.simulation.cluster.delays import Accounting, Durations, TaskDelays, Toll
+from eva_master.simulation.cluster.work import Work
+from eva_master.simulation.scenario.journal_replay import Past, Stint, starts_ms, stops_ms
+from eva_master.simulation.scenario.submission import STEPS_PER_S, spec_of, stop_ms, work_ms
+
+_START_MS, _STOP_MS = 5_000, 8_000
+"""Where nothing was ever started, or stopped."""
+Task = tuple[str, int]
+"""A task by the command that submitted its job, and its number in the job."""
+Arrival = tuple[int, str, JobSpec]
+"""A time of the virtual clock, the submission's command, and what is submitted."""
+
+
+class Script(Protocol):
+    """What happens by itself; all the rest is up to the scheduler."""
+
+    @property
+    def start_ms(self) -> Millis:
+        """When the clock begins."""
+        ...
+
+    def arrivals(self) -> Iterator[Arrival]:
+        """Jobs, in the order of their arrival."""
+        ...
+
+    def alone_ms(self, task: Task) -> float:
+        """How long a task takes alone."""
+        ...
+
+    def delays(self, task_of: Callable[[CopyId], Task]) -> Durations:
+        """How long things take on workers."""
+        ...
+
+
+class TraceScript:
+    """A recorded or made-up trace.
+
+    Args:
+        trace: What arrives.
+        families: On sale.
+        accounting: When files and images come to an instance.
+        durations: Whether jobs state how long they take alone.
+    """
+
+    start_ms = Millis(0)
+
+    def __init__(
+        self, trace: Trace, families: list[Family], accounting: Accounting, *, durations: bool
+    ) -> None:
+        self._trace = trace
+        self._families = families
+        self._accounting = accounting
+        self._durations = durations
+        self._jobs: Mapping[str, TraceJob] = {_command(job.id): job for job in trace.jobs}
+
+    def arrivals(self) -> Iterator[Arrival]:
+        """See `Script.arrivals`."""
+        for job in self._trace.jobs:
+            spec = spec_of(job, self._families, durations=self._durations)
+            yield job.arrival_ms, _command(job.id), spec
+
+    def alone_ms(self, task: Task) -> float:
+        """See `Script.alone_ms`."""
+        return work_ms(self._jobs[task[0]])
+
+    def delays(self, task_of: Callable[[CopyId], Task]) -> Durations:
+        """See `Script.delays`."""
+
+        def toll_of(copy: CopyId) -> Toll:
+            command, index = task_of(copy)
+            job = self._jobs[command]
+            task = job.tasks[index]
+            return Toll(task.image, task.fetch_ms, task.build_ms, job.init_ms, stop_ms(task))
+
+        return TaskDelays(toll_of, self._accounting)
+
+
+class PastScript:
+    """What a master has lived through.
+
+    Args:
+        past: Its records.
+        durations: Whether jobs state how long they take alone, as they did or by their work.
+    """
+
+    def __init__(self, past: Past, *, durations: bool) -> None:
+        self._past = past
+        self._durations = durations
+        self._work = {_command(str(n)): job.work_ms for n, job in enumerate(past.jobs)}
+
+    @property
+    def start_ms(self) -> Millis:
+        """See `Script.start_ms`."""
+        return self._past.start_ms
+
+    def arrivals(self) -> Iterator[Arrival]:
+        """See `Script.arrivals`."""
+        for number, job in enumerate(self._past.jobs):
+            stated = job.spec.duration_ms or round(max(job.work_ms))
+            spec = replace(job.spec, duration_ms=stated if self._durations else None)
+            yield job.submitted_ms, _command(str(number)), spec
+
+    def alone_ms(self, task: Task) -> float:
+        """See `Script.alone_ms`."""
+        return self._work[task[0]][task[1]]
+
+    def delays(self, task_of: Callable[[CopyId], Task]) -> Durations:  # noqa: ARG002
+        """See `Script.delays`."""
+        return PastDelays(self._past)
+
+    def life_of(self, instance: InstanceId, offering: Offering) -> Life:
+        """How long things take for a machine: as they did, or as they did for others like it."""
+        past, kind = self._past, offering.type.name
+        if past.kinds.get(instance) == kind:
+            return past.lives[instance]
+        alike = [past.lives[name] for name, known in past.kinds.items() if known == kind]
+        everyone = alike or list(past.lives.values())
+        listed = Life(offering.type.acquisition_ms, offering.type.setup_ms, 1_000)
+        if not everyone:
+            return listed
+        return Life(
+            _median(alike, "acquisition_ms", listed.acquisition_ms),
+            _median(alike, "setup_ms", listed.setup_ms),
+            _median(everyone, "ending_ms", listed.ending_ms),
+            _median(everyone, "known_ms", 0),
+            _median(everyone, "unbilled_ms", 0),
+        )
+
+
+class PastDelays:
+    """Each attempt's own delays where there was one like it, else those of its workload.
+
+    Implements `Durations`.
+    """
+
+    report_ms = 60_000
+
+    def __init__(self, past: Past) -> None:
+        self._past = past
+        self._starts = starts_ms(past.stints.values())
+        self._stops = stops_ms(past.stints.values())
+        self._fetch = median_low(past.fetches_ms.values()) if past.fetches_ms else 0
+
+    def fetch(self, order: TaskOrder, _on: InstanceId, _now: Millis) -> int:
+        """See `Durations.fetch`."""
+        return self._past.fetches_ms.get((order.copy, order.attempt), self._fetch)
+
+    def start(self, order: TaskOrder, _on: InstanceId, _now: Millis) -> int:
+        """See `Durations.start`."""
+        stint = self._known(order)
+        if stint is not None and stint.runs_ms is not None:
+            return stint.runs_ms - stint.ordered_ms
+        return _of(self._starts, Workload(order.workload), _START_MS)
+
+    def init(self, order: TaskOrder) -> int:
+        """See `Durations.init`."""
+        known = self._past.inits_ms.get((order.copy, order.attempt))
+        usual = self._past.usual_inits_ms.get(Workload(order.workload), 0)
+        return usual if known is None else known
+
+    def stop(self, order: TaskOrder) -> int:
+        """See `Durations.stop`."""
+        stint = self._known(order)
+        if stint is not None and stint.stopped_ms is not None and stint.over_ms is not None:
+            return stint.over_ms - stint.stopped_ms
+        return _of(self._stops, Workload(order.workload), _STOP_MS)
+
+    def lost(self, _instance: InstanceId) -> None:
+        """See `Durations.lost`."""
+
+    def _known(self, order: TaskOrder) -> Stint | None:
+        return self._past.stints.get((order.copy, order.attempt))
+
+
+def work_of(script: Script, task: Task, saves_every_ms: int) -> Work:
+    """What a simulated task has to do."""
+    return Work(script.alone_ms(task), steps_per_s=STEPS_PER_S, saves_every_ms=saves_every_ms)
+
+
+def _of(usual: Mapping[Workload, int], workload: Workload, default: int) -> int:
+    """What is usual for a workload, or for all."""
+    known = usual.get(workload)
+    if known is not None:
+        return known
+    return median_low(usual.values()) if usual else default
+
+
+def _median(lives: list[Life], stage: str, default: int) -> int:
+    return median_low(getattr(life, stage) for life in lives) if lives else default
+
+
+def _command(name: str) -> str:
+    return f"submit-{name}"

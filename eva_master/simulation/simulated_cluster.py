@@ -1,0 +1,228 @@
+"""A whole cluster on virtual time: the production loop between simulated adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from eva_master.control.loop import Loop
+from eva_master.control.machine import Machine
+from eva_master.control.settings import Settings
+from eva_master.control.state.store import State
+from eva_master.model.actions import Reply, RequestPlan
+from eva_master.model.catalog import Catalog
+from eva_master.model.changes import Changes
+from eva_master.model.events import JobSubmitted, PlanReady
+from eva_master.model.ids import CopyId, Millis
+from eva_master.model.job import JobSpec
+from eva_master.ports import Inbox, Journal, Policy
+from eva_master.simulation.cluster.attempt_log import Chronicle, History
+from eva_master.simulation.cluster.checkpoints import SimulatedCheckpoints
+from eva_master.simulation.cluster.clock import Timeline, VirtualInbox
+from eva_master.simulation.cluster.cloud import SimulatedCloud
+from eva_master.simulation.cluster.delays import Delays, Durations
+from eva_master.simulation.cluster.journal import MemoryJournal
+from eva_master.simulation.cluster.report_schedule import Periodic, Reports
+from eva_master.simulation.cluster.truth import UNDISTURBED, Truth
+from eva_master.simulation.cluster.work import Work
+from eva_master.simulation.cluster.workers import SimulatedWorkers
+
+
+class SimulatedPlanner:
+    """Runs the policy in place.
+
+    Args:
+        timeline: The virtual time.
+        inbox: Where its answers go.
+        policy: Decides.
+        latency_ms: From question to answer.
+        answers_ms: When the answers to some rounds arrive instead.
+    """
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        inbox: Inbox,
+        policy: Policy,
+        latency_ms: int = 100,
+        answers_ms: Mapping[int, int] | None = None,
+    ) -> None:
+        self._timeline = timeline
+        self._inbox = inbox
+        self._policy = policy
+        self._latency_ms = latency_ms
+        self._answers_ms = answers_ms or {}
+
+    def request(self, request: RequestPlan) -> None:
+        """See `eva_master.ports.Planner.request`."""
+        plan, memory = self._policy.plan(request.snapshot, request.memory)
+        ready = PlanReady(request.round, plan, memory)
+        now = self._timeline.now()
+        at = self._answers_ms.get(request.round, now + self._latency_ms)
+        self._timeline.after(at - now, lambda: self._inbox.post(ready))
+
+
+class Answers:
+    """Implements `eva_master.ports.Replies`: keeps what was answered."""
+
+    def __init__(self) -> None:
+        self.replies: dict[str, Reply] = {}
+
+    def reply(self, reply: Reply) -> None:
+        """Keep an answer by its command."""
+        self.replies[reply.command] = reply
+
+    def publish(self, changes: Changes) -> None:
+        """Nobody watches."""
+
+
+class World:
+    """A simulated cluster.
+
+    Args:
+        catalog: What the cloud sells.
+        policy: The scheduler under test.
+        settings: The control loop's settings.
+        delays: The workers' delays.
+        truth: Interference as it really is; the scheduler never sees it.
+        work_of: What each task has to do; by default its job's stated duration.
+        terminate_ms: From the request to the end of a machine.
+        terminate_grid_ms: Machines end at multiples of it alone, 0 for at any time.
+        reports: When tasks report progress; at the intervals that `delays` says by default.
+        chronicle: Is told what happens to attempts.
+        latency_ms: What the planner and the object store take to answer.
+        answers_ms: When the plans of some rounds are ready instead.
+        journal: Where changes are written; by default one from which the master can restart.
+        start: When the simulation begins, in milliseconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        policy: Policy,
+        *,
+        settings: Settings | None = None,
+        delays: Durations | None = None,
+        truth: Truth = UNDISTURBED,
+        work_of: Callable[[CopyId], Work] | None = None,
+        terminate_ms: int = 1_000,
+        terminate_grid_ms: int = 0,
+        reports: Callable[[Timeline], Reports] | None = None,
+        chronicle: Chronicle | None = None,
+        latency_ms: int = 100,
+        answers_ms: Mapping[int, int] | None = None,
+        journal: Journal | None = None,
+        start: Millis = Millis(0),
+    ) -> None:
+        self.timeline = Timeline(start)
+        self.inbox = self._make_inbox()
+        self.history = History()
+        """Every attempt, unless another chronicle is told of them."""
+        delays = delays or Delays()
+        if reports is None:
+            reports = partial(Periodic, every_ms=delays.report_ms)
+        self.workers = SimulatedWorkers(
+            self.timeline,
+            self.inbox,
+            delays=delays,
+            truth=truth,
+            work_of=work_of or self._stated_work,
+            chronicle=chronicle or self.history,
+            reports=reports(self.timeline),
+        )
+        self.cloud = SimulatedCloud(
+            self.timeline,
+            self.inbox,
+            self.workers,
+            terminate_ms=terminate_ms,
+            terminate_grid_ms=terminate_grid_ms,
+        )
+        self.checkpoints = SimulatedCheckpoints(self.timeline, self.inbox, self.workers, latency_ms)
+        self.journal = MemoryJournal() if journal is None else journal
+        self.answers = Answers()
+        self._catalog = catalog
+        self._settings = settings or Settings()
+        self._planner = SimulatedPlanner(self.timeline, self.inbox, policy, latency_ms, answers_ms)
+        self._commands = 0
+        self.machine, self.loop = self._boot()
+        self.loop.start()
+
+    def _make_inbox(self) -> VirtualInbox:
+        return VirtualInbox(self.timeline)
+
+    def _boot(self) -> tuple[Machine, Loop]:
+        machine = Machine(State.restored(self._catalog, self.journal.load()), self._settings)
+        return machine, self._make_loop(machine)
+
+    def _make_loop(self, machine: Machine) -> Loop:
+        return Loop(
+            machine,
+            clock=self.timeline,
+            inbox=self.inbox,
+            journal=self.journal,
+            cloud=self.cloud,
+            workers=self.workers,
+            planner=self._planner,
+            checkpoints=self.checkpoints,
+            replies=self.answers,
+        )
+
+    def restart(self) -> None:
+        """The master dies and starts again: what it knew is what the journal has.
+
+        Its sessions end with it; the agents dial again.
+        """
+        self.inbox.clear()
+        self.machine, self.loop = self._boot()
+        for instance in self.workers.agents():
+            self.workers.cut(instance, back_after_ms=1_000)
+        self.inbox.clear()
+        self.loop.start()
+
+    @property
+    def state(self) -> State:
+        """What the control loop knows."""
+        return self.machine.state
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing will happen any more."""
+        return self.inbox.idle and self.machine.deadline() is None
+
+    def submit(self, spec: JobSpec, at: Millis | None = None) -> str:
+        """Have a job arrive, now or later; returns the id of the command."""
+        self._commands += 1
+        command = f"submit-{self._commands}"
+        event = JobSubmitted(command, spec)
+        if at is None:
+            self.inbox.post(event)
+        else:
+            self.timeline.after(at - self.timeline.now(), lambda: self.inbox.post(event))
+        return command
+
+    def run(self, until: Callable[[], bool], *, limit_ms: int = 30 * 86_400_000) -> bool:
+        """Step until a condition holds.
+
+        Args:
+            until: The condition.
+            limit_ms: Virtual time after which to give up.
+
+        Returns:
+            Whether the condition came to hold.
+        """
+        end = self.timeline.now() + limit_ms
+        while not until():
+            if self.timeline.now() > end:
+                return False
+            self.loop.step()
+        return True
+
+    def quiet(self) -> bool:
+        """Whether all submitted jobs have arrived and ended, and nothing is left in the cloud."""
+        state = self.state
+        arrived = all(f"submit-{n}" in self.answers.replies for n in range(1, self._commands + 1))
+        return arrived and not (state.active or state.live or self.cloud.existing())
+
+    def _stated_work(self, copy: CopyId) -> Work:
+        spec = self.state.jobs[self.state.copies[copy].job].spec
+        return Work(total_ms=spec.duration_ms or 3_600_000)

@@ -1,0 +1,1 @@
+"""The files of tasks: downloads, uploads, checkpoints and logs."""

@@ -1,0 +1,100 @@
+"""Checkpoint generations in the object store: which there are, and which may go.
+
+A generation exists while its manifest does, which is written last and removed first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from eva_worker.files.objects import Objects
+
+_KEPT = 2
+"""One to start from and one more, should the newest turn out to be of no use."""
+
+
+def checkpoints_prefix(copy: str) -> str:
+    """Where the generations of a copy are in the object store."""
+    return f"jobs/{copy}/checkpoints"
+
+
+def checkpoint_key(copy: str, generation: int) -> str:
+    """Where one of them is."""
+    return f"{checkpoints_prefix(copy)}/{generation:08d}"
+
+
+def newest_in_common(own: Collection[int], others: Iterable[Collection[int]]) -> int:
+    """The newest generation that all members of a gang have who publish, 0 for none.
+
+    Args:
+        own: The complete generations of one.
+        others: Those of the others; who has none does not publish.
+    """
+    return max(set(own).intersection(*(those for those in others if those)), default=0)
+
+
+def obsolete(own: Collection[int], keep: Collection[int]) -> set[int]:
+    """Which complete generations of a copy nobody will start from: not the newest, not `keep`."""
+    return set(own) - {*sorted(own)[-_KEPT:], *keep}
+
+
+async def newest(objects: Objects, copy: str) -> int:
+    """The newest complete generation of a copy, 0 for none; raises `StoreUnavailable`."""
+    return max(_complete(copy, await _stored(objects, copy)), default=0)
+
+
+async def prune(
+    objects: Objects, copy: str, gang: Sequence[str] = (), keep: Collection[int] = ()
+) -> int:
+    """Remove what no attempt will start from, complete or not.
+
+    A gang starts from the newest generation that all who publish have. So a member keeps what the
+    others have too until there is a newer one that all have, however far behind they are.
+
+    Args:
+        objects: The store.
+        copy: Whose.
+        gang: The other members of its gang.
+        keep: To be kept in any case: what the attempt began from, since a member that starts late
+            may have to fetch it, and what this returned last, since another member that looked
+            a moment earlier counts on that.
+
+    Returns:
+        The newest generation in common, 0 for none.
+
+    Raises:
+        StoreUnavailable: The store failed.
+    """
+    stored = await _stored(objects, copy)
+    own = _complete(copy, stored)
+    others = await asyncio.gather(*(_stored(objects, member) for member in gang))
+    common = newest_in_common(own, map(_complete, gang, others))
+    torn = {number for number in stored if number not in own and number < max(own, default=0)}
+    for number in sorted(torn | obsolete(own, {common, *keep})):
+        await _remove(objects, stored[number])
+    return common
+
+
+async def _stored(objects: Objects, copy: str) -> dict[int, list[str]]:
+    """The keys of each generation of which anything is there."""
+    prefix = checkpoints_prefix(copy)
+    found: dict[int, list[str]] = {}
+    async for key in objects.list(prefix):
+        number = key.removeprefix(f"{prefix}/").partition("/")[0]
+        if number.isdecimal():
+            found.setdefault(int(number), []).append(key)
+    return found
+
+
+def _complete(copy: str, stored: Mapping[int, Sequence[str]]) -> set[int]:
+    return {
+        number
+        for number, keys in stored.items()
+        if f"{checkpoint_key(copy, number)}/manifest.json" in keys
+    }
+
+
+async def _remove(objects: Objects, keys: Sequence[str]) -> None:
+    for key in sorted(keys, key=lambda key: "/files/" in key):
+        await objects.delete(key)

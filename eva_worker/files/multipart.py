@@ -1,0 +1,357 @@
+"""Large files go up to S3 in parts, and a try goes on where the last one was cut off.
+
+obstore, which does everything else here, keeps what it knows of an upload to itself. So this is
+AWS's own client, which is loaded when the first large file goes up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from eva_worker.errors import Missing, StoreUnavailable
+from eva_worker.files.parts import Plan
+from eva_worker.process.durable_files import read_json, write_json
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_VERSION = "eva-version"
+_THREADS = 8
+_TRIES = 3
+_CONNECT_S, _ANSWER_S = 5.0, 60.0
+
+_log = structlog.get_logger()
+
+
+class _Gone(Exception):
+    """S3 knows no such upload, or no such object."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Upload:
+    """One that is under way, as it is written down before its first part goes up.
+
+    Attributes:
+        bucket: Where to.
+        key: There.
+        id: S3's name of it.
+        path: The file.
+        version: Of the file; parts of two versions are never mixed.
+        part: Bytes in each part but the last.
+    """
+
+    bucket: str
+    key: str
+    id: str
+    path: str
+    version: str
+    part: int
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file as it was when its upload began."""
+
+    path: Path
+    size: int
+    inode: int
+    version: str
+
+    @classmethod
+    def of(cls, path: Path) -> Source:
+        """Look at a file; raises `Missing`."""
+        try:
+            found = path.stat()
+        except FileNotFoundError as error:
+            raise Missing(f"no such file: {path}") from error
+        version = f"{found.st_size}-{found.st_mtime_ns}-{found.st_ino}"
+        return cls(path, found.st_size, found.st_ino, version)
+
+    def part(self, start: int, length: int) -> Section:
+        """A part, to be closed; raises `Missing` if the file is another one by now, or shorter."""
+        try:
+            file = self.path.open("rb", buffering=0)
+        except FileNotFoundError as error:
+            raise Missing(f"no such file: {self.path}") from error
+        found = os.fstat(file.fileno())
+        if found.st_ino != self.inode or found.st_size < start + length:
+            file.close()
+            raise Missing(f"replaced while it was stored: {self.path}")
+        return Section(file, start, length)
+
+
+class Section(io.RawIOBase):
+    """A part of a file as a file, which takes no memory.
+
+    Args:
+        file: Closed with this one.
+        start: Where the part begins.
+        length: In bytes.
+    """
+
+    def __init__(self, file: io.FileIO, start: int, length: int) -> None:
+        self._file, self._start, self._length = file, start, length
+        self._at = 0
+
+    def readable(self) -> bool:
+        """See `io.IOBase`."""
+        return True
+
+    def seekable(self) -> bool:
+        """See `io.IOBase`."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """See `io.IOBase`."""
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._length}[whence]
+        self._at = min(max(0, base + offset), self._length)
+        return self._at
+
+    def readinto(self, buffer: Buffer) -> int:
+        """See `io.RawIOBase`."""
+        view = memoryview(buffer)[: self._length - self._at]
+        count = os.preadv(self._file.fileno(), [view], self._start + self._at)
+        self._at += count
+        return count
+
+    def close(self) -> None:
+        """See `io.IOBase`."""
+        self._file.close()
+        super().close()
+
+
+class Multipart:
+    """Uploads to a bucket, of one event loop.
+
+    Args:
+        bucket: Its name.
+        prefix: Of all keys, empty for none.
+        region: The bucket's, empty where the environment says.
+        endpoint: URL of S3, empty where the environment says, or for AWS's own.
+        records: Directory where uploads that are under way are written down.
+    """
+
+    def __init__(
+        self, bucket: str, prefix: str, *, region: str, endpoint: str, records: Path
+    ) -> None:
+        self._bucket = bucket
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._region = region
+        self._endpoint = endpoint
+        self._records = records
+        self._lock = threading.Lock()
+        self._made: Any = None
+        self._active: set[Path] = set()
+        # Not the event loop's: an S3 that hangs must not keep records from being written.
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="s3")
+
+    async def put(self, location: str, path: Path, how: Plan) -> int:
+        """Store a file; the object appears at the end, and whole.
+
+        Args:
+            location: Key below the prefix.
+            path: The file. One that is replaced meanwhile has to be stored anew.
+            how: Size and number of the parts.
+
+        Returns:
+            How many bytes went up; what an earlier try has stored does not go up again.
+
+        Raises:
+            Missing: The file is not there, or no longer the same.
+            StoreUnavailable: S3 failed; the next try goes on from here.
+        """
+        key = self._prefix + location
+        name = hashlib.sha256(f"{self._bucket}/{key}".encode()).hexdigest()[:32]
+        record = self._records / f"{name}.json"
+        await self._abandon_orphans()
+        source = await asyncio.to_thread(Source.of, path)
+        self._active.add(record)
+        try:
+            return await self._put(key, record, source, how)
+        finally:
+            self._active.discard(record)
+
+    async def _put(self, key: str, record: Path, source: Source, how: Plan) -> int:
+        upload, there = await self._resumed(key, record, source, how.part)
+        if upload is None:
+            return 0
+        numbers = range(1, -(-source.size // how.part) + 1)
+        lengths = {it: min(how.part, source.size - (it - 1) * how.part) for it in numbers}
+        tags = {it: tag for it, (tag, size) in there.items() if size == lengths.get(it)}
+        missing = deque(it for it in numbers if it not in tags)
+        sent = sum(lengths[it] for it in missing)
+
+        async def work() -> None:
+            while missing:
+                number = missing.popleft()
+                start = (number - 1) * how.part
+                send = partial(self._send, upload, number, source, start, lengths[number])
+                tags[number] = await self._aside(send)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(how.at_once):
+                    group.create_task(work())
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        parts = [{"PartNumber": number, "ETag": tags[number]} for number in numbers]
+        done = {"Key": key, "UploadId": upload.id, "MultipartUpload": {"Parts": parts}}
+        try:
+            await self._call("complete_multipart_upload", done)
+        except _Gone as error:
+            # The client repeats by itself what it has heard no answer to.
+            if not await self._is_stored(key, source):
+                raise StoreUnavailable(f"object store has ended an upload: {key}") from error
+        await asyncio.to_thread(record.unlink, missing_ok=True)
+        return sent
+
+    async def _resumed(
+        self, key: str, record: Path, source: Source, part: int
+    ) -> tuple[_Upload | None, Mapping[int, tuple[str, int]]]:
+        """The upload to go on with, begun if need be, and the parts that are stored: tag and size.
+
+        Returns:
+            `None` for the upload if it was complete, which its last try did not hear.
+        """
+        known = await asyncio.to_thread(_read, record)
+        if known is not None and (known.version, known.part) == (source.version, part):
+            try:
+                return known, await self._aside(partial(self._parts, known))
+            except _Gone:
+                if await self._is_stored(key, source):
+                    await asyncio.to_thread(record.unlink, missing_ok=True)
+                    return None, {}
+        elif known is not None:
+            await self._abort(known)
+        begin = {"Key": key, "Metadata": {_VERSION: source.version}}
+        begun = await self._call("create_multipart_upload", begin)
+        upload = _Upload(
+            self._bucket, key, begun["UploadId"], str(source.path), source.version, part
+        )
+        await asyncio.to_thread(write_json, record, asdict(upload), sync=False)
+        return upload, {}
+
+    async def _is_stored(self, key: str, source: Source) -> bool:
+        try:
+            found = await self._call("head_object", {"Key": key})
+        except _Gone:
+            return False
+        return bool(found.get("Metadata", {}).get(_VERSION) == source.version)
+
+    async def _abandon_orphans(self) -> None:
+        """End uploads whose file is gone: what is stored of them costs money."""
+        for record in await asyncio.to_thread(lambda: list(self._records.glob("*.json"))):
+            if record in self._active:
+                continue
+            upload = await asyncio.to_thread(_read, record)
+            if upload is None or upload.bucket != self._bucket or Path(upload.path).exists():
+                continue
+            try:
+                await self._abort(upload)
+            except StoreUnavailable as error:
+                _log.warning("an upload is not ended", key=upload.key, error=str(error))
+            else:
+                await asyncio.to_thread(record.unlink, missing_ok=True)
+
+    async def _abort(self, upload: _Upload) -> None:
+        try:
+            await self._call("abort_multipart_upload", {"Key": upload.key, "UploadId": upload.id})
+        except _Gone:
+            return
+
+    # -- in threads of their own -----------------------------------------------------------------
+
+    async def _call(self, name: str, request: Mapping[str, Any]) -> Any:
+        """Make a call; raises `StoreUnavailable`, and `_Gone` where S3 knows nothing of it."""
+        return await self._aside(
+            lambda: getattr(self._client(), name)(Bucket=self._bucket, **request)
+        )
+
+    async def _aside(self, what: Callable[[], Any]) -> Any:
+        """Do something in a thread; raises as `_call` does."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._checked, what)
+
+    def _checked(self, what: Callable[[], Any]) -> Any:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            return what()
+        except ClientError as error:
+            if error.response["Error"]["Code"] in {"NoSuchUpload", "NoSuchKey", "404"}:
+                raise _Gone from error
+            raise StoreUnavailable(f"object store failed: {error}") from error
+        except BotoCoreError as error:
+            raise StoreUnavailable(f"object store failed: {error}") from error
+
+    def _send(self, upload: _Upload, number: int, source: Source, start: int, length: int) -> str:
+        """Store one part; returns S3's tag of it."""
+        try:
+            with source.part(start, length) as body:
+                answer = self._client().upload_part(
+                    Bucket=self._bucket,
+                    Key=upload.key,
+                    UploadId=upload.id,
+                    PartNumber=number,
+                    Body=body,
+                )
+        except self._client().exceptions.NoSuchUpload as error:
+            # The next try sees that, too, and begins anew.
+            raise StoreUnavailable(f"object store has ended an upload: {upload.key}") from error
+        return str(answer["ETag"])
+
+    def _parts(self, upload: _Upload) -> dict[int, tuple[str, int]]:
+        pages = self._client().get_paginator("list_parts")
+        return {
+            part["PartNumber"]: (part["ETag"], part["Size"])
+            for page in pages.paginate(Bucket=self._bucket, Key=upload.key, UploadId=upload.id)
+            for part in page.get("Parts", ())
+        }
+
+    def _client(self) -> Any:
+        with self._lock:
+            if self._made is None:
+                self._made = self._make()
+            return self._made
+
+    def _make(self) -> Any:
+        import botocore.session
+        from botocore.config import Config
+
+        endpoint = self._endpoint or os.environ.get("AWS_ENDPOINT_URL", "")
+        config = Config(
+            connect_timeout=_CONNECT_S,
+            read_timeout=_ANSWER_S,
+            max_pool_connections=_THREADS,
+            retries={"total_max_attempts": _TRIES, "mode": "standard"},
+            # What stands in for S3 need not know checksums, nor names of hosts for buckets.
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            s3={"addressing_style": "path"} if endpoint else {},
+        )
+        return botocore.session.get_session().create_client(
+            "s3",
+            region_name=self._region or None,
+            endpoint_url=endpoint or None,
+            config=config,
+        )
+
+
+def _read(record: Path) -> _Upload | None:
+    try:
+        document = read_json(record)
+    except ValueError:  # A power cut, and the upload is lost to nobody but the bucket's rule.
+        return None
+    return None if document is None else _Upload(**document)

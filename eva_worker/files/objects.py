@@ -1,0 +1,293 @@
+"""The object store, as files and keys; obstore's errors stop here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+
+import obstore
+import structlog
+from obstore.exceptions import BaseError
+from obstore.store import LocalStore, S3Store
+from obstore.store import ObjectStore as Backend
+
+from eva_worker.errors import Missing, StoreUnavailable, TransferFailed, UnstorableName
+from eva_worker.files.multipart import Multipart
+from eva_worker.files.parts import MIB, PART, Allowance, PartFile, plan
+from eva_worker.link.backoff import Backoff
+
+if TYPE_CHECKING:
+    from obstore import GetOptions
+    from obstore.store import S3Config
+
+# Refused by obstore, or by its directories, though legal in a file's name; % marks an escape.
+# The master's object store reads and writes the same escapes.
+_SPECIAL = re.compile(r"[%#:|\x00-\x1f\x7f-\x9f]")
+_ESCAPED = re.compile(r"%([0-9A-F]{2})")
+_BLOCK = MIB
+_PATIENCE = "10m"
+_T = TypeVar("_T")
+
+_log = structlog.get_logger()
+
+
+class Objects:
+    """An object store.
+
+    Args:
+        url: Such as ``file:///var/lib/eva/objects``, or ``s3://bucket/prefix`` with
+            ``?region=NAME&endpoint=URL`` where the environment does not say. Credentials are the
+            environment's or the instance's.
+        escaped: Whether keys are as this project writes them; others are taken as they are.
+        uploads: Directory where uploads to S3 that are under way are written down, so that a
+            later try goes on with them; without it, it begins again.
+
+    Every method raises `StoreUnavailable` when the store fails, and so does the constructor.
+    """
+
+    def __init__(self, url: str, *, escaped: bool = True, uploads: Path | None = None) -> None:
+        self._location = _location if escaped else _checked
+        self._key = _key if escaped else str
+        self._url = url
+        self._store = _backend(url)
+        # S3 may take minutes to put the parts of a very large object together.
+        self._patient = _backend(url, timeout=_PATIENCE)
+        self._allowance = Allowance()
+        self._multipart = _multipart(url, uploads) if uploads else None
+
+    async def put(self, key: str, data: bytes | Path) -> int:
+        """Store bytes, or a file as it is now.
+
+        Returns:
+            How many bytes went up; what an earlier try has stored of a large file does not again.
+
+        Raises:
+            Missing: The file does not exist.
+            UnstorableName: The key cannot be one.
+        """
+        if isinstance(data, Path) and not await asyncio.to_thread(data.is_file):
+            raise Missing(f"no such file: {data}")
+        location = self._location(key)
+        try:
+            size = len(data) if isinstance(data, bytes) else data.stat().st_size
+        except FileNotFoundError as error:
+            raise Missing(f"no such file: {data!s}") from error
+        how = plan(size)
+        if self._multipart and isinstance(data, Path) and size > PART:
+            return await self._multipart.put(location, data, how)
+        # What is missing to the store is an upload that an earlier try of the client has ended.
+        with _translated(key, missing=StoreUnavailable):
+            async with self._allowance.of(how.buffers):
+                await obstore.put_async(
+                    self._patient if size > PART else self._store,
+                    location,
+                    data,
+                    use_multipart=size > PART,
+                    chunk_size=how.part,
+                    max_concurrency=how.at_once,
+                )
+        return size
+
+    async def copy(self, source: str, key: str) -> None:
+        """Copy an object within the store, which nothing passes through; raises `Missing`."""
+        with _translated(source):
+            await obstore.copy_async(self._store, self._location(source), self._location(key))
+
+    async def get(self, key: str) -> bytes:
+        """Read a small object; raises `Missing`."""
+        with _translated(key):
+            result = await obstore.get_async(self._store, self._location(key))
+            return bytes(await result.bytes_async())
+
+    async def fetch(self, key: str, target: Path, *, size: int = 0) -> None:
+        """Copy an object to a file, which appears at once; raises `Missing`.
+
+        Args:
+            key: Of the object.
+            target: The file; its directory is made if need be.
+            size: About how large the object is, if known. A large one comes in several parts at a
+                time, and a second try goes on where the first one failed.
+        """
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if size > PART:
+            await self._fetch_parts(key, target)
+            return
+        aside = target.with_name(f".tmp-{secrets.token_hex(8)}")
+        try:
+            with _translated(key), aside.open("wb") as file:
+                async with self._allowance.of(2 * _BLOCK):
+                    result = await obstore.get_async(self._store, self._location(key))
+                    async for block in result.stream(min_chunk_size=_BLOCK):
+                        await asyncio.to_thread(file.write, block)
+            aside.replace(target)
+        finally:
+            aside.unlink(missing_ok=True)
+
+    async def _fetch_parts(self, key: str, target: Path) -> None:
+        location = self._location(key)
+        with _translated(key):
+            found = await obstore.head_async(self._store, location)
+            how = plan(found["size"])
+            version = found["e_tag"] or str(found["last_modified"])
+            file = PartFile(target, version, found["size"], how.part)
+
+            async def read(start: int, length: int) -> AsyncGenerator[memoryview, None]:
+                options: GetOptions = {"range": (start, start + length)}
+                if found["e_tag"]:
+                    options["if_match"] = found["e_tag"]
+                async with self._allowance.of(2 * _BLOCK):
+                    result = await obstore.get_async(self._store, location, options=options)
+                    async for block in result.stream(min_chunk_size=_BLOCK):
+                        yield memoryview(block)
+
+            await file.fill(read, how.at_once)
+
+    async def list(self, prefix: str) -> AsyncIterator[str]:
+        """Keys below a prefix, in no order."""
+        async for key, _ in self.sizes(prefix):
+            yield key
+
+    async def sizes(self, prefix: str) -> AsyncIterator[tuple[str, int]]:
+        """Keys below a prefix, empty for all, and the sizes of their objects, in no order."""
+        with _translated(prefix):
+            async for page in obstore.list(self._store, self._location(prefix) if prefix else None):
+                for entry in page:
+                    yield self._key(entry["path"]), entry["size"]
+
+    async def size(self, key: str) -> int | None:
+        """How large an object is, `None` if there is none."""
+        try:
+            with _translated(key):
+                return (await obstore.head_async(self._store, self._location(key)))["size"]
+        except Missing:
+            return None
+
+    def elsewhere(self, url: str) -> Objects:
+        """Somebody's store, such as ``s3://bucket``; reached as this one where it does not say."""
+        parts, ours = urlsplit(url), urlsplit(self._url)
+        options = dict(parse_qsl(ours.query)) if ours.scheme == parts.scheme else {}
+        query = urlencode({**options, **dict(parse_qsl(parts.query))})
+        there = urlunsplit((parts.scheme, parts.netloc, parts.path, query, ""))
+        return Objects(there, escaped=False)
+
+    async def delete(self, key: str) -> None:
+        """Remove an object; no error if there is none."""
+        location = self._location(key)
+        with contextlib.suppress(Missing), _translated(key):
+            await obstore.delete_async(self._store, location)
+        if isinstance(self._store, LocalStore):
+            root = Path(unquote(urlsplit(self._url).path))
+            await asyncio.to_thread(_remove_empty, root / location, root)
+
+
+def _remove_empty(gone: Path, root: Path) -> None:
+    """Remove the directories that a removed file leaves empty: lists would go through them."""
+    with contextlib.suppress(OSError):
+        for parent in gone.parents:
+            if parent == root:
+                return
+            parent.rmdir()
+
+
+def _multipart(url: str, records: Path) -> Multipart | None:
+    parts = urlsplit(url)
+    if parts.scheme != "s3":
+        return None
+    options = dict(parse_qsl(parts.query))
+    return Multipart(
+        parts.netloc,
+        unquote(parts.path).strip("/"),
+        region=options.get("region", ""),
+        endpoint=options.get("endpoint", ""),
+        records=records,
+    )
+
+
+def _backend(url: str, timeout: str = "30s") -> Backend:
+    parts = urlsplit(url)
+    try:
+        if parts.scheme == "file":
+            return LocalStore(unquote(parts.path), mkdir=True)
+        if parts.scheme != "s3":
+            raise StoreUnavailable(f"object store {url}: neither file:// nor s3://")
+        options = dict(parse_qsl(parts.query))
+        config: S3Config = {}
+        if "region" in options:
+            config["region"] = options["region"]
+        if "endpoint" in options:
+            config["endpoint"] = options["endpoint"]
+        return S3Store(
+            parts.netloc,
+            prefix=unquote(parts.path).strip("/") or None,
+            config=config,
+            client_options={
+                "allow_http": options.get("endpoint", "").startswith("http://"),
+                "timeout": timeout,
+            },
+        )
+    except (BaseError, OSError) as error:
+        raise StoreUnavailable(f"object store {url}: {error}") from error
+
+
+def _location(key: str) -> str:
+    """The key as obstore takes it: special characters escaped, so that any file name can be one."""
+    return _SPECIAL.sub(lambda special: f"%{ord(special[0]):02X}", _checked(key))
+
+
+def _checked(key: str) -> str:
+    """The key; raises `UnstorableName`."""
+    if any(segment in {"", ".", ".."} for segment in key.split("/")):
+        raise UnstorableName(f"no key for an object: {key!r}")
+    try:
+        key.encode()
+    except UnicodeEncodeError as error:
+        raise UnstorableName(f"not UTF-8: {os.fsencode(key)!r}") from error
+    return key
+
+
+def _key(location: str) -> str:
+    """The inverse of `_location`."""
+    return _ESCAPED.sub(lambda escaped: chr(int(escaped[1], 16)), location)
+
+
+@contextlib.contextmanager
+def _translated(key: str, missing: type[TransferFailed] = Missing) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise missing(f"no such object: {key}") from error
+    except (BaseError, OSError) as error:
+        first = str(error).partition("\n")[0]
+        raise StoreUnavailable(f"object store failed at {key}: {first}") from error
+
+
+async def persistently(
+    what: Callable[[], Awaitable[_T]], *, tries: int | None = None, subject: str
+) -> _T:
+    """Do something again until the store (and the disk) lets it be done.
+
+    Args:
+        what: Safe to repeat.
+        tries: At most so many; `None` for no end.
+        subject: What it is, for the log.
+
+    Raises:
+        StoreUnavailable, OSError: The last try failed, too.
+    """
+    backoff = Backoff()
+    while True:
+        try:
+            return await what()
+        except (StoreUnavailable, OSError) as error:
+            if tries is not None and backoff.failures + 1 >= tries:
+                raise
+            pause = backoff.next_s()
+            _log.warning("store failed", subject=subject, error=str(error), again_in_s=pause)
+            await asyncio.sleep(pause)

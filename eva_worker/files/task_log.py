@@ -1,0 +1,37 @@
+"""A task's log, as it grows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from eva_worker.files.upload import first_kept, read_at
+
+_CHUNK = 64 << 10
+_POLL_S = 0.2
+
+
+async def follow(
+    path: Path, offset: int, *, ended: Callable[[], bool]
+) -> AsyncIterator[tuple[int, bytes]]:
+    """Read a log to its end, and on as it grows.
+
+    Args:
+        path: The log file; it need not exist yet.
+        offset: First byte wanted; what is not on the disk any more is left out, which shows in
+            the offsets.
+        ended: Whether nothing will be written any more.
+
+    Yields:
+        Offset and bytes of each piece.
+    """
+    while True:
+        last = ended()  # Asked before reading: what was written until then is there to be read.
+        offset = await asyncio.to_thread(first_kept, path, offset)
+        while chunk := await asyncio.to_thread(read_at, path, offset, _CHUNK):
+            yield offset, chunk
+            offset += len(chunk)
+        if last:
+            return
+        await asyncio.sleep(_POLL_S)

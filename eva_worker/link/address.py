@@ -1,0 +1,39 @@
+"""Under which address other instances reach this one."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import structlog
+
+from eva_worker.link.backoff import Backoff
+
+_log = structlog.get_logger()
+
+
+def route_to(target: str) -> str:
+    """This machine's address on the way to ``HOST:PORT``; blocks to resolve it, sends nothing.
+
+    Raises:
+        OSError: The name cannot be resolved, or there is no way.
+    """
+    host, _, port = target.rpartition(":")
+    found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_DGRAM)
+    family, kind, protocol, _, address = found[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(address)
+        return str(probe.getsockname()[0])
+
+
+async def own_address(stated: str, master: str) -> str:
+    """The address that was stated, else the one of the route to the master, once there is one."""
+    backoff = Backoff()
+    while not stated:
+        try:
+            return await asyncio.to_thread(route_to, master)
+        except OSError as error:
+            pause = backoff.next_s()
+            _log.warning("no way to the master", error=str(error), again_in_s=round(pause, 2))
+            await asyncio.sleep(pause)
+    return stated

@@ -1,0 +1,130 @@
+"""How the agent comes by its certificate, and by the next one in time."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, cast
+
+import grpc
+import structlog
+
+from eva_worker._proto import worker_pb2 as pb
+from eva_worker._proto.worker_pb2_grpc import EnrolmentStub, WorkersStub
+from eva_worker.errors import BadIdentity, NotEnrolled
+from eva_worker.link.backoff import Backoff
+from eva_worker.link.channel import dial
+from eva_worker.link.identity import Credentials, Identity
+
+if TYPE_CHECKING:
+    from eva_worker._proto.worker_pb2_grpc import EnrolmentAsyncStub, WorkersAsyncStub
+
+_ANSWER_S = 10.0
+_LONGEST_SLEEP_S = 60.0
+"""A machine may sleep, and its clock may be set, while the agent waits."""
+
+_log = structlog.get_logger()
+
+
+class Enrolment:
+    """Gets certificates from the master.
+
+    Args:
+        identity: Where they are kept.
+        instance: Whose they are.
+        join: ``HOST:PORT`` at which the master takes join tokens; empty where there is none.
+        token: The join token; empty where there is none.
+        authorities: PEM certificates of those who may vouch for the master in the beginning.
+    """
+
+    def __init__(
+        self, identity: Identity, instance: str, *, join: str, token: str, authorities: str
+    ) -> None:
+        self._identity = identity
+        self._instance = instance
+        self._join_address = join
+        self._token = token
+        self._authorities = authorities.encode()
+
+    async def credentials(self) -> Credentials:
+        """What to connect with: what is there, or else what the join token is good for.
+
+        Raises:
+            NotEnrolled: There is nothing now; it says why, and what to do.
+        """
+        try:
+            kept = await asyncio.to_thread(self._identity.load)
+        except BadIdentity as error:
+            raise NotEnrolled(f"{error}; remove it, and start with a new join token") from error
+        if kept is not None and not kept.expired:
+            return kept
+        why = f"the certificate expired at {kept.expires:%Y-%m-%d %H:%M:%S} UTC; " if kept else ""
+        if not (self._token and self._join_address and self._authorities):
+            raise NotEnrolled(
+                f"{why}there is no join token to get one with: the master replaces an instance "
+                "that does not come back; to keep this one, start the worker with a new token"
+            )
+        try:
+            return await self._join()
+        except NotEnrolled as error:
+            raise NotEnrolled(f"{why}{error}") from error
+
+    async def _join(self) -> Credentials:
+        request = pb.JoinRequest(
+            instance_id=self._instance,
+            token=self._token,
+            signing_request=await asyncio.to_thread(self._identity.signing_request),
+        )
+        async with dial(self._join_address, authorities=self._authorities) as channel:
+            stub = cast("EnrolmentAsyncStub", EnrolmentStub(channel))
+            try:
+                answer = await stub.Join(request, timeout=_ANSWER_S)
+            except grpc.aio.AioRpcError as error:
+                raise NotEnrolled(
+                    f"cannot join the cluster at {self._join_address}: "
+                    f"{error.code().name}: {error.details()}"
+                ) from error
+        _log.info("joined", master=self._join_address)
+        return await self._keep(answer)
+
+    async def renew(self, channel: grpc.aio.Channel, present: Credentials) -> Credentials:
+        """Wait until it is time, and get the next certificate, however long that takes.
+
+        Args:
+            channel: To the master, made with the present ones.
+            present: In force until then.
+        """
+        while (left := (present.renew - datetime.now(UTC)).total_seconds()) > 0:
+            await asyncio.sleep(min(left, _LONGEST_SLEEP_S))
+        stub = cast("WorkersAsyncStub", WorkersStub(channel))
+        backoff = Backoff()
+        while True:
+            try:
+                request = await asyncio.to_thread(self._identity.signing_request)
+                answer = await stub.Renew(
+                    pb.RenewRequest(signing_request=request), timeout=_ANSWER_S
+                )
+                renewed = await self._keep(answer)
+            except grpc.aio.AioRpcError as error:
+                reason = f"{error.code().name}: {error.details()}"
+            except (NotEnrolled, OSError) as error:
+                reason = str(error)
+            else:
+                _log.info("certificate renewed", until=f"{renewed.expires:%Y-%m-%dT%H:%M:%SZ}")
+                return renewed
+            pause = backoff.next_s()
+            _log.warning(
+                "certificate not renewed",
+                reason=reason,
+                expires=f"{present.expires:%Y-%m-%dT%H:%M:%SZ}",
+                again_in_s=round(pause, 2),
+            )
+            await asyncio.sleep(pause)
+
+    async def _keep(self, answer: pb.Identity) -> Credentials:
+        try:
+            return await asyncio.to_thread(
+                self._identity.keep, answer.certificate, answer.authorities
+            )
+        except BadIdentity as error:
+            raise NotEnrolled(f"the master's answer is of no use: {error}") from error

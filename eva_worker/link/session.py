@@ -1,0 +1,344 @@
+"""The stream to the master: dialled again whenever it ends, one session at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import grpc
+import structlog
+
+from eva_worker._proto import worker_pb2 as pb
+from eva_worker._proto.worker_pb2_grpc import WorkersStub
+from eva_worker.errors import BadOrder, NotEnrolled
+from eva_worker.files.task_log import follow
+from eva_worker.link import wire
+from eva_worker.link.backoff import Backoff
+from eva_worker.link.channel import dial
+from eva_worker.link.enrolment import Enrolment
+from eva_worker.link.identity import Credentials
+from eva_worker.link.notices import Notice
+from eva_worker.link.orders import Order, Progress, Report, TaskKey, Welcome
+from eva_worker.process.metrics import Metrics
+from eva_worker.tasks.registry import Tasks
+
+if TYPE_CHECKING:
+    from eva_worker._proto.worker_pb2_grpc import WorkersAsyncStub
+
+_WELCOME_S = 10.0
+_GOODBYE_S = 5.0
+_LOG_CHUNKS_AHEAD = 16
+_TOUCH_S = 1.0
+
+_log = structlog.get_logger()
+
+
+class Session:
+    """One stream, from Register to its end. What it was to send dies with it.
+
+    Args:
+        channel: To the master.
+        register: Makes the first message.
+        tasks: Who carries out commands.
+        welcomed: Told the cluster's settings; commands come after.
+        drain: Called when the master wants the instance emptied.
+        notice: What the cloud has said about the end of the instance, if anything.
+    """
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        *,
+        register: Callable[[], pb.Register],
+        tasks: Tasks,
+        welcomed: Callable[[Welcome], Coroutine[Any, Any, None]],
+        drain: Callable[[str], None],
+        notice: Callable[[], Notice | None],
+    ) -> None:
+        self._notice = notice
+        self._stub = cast("WorkersAsyncStub", WorkersStub(channel))
+        self._register = register
+        self._tasks = tasks
+        self._welcomed = welcomed
+        self._drain = drain
+        self._queue: asyncio.Queue[pb.WorkerMessage | None] = asyncio.Queue()
+        self._log_room = asyncio.Semaphore(_LOG_CHUNKS_AHEAD)
+        self._told: dict[TaskKey, Progress] = {}
+        self._followers: dict[str, asyncio.Task[None]] = {}
+        self._background: set[asyncio.Task[None]] = set()
+        self.ended = asyncio.Event()
+
+    async def run(self, up: Callable[[], None]) -> None:
+        """Register, then exchange messages until the stream ends.
+
+        Args:
+            up: Called once the master has welcomed this worker.
+
+        Raises:
+            grpc.aio.AioRpcError: The stream broke, or was refused.
+            TimeoutError: The master took the call but never answered.
+        """
+        self.send(pb.WorkerMessage(register=self._register()))
+        self._told = dict(self._tasks.progress())  # Register says it.
+        call = self._stub.Session(self._outgoing())
+        try:
+            async with asyncio.timeout(_WELCOME_S):
+                first = await call.read()
+            if not isinstance(first, pb.MasterMessage) or first.WhichOneof("body") != "welcome":
+                return
+            welcome = wire.welcome(first.welcome)
+            await self._welcomed(welcome)
+            up()
+            self._spawn(self._beat(welcome.heartbeat_ms / 1000))
+            # What changed between Register and now went to no session.
+            self.send(wire.reports(self._tasks.reports(), complete=True))
+            if notice := self._notice():
+                self.send(wire.interruption(notice))
+            while isinstance(message := await call.read(), pb.MasterMessage):
+                await self._handle(message)
+        finally:
+            self.ended.set()
+            # gRPC forgets its task that waits for the next message of a stream that broke.
+            self._queue.put_nowait(None)
+            call.cancel()
+            work = [*self._background, *self._followers.values()]
+            for each in work:
+                each.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+
+    def send(self, message: pb.WorkerMessage) -> None:
+        """Queue a message; they go out in order."""
+        self._queue.put_nowait(message)
+
+    async def say_goodbye(self, reason: str) -> None:
+        """Send what is queued, then the last message, and wait for the master to hang up."""
+        self.send(pb.WorkerMessage(goodbye=pb.Goodbye(reason=reason)))
+        await self.hang_up()
+
+    async def hang_up(self) -> None:
+        """Send what is queued, and no more, and wait for the master to hang up too."""
+        self._queue.put_nowait(None)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GOODBYE_S):
+                await self.ended.wait()
+
+    async def _outgoing(self) -> AsyncIterator[pb.WorkerMessage]:
+        """The stream's one writer."""
+        while (message := await self._queue.get()) is not None:
+            yield message
+            if message.WhichOneof("body") == "log":
+                self._log_room.release()
+
+    async def _beat(self, every_s: float) -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            now = self._tasks.progress()
+            news = [
+                wire.sample(key, progress)
+                for key, progress in sorted(now.items())
+                if self._told.get(key) != progress
+            ]
+            self._told = dict(now)
+            self.send(pb.WorkerMessage(heartbeat=pb.Heartbeat(samples=news)))
+
+    async def _handle(self, message: pb.MasterMessage) -> None:
+        """Carry out a command; what takes long goes on in the background."""
+        try:
+            match message.WhichOneof("body"):
+                case "start":
+                    await self._tasks.start(_checked(message.start.order))
+                case "stop":
+                    await self._tasks.stop(wire.key(message.stop), message.stop.grace_ms)
+                case "fetch":
+                    self._spawn(self._fetch(_checked(message.fetch.order)))
+                case "forget":
+                    await self._tasks.forget(wire.key(message.forget))
+                case "sync":
+                    self.send(wire.reports(self._tasks.reports(), complete=True))
+                case "follow":
+                    self._follow(message.follow)
+                case "unfollow":
+                    if follower := self._followers.pop(message.unfollow.stream_id, None):
+                        follower.cancel()
+                case "drain":
+                    self._drain(message.drain.reason)
+                case other:
+                    _log.warning("unknown command", command=message.command_id, body=other)
+        except BadOrder as error:
+            _log.error("bad command", command=message.command_id, error=str(error))
+        except OSError as error:  # The disk. The master repeats what shows no effect.
+            _log.error("command failed", command=message.command_id, error=str(error))
+
+    async def _fetch(self, order: Order) -> None:
+        error = await self._tasks.fetch(order)
+        self.send(
+            pb.WorkerMessage(
+                fetched=pb.Fetched(copy_id=order.copy, attempt=order.attempt, error=error)
+            )
+        )
+
+    def _follow(self, wanted: pb.FollowLog) -> None:
+        if wanted.stream_id not in self._followers:
+            self._followers[wanted.stream_id] = asyncio.create_task(self._send_log(wanted))
+
+    async def _send_log(self, wanted: pb.FollowLog) -> None:
+        log = self._tasks.log_of(wanted.copy_id)
+        offset = wanted.offset
+        if log:
+            path, over = log
+            pieces = follow(path, offset, ended=lambda: wanted.once or over())
+            async for start, data in pieces:
+                await self._log_room.acquire()
+                self._send_chunk(pb.LogChunk(stream_id=wanted.stream_id, data=data, offset=start))
+                offset = start + len(data)
+        await self._log_room.acquire()
+        self._send_chunk(pb.LogChunk(stream_id=wanted.stream_id, offset=offset, end=True))
+        self._followers.pop(wanted.stream_id, None)
+
+    def _send_chunk(self, chunk: pb.LogChunk) -> None:
+        self.send(pb.WorkerMessage(log=chunk))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+
+class Link:
+    """Keeps a session with the master.
+
+    Args:
+        target: ``HOST:PORT`` of the master.
+        enrolment: What to connect with.
+        metrics: Told when sessions begin and end.
+        open_session: Makes a session of a channel.
+        enrolled: Called whenever there is a certificate to dial with.
+        contact: Touched as long as there is a session.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        enrolment: Enrolment,
+        metrics: Metrics,
+        open_session: Callable[[grpc.aio.Channel], Session],
+        enrolled: Callable[[], None],
+        *,
+        contact: Path,
+    ) -> None:
+        self._contact = contact
+        self._target = target
+        self._enrolment = enrolment
+        self._metrics = metrics
+        self._open_session = open_session
+        self._enrolled = enrolled
+        self._session: Session | None = None
+        self._up = asyncio.Event()
+
+    async def run(self) -> None:
+        """Dial, again whenever the session ends, for ever."""
+        backoff = Backoff()
+        while True:
+            try:
+                credentials = await self._enrolment.credentials()
+                self._enrolled()
+                reason = await self._serve(credentials, backoff.reset)
+            except NotEnrolled as error:
+                reason = str(error)
+            if not reason:
+                continue
+            self._metrics.reconnects.inc()
+            pause = backoff.next_s()
+            _log.warning("session lost", reason=reason, again_in_s=round(pause, 2))
+            await asyncio.sleep(pause)
+
+    async def _serve(self, credentials: Credentials, welcomed: Callable[[], None]) -> str:
+        """Have one session; returns why it ended, nothing if this side wanted that."""
+        async with dial(
+            self._target,
+            authorities=credentials.authorities,
+            key=credentials.key,
+            certificate=credentials.certificate,
+        ) as channel:
+            session = self._open_session(channel)
+            touching: asyncio.Task[None] | None = None
+            renewed = asyncio.Event()
+            renewal = asyncio.create_task(self._renew(channel, credentials, session, renewed))
+
+            def up() -> None:
+                nonlocal touching
+                touching = asyncio.create_task(self._keep_in_touch())
+                welcomed()
+                self._session = session
+                self._up.set()
+                self._metrics.session_up.set(1)
+                _log.info("session up", master=self._target)
+
+            reason = "the master ended it"
+            try:
+                await session.run(up)
+            except grpc.aio.AioRpcError as error:
+                reason = f"{error.code().name}: {error.details()}"
+            except TimeoutError:
+                reason = "no answer"
+            finally:
+                self._session = None
+                self._up.clear()
+                self._metrics.session_up.set(0)
+                renewal.cancel()
+                if touching:
+                    touching.cancel()
+                await asyncio.wait([renewal, *([touching] if touching else [])])
+            if not renewal.cancelled():
+                renewal.result()  # Raises what nobody foresaw.
+            return "" if renewed.is_set() else reason
+
+    async def _keep_in_touch(self) -> None:
+        """Show the supervisor that there is a master."""
+        while True:
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(self._contact.touch)
+            await asyncio.sleep(_TOUCH_S)
+
+    async def _renew(
+        self,
+        channel: grpc.aio.Channel,
+        present: Credentials,
+        session: Session,
+        renewed: asyncio.Event,
+    ) -> None:
+        """End the session once there is a new certificate, for one that is made with it."""
+        await self._enrolment.renew(channel, present)
+        await self._up.wait()
+        # What is to be said from now on is for the next session.
+        self._session = None
+        self._up.clear()
+        renewed.set()
+        await session.hang_up()
+
+    def report(self, report: Report) -> None:
+        """Tell the master of a change; without a session it is told when the next one begins."""
+        if self._session:
+            self._session.send(wire.reports([report]))
+
+    def warn(self, notice: Notice) -> None:
+        """Tell the master what the cloud has said; without a session the next one does."""
+        if self._session:
+            self._session.send(wire.interruption(notice))
+
+    async def say_goodbye(self, reason: str, within_s: float) -> None:
+        """Take leave, if there is a session or one comes up in time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._up.wait()
+        if self._session:
+            await self._session.say_goodbye(reason)
+
+
+def _checked(message: pb.TaskOrder) -> Order:
+    """An order whose names are sound; raises `BadOrder`."""
+    wire.key(message)
+    return wire.order(message)

@@ -1,0 +1,100 @@
+"""Between plain values and protobuf messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from eva_worker._proto import worker_pb2 as pb
+from eva_worker.link.notices import Notice
+from eva_worker.link.orders import Build, Gang, Order, Phase, Progress, Report, TaskKey, Welcome
+
+_PHASES = {
+    Phase.STARTING: pb.PHASE_STARTING,
+    Phase.RUNNING: pb.PHASE_RUNNING,
+    Phase.EXITED: pb.PHASE_EXITED,
+}
+
+
+def order(message: pb.TaskOrder) -> Order:
+    """An order as a value."""
+    return Order(
+        copy=message.copy_id,
+        attempt=message.attempt,
+        job=message.job_id,
+        run=message.run,
+        workload=message.workload,
+        gpus=message.demand.gpus,
+        milli_cpus=message.demand.milli_cpus,
+        memory_mib=message.demand.memory_mib,
+        env=dict(message.env),
+        workdir=message.workdir,
+        inputs=dict(message.inputs),
+        grace_ms=message.grace_ms,
+        resume=message.resume if message.HasField("resume") else None,
+        checkpoint_of=message.checkpoint_of,
+        image=message.image,
+        build=Build(message.build.context, message.build.dockerfile)
+        if message.HasField("build")
+        else None,
+        gang=Gang(message.gang.rank, message.gang.size, message.gang.address, message.gang.port)
+        if message.HasField("gang")
+        else None,
+    )
+
+
+def key(message: pb.StopTask | pb.ForgetTask | pb.TaskOrder) -> TaskKey:
+    """Which attempt a command is about; raises `BadOrder`."""
+    return TaskKey(message.copy_id, message.attempt)
+
+
+def welcome(message: pb.Welcome) -> Welcome:
+    """The cluster's settings as a value."""
+    return Welcome(
+        cluster=message.cluster,
+        heartbeat_ms=message.heartbeat_ms,
+        object_store=message.object_store,
+        upload_ms=message.upload_ms,
+    )
+
+
+def sample(task: TaskKey, progress: Progress) -> pb.Sample:
+    """How far an attempt is, as a message."""
+    return pb.Sample(
+        copy_id=task.copy,
+        attempt=task.attempt,
+        steps=progress.steps,
+        total_steps=progress.total_steps,
+        metrics=progress.metrics,
+    )
+
+
+def task_report(report: Report) -> pb.TaskReport:
+    """A report on one attempt as a message."""
+    return pb.TaskReport(
+        copy_id=report.key.copy,
+        attempt=report.key.attempt,
+        phase=_PHASES[report.phase],
+        exit_code=report.exit_code,
+        never_started=report.never_started,
+        generation=report.generation,
+        progress=sample(report.key, report.progress),
+        message=report.message,
+        stopped=report.stopped,
+    )
+
+
+def reports(of: Iterable[Report], *, complete: bool = False) -> pb.WorkerMessage:
+    """Reports as a message of the session."""
+    return pb.WorkerMessage(
+        reports=pb.Reports(tasks=[task_report(report) for report in of], complete=complete)
+    )
+
+
+def interruption(notice: Notice) -> pb.WorkerMessage:
+    """What the cloud has said about the end of the instance, as a message of the session."""
+    return pb.WorkerMessage(interruption=pb.Interruption(at_ms=notice.at_ms, reason=notice.reason))
+
+
+def boot(stages: Iterable[tuple[str, int]]) -> list[pb.BootStage]:
+    """How long each stage of the boot took, as messages."""
+    return [pb.BootStage(name=name, ms=ms) for name, ms in stages]

@@ -1,0 +1,1 @@
+"""The worker's own process: supervision, durable files, metrics and logs."""

@@ -1,0 +1,1 @@
+"""Task attempts on this instance: their records, devices and progress."""

@@ -1,0 +1,371 @@
+"""The life of one attempt: prepared, run, stopped, its remains uploaded."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+
+from eva_worker.errors import StartFailed, StoreUnavailable, WorkerError
+from eva_worker.files.download import together
+from eva_worker.files.objects import persistently
+from eva_worker.files.storage import SharedStorage, Storage
+from eva_worker.files.upload import LOG_KEPT, Uploader
+from eva_worker.link.orders import Order, Phase, Progress, Report
+from eva_worker.process.durable_files import is_full, reserve
+from eva_worker.process.metrics import Metrics
+from eva_worker.runtime import Image, Runtime, TaskSpec
+from eva_worker.tasks.devices import Assignment, CpuMap, Devices
+from eva_worker.tasks.progress_server import (
+    Counters,
+    IteratorServer,
+    make_socket_directory,
+    remove_socket_directory,
+    socket_path,
+)
+from eva_worker.tasks.records import Book, Record, Stage
+
+_FETCH_TRIES = 12
+_LOST = "the runtime has lost its record"
+_PHASES = {
+    Stage.PREPARING: Phase.STARTING,
+    Stage.RUNNING: Phase.RUNNING,
+    Stage.CLOSING: Phase.RUNNING,
+    Stage.EXITED: Phase.EXITED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What all attempts of a worker have in common.
+
+    Attributes:
+        base_env: Variables that every task has from where it runs.
+        task_env: Variables that the worker was told to give every task.
+        log_kept: Bytes of each task's log that stay on the disk once they are stored.
+        shared: What all instances share, `None` for nothing.
+    """
+
+    runtime: Runtime
+    book: Book
+    devices: Devices
+    cpus: CpuMap
+    storage: Storage
+    metrics: Metrics
+    base_env: Mapping[str, str]
+    task_env: Mapping[str, str]
+    log_kept: int = LOG_KEPT
+    shared: SharedStorage | None = None
+
+
+class Attempt:
+    """One attempt, from its order to its exit.
+
+    Args:
+        record: What is known of it.
+        services: What it needs.
+        changed: Told whenever there is something to report.
+    """
+
+    def __init__(
+        self, record: Record, services: Services, changed: Callable[[Report], None]
+    ) -> None:
+        self.key = record.key
+        self._record = record
+        self._services = services
+        self._changed = changed
+        self._saving = asyncio.Lock()
+        self._stop_asked = asyncio.Event()
+        if record.stop_grace_ms is not None:
+            self._stop_asked.set()
+        directory = services.book.directory(record.key)
+        self._directory = directory
+        self.log_file = directory / "log"
+        self._outputs = directory / "storage" / "outputs"
+        self._checkpoints = directory / "checkpoints"
+        self._socket = socket_path(directory)
+        self._counters = Counters(directory / "progress.json")
+        self._iterator = IteratorServer(self._socket, self._counters)
+        self._uploader = Uploader(
+            services.storage.objects,
+            record.key,
+            gang=record.order.companions if record.order else (),
+            log=self.log_file,
+            log_kept=services.log_kept,
+            outputs=None if services.shared else self._outputs,
+            checkpoints=self._checkpoints,
+            memory=directory / "uploads.json",
+            steps_kept=self._counters.steps_kept,
+            count=services.metrics.uploaded_bytes.inc,
+        )
+        self._log = structlog.get_logger().bind(copy=record.key.copy, attempt=record.key.attempt)
+
+    @property
+    def phase(self) -> Phase:
+        """Where it is."""
+        return _PHASES[self._record.stage]
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing of it runs or will."""
+        return self._record.stage in {Stage.CLOSING, Stage.EXITED}
+
+    @property
+    def grace_ms(self) -> int:
+        """The time that its order gives it between SIGTERM and SIGKILL."""
+        return self._record.order.grace_ms if self._record.order else 0
+
+    @property
+    def progress(self) -> Progress:
+        """How far its program is."""
+        return self._counters.progress()
+
+    def report(self) -> Report:
+        """What there is to say of it."""
+        record = self._record
+        exited = record.stage is Stage.EXITED
+        return Report(
+            key=self.key,
+            phase=self.phase,
+            exit_code=record.exit_code if exited else 0,
+            never_started=exited and record.never_started,
+            stopped=record.stop_grace_ms is not None,
+            generation=record.generation,
+            progress=self.progress,
+            message=record.message,
+        )
+
+    async def live(self, *, adopted: bool) -> None:
+        """Go through the rest of its life.
+
+        Args:
+            adopted: Whether the runtime knows it from an earlier agent.
+        """
+        if self._record.stage is Stage.EXITED:
+            return
+        if self._record.devices and not self.over:
+            self._services.devices.restore(self.key, self._record.devices)
+        if adopted or await self._start():
+            await self._accompany(adopted=adopted)
+
+    async def stop(self, grace_ms: int) -> None:
+        """Have it end; asked again, the earlier deadline counts. Does nothing once it is over."""
+        # On disk before anything is done, or the exit that follows would pass for a failure.
+        async with self._saving:
+            if self.over:
+                return
+            await self._save(stop_grace_ms=grace_ms)
+        self._stop_asked.set()
+        if self._record.stage is Stage.RUNNING:
+            await self._services.runtime.stop(self.key, grace_ms / 1000)
+
+    async def forget(self) -> None:
+        """Remove everything of it that is on this instance."""
+        assert self._record.stage is Stage.EXITED
+        await self._services.runtime.cleanup(self.key)
+        await asyncio.to_thread(remove_socket_directory, self._socket)
+        await asyncio.to_thread(self._services.book.remove, self.key)
+        await asyncio.to_thread(reserve.keep)
+
+    async def _start(self) -> bool:
+        """Prepare it and hand it to the runtime; tells whether it runs."""
+        if self._record.stage is not Stage.PREPARING:
+            await self._end(_LOST, ran=True)
+            return False
+        preparing = asyncio.create_task(self._prepare())
+        stopping = asyncio.create_task(self._stop_asked.wait())
+        await asyncio.wait({preparing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if self._stop_asked.is_set():
+            preparing.cancel()
+            await asyncio.gather(preparing, return_exceptions=True)
+            await self._end("")
+            return False
+        try:
+            await self._services.runtime.start(preparing.result())
+        except (WorkerError, OSError) as error:
+            await self._end(str(error))
+            return False
+        except Exception as error:
+            # One order that nobody thought of must not take the agent down, again and again.
+            self._log.exception("start failed")
+            await self._end(f"internal error: {error!r}")
+            return False
+        await self._update(stage=Stage.RUNNING)
+        self._log.info("task runs")
+        return True
+
+    async def _prepare(self) -> TaskSpec:
+        order = self._record.order
+        assert order
+        services = self._services
+        devices = self._record.devices
+        if devices is None:
+            devices = services.devices.assign(self.key, order.gpus, order.milli_cpus)
+            await self._update(devices=devices)
+        work = self._directory / "work"
+        for directory in (work, self._outputs, self._checkpoints):
+            directory.mkdir(parents=True, exist_ok=True)
+        shared = services.shared
+        elsewhere = await asyncio.to_thread(shared.parts, order) if shared else {}
+        inputs = {
+            name: url for name, url in order.inputs.items() if f"inputs/{name}" not in elsewhere
+        }
+        wanted = Image(order.image, order.build, services.storage.fetcher.workdir)
+        *_, image = await persistently(
+            lambda: together(
+                (
+                    services.storage.fetcher.workdir(order.workdir, work),
+                    services.storage.fetcher.inputs(inputs, self._directory / "storage" / "inputs"),
+                    self._restore(order),
+                    services.runtime.prepare(wanted, self._tell),
+                )
+            ),
+            tries=_FETCH_TRIES,
+            subject=f"files of {self.key}",
+        )
+        assert image is not None
+        make_socket_directory(self._socket)
+        await self._iterator.start()
+        cpus = services.cpus.real(devices.all_cpus)
+        env = self._environment(order, devices)
+        return TaskSpec(
+            self.key,
+            order.run,
+            env,
+            work,
+            self.log_file,
+            cpus,
+            gpus=devices.gpus,
+            memory_mib=order.memory_mib,
+            image=image,
+            elsewhere=elsewhere,
+        )
+
+    def _tell(self, line: str) -> None:
+        """Write a line of the worker's own into the task's log."""
+        with contextlib.suppress(OSError), self.log_file.open("a", encoding="utf-8") as log:
+            log.write(f"{line}\n")
+
+    async def _restore(self, order: Order) -> None:
+        storage = self._services.storage
+        generation, steps = await storage.fetcher.checkpoint(
+            order.checkpoint_of or order.copy, order.resume, self._checkpoints
+        )
+        self._counters.begin_from(steps)
+        await self._uploader.began_from(generation)
+        await self._update(generation=generation)
+
+    def _environment(self, order: Order, devices: Assignment) -> dict[str, str]:
+        gpus = ",".join(devices.gpus)
+        return {
+            **self._services.base_env,
+            **self._services.task_env,
+            **order.env,
+            **(order.gang.environment if order.gang else {}),
+            "EVA_JOB_ID": order.job,
+            "EVA_TASK_ID": order.copy,
+            "EVA_ATTEMPT": str(order.attempt),
+            "EVA_STORAGE": str(self._directory / "storage"),
+            "EVA_CHECKPOINT_DIR": str(self._checkpoints),
+            "EVA_GRACE_SECONDS": f"{order.grace_ms / 1000:g}",
+            "EVA_SOCKET": str(self._socket),
+            "EVA_CPU_COUNT": str(max(1, len(devices.all_cpus))),
+            "CUDA_VISIBLE_DEVICES": gpus,
+            "NVIDIA_VISIBLE_DEVICES": gpus or "void",
+        }
+
+    async def _accompany(self, *, adopted: bool) -> None:
+        """Be there while it runs, then see to what it leaves behind."""
+        if adopted:
+            await self._take_over()
+        if self._stop_asked.is_set():
+            grace_ms = self._record.stop_grace_ms or 0
+            await self._services.runtime.stop(self.key, grace_ms / 1000)
+        over = asyncio.Event()
+        uploads = asyncio.create_task(self._upload_until(over))
+        try:
+            ended = await self._services.runtime.wait(self.key)
+        finally:
+            over.set()
+        self._services.devices.release(self.key)
+        if not self.over:
+            message = ended.message
+            if ended.code and not message and await asyncio.to_thread(is_full, self._directory):
+                message = "the disk of its instance is full"
+            await self._update(
+                stage=Stage.CLOSING,
+                exit_code=ended.code,
+                never_started=not ended.ran,
+                message=message,
+            )
+        self._log.info("task ended", code=ended.code, reason=self._record.message)
+        await uploads
+        await self._iterator.close()
+        await persistently(self._uploader.all, subject=f"remains of {self.key}")
+        await self._update(stage=Stage.EXITED, generation=self._uploader.generation)
+
+    async def _take_over(self) -> None:
+        """Go on with an attempt that an earlier agent started."""
+        if self._record.stage is Stage.PREPARING:
+            await self._update(stage=Stage.RUNNING)
+        try:
+            make_socket_directory(self._socket)
+            await self._iterator.start()
+        except StartFailed as error:
+            self._log.error("no more progress from this task", error=str(error))
+
+    async def _upload_until(self, over: asyncio.Event) -> None:
+        while not await _happens(over, self._services.storage.upload_s):
+            try:
+                await self._uploader.all()
+            except (StoreUnavailable, OSError) as error:
+                self._log.warning("upload failed", error=str(error))
+            if self._uploader.generation > self._record.generation:
+                await self._update(generation=self._uploader.generation)
+
+    async def _end(self, message: str, *, ran: bool = False) -> None:
+        """End what the runtime does not know."""
+        self._services.devices.release(self.key)
+        await self._iterator.close()
+        try:
+            # What there was to say of its image.
+            await persistently(self._uploader.log, tries=_FETCH_TRIES, subject=f"log of {self.key}")
+        except (StoreUnavailable, OSError) as error:
+            self._log.warning("upload failed", error=str(error))
+        await self._update(
+            stage=Stage.EXITED,
+            never_started=not ran,
+            exit_code=-signal.SIGKILL if ran else 0,
+            message=message,
+        )
+        self._log.info("task not started", reason=message)
+
+    async def _update(self, **changes: Any) -> None:
+        """Change the record, on disk first for all others to see, and report it."""
+        async with self._saving:
+            await self._save(**changes)
+        self._changed(self.report())
+
+    async def _save(self, **changes: Any) -> None:
+        """Change the record once it is on disk, however long the disk has no room for it."""
+        record = replace(self._record, **changes)
+        await persistently(
+            lambda: asyncio.to_thread(self._services.book.save, record),
+            subject=f"record of {self.key}",
+        )
+        self._record = record
+
+
+async def _happens(event: asyncio.Event, within_s: float) -> bool:
+    try:
+        async with asyncio.timeout(within_s):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

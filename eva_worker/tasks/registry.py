@@ -1,0 +1,189 @@
+"""All attempts of this worker, and the commands about them; each command may be repeated."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import structlog
+
+from eva_worker.errors import WorkerError
+from eva_worker.files.download import together
+from eva_worker.files.objects import persistently
+from eva_worker.link.orders import Order, Phase, Progress, Report, TaskKey
+from eva_worker.runtime import Image
+from eva_worker.tasks.attempt import Attempt, Services
+from eva_worker.tasks.records import Record, Stage
+
+_FETCH_TRIES = 5
+_DRAINING = "the instance takes no more tasks"
+
+_log = structlog.get_logger()
+
+
+class Tasks:
+    """The attempts that this worker knows of: from their order until they are forgotten.
+
+    Args:
+        services: What attempts need.
+        changed: Told of every change.
+        crashed: Told of an error that nobody foresaw in an attempt's life.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        changed: Callable[[Report], None],
+        crashed: Callable[[BaseException], None],
+    ) -> None:
+        self._services = services
+        self._changed = changed
+        self._crashed = crashed
+        self._attempts: dict[TaskKey, Attempt] = {}
+        self._lives: dict[TaskKey, asyncio.Task[None]] = {}
+        self._draining = False
+        services.metrics.watch_tasks(self._count)
+
+    async def adopt(self) -> None:
+        """Take over what earlier agents left, running and exited alike."""
+        known = set(await self._services.runtime.adopt())
+        for record in await asyncio.to_thread(self._services.book.load):
+            self._begin(record, adopted=record.key in known)
+        for key in known - self._attempts.keys():
+            # Forgotten, but the agent died before all of it was removed.
+            await self._services.runtime.kill(key)
+            await self._services.runtime.wait(key)
+            await self._services.runtime.cleanup(key)
+
+    async def start(self, order: Order) -> None:
+        """Start an attempt unless it, or a later one of its copy, was seen before."""
+        if order.attempt <= self._services.book.highest(order.copy):
+            self._repeat(order.key)
+        elif self._draining:
+            await self._refuse(
+                Record(order.key, Stage.EXITED, order, never_started=True, message=_DRAINING)
+            )
+        else:
+            await self._add(Record(order.key, Stage.PREPARING, order))
+
+    async def stop(self, key: TaskKey, grace_ms: int) -> None:
+        """Stop an attempt; one that is not known here is one that never will be."""
+        if attempt := self._attempts.get(key):
+            if attempt.over:
+                self._changed(attempt.report())
+            else:
+                await attempt.stop(grace_ms)
+        elif key.attempt <= self._services.book.highest(key.copy):
+            self._repeat(key)
+        else:
+            await self._refuse(
+                Record(key, Stage.EXITED, never_started=True, stop_grace_ms=grace_ms)
+            )
+
+    async def forget(self, key: TaskKey) -> None:
+        """Drop an exited attempt; its number stays seen."""
+        attempt = self._attempts.get(key)
+        if attempt and attempt.phase is Phase.EXITED:
+            del self._attempts[key]
+            await self._lives.pop(key)
+            await attempt.forget()
+
+    async def fetch(self, order: Order) -> str:
+        """Bring an order's files and image here; returns what went wrong, empty if nothing."""
+        fetcher, prepare = self._services.storage.fetcher, self._services.runtime.prepare
+        image = Image(order.image, order.build, fetcher.workdir)
+
+        def tell(line: str) -> None:
+            _log.info(line, copy=order.copy, attempt=order.attempt)
+
+        try:
+            await persistently(
+                lambda: together((fetcher.prefetch(order.workdir), prepare(image, tell))),
+                tries=_FETCH_TRIES,
+                subject=f"files of {order.key}",
+            )
+        except (WorkerError, OSError) as error:
+            return str(error)
+        return ""
+
+    async def drain(self, within_ms: int | None = None) -> None:
+        """Start nothing more, stop everything, and wait until all that it left is stored.
+
+        Args:
+            within_ms: No task gets more grace than that; `None` for no such limit.
+        """
+        self._draining = True
+        for key, attempt in list(self._attempts.items()):
+            limits = (attempt.grace_ms, within_ms)
+            await attempt.stop(min(limit for limit in limits if limit is not None))
+            _log.info("draining", copy=key.copy, attempt=key.attempt)
+        await asyncio.gather(*self._lives.values())
+
+    def reports(self) -> list[Report]:
+        """What there is to say of every attempt."""
+        return [attempt.report() for _, attempt in sorted(self._attempts.items())]
+
+    def progress(self) -> Mapping[TaskKey, Progress]:
+        """How far each running attempt is."""
+        return {
+            key: attempt.progress
+            for key, attempt in self._attempts.items()
+            if attempt.phase is Phase.RUNNING
+        }
+
+    def log_of(self, copy: str) -> tuple[Path, Callable[[], bool]] | None:
+        """The log of a copy's latest attempt here, and whether it is at its end.
+
+        Returns:
+            `None` if no attempt of the copy is known.
+        """
+        keys = [key for key in self._attempts if key.copy == copy]
+        if not keys:
+            return None
+        attempt = self._attempts[max(keys)]
+        return attempt.log_file, lambda: attempt.over
+
+    def _begin(self, record: Record, *, adopted: bool) -> None:
+        attempt = Attempt(record, self._services, self._changed)
+        self._attempts[record.key] = attempt
+        self._changed(attempt.report())
+        life = asyncio.create_task(attempt.live(adopted=adopted), name=f"life of {record.key}")
+        life.add_done_callback(self._ended)
+        self._lives[record.key] = life
+
+    def _ended(self, life: asyncio.Task[None]) -> None:
+        if not life.cancelled() and (error := life.exception()):
+            self._crashed(error)
+
+    async def _refuse(self, record: Record) -> None:
+        """Keep an attempt as one that will never be started."""
+        await self._add(record)
+
+    async def _add(self, record: Record) -> None:
+        """Take an attempt in; one that the disk has no room for is one that never will be."""
+        try:
+            await asyncio.to_thread(self._services.book.add, record)
+        except OSError as error:
+            _log.error("attempt cannot be written down", key=str(record.key), error=str(error))
+            message = f"the disk of its instance fails: {error.strerror}"
+            stopped = record.stop_grace_ms is not None
+            self._changed(
+                Report(
+                    record.key, Phase.EXITED, never_started=True, stopped=stopped, message=message
+                )
+            )
+        else:
+            self._begin(record, adopted=False)
+
+    def _repeat(self, key: TaskKey) -> None:
+        """Say again how a seen attempt is; one that is not listed any more runs no more."""
+        attempt = self._attempts.get(key)
+        self._changed(
+            attempt.report()
+            if attempt
+            else Report(key, Phase.EXITED, never_started=True, stopped=True)
+        )
+
+    def _count(self, phase: Phase) -> int:
+        return sum(attempt.phase is phase for attempt in self._attempts.values())

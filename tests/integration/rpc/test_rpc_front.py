@@ -1,0 +1,173 @@
+"""Between asyncio and the loop's thread: nothing is lost, nothing grows."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from eva_master.adapters.loop.clock import SystemClock
+from eva_master.adapters.loop.gateway import Front
+from eva_master.adapters.loop.inbox import LiveInbox
+from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.control.state.store import State
+from eva_master.model.actions import Reply
+from eva_master.model.changes import Changes
+from eva_master.model.errors import NotFound
+from eva_master.model.events import CancelRequested, Read, Tick
+from eva_master.model.ids import JobId, Millis
+from eva_master.model.records import Job
+from eva_master.model.states import JobState
+from tests.fakes.rpc_master import DEADLINE_S, RpcMaster, add_job, rpc_master, spec
+
+
+def changed(*jobs: str) -> Changes:
+    history = ((JobState.PENDING.value, 1),)
+    return Changes(jobs=tuple(Job(JobId(job), spec(job), Millis(1), history) for job in jobs))
+
+
+@pytest.fixture
+def inbox() -> LiveInbox:
+    return LiveInbox(SystemClock())
+
+
+@pytest.fixture
+def front(inbox: LiveInbox) -> Front:
+    return Front(inbox)
+
+
+def test_everything_that_was_posted_comes_at_once_and_in_order(inbox: LiveInbox) -> None:
+    events = [CancelRequested(str(number), JobId("a")) for number in range(100)]
+    for event in events:
+        inbox.post(event)
+    assert inbox.wait(None) == events
+    assert inbox.received == 100
+
+
+class SlowClock:
+    """Gains a millisecond whenever somebody looks: slower than the queue's own time."""
+
+    def __init__(self) -> None:
+        self.time = 0
+
+    def now(self) -> Millis:
+        self.time += 1
+        return Millis(self.time)
+
+
+def test_a_wait_ends_when_its_time_has_come_by_the_clock_and_not_before() -> None:
+    clock = SlowClock()
+    inbox = LiveInbox(clock)
+    assert inbox.wait(Millis(0)) == ()
+    assert clock.time < 5
+    assert inbox.wait(Millis(20)) == ()
+    assert clock.time >= 20
+
+
+def test_a_post_wakes_the_waiting_thread(inbox: LiveInbox) -> None:
+    heard: list[object] = []
+    thread = threading.Thread(target=lambda: heard.extend(inbox.wait(None)))
+    thread.start()
+    inbox.post(Tick())
+    thread.join(DEADLINE_S)
+    assert heard == [Tick()]
+
+
+async def test_commands_with_the_same_id_all_get_the_answer(front: Front) -> None:
+    command = CancelRequested("c", JobId("a"))
+    waiting = [asyncio.ensure_future(front.command(command)) for _ in range(3)]
+    await asyncio.sleep(0)
+    reply = Reply("c", JobId("a"))
+    # The machine answers each of them.
+    for _ in range(3):
+        await asyncio.to_thread(front.reply, reply)
+    assert await asyncio.gather(*waiting) == [reply] * 3
+    assert front._waiting == {}
+
+
+async def test_a_refused_command_raises_and_an_abandoned_one_is_forgotten(front: Front) -> None:
+    refused = asyncio.ensure_future(front.command(CancelRequested("c", JobId("a"))))
+    abandoned = asyncio.ensure_future(front.command(CancelRequested("d", JobId("a"))))
+    await asyncio.sleep(0)
+    abandoned.cancel()
+    front.reply(Reply("c", None, NotFound("gone")))
+    with pytest.raises(NotFound):
+        await refused
+    with pytest.raises(asyncio.CancelledError):
+        await abandoned
+    front.reply(Reply("d", None))
+    assert front._waiting == {}
+
+
+async def test_what_a_read_raises_travels_back(front: Front, inbox: LiveInbox) -> None:
+    def fails(_: State) -> None:
+        raise NotFound("no such thing")
+
+    reading = asyncio.ensure_future(front.read(fails))
+    await asyncio.sleep(0)
+    (question,) = inbox.wait(None)
+    assert isinstance(question, Read)
+    await asyncio.to_thread(question.run, State(()))
+    with pytest.raises(NotFound):
+        await reading
+
+
+async def test_a_read_that_nobody_waits_for_is_not_run(front: Front, inbox: LiveInbox) -> None:
+    ran: list[State] = []
+    reading = asyncio.ensure_future(front.read(ran.append))
+    await asyncio.sleep(0)
+    reading.cancel()
+    await asyncio.sleep(0)
+    for question in inbox.wait(None):
+        question.run(State(()))
+    assert ran == []
+
+
+async def test_a_slow_watcher_gets_each_job_once(front: Front) -> None:
+    with front.watch() as watch:
+        for _ in range(1000):
+            await asyncio.to_thread(front.publish, changed("a", "b"))
+        assert await anext(watch) == {"a", "b"}
+        await asyncio.to_thread(front.publish, changed("c"))
+        assert await anext(watch) == {"c"}
+        # One wake-up was enough: nothing is left over.
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await anext(watch)
+
+
+async def test_a_watch_is_woken_by_its_own_jobs_alone_and_ends(front: Front) -> None:
+    with front.watch({JobId("b")}) as watch:
+        front.publish(changed("a"))
+        front.publish(changed("a", "b"))
+        assert await anext(watch) == {"b"}
+    assert front._watches == []
+    front.publish(changed("b"))
+
+
+@pytest.fixture
+async def master(tmp_path: Path) -> AsyncIterator[RpcMaster]:
+    async with rpc_master(tmp_path) as running:
+        yield running
+
+
+@pytest.mark.parametrize("busy", [False, True])
+async def test_a_user_who_hangs_up_leaves_no_watch_behind(master: RpcMaster, busy: bool) -> None:
+    await master.loop.change(lambda state: [add_job(state, spec(f"j{n}")) for n in range(500)])
+    stream = master.jobs.Watch(pb.WatchRequest())
+    await stream.read()
+    if not busy:
+        for _ in range(499):
+            await stream.read()
+    assert len(master.loop.front._watches) == 1
+    stream.cancel()
+    async with asyncio.timeout(DEADLINE_S):
+        while master.loop.front._watches:
+            await asyncio.sleep(0.01)
+    with pytest.raises(asyncio.CancelledError):
+        await stream.code() and await stream.read()
+    assert await stream.code() is grpc.StatusCode.CANCELLED

@@ -1,0 +1,357 @@
+"""Workers' sessions over a real connection, with agents played by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+
+from eva_master.adapters.rpc._proto import worker_pb2 as pb
+from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersStub
+from eva_master.adapters.rpc.workers.sessions import Welcome, WorkerSessions, _Session
+from eva_master.model.actions import (
+    FetchFiles,
+    ForgetTask,
+    StartTask,
+    StopTask,
+    SyncWorker,
+    TaskOrder,
+)
+from eva_master.model.errors import Unreachable
+from eva_master.model.events import (
+    CopyReport,
+    Phase,
+    ProgressSampled,
+    WorkerFetched,
+    WorkerLost,
+    WorkerRegistered,
+    WorkerReported,
+)
+from eva_master.model.ids import CopyId, InstanceId, JobId
+from eva_master.model.job import Program
+from eva_master.model.records import Progress
+from eva_master.model.resources import Resources
+from tests.fakes.rpc_master import Agent, RpcMaster, rpc_master
+
+I1 = InstanceId("i-1")
+COPY = CopyId("resnet-1/0")
+
+
+@pytest.fixture
+async def master(tmp_path: Path) -> AsyncIterator[RpcMaster]:
+    async with rpc_master(tmp_path) as running:
+        yield running
+
+
+def order(attempt: int = 1) -> TaskOrder:
+    program = Program("python train.py", (("LR", "0.1"),), "ab" * 32, (("imagenet", "s3://b/i"),))
+    demand = Resources(1, 2000, 4096)
+    return TaskOrder(COPY, attempt, JobId("resnet-1"), 0, "resnet", program, demand, 60_000, 7)
+
+
+async def test_a_registered_agent_is_welcomed_and_reported(master: RpcMaster) -> None:
+    exited = pb.TaskReport(copy_id=COPY, attempt=3, phase=pb.PHASE_EXITED, exit_code=-9)
+    agent = await master.agent(tasks=(exited,))
+    welcome = await agent.hear()
+    assert welcome.welcome.cluster == "test"
+    assert (welcome.welcome.heartbeat_ms, welcome.welcome.upload_ms) == (1000, 5000)
+    registered = await master.loop.event()
+    assert isinstance(registered, WorkerRegistered)
+    assert registered.instance == "i-1"
+    assert registered.capacity == Resources(0, 2000, 4096)
+    assert registered.reports == (CopyReport(COPY, 3, Phase.EXITED, exit_code=-9),)
+    assert master.sessions.connected == 1
+
+
+async def test_it_is_known_where_others_reach_a_worker(master: RpcMaster) -> None:
+    agent = Agent(WorkersStub(master.worker_channel()).Session())
+    await agent.say(register=pb.Register(instance_id="i-1", address="10.0.0.7"))
+    await agent.hear()
+    registered = await master.loop.event()
+    assert isinstance(registered, WorkerRegistered)
+    assert registered.address == "10.0.0.7"
+
+
+async def test_an_agent_cannot_pose_as_another_instance(master: RpcMaster) -> None:
+    agent = await master.agent("i-1", channel=master.worker_channel("i-2"))
+    assert await agent.ended() is grpc.StatusCode.PERMISSION_DENIED
+    assert master.sessions.connected == 0
+    assert master.loop.quiet
+
+
+async def test_a_session_begins_with_register_and_has_only_one(master: RpcMaster) -> None:
+    agent = Agent(WorkersStub(master.worker_channel()).Session())
+    await agent.say(heartbeat=pb.Heartbeat())
+    assert await agent.ended() is grpc.StatusCode.INVALID_ARGUMENT
+    agent = await master.welcomed()
+    await agent.say(register=pb.Register(instance_id="i-1"))
+    assert await agent.ended() is grpc.StatusCode.INVALID_ARGUMENT
+    assert isinstance(await master.loop.event(), WorkerLost)
+
+
+async def test_what_a_worker_says_becomes_events(master: RpcMaster) -> None:
+    agent = await master.agent()
+    await agent.hear()
+    session = (await master.loop.event()).session
+    progress = pb.Sample(copy_id=COPY, attempt=1, steps=5, total_steps=9, metrics={"loss": 0.5})
+    await agent.say(heartbeat=pb.Heartbeat())
+    await agent.say(heartbeat=pb.Heartbeat(samples=[progress]))
+    running = pb.TaskReport(copy_id=COPY, attempt=1, phase=pb.PHASE_RUNNING, progress=progress)
+    never = pb.TaskReport(
+        copy_id=COPY, attempt=2, phase=pb.PHASE_EXITED, never_started=True, message="no image"
+    )
+    await agent.say(reports=pb.Reports(tasks=[running, never]))
+    await agent.say(fetched=pb.Fetched(copy_id=COPY, attempt=2, error="no such bucket"))
+    await agent.say(fetched=pb.Fetched(copy_id=COPY, attempt=2))
+    far = Progress(5, 9, (("loss", 0.5),))
+    assert await master.loop.event() == ProgressSampled(I1, session, ((COPY, 1, far),))
+    assert await master.loop.event() == WorkerReported(
+        I1,
+        session,
+        (
+            CopyReport(COPY, 1, Phase.RUNNING, progress=far),
+            CopyReport(COPY, 2, Phase.EXITED, never_started=True, message="no image"),
+        ),
+    )
+    assert await master.loop.event() == WorkerFetched(I1, session, COPY)
+    # The empty heartbeat was counted and reached nobody.
+    assert master.sessions.heartbeats == 2
+
+
+async def test_a_report_without_a_phase_ends_the_session(master: RpcMaster) -> None:
+    agent = await master.welcomed()
+    await agent.say(reports=pb.Reports(tasks=[pb.TaskReport(copy_id=COPY, attempt=1)]))
+    assert await agent.ended() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_commands_arrive_in_order_and_repeated_ones_have_the_same_id(
+    master: RpcMaster,
+) -> None:
+    agent = await master.welcomed()
+    actions = [
+        FetchFiles(I1, order()),
+        StartTask(I1, order()),
+        StopTask(I1, COPY, 1, 60_000),
+        StopTask(I1, COPY, 1, 0),
+        ForgetTask(I1, COPY, 1),
+        SyncWorker(I1),
+    ]
+
+    async def exchange() -> list[pb.MasterMessage]:
+        for action in actions:
+            master.sessions.execute(action)
+        return [await agent.hear() for _ in actions]
+
+    first, second = await exchange(), await exchange()
+    bodies = ["fetch", "start", "stop", "stop", "forget", "sync"]
+    assert [message.WhichOneof("body") for message in first] == bodies
+    ids = [message.command_id for message in first]
+    assert len(set(ids)) == len(ids), "different commands have different ids"
+    again = [message.command_id for message in second]
+    assert again[:-1] == ids[:-1]
+    # Each question for a report wants its own answer.
+    assert again[-1] != ids[-1]
+    sent = first[1].start.order
+    assert (sent.run, dict(sent.env), sent.workdir) == ("python train.py", {"LR": "0.1"}, "ab" * 32)
+    assert (sent.grace_ms, sent.resume, sent.demand.gpus) == (60_000, 7, 1)
+    assert dict(sent.inputs) == {"imagenet": "s3://b/i"}
+
+
+async def test_a_command_to_a_worker_without_a_session_is_dropped(master: RpcMaster) -> None:
+    master.sessions.execute(SyncWorker(I1))
+    agent = await master.welcomed()
+    await agent.call.done_writing()
+    assert isinstance(await master.loop.event(), WorkerLost)
+    master.sessions.execute(SyncWorker(I1))
+    assert await agent.call.read() is grpc.aio.EOF
+
+
+@pytest.mark.parametrize("goodbye", [True, False])
+async def test_the_end_of_a_stream_says_whether_the_worker_took_leave(
+    master: RpcMaster, goodbye: bool
+) -> None:
+    agent = await master.welcomed()
+    if goodbye:
+        await agent.say(goodbye=pb.Goodbye(reason="interrupted"))
+        assert await agent.ended() is grpc.StatusCode.OK
+    else:
+        agent.call.cancel()
+    lost = await master.loop.event()
+    assert isinstance(lost, WorkerLost)
+    assert lost.goodbye is goodbye
+    assert master.sessions.connected == 0
+
+
+async def test_a_newer_session_replaces_the_older_one(master: RpcMaster) -> None:
+    older = await master.agent()
+    await older.hear()
+    first = await master.loop.event()
+    newer = await master.agent()
+    await newer.hear()
+    second = await master.loop.event()
+    assert second.session > first.session
+    assert await older.ended() is grpc.StatusCode.ABORTED
+    master.sessions.execute(SyncWorker(I1))
+    assert (await newer.hear()).HasField("sync")
+    newer.call.cancel()
+    # The older session's end was nobody's loss.
+    assert await master.loop.event() == WorkerLost(I1, second.session, goodbye=False)
+    assert master.loop.quiet
+
+
+async def test_a_session_ends_with_the_certificate_it_was_opened_with(master: RpcMaster) -> None:
+    agent = await master.welcomed(channel=master.worker_channel(life_ms=2_000))
+    assert await agent.ended() is grpc.StatusCode.PERMISSION_DENIED
+    assert "has expired" in await agent.call.details()
+    lost = await master.loop.event()
+    assert isinstance(lost, WorkerLost)
+    assert not lost.goodbye
+
+
+class _StoppedClock:
+    at = 1_000
+
+    def now(self) -> int:
+        return self.at
+
+
+def test_sessions_grow_though_the_clock_stands_still() -> None:
+    sessions = WorkerSessions(None, _StoppedClock(), None, None)
+    assert [sessions._number() for _ in range(3)] == [1_000, 1_001, 1_002]
+
+
+async def test_the_first_beat_after_a_silence_says_so() -> None:
+    clock, events = _StoppedClock(), asyncio.Queue[Any]()
+    inbox = SimpleNamespace(post=events.put_nowait)
+    welcome = Welcome("test", "file:///objects", heartbeat_ms=2_000, upload_ms=1_000)
+    sessions = WorkerSessions(inbox, clock, None, welcome)
+    session = _Session(I1, 1, None)
+    for pause_ms in (0, 2_000, 5_999, 6_000, 2_000):
+        clock.at += pause_ms
+        sessions._hear(session, pb.WorkerMessage(heartbeat=pb.Heartbeat()))
+    assert events.get_nowait() == ProgressSampled(I1, 1, (), after_silence=True)
+    assert events.empty()
+
+
+async def test_a_log_is_relayed_from_the_offset_to_its_end(master: RpcMaster) -> None:
+    agent = await master.welcomed()
+    pieces = master.sessions.follow_log(I1, COPY, 3, once=True)
+    reading = asyncio.ensure_future(_all(pieces))
+    follow = (await agent.hear()).follow
+    assert (follow.copy_id, follow.offset, follow.once) == (COPY, 3, True)
+    # The agent may send more than was asked for.
+    await agent.say(log=pb.LogChunk(stream_id=follow.stream_id, data=b"abcdef", offset=0))
+    await agent.say(log=pb.LogChunk(stream_id=follow.stream_id, data=b"efgh", offset=4, end=True))
+    assert await reading == b"defgh"
+
+
+async def test_a_reader_that_goes_has_the_worker_stop(master: RpcMaster) -> None:
+    agent = await master.welcomed()
+    pieces = master.sessions.follow_log(I1, COPY, 0, once=False)
+    first = asyncio.ensure_future(anext(pieces))
+    stream = (await agent.hear()).follow.stream_id
+    await agent.say(log=pb.LogChunk(stream_id=stream, data=b"abc", offset=0))
+    assert (await first).data == b"abc"
+    await pieces.aclose()
+    assert (await agent.hear()).unfollow.stream_id == stream
+
+
+async def test_a_slow_reader_holds_bounded_memory_and_misses_nothing(
+    master: RpcMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eva_master.adapters.rpc.workers.log_relay._WAITING_BYTES", 100)
+    agent = await master.welcomed()
+    pieces = master.sessions.follow_log(I1, COPY, 0, once=False)
+    first = asyncio.ensure_future(anext(pieces))
+    stream = (await agent.hear()).follow.stream_id
+    for index in range(10):
+        chunk = pb.LogChunk(stream_id=stream, data=b"%d" % index * 60, offset=index * 60)
+        await agent.say(log=chunk)
+    # Nobody reads more than the first piece, so the relay gives up.
+    assert (await first).data == b"0" * 60
+    assert (await agent.hear()).unfollow.stream_id == stream
+    rest = asyncio.ensure_future(_all(pieces))
+    again = (await agent.hear()).follow
+    assert again.stream_id != stream
+    assert again.offset < 300
+    whole = b"".join(b"%d" % index * 60 for index in range(10))[again.offset :]
+    await agent.say(
+        log=pb.LogChunk(stream_id=again.stream_id, data=whole, offset=again.offset, end=True)
+    )
+    assert b"0" * 60 + await rest == b"".join(b"%d" % index * 60 for index in range(10))
+
+
+async def test_a_log_ends_with_its_session(master: RpcMaster) -> None:
+    agent = await master.welcomed()
+    reading = asyncio.ensure_future(_all(master.sessions.follow_log(I1, COPY, 0, once=False)))
+    await agent.hear()
+    agent.call.cancel()
+    with pytest.raises(Unreachable):
+        await reading
+    with pytest.raises(Unreachable):
+        await _all(master.sessions.follow_log(I1, COPY, 0, once=False))
+
+
+async def _all(pieces: AsyncIterator[object]) -> bytes:
+    return b"".join([piece.data async for piece in pieces])
+
+
+class Cable:
+    """A TCP relay that can go silent without closing anything, as a network that is cut does."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._silent = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        # A writer closes its connection when nobody holds it any more.
+        self._writers: list[asyncio.StreamWriter] = []
+        self.port = 0
+
+    async def __aenter__(self) -> Cable:
+        self._server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def cut(self) -> None:
+        self._silent.set()
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        other_reader, other_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        self._writers += [writer, other_writer]
+        for source, sink in ((reader, other_writer), (other_reader, writer)):
+            task = asyncio.create_task(self._carry(source, sink))
+            self._tasks.add(task)
+
+    async def _carry(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        try:
+            while data := await source.read(65536):
+                if not self._silent.is_set():
+                    sink.write(data)
+        finally:
+            if not self._silent.is_set():
+                sink.close()
+
+
+async def test_both_ends_notice_a_peer_that_went_silent(master: RpcMaster) -> None:
+    async with Cable(master.ports.workers) as cable:
+        channel = master.worker_channel(port=cable.port)
+        try:
+            agent = await master.welcomed(channel=channel)
+            cable.cut()
+            # Nothing but keep-alive can end these: both sockets stay open.
+            async with asyncio.timeout(15):
+                assert isinstance(await master.loop.event(), WorkerLost)
+                assert await agent.ended() is grpc.StatusCode.UNAVAILABLE
+        finally:
+            await channel.close()

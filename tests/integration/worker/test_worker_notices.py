@@ -1,0 +1,75 @@
+"""Notice of an instance's end, asked of a metadata service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from http import HTTPStatus
+
+import pytest
+
+from eva_worker.link.notices import Metadata, Notice, watch
+from tests.fakes.metadata import REBALANCE, FakeMetadata
+
+NOON = "2026-11-21T12:00:00Z"
+NOON_MS = 1_795_262_400_000
+
+
+@pytest.fixture
+def service() -> Iterator[FakeMetadata]:
+    service = FakeMetadata()
+    yield service
+    service.stop()
+
+
+def test_there_is_none_until_the_service_says_so(service: FakeMetadata) -> None:
+    metadata = Metadata(service.url)
+    assert metadata.notice() is None
+    service.documents[REBALANCE] = b'{"noticeTime": "2026-11-21T11:50:00Z"}'
+    assert metadata.notice() == Notice(0, "rebalance recommendation")
+    service.interrupt(NOON)
+    assert metadata.notice() == Notice(NOON_MS, "spot interruption: terminate")
+
+
+def test_a_token_that_is_over_is_replaced(service: FakeMetadata) -> None:
+    metadata = Metadata(service.url)
+    assert metadata.notice() is None
+    service.token = "second"
+    service.interrupt(NOON)
+    assert metadata.notice() == Notice(NOON_MS, "spot interruption: terminate")
+
+
+async def test_each_notice_is_told_once_and_the_watch_ends_with_an_interruption(
+    service: FakeMetadata,
+) -> None:
+    told: list[Notice] = []
+    watching = asyncio.create_task(watch(Metadata(service.url), told.append, every_s=0.01))
+    async with asyncio.timeout(20):
+        service.status = HTTPStatus.INTERNAL_SERVER_ERROR  # It is out of order, and comes back.
+        service.documents[REBALANCE] = b"{}"
+        service.status = None
+        while not told:
+            await asyncio.sleep(0.01)
+        asked = service.asked
+        while service.asked < asked + 10:
+            await asyncio.sleep(0.01)
+        assert told == [Notice(0, "rebalance recommendation")]
+        service.interrupt("not a time")  # Of no use, and no reason to give up.
+        while service.asked < asked + 20:
+            await asyncio.sleep(0.01)
+        service.interrupt(NOON)
+        await watching
+    assert [notice.at_ms for notice in told] == [0, NOON_MS]
+
+
+async def test_a_service_that_is_not_there_does_not_end_the_watch(service: FakeMetadata) -> None:
+    told: list[Notice] = []
+    missing = Metadata("http://127.0.0.1:9")
+    watching = asyncio.create_task(watch(missing, told.append, every_s=0.01))
+    other = asyncio.create_task(watch(Metadata(service.url), told.append, every_s=0.01))
+    service.interrupt(NOON)
+    async with asyncio.timeout(20):
+        await other
+    assert not watching.done()
+    watching.cancel()
+    assert len(told) == 1

@@ -1,0 +1,106 @@
+"""$EVA_STORAGE: inputs from S3, and a directory that all instances share in its place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.integration.worker.test_worker_agent import COPY, Worker
+
+from eva_worker._proto import worker_pb2 as pb
+from eva_worker.errors import Missing
+from eva_worker.files.download import Fetcher
+from eva_worker.files.objects import Objects
+from tests.fakes.aws import bucket_url, shared
+from tests.fakes.master import FakeMaster
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A bucket of somebody's, with a data set and a file in it."""
+    bucket = bucket_url(monkeypatch).removeprefix("s3://").partition("/")[0]
+    for name in ("data/a.txt", "data/deep/b#1.txt", "data-other/c.txt", "one.bin"):
+        shared().client("s3").put_object(Bucket=bucket, Key=name, Body=name.encode())
+    return bucket
+
+
+@pytest.fixture
+def fetcher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fetcher:
+    return Fetcher(Objects(bucket_url(monkeypatch)), tmp_path / "cache")
+
+
+async def test_inputs_come_from_s3(bucket: str, fetcher: Fetcher, tmp_path: Path) -> None:
+    target = tmp_path / "inputs"
+    wanted = {"set": f"s3://{bucket}/data", "file": f"s3://{bucket}/one.bin"}
+    await fetcher.inputs(wanted, target)
+    found = {
+        path.relative_to(target).as_posix(): path.read_text()
+        for path in target.rglob("*")
+        if path.is_file()
+    }
+    assert found == {
+        "set/a.txt": "data/a.txt",
+        "set/deep/b#1.txt": "data/deep/b#1.txt",
+        "file": "one.bin",
+    }
+    assert (target / "file").stat().st_mode & 0o777 == 0o444
+
+
+async def test_a_whole_bucket_is_an_input(bucket: str, fetcher: Fetcher, tmp_path: Path) -> None:
+    await fetcher.inputs({"all": f"s3://{bucket}/"}, tmp_path)
+    assert len([path for path in (tmp_path / "all").rglob("*") if path.is_file()]) == 4
+
+
+async def test_nothing_at_a_place_in_s3_is_missing(
+    bucket: str, fetcher: Fetcher, tmp_path: Path
+) -> None:
+    with pytest.raises(Missing, match="no such input: s3://"):
+        await fetcher.inputs({"none": f"s3://{bucket}/dat"}, tmp_path)
+
+
+async def test_what_has_come_already_is_not_fetched_again(
+    bucket: str, fetcher: Fetcher, tmp_path: Path
+) -> None:
+    wanted = {"set": f"s3://{bucket}/data"}
+    await fetcher.inputs(wanted, tmp_path)
+    before = (tmp_path / "set" / "a.txt").stat().st_mtime_ns
+    await fetcher.inputs(wanted, tmp_path)
+    assert (tmp_path / "set" / "a.txt").stat().st_mtime_ns == before
+
+
+@pytest.fixture
+async def master(tmp_path: Path) -> AsyncIterator[FakeMaster]:
+    (tmp_path / "objects").mkdir()
+    master = FakeMaster(tmp_path / "objects")
+    await master.start()
+    yield master
+    await master.vanish()
+
+
+async def test_a_mount_takes_the_place_of_uploads_and_copies(
+    master: FakeMaster, tmp_path: Path
+) -> None:
+    mount = tmp_path / "mount"
+    (mount / "sets" / "large").mkdir(parents=True)
+    (mount / "sets" / "large" / "data").write_text("much of it")
+    worker = Worker(master, tmp_path)
+    await worker.start("--storage-mount", str(mount))
+    run = """
+        cat $EVA_STORAGE/inputs/set/data >$EVA_STORAGE/outputs/read
+        echo $EVA_TASK_ID >$EVA_STORAGE/shared/word
+    """
+    worker.order(run, inputs={"set": (mount / "sets" / "large").as_uri()})
+    report = await master.phase(COPY, 1, pb.PHASE_EXITED)
+    assert report.exit_code == 0, report
+    assert (mount / "jobs" / COPY / "outputs" / "read").read_text() == "much of it"
+    assert (mount / "jobs" / "job-1" / "shared" / "word").read_text() == f"{COPY}\n"
+    assert not (master.store / "jobs" / COPY / "outputs").exists()
+    master.send(forget=pb.ForgetTask(copy_id=COPY, attempt=1))
+    async with asyncio.timeout(20):
+        while worker.path().exists():
+            await asyncio.sleep(0.02)
+    assert (mount / "sets" / "large" / "data").exists(), "what was linked stays"
+    assert (mount / "jobs" / COPY / "outputs" / "read").exists()
+    assert await worker.stop() == 0

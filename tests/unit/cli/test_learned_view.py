@@ -1,0 +1,47 @@
+"""What was learned, as the message that users get."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.adapters.rpc.server import learned
+from eva_master.control.state.store import State
+from eva_master.learning.colocation import key
+from eva_master.learning.delays import Delay
+from eva_master.learning.knowledge import Knowledge
+from eva_master.model.ids import MILLION, JobId, Millis, Workload
+from eva_master.model.records import Job
+from tests.fakes.jobs import CATALOG, CPU, job, task
+
+A, B = Workload("a"), Workload("b")
+
+
+def test_measured_and_stated_figures_stand_beside_each_other() -> None:
+    state = State(CATALOG)
+    known = Knowledge().in_company([key(A, [B])], 800_000, Millis(5))
+    known = known.in_company([key(A, [B])], 805_000, Millis(6))
+    standalone = known.standalone.observe(A, CPU, 2.5, Millis(7))
+    delays = known.delays.observe(Delay.START, A, 30_400, Millis(8))
+    state.set_learned(replace(known, standalone=standalone, delays=delays))
+    spec = replace(job("b", 2), tasks=(task(2, "b", 3 * MILLION),))
+    state.put_job(Job(JobId("b-1"), spec, Millis(0), (("running", 0),)))
+    over = Job(JobId("a-2"), replace(spec, tasks=(task(2, "a", 9),)), Millis(0), (("failed", 0),))
+    state.put_job(over)
+
+    assert learned.view(state, Millis(9)) == pb.Learned(
+        now_ms=9,
+        standalone=[
+            pb.StandaloneRate(workload="a", family="c", rate=2.5, windows=1, measured_ms=7),
+            pb.StandaloneRate(workload="b", family="c", stated=3.0),
+        ],
+        # 2,500 millionths more are noise: policies reckon with the first figure.
+        interference=[
+            pb.Interference(
+                workload="a", others=["b"], throughput_ppm=800_000, windows=2, measured_ms=6
+            )
+        ],
+        delays=[
+            pb.LearnedDelay(kind="start", name="a", delay_ms=30_400, measurements=1, measured_ms=8)
+        ],
+    )

@@ -1,0 +1,130 @@
+"""The state as it comes back from a journal."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eva_master.control.context import Alarms
+from eva_master.control.settings import NEVER_MS
+from eva_master.control.state.store import State
+from eva_master.control.state.view_cache import Album, Shelf
+from eva_master.learning.colocation import DEFAULT_PPM, key
+from eva_master.learning.knowledge import Knowledge
+from eva_master.model.catalog import InstanceType, Offering
+from eva_master.model.changes import Changes
+from eva_master.model.errors import StorageError
+from eva_master.model.ids import CopyId, Family, InstanceId, JobId, Millis, Price, Workload
+from eva_master.model.job import JobSpec, Program, TaskSpec
+from eva_master.model.planning.snapshot import CopyView, ThroughputTable
+from eva_master.model.records import Instance, Job, Progress, TaskCopy
+from eva_master.model.resources import Resources
+from eva_master.model.states import InstanceState, JobState
+
+OFFERING = Offering(InstanceType("c7i.large", Family("c7i"), Resources(0, 2_000, 4_096)), Price(1))
+
+
+def job(name: str, number: int, state: JobState = JobState.PENDING) -> Job:
+    demand = ((Family("c7i"), Resources(0, 1_000, 1_024)),)
+    spec = JobSpec(name, "me", (TaskSpec(Workload(name), Program("true"), demand),))
+    at = Millis(1_000)  # all in one turn of the loop
+    return Job(JobId(f"{name}-{number}"), spec, at, ((state.value, int(at)),), command=str(number))
+
+
+def instance(number: int, requested: int) -> Instance:
+    history = ((InstanceState.LAUNCHING.value, requested),)
+    return Instance(InstanceId(f"i{number:05d}"), OFFERING, history, Millis(requested))
+
+
+def test_restored_jobs_are_in_order_of_submission() -> None:
+    """A journal has them by id; users see the newest first, and mean it when they say a name."""
+    ended = JobState.SUCCEEDED
+    jobs = (job("a", 3), job("b", 1), job("x", 10, ended), job("x", 2), job("x", 9, ended))
+    state = State.restored((), Changes(jobs=jobs))
+    assert list(state.jobs) == ["b-1", "x-2", "a-3", "x-9", "x-10"]
+    assert list(state.active) == ["b-1", "x-2", "a-3"]
+    gone = State.restored((), Changes(jobs=tuple(it for it in jobs if it.id != "x-2")))
+    newest = gone.find("me", "x")
+    assert newest is not None
+    assert newest.id == "x-10"
+
+
+def test_restored_instances_are_in_order_of_launch() -> None:
+    instances = (instance(100_000, 7), instance(2, 5), instance(99_999, 7))
+    state = State.restored((), Changes(instances=instances))
+    assert list(state.instances) == ["i00002", "i99999", "i100000"]
+    assert list(state.live) == list(state.instances)
+
+
+def test_what_was_learned_in_another_form_keeps_the_master_from_starting() -> None:
+    written = Changes(values={"learned": {"version": 99}})
+    with pytest.raises(StorageError, match="of version 99") as refused:
+        State.restored((OFFERING,), written)
+    assert "learned anew" in refused.value.hint
+
+
+def test_what_a_task_says_of_itself_is_neither_written_nor_seen() -> None:
+    state = State((OFFERING,))
+    state.put_job(job("a", 1))
+    copy = TaskCopy(CopyId("a-1/0"), JobId("a-1"), 0, (("running", 1),))
+    state.put_copy(copy)
+    state.take_changes()
+    state.album.outdated_jobs()
+    state.put_progress(copy, Progress(5))
+    assert state.copies[copy.id].progress == Progress(5)
+    assert not state.take_changes()
+    assert not state.album.outdated_jobs()
+
+
+def test_what_a_task_costs_alone_follows_the_prices() -> None:
+    state = State((OFFERING,))
+    state.put_job(job("a", 1))
+    copy = TaskCopy(CopyId("a-1/0"), JobId("a-1"), 0, (("waiting", 1),))
+    state.put_copy(copy)
+    assert state.alone_price(copy) == 1
+    state.set_prices({OFFERING.id: Price(7)})
+    assert state.alone_price(copy) == 7
+
+
+def test_what_is_expected_follows_what_was_learned() -> None:
+    state, entry = State((OFFERING,)), key(Workload("a"), [Workload("b")])
+    assert state.expected_ppm(entry) == DEFAULT_PPM
+    state.set_learned(Knowledge(ThroughputTable(((entry, 600_000),))))
+    assert state.expected_ppm(entry) == 600_000
+
+
+def test_what_would_never_ring_is_not_kept() -> None:
+    alarms = Alarms()
+    alarms.at(Millis(NEVER_MS), ("job", "a"))
+    assert alarms.next() is None
+    alarms.at(Millis(NEVER_MS - 1), ("job", "a"))
+    assert alarms.next() == NEVER_MS - 1
+
+
+def test_nothing_is_left_of_who_was_on_an_instance() -> None:
+    album, spec = Album(), job("a", 1).spec.tasks[0]
+    box, name = InstanceId("box"), CopyId("a-1/0")
+    there = CopyView(name, JobId("a-1"), spec, instance=box, pinned=False, running=True)
+    away = CopyView(name, JobId("a-1"), spec, instance=None, pinned=False, running=False)
+    album.put_job(JobId("a-1"), None, (there,))
+    assert album.residents(box) == (name,)
+    album.put_job(JobId("a-1"), None, (away,))
+    assert album.residents(box) == ()
+    assert not album._residents
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from(["put", "drop", "look"]))))
+def test_a_shelf_is_in_order_whatever_was_put_and_dropped(steps: list[tuple[str, str]]) -> None:
+    shelf: Shelf[str, int] = Shelf()
+    there: dict[str, int] = {}
+    for number, (key_, what) in enumerate(steps):
+        if what == "put":
+            shelf.put(key_, number)
+            there[key_] = number
+        elif what == "look":
+            assert shelf.ordered() == tuple(there[name] for name in sorted(there))
+        elif key_ in there:
+            shelf.drop(key_)
+            del there[key_]
+    assert shelf.ordered() == tuple(there[name] for name in sorted(there))

@@ -1,0 +1,85 @@
+"""What is on instances of one offering goes where moving it costs least."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from eva_master.model.ids import InstanceId
+from eva_master.model.planning.plan import NewInstance
+from eva_master.packing.configuration.build import Configuration, Host
+from eva_master.packing.local_search.cost_model import Book, Terms, evaluate
+from eva_master.packing.local_search.working_configuration import Arrangement
+from eva_master.packing.problem import Problem, Valuation
+from tests.fakes.snapshots import Cluster, offer, task
+
+BOX = offer("box", (0, 8, 32), 1.0, setup_s=180)
+HALF = task("half", any=(0, 4, 8))
+
+
+def cluster(*stops_s: int, pinned: bool = False) -> Cluster:
+    """An instance per job, on which it runs."""
+    made = Cluster(BOX)
+    for number, stop_s in enumerate(stops_s):
+        made.instance(f"i{number}", "box")
+        made.job(f"j{number}", HALF, on=[f"i{number}"], checkpoint_s=stop_s, pinned=pinned)
+    return made
+
+
+def settled(made: Cluster, hosts: Sequence[Host]) -> tuple[list[Host], int]:
+    """Where the jobs' tasks are in the end if they were to be on some hosts, and its cost."""
+    problem = Problem(made.snapshot(), Valuation())
+    book = Book(problem, Terms())
+    copies = [copy.id for copy in problem.snapshot.copies]
+    contents: dict[Host, dict[int, int]] = {}
+    for copy, host in zip(copies, hosts, strict=True):
+        row = contents.setdefault(host, {})
+        row[problem.class_of[copy]] = row.get(problem.class_of[copy], 0) + 1
+    launches = tuple(NewInstance(key, BOX) for key in contents if isinstance(key, int))
+    start = Configuration(dict(zip(copies, hosts, strict=True)), contents, launches, {})
+    arrangement = Arrangement(problem, book, start)
+    found = arrangement.configuration(start)
+    assert arrangement.total == evaluate(problem, book.terms, found)
+    assert len(found.launches) == sum(isinstance(host, int) for host in set(found.places.values()))
+    return [found.places[copy] for copy in copies], arrangement.total
+
+
+I0, I1, I2 = (InstanceId(f"i{number}") for number in range(3))
+
+
+def test_two_that_were_to_change_places_stay():
+    assert settled(cluster(60, 60), [I1, I0]) == ([I0, I1], 2 * 10**12)
+
+
+def test_a_round_of_three_stays():
+    assert settled(cluster(60, 60, 60), [I1, I2, I0]) == ([I0, I1, I2], 3 * 10**12)
+
+
+def test_of_two_that_are_to_share_the_one_stays_whose_move_costs_more():
+    places, _ = settled(cluster(60, 600, 60), [I0, I0, I2])
+    assert places == [I1, I1, I2]
+
+
+def test_an_instance_that_would_be_empty_is_used_before_one_is_launched():
+    assert settled(cluster(60, 60), [I0, 0]) == ([I0, I1], 2 * 10**12)
+
+
+@pytest.mark.parametrize("hosts", [[I1, I0], [I0, 0]])
+def test_pinned_tasks_are_not_exchanged(hosts: list[Host]):
+    made = cluster(60, 60)
+    made.job("p", HALF, on=["i1"], pinned=True)
+    places, _ = settled(made, [*hosts, I1])
+    assert places == [*hosts, I1]
+
+
+def test_half_a_gang_that_is_back_home_saves_nothing():
+    # The other half is elsewhere, so all of it moves, and the task at its old place would have to
+    # leave for nothing. The member whose old place is empty goes there: that costs nothing.
+    made = Cluster(BOX, offer("chest", (0, 8, 32), 1.1))
+    made.instance("i0", "box").instance("i1", "box")
+    made.instance("i2", "chest").instance("i3", "chest")
+    made.job("g", HALF, HALF, on=["i1", "i2"], checkpoint_s=600)
+    made.job("t", HALF, on=["i1"], checkpoint_s=60)
+    places, _ = settled(made, [I0, InstanceId("i3"), I1])
+    assert places == [I0, I2, I1]

@@ -1,0 +1,101 @@
+"""Tasks of unknown standalone throughput: alone until it is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from eva_master.app.master import build_policy
+from eva_master.model.ids import MILLION, Family, Workload
+from eva_master.model.job import JobKind
+from eva_master.model.planning.snapshot import Snapshot, StandaloneRates
+from eva_master.packing.configuration.build import configure, waiting
+from eva_master.packing.lp.optimizer import Optimizer, Tier
+from eva_master.packing.problem import Problem, Valuation, unprofiled
+from tests.fakes.snapshots import Cluster, offer, task
+
+BOX = offer("box", (0, 4, 16), 0.8)
+HALF = offer("half", (0, 2, 8), 0.45)
+
+
+def profiled(cluster: Cluster, *workloads: str) -> Snapshot:
+    """The cluster of a master that profiles; of these workloads it knows the rate."""
+    known = tuple(((Workload(name), Family("any")), MILLION) for name in sorted(workloads))
+    return replace(cluster.snapshot(), profile=True, standalone=StandaloneRates(known))
+
+
+def bought(snapshot: Snapshot, tier: Tier = Tier.GREEDY, **view: bool) -> list[str]:
+    problem = Problem(snapshot, Valuation(**view))
+    plan = configure(problem, waiting(problem), Optimizer(problem, tier).pack)
+    assert not plan.unplaced or tier is Tier.GREEDY
+    return sorted(launch.offering.type.name for launch in plan.launches)
+
+
+def pair() -> Cluster:
+    a, b = task("a", any=(0, 2, 8)), task("b", any=(0, 2, 8))
+    return Cluster(BOX, HALF).job("1", a).job("2", b)
+
+
+@pytest.mark.parametrize("tier", [Tier.GREEDY, Tier.LP])
+def test_a_task_of_unknown_throughput_is_not_packed(tier):
+    assert bought(profiled(pair()), tier) == ["half", "half"]
+    assert bought(profiled(pair(), "a"), tier) == ["half", "half"], "b is unknown still"
+    assert bought(profiled(pair(), "a", "b"), tier) == ["box"]
+
+
+def test_unless_the_master_does_not_profile():
+    assert bought(pair().snapshot()) == ["box"]
+
+
+def test_a_stated_throughput_will_do():
+    stated = replace(task("a", any=(0, 2, 8)), throughput=((Family("any"), MILLION),))
+    cluster = Cluster(BOX, HALF).job("1", stated).job("2", replace(stated, workload=Workload("b")))
+    assert bought(profiled(cluster)) == ["box"]
+
+
+def test_members_of_a_gang_are_apart_as_well():
+    spec = task("g", any=(0, 2, 8))
+    cluster = Cluster(BOX, HALF).job("g", spec, spec, kind=JobKind.GANG)
+    assert bought(profiled(cluster)) == ["half", "half"]
+    assert bought(profiled(cluster, "g")) == ["box"]
+
+
+def test_nobody_joins_one_that_is_being_profiled():
+    cluster = Cluster(BOX, HALF).instance("i", "box")
+    cluster.job("1", task("a", any=(0, 2, 8)), on=["i"]).job("2", task("b", any=(0, 2, 8)))
+    assert bought(profiled(cluster, "b")) == ["half"]
+    assert bought(profiled(cluster, "a", "b")) == []
+
+
+def test_what_is_together_already_is_not_parted():
+    cluster = Cluster(BOX, HALF).instance("i", "box")
+    cluster.job("1", task("a", any=(0, 2, 8)), on=["i"])
+    cluster.job("2", task("b", any=(0, 2, 8)), on=["i"])
+    assert unprofiled(profiled(cluster)) == frozenset()
+
+
+def test_where_there_is_no_room_of_its_own_a_task_is_packed_in_the_end():
+    cluster = Cluster(replace(BOX, limit=1))
+    cluster.job("1", task("a", any=(0, 2, 8))).job("2", task("b", any=(0, 2, 8)))
+    snapshot = profiled(cluster)
+    problem = Problem(snapshot, Valuation())
+    first = configure(problem, waiting(problem))
+    (left,) = first.unplaced
+    copies = tuple(replace(copy, held=True) for copy in snapshot.copies)
+    assert unprofiled(replace(snapshot, copies=copies)) == frozenset()
+    assert bought(replace(snapshot, copies=copies)) == ["box"]
+    assert left in {"1/0", "2/0"}
+
+
+def test_who_does_not_believe_in_interference_does_not_profile():
+    assert bought(profiled(pair()), interference=False) == ["box"]
+
+
+@pytest.mark.parametrize("policy", ["eva", "eva:published", "synergy", "owl"])
+def test_reasons_tell_who_is_alone_to_be_profiled(policy):
+    cluster = pair().job("3", task("c", any=(0, 4, 16)))
+    plan, _ = build_policy(policy, {}).plan(profiled(cluster, "c"), None)
+    assert plan.reasons is not None
+    told = {tenant.copy: tenant.profiled for h in plan.reasons.hostings for tenant in h.tenants}
+    assert told == {"1/0": True, "2/0": True, "3/0": False}

@@ -1,0 +1,56 @@
+"""An order, as the master sends it and as a worker reads it."""
+
+from __future__ import annotations
+
+import pytest
+
+from eva_master.adapters.rpc.workers.messages import order
+from eva_master.model import actions
+from eva_master.model.ids import CopyId, JobId
+from eva_master.model.job import Program
+from eva_master.model.resources import Resources
+from eva_worker._proto import worker_pb2 as pb
+from eva_worker.link import orders, wire
+
+GANG = actions.Gang(rank=1, size=3, address="10.0.0.7", port=20_003)
+
+
+def sent(**more: object) -> orders.Order:
+    task = actions.TaskOrder(
+        copy=CopyId("g-1/1"),
+        attempt=4,
+        job=JobId("g-1"),
+        index=1,
+        workload="w",
+        program=Program("true"),
+        demand=Resources(0, 1000, 1024),
+        grace_period_ms=60_000,
+        **more,  # type: ignore[arg-type]
+    )
+    return wire.order(pb.TaskOrder.FromString(order(task).SerializeToString()))
+
+
+@pytest.mark.parametrize("resume", [None, 0, 7])
+def test_from_nothing_is_not_from_the_newest(resume: int | None) -> None:
+    received = sent(resume=resume)
+    assert received.resume == resume
+    assert orders.Order.from_json(received.to_json()) == received
+
+
+def test_a_member_knows_its_gang() -> None:
+    received = sent(gang=GANG, resume=7, checkpoint_of=CopyId("g-1/0"))
+    assert received.gang == orders.Gang(1, 3, "10.0.0.7", 20_003)
+    assert received.checkpoint_of == "g-1/0"
+    assert received.companions == ["g-1/0", "g-1/2"]
+    assert received.gang.environment == {
+        "MASTER_ADDR": "10.0.0.7",
+        "MASTER_PORT": "20003",
+        "NODE_RANK": "1",
+        "NNODES": "3",
+    }
+    assert orders.Order.from_json(received.to_json()) == received
+
+
+def test_a_task_on_its_own_has_none() -> None:
+    assert sent().gang is None
+    assert sent().companions == []

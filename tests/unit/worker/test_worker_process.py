@@ -1,0 +1,109 @@
+"""What is special about processes as a runtime: shims, pids, sockets of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from eva_worker.errors import StartFailed
+from eva_worker.link.orders import TaskKey
+from eva_worker.process.durable_files import read_json, write_json
+from eva_worker.runtime import TaskSpec
+from eva_worker.runtime.process import ProcessRuntime
+from tests.fakes.patience import DEADLINE_S
+
+KEY = TaskKey("job-1/0", 1)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def spec(home: Path, command: str) -> TaskSpec:
+    env = {
+        "PATH": os.environ["PATH"],
+        "EVA_TASK_ID": KEY.copy,
+        "EVA_ATTEMPT": str(KEY.attempt),
+        "EVA_SOCKET": str(home / "socket"),
+    }
+    return TaskSpec(KEY, command, env, home, home / "log")
+
+
+@pytest.fixture
+async def runtime(tmp_path: Path) -> AsyncIterator[ProcessRuntime]:
+    runtime = ProcessRuntime(tmp_path / "runtime")
+    yield runtime
+    await runtime.kill(KEY)
+    runtime.close()
+
+
+async def test_dead_shim_takes_its_task_along(runtime: ProcessRuntime, tmp_path: Path) -> None:
+    # The child has a session, a group and soon a parent of its own.
+    command = "setsid sh -c 'echo $$ > pid.new; mv pid.new pid; exec sleep 3600' & wait"
+    await runtime.start(spec(tmp_path, command))
+    await until((tmp_path / "pid").exists)
+    shim = read_json(tmp_path / "runtime" / KEY.path / "shim.json")
+    task = read_json(tmp_path / "runtime" / KEY.path / "task.json")
+    assert shim
+    assert task
+    os.kill(shim["pid"], signal.SIGKILL)
+    async with asyncio.timeout(DEADLINE_S):
+        ended = await runtime.wait(KEY)
+    assert (ended.code, ended.ran) == (-signal.SIGKILL, True)
+    for pid in (task["pid"], int((tmp_path / "pid").read_text())):
+        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+async def test_shim_that_never_began_is_given_up_for_good(tmp_path: Path) -> None:
+    # The agent died between writing the order to its shim and starting it.
+    directory = tmp_path / "runtime" / KEY.path
+    directory.mkdir(parents=True)
+    runtime = ProcessRuntime(tmp_path / "runtime")
+    assert list(await runtime.adopt()) == [KEY]
+    async with asyncio.timeout(DEADLINE_S):
+        assert not (await runtime.wait(KEY)).ran
+    with pytest.raises(StartFailed):
+        await runtime.start(spec(tmp_path, f"touch {tmp_path / 'ran'}"))
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_reused_pid_is_not_taken_for_the_shim(tmp_path: Path) -> None:
+    # The pid in the record is that of a process which is not ours: this one.
+    directory = tmp_path / "runtime" / KEY.path
+    write_json(directory / "shim.json", {"pid": os.getpid(), "started": 1})
+    write_json(directory / "spec.json", {"env": {}})
+    runtime = ProcessRuntime(tmp_path / "runtime")
+    await runtime.adopt()
+    await runtime.stop(KEY, 0)
+    async with asyncio.timeout(DEADLINE_S):
+        assert (await runtime.wait(KEY)).code == -signal.SIGKILL
+
+
+async def test_shim_is_in_a_session_of_its_own(runtime: ProcessRuntime, tmp_path: Path) -> None:
+    await runtime.start(spec(tmp_path, "sleep 3600"))
+    shim = read_json(tmp_path / "runtime" / KEY.path / "shim.json")
+    task = read_json(tmp_path / "runtime" / KEY.path / "task.json")
+    assert shim
+    assert task
+    assert os.getsid(shim["pid"]) == shim["pid"]
+    await until(lambda: os.getsid(task["pid"]) == task["pid"])
+    await runtime.kill(KEY)
+    async with asyncio.timeout(DEADLINE_S):
+        await runtime.wait(KEY)
+
+
+async def test_agents_zombies_are_reaped(runtime: ProcessRuntime, tmp_path: Path) -> None:
+    await runtime.start(spec(tmp_path, "true"))
+    async with asyncio.timeout(DEADLINE_S):
+        await runtime.wait(KEY)
+    shim = read_json(tmp_path / "runtime" / KEY.path / "shim.json")
+    assert shim
+    assert not psutil.pid_exists(shim["pid"])

@@ -1,0 +1,372 @@
+"""Files on their way here and back."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import mmap
+import os
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+
+import pytest
+
+from eva_worker.errors import (
+    BadOrder,
+    Corrupt,
+    Missing,
+    StoreUnavailable,
+    UnstorableName,
+    UnsupportedInput,
+)
+from eva_worker.files.download import Fetcher, FileEntry, checkpoint_manifest, read_manifest
+from eva_worker.files.objects import Objects, persistently
+from eva_worker.files.task_log import follow
+from eva_worker.files.upload import LOG_KEPT, Uploader
+from eva_worker.link.orders import TaskKey
+from tests.fakes.patience import DEADLINE_S
+
+KEY = TaskKey("job-1/0", 3)
+
+
+@pytest.fixture
+def objects(tmp_path: Path) -> Objects:
+    return Objects((tmp_path / "objects").as_uri())
+
+
+@pytest.fixture
+def fetcher(objects: Objects, tmp_path: Path) -> Fetcher:
+    return Fetcher(objects, tmp_path / "cache")
+
+
+async def put_workdir(objects: Objects, files: dict[str, bytes]) -> str:
+    entries = []
+    for path, data in files.items():
+        digest = hashlib.sha256(data).hexdigest()
+        await objects.put(f"blobs/{digest[:2]}/{digest}", data)
+        entries.append(FileEntry(path, 0o640, digest, len(data)))
+    manifest = checkpoint_manifest(entries, 0)
+    digest = hashlib.sha256(manifest).hexdigest()
+    await objects.put(f"blobs/{digest[:2]}/{digest}", manifest)
+    return digest
+
+
+def uploader(
+    objects: Objects, home: Path, *, gang: tuple[str, ...] = (), log_kept: int = LOG_KEPT
+) -> Uploader:
+    return Uploader(
+        objects,
+        KEY,
+        gang=gang,
+        log=home / "log",
+        log_kept=log_kept,
+        outputs=home / "outputs",
+        checkpoints=home / "checkpoints",
+        memory=home / "uploads.json",
+        steps_kept=lambda generation: 100 * generation,
+        count=lambda _: None,
+    )
+
+
+async def keys(objects: Objects, prefix: str) -> list[str]:
+    return sorted([key async for key in objects.list(prefix)])
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+async def test_workdir_is_laid_out_with_modes(
+    objects: Objects, fetcher: Fetcher, tmp_path: Path
+) -> None:
+    digest = await put_workdir(objects, {"a": b"1", "deep/b": b"2"})
+    target = tmp_path / "work"
+    await fetcher.workdir(digest, target)
+    assert (target / "deep" / "b").read_bytes() == b"2"
+    assert (target / "a").stat().st_mode & 0o777 == 0o640
+    # A task that writes into its files must not change anybody else's.
+    (target / "a").write_bytes(b"changed")
+    await fetcher.workdir(digest, tmp_path / "other")
+    assert (tmp_path / "other" / "a").read_bytes() == b"1"
+
+
+async def test_prefetched_files_need_no_store(
+    objects: Objects, fetcher: Fetcher, tmp_path: Path
+) -> None:
+    digest = await put_workdir(objects, {"a": b"1"})
+    await fetcher.prefetch(digest)
+    for key in await keys(objects, "blobs"):
+        await objects.delete(key)
+    await fetcher.workdir(digest, tmp_path / "work")
+    assert (tmp_path / "work" / "a").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/x", "a/../../x", "a//b", "./a", "", ".", "a\0b"])
+def test_manifest_must_stay_inside(path: str) -> None:
+    with pytest.raises(BadOrder):
+        read_manifest(checkpoint_manifest([FileEntry(path, 0o644, "0" * 64, 1)], 0))
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"files": [{}]}', '{"files": 1}'])
+def test_manifest_must_be_one(text: str) -> None:
+    with pytest.raises(BadOrder):
+        read_manifest(text.encode())
+
+
+async def test_damaged_blob_is_refused(objects: Objects, fetcher: Fetcher, tmp_path: Path) -> None:
+    digest = await put_workdir(objects, {"a": b"1"})
+    blob = hashlib.sha256(b"1").hexdigest()
+    await objects.put(f"blobs/{blob[:2]}/{blob}", b"2")
+    with pytest.raises(Corrupt):
+        await fetcher.workdir(digest, tmp_path / "work")
+    assert not (tmp_path / "cache" / blob[:2] / blob).exists()
+
+
+async def test_inputs_are_copied_read_only(fetcher: Fetcher, tmp_path: Path) -> None:
+    write(tmp_path / "data" / "deep" / "x", "x")
+    inputs = {"dir": (tmp_path / "data").as_uri(), "file": str(tmp_path / "data" / "deep" / "x")}
+    for _ in range(2):  # Again after an agent's restart.
+        await fetcher.inputs(inputs, tmp_path / "inputs")
+    copy = tmp_path / "inputs" / "dir" / "deep" / "x"
+    assert copy.read_text() == (tmp_path / "inputs" / "file").read_text() == "x"
+    assert copy.stat().st_mode & 0o222 == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "error"),
+    [
+        ("d", "ftp://bucket/x", UnsupportedInput),
+        ("d", "file://elsewhere/x", UnsupportedInput),
+        ("d", "relative/x", UnsupportedInput),
+        ("../d", "/etc/hostname", UnsupportedInput),
+        ("d", "/does/not/exist", Missing),
+    ],
+)
+async def test_inputs_that_cannot_be(
+    fetcher: Fetcher, tmp_path: Path, name: str, url: str, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        await fetcher.inputs({name: url}, tmp_path / "inputs")
+
+
+async def test_newest_complete_generation_goes_up_and_down(
+    objects: Objects, fetcher: Fetcher, tmp_path: Path
+) -> None:
+    for generation in (1, 2):
+        write(tmp_path / "checkpoints" / f"{generation:08d}" / "deep" / "m", str(generation))
+    write(tmp_path / "checkpoints" / ".tmp-3" / "m", "unfinished")
+    up = uploader(objects, tmp_path)
+    await up.all()
+    assert up.generation == 2
+    # Begun by an attempt that lost its instance: no list, hence no generation.
+    await objects.put("jobs/job-1/0/checkpoints/00000009/files/m", b"half")
+    assert await fetcher.checkpoint("job-1/0", None, tmp_path / "restored") == (2, 200)
+    assert (tmp_path / "restored" / "00000002" / "deep" / "m").read_text() == "2"
+    assert [path.name for path in (tmp_path / "restored").iterdir()] == ["00000002"]
+    with pytest.raises(Missing):
+        await fetcher.checkpoint("job-1/0", 1, tmp_path / "restored")
+    assert await fetcher.checkpoint("job-2/0", None, tmp_path / "none") == (0, 0)
+
+
+async def test_old_generations_are_deleted_from_the_store(
+    objects: Objects, fetcher: Fetcher, tmp_path: Path
+) -> None:
+    up = uploader(objects, tmp_path)
+    for generation in (1, 2, 3, 4):
+        write(tmp_path / "checkpoints" / f"{generation:08d}" / "deep" / "m", str(generation))
+        await up.all()
+    stored = {key.split("/")[4] for key in await keys(objects, "jobs/job-1/0/checkpoints")}
+    assert stored == {"00000003", "00000004"}
+    assert await fetcher.checkpoint("job-1/0", 3, tmp_path / "restored") == (3, 300)
+
+
+async def test_a_member_of_a_gang_stores_every_generation_and_keeps_what_others_need(
+    objects: Objects, tmp_path: Path
+) -> None:
+    await objects.put("jobs/job-1/1/checkpoints/00000002/manifest.json", b"{}")
+    up = uploader(objects, tmp_path, gang=("job-1/1", "job-1/2"))
+    await up.began_from(1)
+    write(tmp_path / "checkpoints" / "00000001" / "m", "1")
+    for generation in (2, 3):
+        write(tmp_path / "checkpoints" / f"{generation:08d}" / "m", str(generation))
+    await up.all()
+    assert up.generation == 3
+    for generation in (4, 5):
+        write(tmp_path / "checkpoints" / f"{generation:08d}" / "m", str(generation))
+        # Whatever it knew is on disk.
+        await uploader(objects, tmp_path, gang=("job-1/1", "job-1/2")).all()
+    stored = {key.split("/")[4] for key in await keys(objects, "jobs/job-1/0/checkpoints")}
+    assert stored == {"00000002", "00000004", "00000005"}
+
+
+async def test_what_a_gang_began_from_stays(objects: Objects, tmp_path: Path) -> None:
+    await objects.put("jobs/job-1/0/checkpoints/00000001/manifest.json", b"{}")
+    up = uploader(objects, tmp_path, gang=("job-1/1",))
+    await up.began_from(1)
+    for generation in (2, 3, 4):
+        write(tmp_path / "checkpoints" / f"{generation:08d}" / "m", str(generation))
+    await up.all()
+    stored = {key.split("/")[4] for key in await keys(objects, "jobs/job-1/0/checkpoints")}
+    assert stored == {"00000001", "00000003", "00000004"}
+
+
+async def test_restored_generation_is_not_uploaded_again(objects: Objects, tmp_path: Path) -> None:
+    write(tmp_path / "checkpoints" / "00000005" / "m", "5")
+    up = uploader(objects, tmp_path)
+    await up.began_from(5)
+    await up.all()
+    assert await keys(objects, "jobs") == []
+
+
+async def test_generation_that_departs_from_an_older_one_replaces(
+    objects: Objects, fetcher: Fetcher, tmp_path: Path
+) -> None:
+    for home, text in (("first", "old"), ("second", "new")):
+        write(tmp_path / home / "checkpoints" / "00000006" / "m", text)
+        up = uploader(objects, tmp_path / home)
+        await up.began_from(5)
+        await up.all()
+    await fetcher.checkpoint("job-1/0", 6, tmp_path / "restored")
+    assert (tmp_path / "restored" / "00000006" / "m").read_text() == "new"
+
+
+class Failing(Objects):
+    """A store that fails at some keys."""
+
+    def __init__(self, url: str, parts: Iterable[str]) -> None:
+        super().__init__(url)
+        self.parts = set(parts)
+
+    async def put(self, key: str, data: bytes | Path) -> int:
+        if any(part in key for part in self.parts):
+            raise StoreUnavailable(key)
+        return await super().put(key, data)
+
+
+async def test_list_goes_up_last(tmp_path: Path, fetcher: Fetcher) -> None:
+    failing = Failing((tmp_path / "objects").as_uri(), {"files/z"})
+    for name in "az":
+        write(tmp_path / "checkpoints" / "00000001" / name, name)
+    up = uploader(failing, tmp_path)
+    with pytest.raises(StoreUnavailable):
+        await up.all()
+    assert await fetcher.checkpoint("job-1/0", None, tmp_path / "restored") == (0, 0)
+    failing.parts.clear()
+    await up.all()
+    assert await fetcher.checkpoint("job-1/0", None, tmp_path / "restored") == (1, 100)
+
+
+async def test_log_goes_up_in_order_across_agents(objects: Objects, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"one")
+    await uploader(objects, tmp_path).all()
+    log.write_bytes(b"one two")
+    await uploader(objects, tmp_path).all()
+    chunks = await keys(objects, "jobs/job-1/0/logs/0003")
+    assert [key[-16:] for key in chunks] == [f"{0:016d}", f"{3:016d}"]
+    assert b"".join([await objects.get(key) for key in chunks]) == b"one two"
+
+
+async def test_stored_log_gives_its_place_on_the_disk_back(
+    objects: Objects, tmp_path: Path
+) -> None:
+    log, kept = tmp_path / "log", 64 << 10
+    text = "".join(f"line {number}\n" for number in range(200_000))
+    sender = uploader(objects, tmp_path, log_kept=kept)
+    for start in range(0, len(text), 500_000):
+        with log.open("a") as file:
+            file.write(text[start : start + 500_000])
+        await sender.log()
+        assert log.stat().st_blocks * 512 <= kept + 2 * mmap.PAGESIZE
+    assert log.stat().st_size == len(text)
+    # What is left is where it was, and says where that is.
+    pieces = [piece async for piece in follow(log, 0, ended=lambda: True)]
+    begin = pieces[0][0]
+    assert len(text) - kept - mmap.PAGESIZE <= begin <= len(text) - kept
+    assert b"".join(data for _, data in pieces).decode() == text[begin:]
+    # All of it is stored, each byte once.
+    stored = await keys(objects, f"jobs/{KEY.copy}/logs")
+    assert b"".join([await objects.get(key) for key in stored]).decode() == text
+
+
+async def test_part_of_a_log_that_is_not_stored_stays(objects: Objects, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("x" * 300_000)
+    await uploader(objects, tmp_path, log_kept=0).log()
+    with log.open("a") as file:
+        file.write("y" * 100_000)
+    pieces = [piece async for piece in follow(log, 0, ended=lambda: True)]
+    assert b"".join(data for _, data in pieces).endswith(b"y" * 100_000)
+
+
+async def test_changed_outputs_go_up(objects: Objects, tmp_path: Path) -> None:
+    out = tmp_path / "outputs"
+    write(out / "a", "1")
+    write(out / "sub" / "b#1", "2")
+    (out / "link").symlink_to("/etc/hostname")
+    (out / os.fsdecode(b"\xff")).write_text("not UTF-8")
+    up = uploader(objects, tmp_path)
+    await up.all()
+    prefix = "jobs/job-1/0/outputs"
+    assert await keys(objects, prefix) == [f"{prefix}/a", f"{prefix}/sub/b#1"]
+    await objects.delete(f"{prefix}/sub/b#1")
+    write(out / "a", "changed")
+    await up.all()
+    assert await keys(objects, prefix) == [f"{prefix}/a"]
+    assert await objects.get(f"{prefix}/a") == b"changed"
+
+
+@pytest.mark.parametrize("key", ["a//b", "a/../b", "a/", "", "a/\udcff"])
+async def test_keys_that_cannot_be(objects: Objects, key: str) -> None:
+    with pytest.raises(UnstorableName):
+        await objects.put(key, b"")
+
+
+async def test_persistently_tries_until_the_store_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eva_worker.link.backoff.FIRST_S", 0.001)
+    tries = 0
+
+    async def work() -> str:
+        nonlocal tries
+        tries += 1
+        if tries < 4:
+            raise StoreUnavailable("down")
+        return "done"
+
+    assert await persistently(work, subject="test") == "done"
+    tries = 0
+    with pytest.raises(StoreUnavailable):
+        await persistently(work, tries=3, subject="test")
+    assert tries == 3
+
+
+async def test_log_is_followed_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eva_worker.files.task_log._POLL_S", 0.001)
+    log, over = tmp_path / "log", False
+    pieces = aiter(follow(log, 2, ended=lambda: over))
+    first = asyncio.ensure_future(anext(pieces))
+    await asyncio.sleep(0)
+    log.write_bytes(b"abcd")
+    async with asyncio.timeout(DEADLINE_S):
+        assert await first == (2, b"cd")
+    over = True
+    with log.open("ab") as file:
+        file.write(b"e" * 100_000)
+    async with asyncio.timeout(DEADLINE_S):
+        rest = [piece async for piece in _rest(pieces)]
+    assert b"".join(data for _, data in rest) == b"e" * 100_000
+    assert rest[0][0] == 4
+
+
+async def _rest(pieces: AsyncIterator[tuple[int, bytes]]) -> AsyncIterator[tuple[int, bytes]]:
+    async for piece in pieces:
+        yield piece
+
+
+def test_manifest_is_canonical() -> None:
+    entries = [FileEntry("b", 1, "0" * 64, 2), FileEntry("a", 1, "0" * 64, 2)]
+    text = checkpoint_manifest(entries, 0).decode()
+    assert text == json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))
+    assert read_manifest(text.encode()) == entries[::-1]
