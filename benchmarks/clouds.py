@@ -27,9 +27,9 @@ from eva_master.control.state.store import State
 from eva_master.model.actions import LaunchInstance, SyncCloud, TerminateInstance
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.events import Read
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, Workload, copy_id
+from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, Workload, run_id
 from eva_master.model.job import JobSpec, Program, TaskSpec
-from eva_master.model.records import Instance, Job, TaskCopy
+from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import Resources
 from eva_master.model.states import InstanceState
 from tests.fakes.aws import CREDENTIALS, REGION, Aws
@@ -58,11 +58,11 @@ def standing(first: int, count: int) -> State:
     running = (("running", 0),)
     for number in range(first, first + count):
         instance, job = InstanceId(f"i{number:05d}"), JobId(f"job-{number + 1}")
-        copy = copy_id(job, 0)
+        run = run_id(job, 0)
         up = Instance(instance, _OFFERING, (("ready", 0),), Millis(0), up_ms=Millis(0))
         state.put_instance(up)
         state.put_job(Job(job, JobSpec(f"job-{number}", "me", (task,)), Millis(0), running))
-        state.put_copy(TaskCopy(copy, job, 0, running, 1, instance, instance))
+        state.put_run(TaskRun(run, job, 0, running, 1, instance, instance))
     state.take_changes()
     return state
 

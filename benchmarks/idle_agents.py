@@ -42,11 +42,11 @@ from eva_master.adapters.store import SqlJournal
 from eva_master.app.config import MasterConfig
 from eva_master.model.catalog import Offering
 from eva_master.model.changes import Changes, InstanceAccount
-from eva_master.model.ids import InstanceId, JobId, Millis, Workload, copy_id
+from eva_master.model.ids import InstanceId, JobId, Millis, Workload, run_id
 from eva_master.model.job import JobSpec, Program, TaskSpec
-from eva_master.model.records import Instance, Job, TaskCopy
+from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import Resources
-from eva_master.model.states import CopyState, InstanceState, JobState
+from eva_master.model.states import InstanceState, JobState, RunState
 
 GOAL_PERCENT = 25.0
 """Of one core, for 2,000 agents."""
@@ -155,7 +155,7 @@ def _agent(authority: Authority, name: str) -> dict[str, str]:
         "instance": name,
         "key": private_pem(key).decode(),
         "certificate": certificate.decode(),
-        "copy": _copy(name),
+        "run": _run(name),
     }
 
 
@@ -172,8 +172,8 @@ def _job(name: str) -> JobId:
     return JobId(f"job-{int(name.removeprefix('i'))}")
 
 
-def _copy(name: str) -> str:
-    return copy_id(_job(name), 0)
+def _run(name: str) -> str:
+    return run_id(_job(name), 0)
 
 
 def _fill_journal(state_dir: Path, names: Sequence[str]) -> None:
@@ -183,7 +183,7 @@ def _fill_journal(state_dir: Path, names: Sequence[str]) -> None:
         journal.commit(
             Changes(
                 jobs=tuple(_running_job(name, now) for name in names),
-                copies=tuple(_running_copy(name, now) for name in names),
+                runs=tuple(_running_run(name, now) for name in names),
                 instances=tuple(_ready_instance(name, now) for name in names),
                 instance_accounts=tuple(InstanceAccount(InstanceId(n), now) for n in names),
                 values={
@@ -211,10 +211,10 @@ def _running_job(name: str, now: Millis) -> Job:
     )
 
 
-def _running_copy(name: str, now: Millis) -> TaskCopy:
-    states = (CopyState.WAITING, CopyState.STARTING, CopyState.RUNNING)
-    return TaskCopy(
-        id=copy_id(_job(name), 0),
+def _running_run(name: str, now: Millis) -> TaskRun:
+    states = (RunState.WAITING, RunState.STARTING, RunState.RUNNING)
+    return TaskRun(
+        id=run_id(_job(name), 0),
         job=_job(name),
         index=0,
         history=tuple((state.value, int(now)) for state in states),

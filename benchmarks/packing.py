@@ -30,9 +30,9 @@ from benchmarks.packing_files import Inputs, Pairs, load
 from eva_master.learning.colocation import key, observe
 from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.errors import EvaError
-from eva_master.model.ids import MILLION, Family, JobId, Millis, Price, Workload, copy_id
+from eva_master.model.ids import MILLION, Family, JobId, Millis, Price, Workload, run_id
 from eva_master.model.job import JobKind, Program, TaskSpec
-from eva_master.model.planning.snapshot import CopyView, JobView, Snapshot, ThroughputTable
+from eva_master.model.planning.snapshot import JobView, RunView, Snapshot, ThroughputTable
 from eva_master.model.resources import Resources
 from eva_master.packing.lp.column_generation import Budget
 from eva_master.packing.lp.columns import cost
@@ -219,14 +219,14 @@ def table_of(pairs: Mapping[str, Mapping[str, float | None]], trial: Trial) -> T
 
 def snapshot(trial: Trial, table: ThroughputTable) -> Snapshot:
     """All tasks as jobs of their own that wait in an empty cluster."""
-    copies, jobs = [], []
+    runs, jobs = [], []
     for spec, count in trial.tasks.items():
         for _ in range(count):
             job = JobId(f"job-{len(jobs):06}")
-            copy = CopyView(copy_id(job, 0), job, spec, None, pinned=False, running=False)
-            copies.append(copy)
-            jobs.append(JobView(job, JobKind.GANG, (copy.id,), Millis(0), 0, None, 0, 0))
-    return Snapshot(Millis(0), trial.catalog, tuple(jobs), tuple(copies), (), throughput=table)
+            run = RunView(run_id(job, 0), job, spec, None, pinned=False, running=False)
+            runs.append(run)
+            jobs.append(JobView(job, JobKind.GANG, (run.id,), Millis(0), 0, None, 0, 0))
+    return Snapshot(Millis(0), trial.catalog, tuple(jobs), tuple(runs), (), throughput=table)
 
 
 def patient(times: int) -> Budget:

@@ -2,7 +2,7 @@
 
 Run as `python -m benchmarks.quiet_agents REQUEST`, a JSON file with the master's `address` for
 agents, its `authorities`, and the `agents`, each with `instance`, `key`, `certificate`, and the
-`copy` that runs there. They register, send an empty heartbeat as often as they are told to, and
+`run` that runs there. They register, send an empty heartbeat as often as they are told to, and
 answer `Sync`; they do so until SIGTERM.
 """
 
@@ -37,7 +37,7 @@ class QuietAgent:
         instance: Whose agent it is.
         key: In PEM, as is the certificate.
         certificate: Proves it.
-        copy: What runs here, in its first attempt.
+        run: What runs here, in its first attempt.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class QuietAgent:
         instance: str,
         key: str,
         certificate: str,
-        copy: str,
+        run: str,
     ) -> None:
         self._address = address
         self._authorities = authorities.encode()
         self._key = key.encode()
         self._certificate = certificate.encode()
-        self._running = pb.TaskReport(copy_id=copy, attempt=1, phase=pb.PHASE_RUNNING)
+        self._running = pb.TaskReport(run_id=run, attempt=1, phase=pb.PHASE_RUNNING)
         self._register = pb.Register(
             instance_id=instance, tasks=[self._running], agent_version="bench"
         )

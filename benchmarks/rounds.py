@@ -43,19 +43,19 @@ from eva_master.model.actions import (
     TerminateInstance,
 )
 from eva_master.model.events import (
-    CopyReport,
     Event,
     InstanceGone,
     InstanceUp,
     JobSubmitted,
     Phase,
     PlanReady,
+    RunReport,
     Tick,
     WorkerFetched,
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import MILLION, CopyId, InstanceId, Millis, Workload
+from eva_master.model.ids import MILLION, InstanceId, Millis, RunId, Workload
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.snapshot import Snapshot, ThroughputTable
 from eva_master.ports import Policy
@@ -123,22 +123,22 @@ class Cluster:
         self._policy = policy
         self.now = Millis(0)
         self._sender, self._receiver = Sender(), Receiver()
-        self._orders: dict[CopyId, TaskOrder] = {}
+        self._orders: dict[RunId, TaskOrder] = {}
 
     def submit(self, specs: Iterable[JobSpec]) -> list[Event]:
         """The arrivals of jobs."""
         return [JobSubmitted(f"submit-{spec.name}", spec) for spec in specs]
 
-    def end(self, copies: Iterable[CopyId]) -> list[Event]:
+    def end(self, runs: Iterable[RunId]) -> list[Event]:
         """Tasks succeed."""
         state = self.machine.state
         return [
-            self._said(place, copy, Phase.EXITED, exit_code=0)
-            for copy in copies
-            if (place := state.copies[copy].instance) is not None
+            self._said(place, run, Phase.EXITED, exit_code=0)
+            for run in runs
+            if (place := state.runs[run].instance) is not None
         ]
 
-    def running(self) -> list[CopyId]:
+    def running(self) -> list[RunId]:
         """The tasks that run."""
         return list(self._orders)
 
@@ -195,28 +195,28 @@ class Cluster:
                 known = self.machine.state.instances[instance]
                 return [InstanceGone(instance, known.up_ms, self.now)]
             case StartTask(instance, order):
-                self._orders[order.copy] = order
-                return [self._said(instance, order.copy, Phase.RUNNING)]
-            case StopTask(instance, copy, _, _):
-                return [self._said(instance, copy, Phase.EXITED, exit_code=0, stopped=True)]
+                self._orders[order.run] = order
+                return [self._said(instance, order.run, Phase.RUNNING)]
+            case StopTask(instance, run, _, _):
+                return [self._said(instance, run, Phase.EXITED, exit_code=0, stopped=True)]
             case FetchFiles(instance, order):
-                return [WorkerFetched(instance, _SESSION, order.copy)]
+                return [WorkerFetched(instance, _SESSION, order.run)]
             case _:
                 return []
 
     def _said(
         self,
         instance: InstanceId,
-        copy: CopyId,
+        run: RunId,
         phase: Phase,
         *,
         exit_code: int | None = None,
         stopped: bool = False,
     ) -> Event:
-        order = self._orders[copy]
+        order = self._orders[run]
         if phase is Phase.EXITED:
-            del self._orders[copy]
-        report = CopyReport(copy, order.attempt, phase, exit_code=exit_code, stopped=stopped)
+            del self._orders[run]
+        report = RunReport(run, order.attempt, phase, exit_code=exit_code, stopped=stopped)
         return WorkerReported(instance, _SESSION, (report,))
 
     def wait(self) -> None:

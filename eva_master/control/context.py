@@ -24,17 +24,17 @@ from eva_master.model.actions import (
     TerminateInstance,
 )
 from eva_master.model.events import CheckpointsListed
-from eva_master.model.ids import CopyId, InstanceId, JobId, Millis, OfferingId
+from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, RunId
 from eva_master.model.job import JobKind
-from eva_master.model.records import Instance, Job, StopReason, TaskCopy
-from eva_master.model.states import LIVE, CopyState, InstanceState
+from eva_master.model.records import Instance, Job, StopReason, TaskRun
+from eva_master.model.states import LIVE, InstanceState, RunState
 from eva_master.model.values import replace
 
 _Name = TypeVar("_Name", JobId, InstanceId)
 
 Entity = tuple[str, str]
 """What an alarm wakes: ("job" | "instance", id), ("sweep" | "period" | "stock" | "round", ""),
-("profile", id of a copy)."""
+("profile", id of a task run)."""
 
 _PATIENCE = 3
 """A task that has reported no step for so many windows is held to report none, ever."""
@@ -139,7 +139,7 @@ class Turn:
             case "period" | "stock":
                 self.plan_wanted = self.plan_wanted or bool(self.state.active)
             case "profile":
-                self._profile(CopyId(name))
+                self._profile(RunId(name))
             case _:
                 pass  # woken merely to be asked for a plan that is wanted already
 
@@ -167,9 +167,9 @@ class Turn:
         """Settle an instance, and who waits for room on it; who runs there waits for nothing."""
         if instance is not None:
             self._instances[instance] = None
-            for copy in self.state.aimed(instance):
-                if copy.instance != instance or copy.state is not CopyState.RUNNING:
-                    self._jobs[copy.job] = None
+            for run in self.state.aimed(instance):
+                if run.instance != instance or run.state is not RunState.RUNNING:
+                    self._jobs[run.job] = None
 
     # -- changing --------------------------------------------------------------------------------
 
@@ -178,106 +178,107 @@ class Turn:
         self.state.put_job(job)
         self.touch(("job", job.id))
 
-    def put_copy(self, copy: TaskCopy) -> None:
-        """Replace a copy, booking what its instances cost so far."""
-        old = self.state.copies.get(copy.id)
+    def put_run(self, run: TaskRun) -> None:
+        """Replace a task run, booking what its instances cost so far."""
+        old = self.state.runs.get(run.id)
         before = None if old is None else (old.instance, old.state)
-        if before != (copy.instance, copy.state):
-            for place in dict.fromkeys((before[0] if before else None, copy.instance)):
+        if before != (run.instance, run.state):
+            for place in dict.fromkeys((before[0] if before else None, run.instance)):
                 if place is not None:
                     ledger.book(self.state, place, self.now)
                     self.meters.restart(self.state, place)
-        self.state.put_copy(copy)
-        if old is not None and old.state is not copy.state:
-            self._measure(old, copy)
-        self.touch(("job", copy.job))
+        self.state.put_run(run)
+        if old is not None and old.state is not run.state:
+            self._measure(old, run)
+        self.touch(("job", run.job))
         before_that = (old.instance, old.target) if old else ()
-        for place in dict.fromkeys((copy.instance, copy.target, *before_that)):
+        for place in dict.fromkeys((run.instance, run.target, *before_that)):
             self._touch_place(place)
 
-    def _measure(self, old: TaskCopy, copy: TaskCopy) -> None:
-        """Have clocks and meters follow a copy into another state."""
-        if copy.state is CopyState.RUNNING:
-            self.meters.began(copy.id)
-            self.watch(copy)
+    def _measure(self, old: TaskRun, run: TaskRun) -> None:
+        """Have clocks and meters follow a task run into another state."""
+        if run.state is RunState.RUNNING:
+            self.meters.began(run.id)
+            self.watch(run)
         else:
-            self.meters.ended(copy.id)
-        lap = self.stopwatches.changed(old, copy, self.now)
+            self.meters.ended(run.id)
+        lap = self.stopwatches.changed(old, run, self.now)
         if lap is not None:
-            learn.from_lap(self.state, copy, lap, self.now)
+            learn.from_lap(self.state, run, lap, self.now)
 
-    def watch(self, copy: TaskCopy) -> None:
-        """Look at a copy that has begun to run again later: does it report steps?"""
-        if self.settings.profile and learn.unprofiled(self.state, copy):
+    def watch(self, run: TaskRun) -> None:
+        """Look at a task run that has begun to run again later: does it report steps?"""
+        if self.settings.profile and learn.unprofiled(self.state, run):
             later = Millis(self.now + _PATIENCE * self.settings.window_ms)
-            self.alarms.at(later, ("profile", copy.id))
+            self.alarms.at(later, ("profile", run.id))
 
-    def _profile(self, name: CopyId) -> None:
-        copy = self.state.copies.get(name)
+    def _profile(self, name: RunId) -> None:
+        run = self.state.runs.get(name)
         since = Millis(self.now - _PATIENCE * self.settings.window_ms)
-        if copy is not None and learn.from_silence(self.state, copy, since, self.now):
+        if run is not None and learn.from_silence(self.state, run, since, self.now):
             self.plan_wanted = True
 
     def put_instance(self, instance: Instance) -> None:
         """Replace an instance."""
         self.state.put_instance(instance)
         self._touch_place(instance.id)
-        for copy in self.state.holders(instance.id):
-            self.touch(("job", copy.job))
+        for run in self.state.holders(instance.id):
+            self.touch(("job", run.job))
 
-    # -- copies ----------------------------------------------------------------------------------
+    # -- task runs
+    # ----------------------------------------------------------------------------------
 
-    def stop(self, copy: TaskCopy, reason: StopReason) -> None:
+    def stop(self, run: TaskRun, reason: StopReason) -> None:
         """Ask for a running attempt's stop, once."""
-        if copy.state in (CopyState.STARTING, CopyState.RUNNING):
-            self.put_copy(replace(copy.to(CopyState.STOPPING, self.now), stop=reason))
+        if run.state in (RunState.STARTING, RunState.RUNNING):
+            self.put_run(replace(run.to(RunState.STOPPING, self.now), stop=reason))
 
-    def release(self, copy: TaskCopy, *, target: InstanceId | None, lost: bool = False) -> None:
-        """The attempt is over and confirmed so: its room is free, the copy waits.
+    def release(self, run: TaskRun, *, target: InstanceId | None, lost: bool = False) -> None:
+        """The attempt is over and confirmed so: its room is free, the task run waits.
 
         Args:
-            copy: Whose.
+            run: Whose.
             target: Where it is to go on, `None` if that has to be planned.
             lost: Whether its instance took it along.
         """
-        moved = copy.stop is StopReason.MOVE
-        self.put_copy(
+        moved = run.stop is StopReason.MOVE
+        self.put_run(
             replace(
-                copy.to(CopyState.WAITING, self.now),
+                run.to(RunState.WAITING, self.now),
                 instance=None,
                 target=target,
                 fetched=None,
                 stop=None,
-                moves=copy.moves + moved,
-                lost=copy.attempt if lost else copy.lost,
+                moves=run.moves + moved,
+                lost=run.attempt if lost else run.lost,
             )
         )
-        if target is None or self._mate_without_place(copy):
+        if target is None or self._mate_without_place(run):
             self.plan_wanted = True
 
-    def _mate_without_place(self, copy: TaskCopy) -> bool:
+    def _mate_without_place(self, run: TaskRun) -> bool:
         """Whether another member of the gang waits for a plan; none was made while this stopped."""
-        return self.state.jobs[copy.job].spec.kind is JobKind.GANG and any(
-            mate.state is CopyState.WAITING and mate.target is None
-            for mate in self.state.members(copy.job)
+        return self.state.jobs[run.job].spec.kind is JobKind.GANG and any(
+            mate.state is RunState.WAITING and mate.target is None
+            for mate in self.state.members(run.job)
         )
 
-    def retarget(self, copy: TaskCopy, target: InstanceId | None) -> None:
-        """Change where a copy should be."""
-        if copy.target != target:
-            self.put_copy(replace(copy, target=target, fetched=None))
+    def retarget(self, run: TaskRun, target: InstanceId | None) -> None:
+        """Change where a task run should be."""
+        if run.target != target:
+            self.put_run(replace(run, target=target, fetched=None))
             self.plan_wanted = self.plan_wanted or target is None
 
-    def explain(self, copy: TaskCopy, reason: str) -> None:
-        """Note why a copy waits; not a change that calls for settling."""
-        self.state.put_copy(replace(copy, waiting_for=reason))
+    def explain(self, run: TaskRun, reason: str) -> None:
+        """Note why a task run waits; not a change that calls for settling."""
+        self.state.put_run(replace(run, waiting_for=reason))
 
     def abandon(self, instance: InstanceId) -> None:
         """Nobody shall be on this instance any more: who was on the way there stays or waits."""
-        for copy in self.state.aimed(instance):
-            stay = copy.instance if copy.instance != instance else None
+        for run in self.state.aimed(instance):
+            stay = run.instance if run.instance != instance else None
             keep = stay is not None and self.state.tenable(stay)
-            self.retarget(copy, stay if keep else None)
+            self.retarget(run, stay if keep else None)
 
     # -- instances -------------------------------------------------------------------------------
 
@@ -290,61 +291,61 @@ class Turn:
 
     # -- commands --------------------------------------------------------------------------------
 
-    def order(self, copy: TaskCopy, attempt: int, on: InstanceId) -> TaskOrder:
+    def order(self, run: TaskRun, attempt: int, on: InstanceId) -> TaskOrder:
         """What a worker must know of an attempt before it starts."""
-        job = self.state.jobs[copy.job]
-        task = job.spec.tasks[copy.index]
+        job = self.state.jobs[run.job]
+        task = job.spec.tasks[run.index]
         demand = self.state.instances[on].demand_of(task)
         assert demand is not None
         return TaskOrder(
-            copy=copy.id,
+            run=run.id,
             attempt=attempt,
-            job=copy.job,
-            index=copy.index,
+            job=run.job,
+            index=run.index,
             workload=task.workload,
             program=task.program,
             demand=demand,
             grace_period_ms=job.spec.grace_period_ms,
         )
 
-    def send_start(self, copy: TaskCopy) -> None:
+    def send_start(self, run: TaskRun) -> None:
         """Tell the worker to start the attempt that was written down."""
-        assert copy.instance is not None
-        if self._due_to_worker("start", copy.instance, copy.id, str(copy.attempt)):
+        assert run.instance is not None
+        if self._due_to_worker("start", run.instance, run.id, str(run.attempt)):
             order = replace(
-                self.order(copy, copy.attempt, copy.instance),
-                resume=copy.resume,
-                checkpoint_of=copy.checkpoint_of,
-                gang=self._gang(copy),
+                self.order(run, run.attempt, run.instance),
+                resume=run.resume,
+                checkpoint_of=run.checkpoint_of,
+                gang=self._gang(run),
             )
-            self.actions.append(StartTask(copy.instance, order))
+            self.actions.append(StartTask(run.instance, order))
 
-    def _gang(self, copy: TaskCopy) -> Gang | None:
-        job = self.state.jobs[copy.job]
+    def _gang(self, run: TaskRun) -> Gang | None:
+        job = self.state.jobs[run.job]
         if job.meeting is None:
             return None
-        return Gang(copy.index, len(job.spec.tasks), job.meeting.address, job.meeting.port)
+        return Gang(run.index, len(job.spec.tasks), job.meeting.address, job.meeting.port)
 
-    def send_stop(self, copy: TaskCopy, grace_ms: int) -> None:
+    def send_stop(self, run: TaskRun, grace_ms: int) -> None:
         """Tell the worker to stop the attempt."""
-        assert copy.instance is not None
-        if self._due_to_worker("stop", copy.instance, copy.id, str(copy.attempt)):
-            self.actions.append(StopTask(copy.instance, copy.id, copy.attempt, grace_ms))
+        assert run.instance is not None
+        if self._due_to_worker("stop", run.instance, run.id, str(run.attempt)):
+            self.actions.append(StopTask(run.instance, run.id, run.attempt, grace_ms))
 
-    def send_fetch(self, copy: TaskCopy) -> None:
+    def send_fetch(self, run: TaskRun) -> None:
         """Tell the target's worker to fetch what the next attempt needs."""
-        assert copy.target is not None
-        if self._due_to_worker("fetch", copy.target, copy.id, str(copy.attempt)):
-            order = self.order(copy, copy.attempt + 1, copy.target)
-            self.actions.append(FetchFiles(copy.target, order))
+        assert run.target is not None
+        if self._due_to_worker("fetch", run.target, run.id, str(run.attempt)):
+            order = self.order(run, run.attempt + 1, run.target)
+            self.actions.append(FetchFiles(run.target, order))
 
-    def send_kill(self, instance: InstanceId, copy: CopyId, attempt: int) -> None:
+    def send_kill(self, instance: InstanceId, run: RunId, attempt: int) -> None:
         """Tell a worker to stop something that nobody wants there."""
-        self.actions.append(StopTask(instance, copy, attempt, 0))
+        self.actions.append(StopTask(instance, run, attempt, 0))
 
-    def send_forget(self, instance: InstanceId, copy: CopyId, attempt: int) -> None:
+    def send_forget(self, instance: InstanceId, run: RunId, attempt: int) -> None:
         """Tell a worker that an exit is written down."""
-        self.actions.append(ForgetTask(instance, copy, attempt))
+        self.actions.append(ForgetTask(instance, run, attempt))
 
     def send_launch(self, instance: Instance) -> None:
         """Tell the cloud to launch."""
@@ -368,8 +369,8 @@ class Turn:
         command = ("list", str(job.resume))
         if job.id not in self.asked and self.outbox.due(job.id, command, self.now, interval):
             number = self.asked[job.id] = self.state.count(listings=1).listings
-            copies = tuple(copy.id for copy in self.state.members(job.id))
-            self.actions.append(ListCheckpoints(number, job.id, copies, job.resume))
+            runs = tuple(run.id for run in self.state.members(job.id))
+            self.actions.append(ListCheckpoints(number, job.id, runs, job.resume))
 
     def forget_list(self, job: JobId) -> None:
         """What was said of a job's checkpoints is no longer true."""

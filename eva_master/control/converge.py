@@ -14,19 +14,19 @@ from eva_master.control.handlers import is_gang, judge_failure
 from eva_master.control.measure import learn
 from eva_master.model.actions import SyncWorker
 from eva_master.model.ids import InstanceId, JobId, Millis
-from eva_master.model.records import Instance, Job, Outcome, StopReason, TaskCopy
-from eva_master.model.states import ENDED, HOLDING, CopyState, InstanceState, JobState
+from eva_master.model.records import Instance, Job, Outcome, StopReason, TaskRun
+from eva_master.model.states import ENDED, HOLDING, InstanceState, JobState, RunState
 from eva_master.model.values import replace
 
 _PLACES = 8
-"""How many of a copy's attempts are on record with their places."""
-_ACTIVE = (CopyState.STARTING, CopyState.RUNNING)
+"""How many of a task run's attempts are on record with their places."""
+_ACTIVE = (RunState.STARTING, RunState.RUNNING)
 
 # -- jobs ----------------------------------------------------------------------------------------
 
 
 def settle_job(turn: Turn, job_id: JobId) -> None:
-    """Move a job's copies on, and the job with them."""
+    """Move a job's task runs on, and the job with them."""
     job = turn.state.jobs.get(job_id)
     if job is None or job.state in ENDED:
         return
@@ -39,7 +39,7 @@ def settle_job(turn: Turn, job_id: JobId) -> None:
     for unit in [members] if is_gang(job) else [[member] for member in members]:
         _settle_unit(turn, job, unit)
     members = list(turn.state.members(job_id))
-    if all(copy.state is CopyState.SUCCEEDED for copy in members):
+    if all(run.state is RunState.SUCCEEDED for run in members):
         ending = turn.state.jobs[job_id].to(JobState.ENDING, turn.now)
         turn.put_job(replace(ending, outcome=Outcome.SUCCEEDED, exit_code=0, reason=""))
         _end(turn, turn.state.jobs[job_id])
@@ -47,9 +47,9 @@ def settle_job(turn: Turn, job_id: JobId) -> None:
     _follow(turn, turn.state.jobs[job_id], members)
 
 
-def _follow(turn: Turn, job: Job, members: list[TaskCopy]) -> None:
+def _follow(turn: Turn, job: Job, members: list[TaskRun]) -> None:
     """A job runs while one of its tasks does."""
-    runs = any(copy.state is CopyState.RUNNING for copy in members)
+    runs = any(run.state is RunState.RUNNING for run in members)
     if runs and job.state is JobState.PENDING:
         started = turn.now if job.started_ms is None else job.started_ms
         turn.put_job(replace(job.to(JobState.RUNNING, turn.now), started_ms=started))
@@ -72,15 +72,15 @@ def _check_duration(turn: Turn, job: Job) -> None:
 
 def _end(turn: Turn, job: Job) -> None:
     """Stop what runs, then close the job."""
-    for copy in list(turn.state.members(job.id)):
-        if copy.state in HOLDING:
-            turn.stop(copy, StopReason.END)
-            _say(turn, turn.state.copies[copy.id])
-        elif copy.state is CopyState.WAITING:
+    for run in list(turn.state.members(job.id)):
+        if run.state in HOLDING:
+            turn.stop(run, StopReason.END)
+            _say(turn, turn.state.runs[run.id])
+        elif run.state is RunState.WAITING:
             failed = job.outcome is Outcome.FAILED
-            state = CopyState.FAILED if failed else CopyState.CANCELLED
-            turn.put_copy(replace(copy.to(state, turn.now), target=None, fetched=None))
-    if any(copy.state in HOLDING for copy in turn.state.members(job.id)):
+            state = RunState.FAILED if failed else RunState.CANCELLED
+            turn.put_run(replace(run.to(state, turn.now), target=None, fetched=None))
+    if any(run.state in HOLDING for run in turn.state.members(job.id)):
         return
     assert job.outcome is not None
     turn.forget_list(job.id)
@@ -90,47 +90,47 @@ def _end(turn: Turn, job: Job) -> None:
     turn.plan_wanted = True
 
 
-def _settle_unit(turn: Turn, job: Job, unit: list[TaskCopy]) -> None:
-    """Copies that start together and stop together."""
-    active = [copy for copy in unit if copy.state in _ACTIVE]
-    if any(copy.state is CopyState.WAITING for copy in unit):
+def _settle_unit(turn: Turn, job: Job, unit: list[TaskRun]) -> None:
+    """Task runs that start together and stop together."""
+    active = [run for run in unit if run.state in _ACTIVE]
+    if any(run.state is RunState.WAITING for run in unit):
         # A gang restarts whole from one checkpoint.
-        for copy in active:
-            turn.stop(copy, StopReason.GANG)
-        for copy in unit:
-            if copy.state is CopyState.SUCCEEDED and job.failure is None:
-                turn.put_copy(copy.to(CopyState.WAITING, turn.now))
+        for run in active:
+            turn.stop(run, StopReason.GANG)
+        for run in unit:
+            if run.state is RunState.SUCCEEDED and job.failure is None:
+                turn.put_run(run.to(RunState.WAITING, turn.now))
                 turn.plan_wanted = True
-    elif any(copy.target != copy.instance for copy in active) and _may_leave(turn, active):
-        for copy in active:
-            moves = copy.target is not None and copy.target != copy.instance
-            suspended = copy.target is None
+    elif any(run.target != run.instance for run in active) and _may_leave(turn, active):
+        for run in active:
+            moves = run.target is not None and run.target != run.instance
+            suspended = run.target is None
             reason = StopReason.SUSPEND if suspended else StopReason.GANG
-            turn.stop(copy, StopReason.MOVE if moves else reason)
-    unit = [turn.state.copies[copy.id] for copy in unit]
+            turn.stop(run, StopReason.MOVE if moves else reason)
+    unit = [turn.state.runs[run.id] for run in unit]
     if job.failure is not None:
-        if not any(copy.state in HOLDING for copy in unit):
+        if not any(run.state in HOLDING for run in unit):
             judge_failure(turn, job)  # which has the job settled again
-    elif all(copy.state is CopyState.WAITING for copy in unit) and _may_start(turn, job, unit):
+    elif all(run.state is RunState.WAITING for run in unit) and _may_start(turn, job, unit):
         _start(turn, job, unit)
-    for copy in unit:
-        _say(turn, turn.state.copies[copy.id])
+    for run in unit:
+        _say(turn, turn.state.runs[run.id])
 
 
-def _say(turn: Turn, copy: TaskCopy) -> None:
-    """Send what the worker should know of this copy."""
-    if copy.state is CopyState.STARTING:
-        turn.send_start(copy)
-    elif copy.state is CopyState.STOPPING:
-        assert copy.instance is not None
-        place = turn.state.instances[copy.instance]
-        grace = turn.state.jobs[copy.job].spec.grace_period_ms
+def _say(turn: Turn, run: TaskRun) -> None:
+    """Send what the worker should know of this task run."""
+    if run.state is RunState.STARTING:
+        turn.send_start(run)
+    elif run.state is RunState.STOPPING:
+        assert run.instance is not None
+        place = turn.state.instances[run.instance]
+        grace = turn.state.jobs[run.job].spec.grace_period_ms
         grace = spot.in_time(place, grace, turn.now)
-        turn.send_stop(copy, 0 if copy.stop is StopReason.LOST else grace)
-    elif copy.state is CopyState.RUNNING and copy.target not in (None, copy.instance):
-        assert copy.target is not None
-        if _ready(turn, copy.target) and copy.fetched != copy.target:
-            turn.send_fetch(copy)
+        turn.send_stop(run, 0 if run.stop is StopReason.LOST else grace)
+    elif run.state is RunState.RUNNING and run.target not in (None, run.instance):
+        assert run.target is not None
+        if _ready(turn, run.target) and run.fetched != run.target:
+            turn.send_fetch(run)
 
 
 def _ready(turn: Turn, instance: InstanceId) -> bool:
@@ -139,39 +139,39 @@ def _ready(turn: Turn, instance: InstanceId) -> bool:
     return ready and turn.state.connected(instance)
 
 
-def _may_start(turn: Turn, job: Job, unit: list[TaskCopy]) -> bool:
+def _may_start(turn: Turn, job: Job, unit: list[TaskRun]) -> bool:
     """Whether every member has its place, ready and with room, and its checkpoint is known."""
     if len(unit) > 1 and gangs.stored(turn, job) is None:
         return False
     if turn.now < job.not_before_ms:
         turn.alarms.at(job.not_before_ms, ("job", job.id))
         return False
-    arriving: defaultdict[InstanceId, list[TaskCopy]] = defaultdict(list)
-    for copy in unit:
-        if copy.target is None or not _ready(turn, copy.target):
+    arriving: defaultdict[InstanceId, list[TaskRun]] = defaultdict(list)
+    for run in unit:
+        if run.target is None or not _ready(turn, run.target):
             return False
-        arriving[copy.target].append(copy)
+        arriving[run.target].append(run)
     return all(
-        turn.state.demand((*turn.state.holders(place), *copies), instance).fits(
+        turn.state.demand((*turn.state.holders(place), *runs), instance).fits(
             instance.offering.type.capacity
         )
-        for place, copies in arriving.items()
+        for place, runs in arriving.items()
         for instance in [turn.state.instances[place]]
     )
 
 
-def _start(turn: Turn, job: Job, unit: list[TaskCopy]) -> None:
+def _start(turn: Turn, job: Job, unit: list[TaskRun]) -> None:
     """Write down a new attempt, bound to its instance for good."""
     if len(unit) > 1:
         _start_gang(turn, job, unit)
         return
     attempt = job.attempt + 1
     turn.put_job(replace(job, attempt=attempt))
-    for copy in unit:
-        turn.put_copy(_started(turn, copy, attempt))
+    for run in unit:
+        turn.put_run(_started(turn, run, attempt))
 
 
-def _start_gang(turn: Turn, job: Job, unit: list[TaskCopy]) -> None:
+def _start_gang(turn: Turn, job: Job, unit: list[TaskRun]) -> None:
     """The same for members that meet, all from one checkpoint."""
     stored = gangs.stored(turn, job)
     meeting = gangs.meet(turn, unit[0])
@@ -180,15 +180,15 @@ def _start_gang(turn: Turn, job: Job, unit: list[TaskCopy]) -> None:
         gangs.hold(turn, job.id, gangs.NO_PORT)
         return
     resume = gangs.common_generation(stored) if job.resume is None else job.resume
-    origins = gangs.origins([copy.id for copy in unit], stored, resume)
+    origins = gangs.origins([run.id for run in unit], stored, resume)
     attempt = job.attempt + 1
     turn.put_job(replace(job, attempt=attempt, meeting=meeting, resume=None))
     turn.forget_list(job.id)
-    for copy in unit:
-        origin = origins[copy.id]
-        turn.put_copy(
+    for run in unit:
+        origin = origins[run.id]
+        turn.put_run(
             replace(
-                _started(turn, copy, attempt),
+                _started(turn, run, attempt),
                 generation=origin.resume,
                 resume=origin.resume,
                 checkpoint_of=origin.checkpoint_of,
@@ -196,75 +196,69 @@ def _start_gang(turn: Turn, job: Job, unit: list[TaskCopy]) -> None:
         )
 
 
-def _started(turn: Turn, copy: TaskCopy, attempt: int) -> TaskCopy:
-    assert copy.target is not None
+def _started(turn: Turn, run: TaskRun, attempt: int) -> TaskRun:
+    assert run.target is not None
     return replace(
-        copy.to(CopyState.STARTING, turn.now),
+        run.to(RunState.STARTING, turn.now),
         attempt=attempt,
-        instance=copy.target,
-        places=(*copy.places, (attempt, copy.target))[-_PLACES:],
+        instance=run.target,
+        places=(*run.places, (attempt, run.target))[-_PLACES:],
         waiting_for="",
-        progress=copy.progress.at_rate(0.0),
+        progress=run.progress.at_rate(0.0),
     )
 
 
-def _may_leave(turn: Turn, active: list[TaskCopy]) -> bool:
-    """Whether moving copies' targets are ready and their room is free, or is being freed."""
-    movers = [copy for copy in active if copy.target not in (None, copy.instance)]
-    if any(copy.state is CopyState.STARTING for copy in active):
+def _may_leave(turn: Turn, active: list[TaskRun]) -> bool:
+    """Whether moving task runs' targets are ready and their room is free, or is being freed."""
+    movers = [run for run in active if run.target not in (None, run.instance)]
+    if any(run.state is RunState.STARTING for run in active):
         return False
-    return all(_prepared(turn, copy) for copy in movers) and _has_room(turn, active)
+    return all(_prepared(turn, run) for run in movers) and _has_room(turn, active)
 
 
-def _prepared(turn: Turn, copy: TaskCopy) -> bool:
-    target = copy.target
-    return target is not None and _ready(turn, target) and copy.fetched == target
+def _prepared(turn: Turn, run: TaskRun) -> bool:
+    target = run.target
+    return target is not None and _ready(turn, target) and run.fetched == target
 
 
-def _has_room(turn: Turn, leaving: list[TaskCopy]) -> bool:
+def _has_room(turn: Turn, leaving: list[TaskRun]) -> bool:
     """Whether all that has to leave the targets first is able to leave, in turn.
 
     Tasks may be waiting for each other in a ring, so this starts from "all can leave" and takes
     away those that cannot until nothing changes: rings stay, blocked chains go.
     """
-    if not _blocked(turn, leaving, {copy.job: leaving for copy in leaving}):
+    if not _blocked(turn, leaving, {run.job: leaving for run in leaving}):
         return True  # whoever else can leave
-    going = {copy.job for copy in leaving}
-    able = {job: copies for job, copies in _candidates(turn).items() if job not in going}
-    able.update({copy.job: leaving for copy in leaving})
+    going = {run.job for run in leaving}
+    able = {job: runs for job, runs in _candidates(turn).items() if job not in going}
+    able.update({run.job: leaving for run in leaving})
     if _blocked(turn, leaving, able):
         return False
     while True:
-        stuck = [job for job, copies in able.items() if _blocked(turn, copies, able)]
+        stuck = [job for job, runs in able.items() if _blocked(turn, runs, able)]
         if not stuck:
             break
         for job in stuck:
             del able[job]
-    return all(copy.job in able for copy in leaving)
+    return all(run.job in able for run in leaving)
 
 
-def _candidates(turn: Turn) -> dict[JobId, list[TaskCopy]]:
-    """Moving copies by job, of jobs whose targets are all prepared."""
-    moving: defaultdict[JobId, list[TaskCopy]] = defaultdict(list)
-    for copy in turn.state.moving():
-        moving[copy.job].append(copy)
-    return {
-        job: copies
-        for job, copies in moving.items()
-        if all(_prepared(turn, copy) for copy in copies)
-    }
+def _candidates(turn: Turn) -> dict[JobId, list[TaskRun]]:
+    """Moving task runs by job, of jobs whose targets are all prepared."""
+    moving: defaultdict[JobId, list[TaskRun]] = defaultdict(list)
+    for run in turn.state.moving():
+        moving[run.job].append(run)
+    return {job: runs for job, runs in moving.items() if all(_prepared(turn, run) for run in runs)}
 
 
-def _blocked(turn: Turn, copies: list[TaskCopy], able: dict[JobId, list[TaskCopy]]) -> bool:
-    for place in {copy.target for copy in copies if copy.target not in (None, copy.instance)}:
+def _blocked(turn: Turn, runs: list[TaskRun], able: dict[JobId, list[TaskRun]]) -> bool:
+    for place in {run.target for run in runs if run.target not in (None, run.instance)}:
         assert place is not None
         instance = turn.state.instances[place]
         staying = [
-            copy
-            for copy in turn.state.holders(place)
-            if copy.target != place
-            and copy.state is not CopyState.STOPPING
-            and copy.job not in able
+            run
+            for run in turn.state.holders(place)
+            if run.target != place and run.state is not RunState.STOPPING and run.job not in able
         ]
         final = turn.state.demand((*turn.state.aimed(place), *staying), instance)
         if not final.fits(instance.offering.type.capacity):
@@ -294,11 +288,11 @@ def settle_instance(turn: Turn, instance_id: InstanceId) -> None:
         case InstanceState.TERMINATING:
             turn.send_terminate(instance_id)
         case InstanceState.READY:
-            for copy in turn.state.holders(instance_id):
-                _say(turn, copy)
-            for copy in turn.state.aimed(instance_id):
-                if copy.instance != instance_id:
-                    _say(turn, copy)
+            for run in turn.state.holders(instance_id):
+                _say(turn, run)
+            for run in turn.state.aimed(instance_id):
+                if run.instance != instance_id:
+                    _say(turn, run)
         case _:
             pass
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from eva_master.control.context import Turn
 from eva_master.model.events import CheckpointsListed
-from eva_master.model.ids import CopyId, JobId, Millis
-from eva_master.model.records import Job, Meeting, TaskCopy
-from eva_master.model.states import CopyState
+from eva_master.model.ids import JobId, Millis, RunId
+from eva_master.model.records import Job, Meeting, TaskRun
+from eva_master.model.states import RunState
 
 NO_PORT = "every port for gangs is taken; the setting gang_ports says which there are"
 NOTHING_IN_COMMON = "its members have no checkpoint in common, so it started over"
@@ -25,10 +25,10 @@ class Origin:
     """
 
     resume: int
-    checkpoint_of: CopyId | None = None
+    checkpoint_of: RunId | None = None
 
 
-def common_generation(stored: Mapping[CopyId, Collection[int]]) -> int:
+def common_generation(stored: Mapping[RunId, Collection[int]]) -> int:
     """The newest generation that all who publish have stored, 0 if there is none.
 
     Who has stored nothing does not publish: in most gangs rank 0 does alone.
@@ -38,8 +38,8 @@ def common_generation(stored: Mapping[CopyId, Collection[int]]) -> int:
 
 
 def origins(
-    members: Sequence[CopyId], stored: Mapping[CopyId, Collection[int]], generation: int
-) -> dict[CopyId, Origin]:
+    members: Sequence[RunId], stored: Mapping[RunId, Collection[int]], generation: int
+) -> dict[RunId, Origin]:
     """What each member begins from, so that all of them begin from one generation.
 
     Args:
@@ -69,7 +69,7 @@ def free_port(first: int, last: int, taken: Collection[int], turn: int) -> int |
 # -- in a turn -----------------------------------------------------------------------------------
 
 
-def stored(turn: Turn, job: Job) -> dict[CopyId, tuple[int, ...]] | None:
+def stored(turn: Turn, job: Job) -> dict[RunId, tuple[int, ...]] | None:
     """What the store holds of a job that is all at rest, up to what it goes back to.
 
     `None`, and asked for, while that is unknown. What workers reported is no substitute: one that
@@ -112,7 +112,7 @@ def listed(turn: Turn, event: CheckpointsListed) -> None:
     turn.touch(("job", job.id))
 
 
-def meet(turn: Turn, first: TaskCopy) -> Meeting | None:
+def meet(turn: Turn, first: TaskRun) -> Meeting | None:
     """A place for an attempt's members to meet, `None` if every port is taken.
 
     Ports are taken in turn: by the time one comes up again nothing of its last gang is left. The
@@ -137,6 +137,6 @@ def meet(turn: Turn, first: TaskCopy) -> Meeting | None:
 
 def hold(turn: Turn, job: JobId, reason: str) -> None:
     """Say why a job's members wait."""
-    for copy in list(turn.state.members(job)):
-        if copy.state is CopyState.WAITING and copy.waiting_for != reason:
-            turn.explain(copy, reason)
+    for run in list(turn.state.members(job)):
+        if run.state is RunState.WAITING and run.waiting_for != reason:
+            turn.explain(run, reason)

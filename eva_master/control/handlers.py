@@ -13,13 +13,13 @@ from eva_master.control.measure import learn, ledger
 from eva_master.model.catalog import Purchase
 from eva_master.model.events import (
     CloudListed,
-    CopyReport,
     InstanceGone,
     InstanceUp,
     LaunchFailed,
     Phase,
     ProgressSampled,
     Quoted,
+    RunReport,
     WorkerFetched,
     WorkerLost,
     WorkerRegistered,
@@ -27,8 +27,8 @@ from eva_master.model.events import (
 )
 from eva_master.model.ids import InstanceId, Millis
 from eva_master.model.job import JobKind
-from eva_master.model.records import Failure, Instance, Job, Outcome, Progress, StopReason, TaskCopy
-from eva_master.model.states import HOLDING, CopyState, InstanceState, JobState
+from eva_master.model.records import Failure, Instance, Job, Outcome, Progress, StopReason, TaskRun
+from eva_master.model.states import HOLDING, InstanceState, JobState, RunState
 from eva_master.model.values import replace
 
 # -- cloud ---------------------------------------------------------------------------------------
@@ -70,8 +70,8 @@ def launch_failed(turn: Turn, event: LaunchFailed) -> None:
         return
     refused = (instance.offering.id, *event.also)
     availability.refuse(turn, refused, event.retry_at, event.reason)
-    for copy in turn.state.aimed(instance.id):
-        turn.explain(copy, f"{instance.offering.id} could not be launched: {event.reason}")
+    for run in turn.state.aimed(instance.id):
+        turn.explain(run, f"{instance.offering.id} could not be launched: {event.reason}")
     _remove(turn, replace(instance, reason=event.reason))
 
 
@@ -97,9 +97,9 @@ def _remove(turn: Turn, instance: Instance) -> None:
     turn.silent.pop(instance.id, None)
     turn.outbox.forget(instance.id)
     turn.abandon(instance.id)
-    for copy in turn.state.holders(instance.id):
-        target = copy.target if copy.target and turn.state.usable(copy.target) else None
-        turn.release(copy, target=target, lost=True)
+    for run in turn.state.holders(instance.id):
+        target = run.target if run.target and turn.state.usable(run.target) else None
+        turn.release(run, target=target, lost=True)
     turn.plan_wanted = True
 
 
@@ -153,11 +153,11 @@ def worker_registered(turn: Turn, event: WorkerRegistered) -> None:
     turn.silent.pop(event.instance, None)
     turn.outbox.forget(event.instance)
     turn.put_instance(replace(instance, address=event.address))
-    listed = {(report.copy, report.attempt) for report in event.reports}
-    for copy in turn.state.holders(event.instance):
-        lost = (copy.id, copy.attempt) not in listed
-        if lost and copy.state is CopyState.RUNNING:
-            turn.stop(copy, StopReason.LOST)  # its answer makes certain that nothing runs
+    listed = {(report.run, report.attempt) for report in event.reports}
+    for run in turn.state.holders(event.instance):
+        lost = (run.id, run.attempt) not in listed
+        if lost and run.state is RunState.RUNNING:
+            turn.stop(run, StopReason.LOST)  # its answer makes certain that nothing runs
     for report in event.reports:
         _take(turn, event.instance, report)
 
@@ -170,10 +170,10 @@ def worker_reported(turn: Turn, event: WorkerReported) -> None:
 
 
 def worker_fetched(turn: Turn, event: WorkerFetched) -> None:
-    """A copy's files wait for it on its target."""
-    copy = turn.state.copies.get(event.copy)
-    if copy is not None and copy.target == event.instance and copy.fetched != event.instance:
-        turn.put_copy(replace(copy, fetched=event.instance))
+    """A task run's files wait for it on its target."""
+    run = turn.state.runs.get(event.run)
+    if run is not None and run.target == event.instance and run.fetched != event.instance:
+        turn.put_run(replace(run, fetched=event.instance))
 
 
 def worker_lost(turn: Turn, event: WorkerLost) -> None:
@@ -197,17 +197,17 @@ def progress_sampled(turn: Turn, event: ProgressSampled) -> None:
         return
     if event.after_silence:
         _unmeasured(turn, event.instance)
-    for copy_id, attempt, heard in event.samples:
-        copy = turn.state.copies.get(copy_id)
-        if copy is None or copy.attempt != attempt or copy.instance != event.instance:
+    for run_id, attempt, heard in event.samples:
+        run = turn.state.runs.get(run_id)
+        if run is None or run.attempt != attempt or run.instance != event.instance:
             continue
-        progress, complete = turn.meters.sample(copy, heard, turn.now)
+        progress, complete = turn.meters.sample(run, heard, turn.now)
         if complete:
             ledger.book(turn.state, event.instance, turn.now)
-        turn.state.put_progress(copy, progress)
-        if lap := turn.stopwatches.stepped(copy_id, heard, turn.now):
-            learn.from_lap(turn.state, copy, lap, turn.now)
-        if complete and learn.from_window(turn.state, turn.state.copies[copy_id], turn.now):
+        turn.state.put_progress(run, progress)
+        if lap := turn.stopwatches.stepped(run_id, heard, turn.now):
+            learn.from_lap(turn.state, run, lap, turn.now)
+        if complete and learn.from_window(turn.state, turn.state.runs[run_id], turn.now):
             turn.plan_wanted = True
 
 
@@ -221,44 +221,44 @@ def _unmeasured(turn: Turn, instance: InstanceId) -> None:
     turn.stopwatches.forget(turn.state, instance)
 
 
-def _take(turn: Turn, instance: InstanceId, report: CopyReport) -> None:
-    copy = turn.state.copies.get(report.copy)
-    ours = copy is not None and copy.attempt == report.attempt and copy.instance == instance
+def _take(turn: Turn, instance: InstanceId, report: RunReport) -> None:
+    run = turn.state.runs.get(report.run)
+    ours = run is not None and run.attempt == report.attempt and run.instance == instance
     if report.phase is Phase.EXITED:
-        if copy is not None and ours and copy.state in HOLDING:
-            _exited(turn, _noted(copy, report), report)
-        turn.send_forget(instance, report.copy, report.attempt)
+        if run is not None and ours and run.state in HOLDING:
+            _exited(turn, _noted(run, report), report)
+        turn.send_forget(instance, report.run, report.attempt)
         return
-    if copy is None or not ours or copy.state not in HOLDING:
-        turn.send_kill(instance, report.copy, report.attempt)
+    if run is None or not ours or run.state not in HOLDING:
+        turn.send_kill(instance, report.run, report.attempt)
         return
-    noted = _noted(copy, report)
-    if report.phase is Phase.RUNNING and copy.state is CopyState.STARTING:
-        if copy.attempt == 1 or copy.started_ms is None:
-            ledger.book_boot(turn.state, copy, turn.state.instances[instance])
-        noted = replace(noted.to(CopyState.RUNNING, turn.now), started_ms=turn.now)
-    if noted != copy:
-        turn.put_copy(noted)
+    noted = _noted(run, report)
+    if report.phase is Phase.RUNNING and run.state is RunState.STARTING:
+        if run.attempt == 1 or run.started_ms is None:
+            ledger.book_boot(turn.state, run, turn.state.instances[instance])
+        noted = replace(noted.to(RunState.RUNNING, turn.now), started_ms=turn.now)
+    if noted != run:
+        turn.put_run(noted)
 
 
-def _noted(copy: TaskCopy, report: CopyReport) -> TaskCopy:
-    heard: Progress = copy.progress
+def _noted(run: TaskRun, report: RunReport) -> TaskRun:
+    heard: Progress = run.progress
     if report.progress is not None:
-        heard = report.progress.at_rate(copy.progress.rate)
-    generation = max(copy.generation, report.generation)
-    if heard == copy.progress and generation == copy.generation:
-        return copy
-    return replace(copy, progress=heard, generation=generation)
+        heard = report.progress.at_rate(run.progress.rate)
+    generation = max(run.generation, report.generation)
+    if heard == run.progress and generation == run.generation:
+        return run
+    return replace(run, progress=heard, generation=generation)
 
 
-def _exited(turn: Turn, copy: TaskCopy, report: CopyReport) -> None:
-    job = turn.state.jobs[copy.job]
-    copy = replace(copy, exit_code=report.exit_code)
-    wanted = copy.state is CopyState.STOPPING
+def _exited(turn: Turn, run: TaskRun, report: RunReport) -> None:
+    job = turn.state.jobs[run.job]
+    run = replace(run, exit_code=report.exit_code)
+    wanted = run.state is RunState.STOPPING
     if report.exit_code == 0 and not report.stopped and not report.never_started:
-        turn.put_copy(
+        turn.put_run(
             replace(
-                copy.to(CopyState.SUCCEEDED, turn.now),
+                run.to(RunState.SUCCEEDED, turn.now),
                 instance=None,
                 target=None,
                 fetched=None,
@@ -266,25 +266,25 @@ def _exited(turn: Turn, copy: TaskCopy, report: CopyReport) -> None:
             )
         )
         turn.plan_wanted = True
-    elif report.stopped or copy.stop is StopReason.LOST:
+    elif report.stopped or run.stop is StopReason.LOST:
         # A stop that was not ours means that the instance is shutting down: no place to go back to.
-        lost = not wanted or copy.stop is StopReason.LOST
-        turn.release(copy, target=_after_stop(turn, copy) if wanted else None, lost=lost)
+        lost = not wanted or run.stop is StopReason.LOST
+        turn.release(run, target=_after_stop(turn, run) if wanted else None, lost=lost)
     else:
-        turn.release(copy, target=_after_stop(turn, copy))
+        turn.release(run, target=_after_stop(turn, run))
         if job.state is JobState.ENDING:
             return
         if is_gang(job) and len(job.spec.tasks) > 1:
-            _note_failure(turn, turn.state.jobs[copy.job], _failure(report))
+            _note_failure(turn, turn.state.jobs[run.job], _failure(report))
         else:
-            count_failure(turn, turn.state.jobs[copy.job], _failure(report))
+            count_failure(turn, turn.state.jobs[run.job], _failure(report))
 
 
-def _after_stop(turn: Turn, copy: TaskCopy) -> InstanceId | None:
-    return copy.target if copy.target and turn.state.usable(copy.target) else None
+def _after_stop(turn: Turn, run: TaskRun) -> InstanceId | None:
+    return run.target if run.target and turn.state.usable(run.target) else None
 
 
-def _failure(report: CopyReport) -> Failure:
+def _failure(report: RunReport) -> Failure:
     code = report.exit_code
     if report.never_started:
         what = "could not be started"
@@ -293,7 +293,7 @@ def _failure(report: CopyReport) -> Failure:
     else:
         what = f"exited with code {code}"
     why = f": {report.message}" if report.message else ""
-    return Failure(code, f"task {report.copy} {what}{why}")
+    return Failure(code, f"task {report.run} {what}{why}")
 
 
 def _note_failure(turn: Turn, job: Job, failure: Failure) -> None:
@@ -310,7 +310,7 @@ def judge_failure(turn: Turn, job: Job) -> None:
     """
     assert job.failure is not None
     judged = replace(job, failure=None)
-    if any(copy.lost == job.attempt for copy in turn.state.members(job.id)):
+    if any(run.lost == job.attempt for run in turn.state.members(job.id)):
         turn.put_job(judged)
     else:
         count_failure(turn, judged, job.failure)

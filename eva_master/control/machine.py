@@ -38,11 +38,11 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import InstanceId, JobId, Millis, copy_id
+from eva_master.model.ids import InstanceId, JobId, Millis, run_id
 from eva_master.model.planning.plan import Plan
 from eva_master.model.planning.reasons import Reasons
-from eva_master.model.records import Instance, Job, Outcome, TaskCopy
-from eva_master.model.states import CopyState, InstanceState, JobState
+from eva_master.model.records import Instance, Job, Outcome, TaskRun
+from eva_master.model.states import InstanceState, JobState, RunState
 
 _SWEEP = ("sweep", "")
 _ROUND = ("round", "")
@@ -74,9 +74,9 @@ class Machine:
         turn.now = Millis(max(now, turn.now))
         turn.plan_wanted = True
         turn.touch(_SWEEP)
-        for copy in self.state.copies.values():
-            if copy.state is CopyState.RUNNING:
-                turn.watch(copy)
+        for run in self.state.runs.values():
+            if run.state is RunState.RUNNING:
+                turn.watch(run)
         return self.handle([Tick()], now)
 
     def deadline(self) -> Millis | None:
@@ -189,8 +189,8 @@ class Machine:
         )
         turn.put_job(job)
         for index in range(len(spec.tasks)):
-            waiting = ((CopyState.WAITING.value, int(turn.now)),)
-            turn.put_copy(TaskCopy(copy_id(job.id, index), job.id, index, waiting))
+            waiting = ((RunState.WAITING.value, int(turn.now)),)
+            turn.put_run(TaskRun(run_id(job.id, index), job.id, index, waiting))
         turn.plan_wanted = True
         turn.actions.append(Reply(event.command, job.id))
 
@@ -269,7 +269,7 @@ class Machine:
             turn.plan_wanted = True
 
     def _round(self, number: int, plan: Plan, decision: Decision, reasons: Reasons) -> Round:
-        moves = sum(self.state.copies[copy].instance is not None for copy, _ in decision.places)
+        moves = sum(self.state.runs[run].instance is not None for run, _ in decision.places)
         assert self._requested is not None
         return Round(
             number=number,
@@ -300,16 +300,16 @@ class Machine:
                     requested_ms=turn.now,
                 )
             )
-        for copy, where in decision.places:
+        for run, where in decision.places:
             target = names[where] if isinstance(where, int) else where
-            turn.retarget(self.state.copies[copy], target)
-        for copy, reason in decision.holds:
-            held = self.state.copies[copy]
+            turn.retarget(self.state.runs[run], target)
+        for run, reason in decision.holds:
+            held = self.state.runs[run]
             if held.waiting_for != reason:
-                turn.put_copy(replace(held, waiting_for=reason))
+                turn.put_run(replace(held, waiting_for=reason))
                 if self.settings.profile and learn.unprofiled(self.state, held):
                     turn.plan_wanted = True  # without room of its own it may be packed
-        for copy, reason in decision.suspends:
-            suspended = replace(self.state.copies[copy], waiting_for=reason)
-            turn.put_copy(replace(suspended, target=None, fetched=None))
+        for run, reason in decision.suspends:
+            suspended = replace(self.state.runs[run], waiting_for=reason)
+            turn.put_run(replace(suspended, target=None, fetched=None))
         return names

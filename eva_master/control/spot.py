@@ -61,11 +61,11 @@ def _recommended(turn: Turn, instance: Instance, reason: str) -> None:
         turn.put_instance(replace(instance, reason=reason))
         return
     turn.put_instance(replace(instance, at_risk=True, reason=reason))
-    for copy in turn.state.aimed(instance.id):
-        if copy.instance == instance.id:
-            turn.state.album.job_changed(copy.job)
+    for run in turn.state.aimed(instance.id):
+        if run.instance == instance.id:
+            turn.state.album.job_changed(run.job)
         else:
-            turn.retarget(copy, copy.instance)
+            turn.retarget(run, run.instance)
     until = Millis(turn.now + turn.settings.rebalance_ms)
     availability.refuse(
         turn, [instance.offering.id], until, f"{instance.id} was at risk there: {reason}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from eva_master.model.catalog import Offering
 from eva_master.model.errors import EvaError
-from eva_master.model.ids import CopyId, InstanceId, JobId
+from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.job import Program
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
@@ -59,7 +59,7 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class TaskOrder:
-    """All that a worker must know of one attempt of one copy.
+    """All that a worker must know of one attempt of one task run.
 
     Attributes:
         index: The task's number in its job.
@@ -67,11 +67,11 @@ class TaskOrder:
         demand: What the attempt takes of the instance.
         resume: Checkpoint generation to start from, 0 for none; `None` for the newest one in the
             object store.
-        checkpoint_of: Whose checkpoint that is, `None` for the copy's own.
+        checkpoint_of: Whose checkpoint that is, `None` for the task run's own.
         gang: `None` for a task on its own.
     """
 
-    copy: CopyId
+    run: RunId
     attempt: int
     job: JobId
     index: int
@@ -80,13 +80,13 @@ class TaskOrder:
     demand: Resources
     grace_period_ms: int
     resume: int | None = None
-    checkpoint_of: CopyId | None = None
+    checkpoint_of: RunId | None = None
     gang: Gang | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StartTask:
-    """Start an attempt; a worker never starts the same (copy, attempt) twice."""
+    """Start an attempt; a worker never starts the same (task run, attempt) twice."""
 
     instance: InstanceId
     order: TaskOrder
@@ -101,14 +101,14 @@ class StopTask:
     """
 
     instance: InstanceId
-    copy: CopyId
+    run: RunId
     attempt: int
     grace_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class FetchFiles:
-    """Have a worker fetch what the copy's next attempt needs; answered by `WorkerFetched`."""
+    """Have a worker fetch what the task run's next attempt needs; answered by `WorkerFetched`."""
 
     instance: InstanceId
     order: TaskOrder
@@ -119,7 +119,7 @@ class ForgetTask:
     """The exit of this attempt is written down; the worker may drop its record."""
 
     instance: InstanceId
-    copy: CopyId
+    run: RunId
     attempt: int
 
 
@@ -138,13 +138,13 @@ class ListCheckpoints:
 
     Attributes:
         number: Of the question; no other has the same.
-        copies: Whose.
+        runs: Whose.
         give_up_after: What was stored after this generation is removed first.
     """
 
     number: int
     job: JobId
-    copies: tuple[CopyId, ...]
+    runs: tuple[RunId, ...]
     give_up_after: int | None = None
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from eva_master.model.ids import Exact, InstanceId, JobId, Millis
 from eva_master.model.planning.plan import Json
 from eva_master.model.planning.reasons import Reasons
-from eva_master.model.records import Instance, Job, TaskCopy
+from eva_master.model.records import Instance, Job, TaskRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Round:
 
     Attributes:
         figures: The plan's own.
-        launches: Instances launched, moves: copies told to move.
+        launches: Instances launched, moves: task runs told to move.
         reasons: `None` where they are not kept, or were not asked for.
     """
 
@@ -77,7 +77,7 @@ class Changes:
     """
 
     jobs: tuple[Job, ...] = ()
-    copies: tuple[TaskCopy, ...] = ()
+    runs: tuple[TaskRun, ...] = ()
     instances: tuple[Instance, ...] = ()
     job_accounts: tuple[JobAccount, ...] = ()
     instance_accounts: tuple[InstanceAccount, ...] = ()
@@ -91,7 +91,7 @@ class Changes:
     def __bool__(self) -> bool:
         return bool(
             self.jobs
-            or self.copies
+            or self.runs
             or self.instances
             or self.job_accounts
             or self.instance_accounts

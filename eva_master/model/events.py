@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from eva_master.model.ids import CopyId, InstanceId, JobId, Millis, OfferingId, Price
+from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, Price, RunId
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.records import Progress
@@ -128,7 +128,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CopyReport:
+class RunReport:
     """What a worker says of one attempt.
 
     Attributes:
@@ -141,7 +141,7 @@ class CopyReport:
         message: Why the start failed, in words for the user.
     """
 
-    copy: CopyId
+    run: RunId
     attempt: int
     phase: Phase
     exit_code: int | None = None
@@ -164,7 +164,7 @@ class WorkerRegistered:
     instance: InstanceId
     session: int
     capacity: Resources
-    reports: tuple[CopyReport, ...]
+    reports: tuple[RunReport, ...]
     address: str = ""
 
 
@@ -174,16 +174,16 @@ class WorkerReported:
 
     instance: InstanceId
     session: int
-    reports: tuple[CopyReport, ...]
+    reports: tuple[RunReport, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerFetched:
-    """The files of a copy's next attempt are on the instance."""
+    """The files of a task run's next attempt are on the instance."""
 
     instance: InstanceId
     session: int
-    copy: CopyId
+    run: RunId
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class ProgressSampled:
 
     instance: InstanceId
     session: int
-    samples: tuple[tuple[CopyId, int, Progress], ...]
+    samples: tuple[tuple[RunId, int, Progress], ...]
     after_silence: bool = False
 
 
@@ -221,13 +221,13 @@ class CheckpointsListed:
 
     Attributes:
         number: As in the question; the answer to an older one is stale.
-        generations: The complete ones of each copy, ascending.
+        generations: The complete ones of each task run, ascending.
         error: Why the object store did not answer, in words for the user; then nothing is known.
     """
 
     number: int
     job: JobId
-    generations: tuple[tuple[CopyId, tuple[int, ...]], ...]
+    generations: tuple[tuple[RunId, tuple[int, ...]], ...]
     error: str = ""
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NewType
 
 JobId = NewType("JobId", str)
-CopyId = NewType("CopyId", str)
-"""One copy of one task: ``JOB/INDEX``, or ``JOB/INDEX+N`` for its N-th extra copy."""
+RunId = NewType("RunId", str)
+"""One task run of one task: ``JOB/INDEX``, or ``JOB/INDEX+N`` for its N-th extra task run."""
 InstanceId = NewType("InstanceId", str)
 OfferingId = NewType("OfferingId", str)
 Family = NewType("Family", str)
@@ -23,15 +23,15 @@ MILLIS_PER_HOUR = 3_600_000
 MILLION = 1_000_000
 
 
-def copy_id(job: JobId, index: int, copy: int = 0) -> CopyId:
-    """Name a copy of a task.
+def run_id(job: JobId, index: int, run: int = 0) -> RunId:
+    """Name a task run of a task.
 
     Args:
         job: The job that the task belongs to.
         index: The task's number in the job, from 0.
-        copy: 0 for the task itself, N for its N-th extra copy.
+        run: 0 for the task itself, N for its N-th extra task run.
     """
-    return CopyId(f"{job}/{index}+{copy}" if copy else f"{job}/{index}")
+    return RunId(f"{job}/{index}+{run}" if run else f"{job}/{index}")
 
 
 def base_of(workload: Workload) -> Workload:

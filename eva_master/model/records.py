@@ -1,4 +1,4 @@
-"""What the master keeps of each job, task copy and instance: the journalled state."""
+"""What the master keeps of each job, task run and instance: the journalled state."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import CopyId, InstanceId, JobId, Millis, Price
+from eva_master.model.ids import InstanceId, JobId, Millis, Price, RunId
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.states import (
     COPY_STATES,
     INSTANCE_STATES,
     JOB_STATES,
-    CopyState,
     History,
     InstanceState,
     JobState,
+    RunState,
     moved,
 )
 from eva_master.model.values import replace
@@ -130,26 +130,26 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskCopy:
-    """One copy of one task of a job.
+class TaskRun:
+    """One task run of one task of a job.
 
     Attributes:
         attempt: The attempt that runs or ran last, 0 before the first. An attempt is started
             on one instance, once.
         instance: Where the attempt takes room; `None` while waiting or settled.
-        target: Where the copy should be; differs from `instance` while it moves. `None` while
+        target: Where the task run should be; differs from `instance` while it moves. `None` while
             it waits for a plan, and while it holds room only to be suspended.
         fetched: The instance that has its files ready, `None` if none has.
         generation: The newest checkpoint generation that is safely stored, 0 for none.
         resume: The generation that the attempt began from, 0 for none; `None` if its worker took
             the newest one that it found.
-        checkpoint_of: Whose generation that is, `None` for the copy's own.
+        checkpoint_of: Whose generation that is, `None` for the task run's own.
         lost: The attempt that ended with its instance last, 0 if none ever did.
         moves: Times it was stopped in order to run elsewhere.
         places: The last attempts, and the instance that each was started on.
     """
 
-    id: CopyId
+    id: RunId
     job: JobId
     index: int
     history: History
@@ -160,7 +160,7 @@ class TaskCopy:
     stop: StopReason | None = None
     generation: int = 0
     resume: int | None = None
-    checkpoint_of: CopyId | None = None
+    checkpoint_of: RunId | None = None
     lost: int = 0
     started_ms: Millis | None = None
     moves: int = 0
@@ -171,13 +171,13 @@ class TaskCopy:
     places: tuple[tuple[int, InstanceId], ...] = ()
 
     @property
-    def state(self) -> CopyState:
+    def state(self) -> RunState:
         """The current state."""
         return COPY_STATES[self.history[-1][0]]
 
-    def to(self, state: CopyState, at: Millis) -> TaskCopy:
-        """The copy after a move to `state`; raises `IllegalTransition`."""
-        return replace(self, history=moved(f"copy {self.id}", self.history, state, at))
+    def to(self, state: RunState, at: Millis) -> TaskRun:
+        """The task run after a move to `state`; raises `IllegalTransition`."""
+        return replace(self, history=moved(f"task run {self.id}", self.history, state, at))
 
 
 @dataclass(frozen=True, slots=True)

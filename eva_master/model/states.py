@@ -1,4 +1,4 @@
-"""The states of jobs, task copies and instances, and which moves between them are legal."""
+"""The states of jobs, task runs and instances, and which moves between them are legal."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class JobState(StrEnum):
     CANCELLED = "cancelled"
 
 
-class CopyState(StrEnum):
-    """Where a copy of a task is in its life."""
+class RunState(StrEnum):
+    """Where a task run of a task is in its life."""
 
     WAITING = "waiting"
     """Holds nothing on any instance; its next attempt may have a target."""
@@ -53,11 +53,11 @@ class InstanceState(StrEnum):
     """The cloud says that it exists no longer."""
 
 
-_State = TypeVar("_State", JobState, CopyState, InstanceState)
+_State = TypeVar("_State", JobState, RunState, InstanceState)
 
 # Told from their words tens of times per event: by look-up, since calling an enum is slow.
 JOB_STATES: Mapping[str, JobState] = {state.value: state for state in JobState}
-COPY_STATES: Mapping[str, CopyState] = {state.value: state for state in CopyState}
+COPY_STATES: Mapping[str, RunState] = {state.value: state for state in RunState}
 INSTANCE_STATES: Mapping[str, InstanceState] = {state.value: state for state in InstanceState}
 
 _JOB = {
@@ -66,17 +66,17 @@ _JOB = {
     JobState.ENDING: {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED},
 }
 _COPY = {
-    CopyState.WAITING: {CopyState.STARTING, CopyState.FAILED, CopyState.CANCELLED},
-    CopyState.STARTING: {
-        CopyState.RUNNING,
-        CopyState.STOPPING,
-        CopyState.WAITING,
-        CopyState.SUCCEEDED,
+    RunState.WAITING: {RunState.STARTING, RunState.FAILED, RunState.CANCELLED},
+    RunState.STARTING: {
+        RunState.RUNNING,
+        RunState.STOPPING,
+        RunState.WAITING,
+        RunState.SUCCEEDED,
     },
-    CopyState.RUNNING: {CopyState.STOPPING, CopyState.WAITING, CopyState.SUCCEEDED},
-    CopyState.STOPPING: {CopyState.WAITING, CopyState.SUCCEEDED},
+    RunState.RUNNING: {RunState.STOPPING, RunState.WAITING, RunState.SUCCEEDED},
+    RunState.STOPPING: {RunState.WAITING, RunState.SUCCEEDED},
     # A gang restarts whole: a member that was done goes back when another one failed.
-    CopyState.SUCCEEDED: {CopyState.WAITING},
+    RunState.SUCCEEDED: {RunState.WAITING},
 }
 _INSTANCE = {
     InstanceState.LAUNCHING: {InstanceState.UP, InstanceState.TERMINATING, InstanceState.GONE},
@@ -95,7 +95,7 @@ def _words(table: Mapping[_State, Collection[_State]]) -> Mapping[str, frozenset
 # In words, as histories have them, for the same reason.
 _LEGAL: Mapping[type, Mapping[str, frozenset[str]]] = {
     JobState: _words(_JOB),
-    CopyState: _words(_COPY),
+    RunState: _words(_COPY),
     InstanceState: _words(_INSTANCE),
 }
 
@@ -106,7 +106,7 @@ _KEPT = 16
 
 
 def moved(
-    entity: str, history: History, target: JobState | CopyState | InstanceState, at: int
+    entity: str, history: History, target: JobState | RunState | InstanceState, at: int
 ) -> History:
     """Extend a history by a move.
 
@@ -130,9 +130,9 @@ def moved(
 
 ENDED = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 """A job in one of these never changes again."""
-HOLDING = frozenset({CopyState.STARTING, CopyState.RUNNING, CopyState.STOPPING})
-"""A copy in one of these takes room on an instance."""
-SETTLED = frozenset({CopyState.SUCCEEDED, CopyState.FAILED, CopyState.CANCELLED})
-"""A copy in one of these wants no place."""
+HOLDING = frozenset({RunState.STARTING, RunState.RUNNING, RunState.STOPPING})
+"""A task run in one of these takes room on an instance."""
+SETTLED = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED})
+"""A task run in one of these wants no place."""
 LIVE = frozenset({InstanceState.LAUNCHING, InstanceState.UP, InstanceState.READY})
 """An instance in one of these may be given tasks."""

@@ -14,18 +14,18 @@ import numpy.typing as npt
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.ids import (
     MILLION,
-    CopyId,
     Family,
     InstanceId,
     OfferingId,
+    RunId,
     Workload,
     base_of,
 )
 from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import (
-    CopyView,
     InstanceView,
     JobView,
+    RunView,
     Snapshot,
     ThroughputTable,
 )
@@ -108,11 +108,11 @@ class Standing:
     """The cluster as it is.
 
     Attributes:
-        places: Of every copy that is on a live instance or about to be.
+        places: Of every task run that is on a live instance or about to be.
         contents: Of every live instance that holds one.
     """
 
-    places: Mapping[CopyId, InstanceId]
+    places: Mapping[RunId, InstanceId]
     contents: Mapping[InstanceId, Contents]
 
 
@@ -126,7 +126,7 @@ class Problem:
         dearest: The same, the dearest first, equal prices by offering id.
         sold_as: What each live instance was bought as.
         classes: Sorted; a class is named by its number.
-        class_of: Of every copy.
+        class_of: Of every task run.
         need: Per family, a row per class: GPUs, milli-CPUs, MiB.
         uniform: Whether all tasks are worth the same on every family.
         workloads: Per class, its number in `colocation`.
@@ -138,7 +138,7 @@ class Problem:
 
     def __init__(self, snapshot: Snapshot, valuation: Valuation) -> None:
         self.snapshot = snapshot
-        self.copies: Mapping[CopyId, CopyView] = {copy.id: copy for copy in snapshot.copies}
+        self.runs: Mapping[RunId, RunView] = {run.id: run for run in snapshot.runs}
         self.jobs: Mapping[str, JobView] = {job.id: job for job in snapshot.jobs}
         self.instances: Mapping[InstanceId, InstanceView] = {
             instance.id: instance for instance in snapshot.instances
@@ -177,28 +177,28 @@ class Problem:
         self._values: dict[tuple[Family | None, frozenset[tuple[int, int]]], int] = {}
         self.worth = self._worth(self.classes)
 
-    def _classify(self, multi_task_view: bool) -> tuple[list[Ranked], dict[CopyId, int]]:
-        """Price every copy and group them: linear in the number of copies."""
-        sorts = SORTS.of(self.snapshot.copies)
+    def _classify(self, multi_task_view: bool) -> tuple[list[Ranked], dict[RunId, int]]:
+        """Price every task run and group them: linear in the number of task runs."""
+        sorts = SORTS.of(self.snapshot.runs)
         kind_of, kind_in_gang = self._kinds(sorts, multi_task_view)
         models = self._pricing.models([*kind_of.values(), *kind_in_gang.values()])
         gangs = self._gangs(models, kind_of, kind_in_gang, sorts) if multi_task_view else {}
-        keys: dict[tuple[Kind, Workload, int], list[CopyId]] = {}
-        plain: dict[Sort, list[CopyId]] = {}
-        for copy, sort in zip(self.snapshot.copies, sorts, strict=True):
-            alone = copy.id in self._unprofiled
-            if not alone and copy.job not in gangs:
+        keys: dict[tuple[Kind, Workload, int], list[RunId]] = {}
+        plain: dict[Sort, list[RunId]] = {}
+        for run, sort in zip(self.snapshot.runs, sorts, strict=True):
+            alone = run.id in self._unprofiled
+            if not alone and run.job not in gangs:
                 members = plain.get(sort)
                 if members is None:
                     kind = kind_of[sort]
                     key = kind, self._label(sort.workload), models[kind][0].price
                     members = plain[sort] = keys.setdefault(key, [])
-                members.append(copy.id)
+                members.append(run.id)
                 continue
-            kind = kind_in_gang.get(copy.id, kind_of[sort])
+            kind = kind_in_gang.get(run.id, kind_of[sort])
             label = UNPROFILED if alone else self._label(sort.workload)
-            charge = gangs.get(copy.job, models[kind][0].price)
-            keys.setdefault((kind, label, charge), []).append(copy.id)
+            charge = gangs.get(run.job, models[kind][0].price)
+            keys.setdefault((kind, label, charge), []).append(run.id)
         grouped = sorted(
             (
                 (self._pricing.ranked(kind, models[kind], workload, charge), members)
@@ -207,27 +207,27 @@ class Problem:
             key=lambda item: item[0].rank,
         )
         return [ranked for ranked, _ in grouped], {
-            copy: number for number, (_, members) in enumerate(grouped) for copy in members
+            run: number for number, (_, members) in enumerate(grouped) for run in members
         }
 
     @cached_property
     def standing(self) -> Standing:
         """Where everything is now."""
-        places: dict[CopyId, InstanceId] = {}
+        places: dict[RunId, InstanceId] = {}
         contents: dict[InstanceId, dict[int, int]] = {}
-        for copy in self.snapshot.copies:
-            instance = copy.instance
+        for run in self.snapshot.runs:
+            instance = run.instance
             if instance is not None and instance in self.instances:
-                places[copy.id] = instance
-                number = self.class_of[copy.id]
+                places[run.id] = instance
+                number = self.class_of[run.id]
                 there = contents.setdefault(instance, {})
                 there[number] = there.get(number, 0) + 1
         return Standing(places, contents)
 
     def _kinds(
         self, sorts: Sequence[Sort], multi_task_view: bool
-    ) -> tuple[dict[Sort, Kind], dict[CopyId, Kind]]:
-        """Tell copies by what they need, how fast they run and whom they hold up.
+    ) -> tuple[dict[Sort, Kind], dict[RunId, Kind]]:
+        """Tell task runs by what they need, how fast they run and whom they hold up.
 
         Returns:
             The kind of each sort of task by itself; and of members of gangs that run faster on
@@ -237,42 +237,40 @@ class Problem:
         kind_of = {
             sort: sort.kind(measured.get(sort.workload, ())) for sort in dict.fromkeys(sorts)
         }
-        kind_in_gang: dict[CopyId, Kind] = {}
+        kind_in_gang: dict[RunId, Kind] = {}
         if multi_task_view and any(kind.part.speeds for kind in kind_of.values()):
-            sort_of = {
-                copy.id: sort for copy, sort in zip(self.snapshot.copies, sorts, strict=True)
-            }
+            sort_of = {run.id: sort for run, sort in zip(self.snapshot.runs, sorts, strict=True)}
             found: dict[tuple[Sort, ...], list[Part] | None] = {}
             for job in self._whole_gangs():
-                gang = tuple(sort_of[name] for name in job.copies)
+                gang = tuple(sort_of[name] for name in job.runs)
                 if gang not in found:
                     members = [
                         (sort.demand, sort.rates(measured.get(sort.workload, ()))) for sort in gang
                     ]
                     found[gang] = parts(members, self._pricing.buyable)
-                for name, sort, part in zip(job.copies, gang, found[gang] or (), strict=False):
+                for name, sort, part in zip(job.runs, gang, found[gang] or (), strict=False):
                     kind_in_gang[name] = sort.as_part(part)
         return kind_of, kind_in_gang
 
     def _whole_gangs(self) -> Iterator[JobView]:
-        """Gangs of more than one copy."""
-        return (j for j in self.snapshot.jobs if j.kind is JobKind.GANG and len(j.copies) > 1)
+        """Gangs of more than one task run."""
+        return (j for j in self.snapshot.jobs if j.kind is JobKind.GANG and len(j.runs) > 1)
 
     def _gangs(
         self,
         models: Mapping[Kind, Model],
         kind_of: Mapping[Sort, Kind],
-        kind_in_gang: Mapping[CopyId, Kind],
+        kind_in_gang: Mapping[RunId, Kind],
         sorts: Sequence[Sort],
     ) -> dict[str, int]:
         """What the members of each gang cost together, in reservation prices."""
         jobs = {job.id for job in self._whole_gangs()}
         charges: dict[str, int] = dict.fromkeys(jobs, 0)
         if jobs:
-            for copy, sort in zip(self.snapshot.copies, sorts, strict=True):
-                if copy.job in jobs:
-                    kind = kind_in_gang.get(copy.id, kind_of[sort])
-                    charges[copy.job] += models[kind][0].price
+            for run, sort in zip(self.snapshot.runs, sorts, strict=True):
+                if run.job in jobs:
+                    kind = kind_in_gang.get(run.id, kind_of[sort])
+                    charges[run.job] += models[kind][0].price
         return charges
 
     def _label(self, workload: Workload) -> Workload:
@@ -293,7 +291,7 @@ class Problem:
             for family in families
         }
         largest = max((max(row, default=0) for row in charges.values()), default=0)
-        few = 2 * largest * max(len(self.copies), 1) * MILLION < 2**62
+        few = 2 * largest * max(len(self.runs), 1) * MILLION < 2**62
         narrow = few or 2 * largest * max(self._most_tasks(), 1) * MILLION < 2**62
         dtype = np.int64 if narrow else np.object_
         each = {family: np.array(row, dtype=dtype) for family, row in prices.items()}
@@ -320,11 +318,11 @@ class Problem:
                     )
                     if smallest > 0
                 ),
-                default=len(self.copies),
+                default=len(self.runs),
             )
             for offering in self.offerings
         ]
-        return min(max(bounds, default=0), len(self.copies))
+        return min(max(bounds, default=0), len(self.runs))
 
     def worth_among(self, offerings: Sequence[Offering]) -> tuple[Worth, npt.NDArray[np.bool_]]:
         """Value the classes as if only these offerings were on sale.
@@ -440,16 +438,16 @@ class Problem:
             total -= (MILLION - self.colocation.throughput(workload, beside)) * charge
         return total
 
-    def counts(self, copies: Iterable[CopyId]) -> Ints:
-        """How many of these copies each class has."""
-        numbers = [self.class_of[copy] for copy in copies]
+    def counts(self, runs: Iterable[RunId]) -> Ints:
+        """How many of these task runs each class has."""
+        numbers = [self.class_of[run] for run in runs]
         return np.bincount(np.array(numbers, dtype=np.int64), minlength=len(self.classes)).astype(
             np.int64
         )
 
 
-def unprofiled(snapshot: Snapshot) -> frozenset[CopyId]:
-    """Copies that are to be alone until the throughput of their workload is known (section 3).
+def unprofiled(snapshot: Snapshot) -> frozenset[RunId]:
+    """Task runs that are to be alone until the throughput of their workload is known (section 3).
 
     Until then what company does to them could not be measured. Not those that found no room of
     their own, and those that are in company already: to part them would cost a move.
@@ -458,13 +456,13 @@ def unprofiled(snapshot: Snapshot) -> frozenset[CopyId]:
         return frozenset()
     known = measured_rates(snapshot.standalone)
     together = {
-        copy for view in snapshot.instances if len(view.residents) > 1 for copy in view.residents
+        run for view in snapshot.instances if len(view.residents) > 1 for run in view.residents
     }
     return frozenset(
-        copy.id
-        for copy in snapshot.copies
-        if not copy.held
-        and not copy.task.throughput
-        and copy.task.workload not in known
-        and copy.id not in together
+        run.id
+        for run in snapshot.runs
+        if not run.held
+        and not run.task.throughput
+        and run.task.workload not in known
+        and run.id not in together
     )

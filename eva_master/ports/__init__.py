@@ -89,7 +89,7 @@ class Checkpoints(Protocol):
     """What the object store holds of tasks' checkpoints."""
 
     def request(self, request: ListCheckpoints) -> None:
-        """Have the complete generations of copies listed; `CheckpointsListed` is posted, once.
+        """Have the complete generations of task runs listed; `CheckpointsListed` is posted, once.
 
         What is to be given up is gone by then. An answer tells of an error too: no question stays
         without one, and none is carried out after its answer.
@@ -189,7 +189,7 @@ class Policy(Protocol):
         """Decide.
 
         Must be deterministic, must not exceed any capacity or offering limit, must keep gangs
-        whole, must not move pinned copies, and must return an empty plan when nothing that
+        whole, must not move pinned task runs, and must return an empty plan when nothing that
         matters has changed.
         """
         ...

@@ -11,7 +11,7 @@ from eva_master.model.catalog import Catalog
 from eva_master.model.changes import Changes, Round
 from eva_master.model.errors import InvalidTrace, SimulationStalled
 from eva_master.model.events import Event, JobSubmitted, Read
-from eva_master.model.ids import CopyId
+from eva_master.model.ids import RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import Trace
@@ -267,13 +267,13 @@ class Simulation:
 
         timeline.after(at - timeline.now(), arrive)
 
-    def _task_of(self, copy: CopyId) -> Task:
+    def _task_of(self, run: RunId) -> Task:
         state = self.world.state
-        known = state.copies[copy]
+        known = state.runs[run]
         return state.jobs[known.job].command, known.index
 
-    def _work_of(self, copy: CopyId) -> Work:
-        return work_of(self._script, self._task_of(copy), self._setup.faults.checkpoint_ms)
+    def _work_of(self, run: RunId) -> Work:
+        return work_of(self._script, self._task_of(run), self._setup.faults.checkpoint_ms)
 
     # -- what it came to -------------------------------------------------------------------------
 
@@ -286,7 +286,7 @@ class Simulation:
                 job,
                 books,
                 self._script.alone_ms((job.command, 0)),
-                sum(copy.moves for copy in state.members(job.id)),
+                sum(run.moves for run in state.members(job.id)),
             )
             for job in state.jobs.values()
         ]
@@ -376,9 +376,9 @@ def _check(setup: Setup) -> None:
 
 def _stalled(world: World) -> SimulationStalled:
     waiting = {
-        copy.waiting_for or "no place"
+        run.waiting_for or "no place"
         for job in world.state.active
-        for copy in world.state.members(job)
+        for run in world.state.members(job)
     }
     days = world.timeline.now() // _DAY_MS
     return SimulationStalled(

@@ -13,7 +13,7 @@ from eva_master.model.actions import Reply, RequestPlan
 from eva_master.model.catalog import Catalog
 from eva_master.model.changes import Changes
 from eva_master.model.events import JobSubmitted, PlanReady
-from eva_master.model.ids import CopyId, Millis
+from eva_master.model.ids import Millis, RunId
 from eva_master.model.job import JobSpec
 from eva_master.ports import Inbox, Journal, Policy
 from eva_master.simulation.cluster.attempt_log import Chronicle, History
@@ -104,7 +104,7 @@ class World:
         settings: Settings | None = None,
         delays: Durations | None = None,
         truth: Truth = UNDISTURBED,
-        work_of: Callable[[CopyId], Work] | None = None,
+        work_of: Callable[[RunId], Work] | None = None,
         terminate_ms: int = 1_000,
         terminate_grid_ms: int = 0,
         reports: Callable[[Timeline], Reports] | None = None,
@@ -223,6 +223,6 @@ class World:
         arrived = all(f"submit-{n}" in self.answers.replies for n in range(1, self._commands + 1))
         return arrived and not (state.active or state.live or self.cloud.existing())
 
-    def _stated_work(self, copy: CopyId) -> Work:
-        spec = self.state.jobs[self.state.copies[copy].job].spec
+    def _stated_work(self, run: RunId) -> Work:
+        spec = self.state.jobs[self.state.runs[run].job].spec
         return Work(total_ms=spec.duration_ms or 3_600_000)

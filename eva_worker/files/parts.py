@@ -16,7 +16,7 @@ PART = 8 * MIB
 """S3 wants 8 to 16 MiB a request for its best throughput; smaller objects go in one piece."""
 BUFFERS = 32 * MIB
 """All transfers of a worker together hold no more than that in memory, give or take what the HTTP
-client copies."""
+client task runs."""
 _PREFIX = ".part-"
 _MOST_PARTS = 10_000
 """Of a multipart upload, as S3 has it."""

@@ -66,7 +66,7 @@ class SharedStorage:
             OSError: The mount fails.
         """
         found = {
-            "outputs": self._root / "jobs" / order.copy / "outputs",
+            "outputs": self._root / "jobs" / order.run / "outputs",
             "shared": self._root / "jobs" / order.job / "shared",
         }
         for directory in found.values():

@@ -27,7 +27,7 @@ LOG_KEPT = 64 << 20
 _LOG_CHUNK = 4 << 20
 _PARALLEL = 8
 _MOST_COPIED = 5 << 30
-"""Bytes that S3 copies in one request."""
+"""Bytes that S3 task runs in one request."""
 # From linux/falloc.h; Python has no name for them.
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 
@@ -92,7 +92,7 @@ class Uploader:
         self._last: dict[str, Any] = saved.get("last", {"generation": 0, "files": {}})
         self._parallel = asyncio.Semaphore(_PARALLEL)
         self._remembering = asyncio.Lock()
-        self._log = structlog.get_logger().bind(copy=key.copy, attempt=key.attempt)
+        self._log = structlog.get_logger().bind(run=key.run, attempt=key.attempt)
 
     async def began_from(self, generation: int) -> None:
         """Note the checkpoint that was restored: only newer ones go up."""
@@ -134,7 +134,7 @@ class Uploader:
 
     async def _checkpoint(self, generation: int) -> None:
         directory = self._checkpoints / f"{generation:08d}"
-        prefix = checkpoint_key(self._key.copy, generation)
+        prefix = checkpoint_key(self._key.run, generation)
         # An earlier attempt may have stored a generation of this number, from which this one,
         # resumed from an older one, departs: it must not exist half old, half new.
         await self._objects.delete(f"{prefix}/manifest.json")
@@ -155,7 +155,7 @@ class Uploader:
     async def _file(
         self, prefix: str, directory: Path, path: Path, status: os.stat_result
     ) -> FileEntry:
-        """Store a file of a checkpoint, unless an earlier try has, by a copy if it has not changed.
+        """Store a file of a checkpoint unless an earlier try has; copy it if it has not changed.
 
         Raises:
             Missing: It is not there any more.
@@ -177,11 +177,11 @@ class Uploader:
         return FileEntry(name, stat.S_IMODE(status.st_mode), digest, status.st_size)
 
     async def _copied(self, name: str, digest: str, status: os.stat_result, key: str) -> bool:
-        """Have the store copy a large file that the generation before has, too."""
+        """Have the store task run a large file that the generation before has, too."""
         known = self._last["files"].get(name) == digest
         if not known or not PART < status.st_size <= _MOST_COPIED:
             return False
-        source = f"{checkpoint_key(self._key.copy, self._last['generation'])}/files/{name}"
+        source = f"{checkpoint_key(self._key.run, self._last['generation'])}/files/{name}"
         try:
             await self._objects.copy(source, key)
         except Missing:
@@ -190,7 +190,7 @@ class Uploader:
 
     async def _prune(self) -> None:
         keep = {self._origin, self._common} if self._gang else ()
-        self._common = await prune(self._objects, self._key.copy, self._gang, keep)
+        self._common = await prune(self._objects, self._key.run, self._gang, keep)
         await self._remember()
 
     def _next(self) -> int:
@@ -205,7 +205,7 @@ class Uploader:
 
     async def log(self) -> None:
         """Upload what the log has grown by, and give what is stored and old back to the disk."""
-        prefix = f"jobs/{self._key.copy}/logs/{self._key.attempt:04d}"
+        prefix = f"jobs/{self._key.run}/logs/{self._key.attempt:04d}"
         while chunk := await asyncio.to_thread(read_at, self._log_file, self._log_offset):
             self._count(await self._objects.put(f"{prefix}/{self._log_offset:016d}", chunk))
             self._log_offset += len(chunk)
@@ -226,7 +226,7 @@ class Uploader:
             return
         async with self._parallel:
             try:
-                self._count(await self._objects.put(f"jobs/{self._key.copy}/outputs/{name}", path))
+                self._count(await self._objects.put(f"jobs/{self._key.run}/outputs/{name}", path))
             except Missing:
                 return  # Removed by the program meanwhile.
             except UnstorableName as error:
@@ -236,7 +236,7 @@ class Uploader:
 
     async def _remember(self) -> None:
         async with self._remembering:
-            # Copies: others go on while a thread writes them down.
+            # Task runs: others go on while a thread writes them down.
             document = {
                 "log": self._log_offset,
                 "outputs": dict(self._sent),

@@ -17,27 +17,27 @@ _COPY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}/[0-9]{1,9}(\+[0-9]{1,9}
 
 @dataclass(frozen=True, slots=True, order=True)
 class TaskKey:
-    """One attempt of one copy of a task: what a worker runs at most once.
+    """One attempt of one task run of a task: what a worker runs at most once.
 
     Attributes:
-        copy: ``JOB/INDEX``, or ``JOB/INDEX+N`` for an extra copy.
+        run: ``JOB/INDEX``, or ``JOB/INDEX+N`` for an extra task run.
         attempt: From 1; a later attempt has a larger number.
 
     Raises:
         BadOrder: The id is not of that form or the number is not positive.
     """
 
-    copy: str
+    run: str
     attempt: int
 
     def __post_init__(self) -> None:
-        if not _COPY_ID.fullmatch(self.copy) or self.attempt < 0:
-            raise BadOrder(f"not an attempt of a task: {self.copy!r} {self.attempt}")
+        if not _COPY_ID.fullmatch(self.run) or self.attempt < 0:
+            raise BadOrder(f"not an attempt of a task: {self.run!r} {self.attempt}")
 
     @property
     def path(self) -> Path:
         """Relative directory of the attempt: ``JOB/INDEX/ATTEMPT``."""
-        return Path(self.copy) / f"{self.attempt:04d}"
+        return Path(self.run) / f"{self.attempt:04d}"
 
     @classmethod
     def from_path(cls, path: Path) -> TaskKey:
@@ -45,7 +45,7 @@ class TaskKey:
         return cls("/".join(path.parts[-3:-1]), int(path.name))
 
     def __str__(self) -> str:
-        return f"{self.copy}#{self.attempt}"
+        return f"{self.run}#{self.attempt}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,23 +98,23 @@ class Order:
         gpus: Whole GPUs.
         milli_cpus: Thousandths of a vCPU.
         memory_mib: Mebibytes of memory.
-        run: A shell command.
+        command: A shell command.
         env: The user's own variables.
         workdir: Digest of the working directory's manifest, empty for an empty directory.
         inputs: Name to URL.
         grace_ms: From SIGTERM to SIGKILL.
         resume: Checkpoint generation to start from, 0 for none; `None` for the newest one that is
             stored.
-        checkpoint_of: The copy whose checkpoint that is, empty for this one.
+        checkpoint_of: The task run whose checkpoint that is, empty for this one.
         image: Reference of the container image, empty for the worker's own.
         build: What the image is made of instead, if it is made.
         gang: For a member of a gang of several.
     """
 
-    copy: str
+    run: str
     attempt: int
     job: str
-    run: str
+    command: str
     workload: str = ""
     gpus: int = 0
     milli_cpus: int = 0
@@ -132,7 +132,7 @@ class Order:
     @property
     def key(self) -> TaskKey:
         """Which attempt it is."""
-        return TaskKey(self.copy, self.attempt)
+        return TaskKey(self.run, self.attempt)
 
     @property
     def companions(self) -> list[str]:
@@ -140,7 +140,7 @@ class Order:
         if self.gang is None:
             return []
         members = (f"{self.job}/{rank}" for rank in range(self.gang.size))
-        return [member for member in members if member != self.copy]
+        return [member for member in members if member != self.run]
 
     def to_json(self) -> dict[str, Any]:
         """A document for the state directory."""

@@ -176,7 +176,7 @@ class Session:
         error = await self._tasks.fetch(order)
         self.send(
             pb.WorkerMessage(
-                fetched=pb.Fetched(copy_id=order.copy, attempt=order.attempt, error=error)
+                fetched=pb.Fetched(run_id=order.run, attempt=order.attempt, error=error)
             )
         )
 
@@ -185,7 +185,7 @@ class Session:
             self._followers[wanted.stream_id] = asyncio.create_task(self._send_log(wanted))
 
     async def _send_log(self, wanted: pb.FollowLog) -> None:
-        log = self._tasks.log_of(wanted.copy_id)
+        log = self._tasks.log_of(wanted.run_id)
         offset = wanted.offset
         if log:
             path, over = log

@@ -18,10 +18,10 @@ _PHASES = {
 def order(message: pb.TaskOrder) -> Order:
     """An order as a value."""
     return Order(
-        copy=message.copy_id,
+        run=message.run_id,
         attempt=message.attempt,
         job=message.job_id,
-        run=message.run,
+        command=message.run,
         workload=message.workload,
         gpus=message.demand.gpus,
         milli_cpus=message.demand.milli_cpus,
@@ -44,7 +44,7 @@ def order(message: pb.TaskOrder) -> Order:
 
 def key(message: pb.StopTask | pb.ForgetTask | pb.TaskOrder) -> TaskKey:
     """Which attempt a command is about; raises `BadOrder`."""
-    return TaskKey(message.copy_id, message.attempt)
+    return TaskKey(message.run_id, message.attempt)
 
 
 def welcome(message: pb.Welcome) -> Welcome:
@@ -60,7 +60,7 @@ def welcome(message: pb.Welcome) -> Welcome:
 def sample(task: TaskKey, progress: Progress) -> pb.Sample:
     """How far an attempt is, as a message."""
     return pb.Sample(
-        copy_id=task.copy,
+        run_id=task.run,
         attempt=task.attempt,
         steps=progress.steps,
         total_steps=progress.total_steps,
@@ -71,7 +71,7 @@ def sample(task: TaskKey, progress: Progress) -> pb.Sample:
 def task_report(report: Report) -> pb.TaskReport:
     """A report on one attempt as a message."""
     return pb.TaskReport(
-        copy_id=report.key.copy,
+        run_id=report.key.run,
         attempt=report.key.attempt,
         phase=_PHASES[report.phase],
         exit_code=report.exit_code,

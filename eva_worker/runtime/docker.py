@@ -250,7 +250,7 @@ class DockerRuntime:
         env, mounts = _inside(spec)
         options: dict[str, Any] = {
             "name": self._name(spec.key),
-            "labels": self._labels | {_COPY: spec.key.copy, _ATTEMPT: str(spec.key.attempt)},
+            "labels": self._labels | {_COPY: spec.key.run, _ATTEMPT: str(spec.key.attempt)},
             "entrypoint": ["/bin/sh", "-c", _PARENT, "eva-task", spec.command],
             "environment": env,
             "mounts": mounts,
@@ -440,7 +440,7 @@ class DockerRuntime:
     def _name(self, key: TaskKey) -> str:
         """The name of an attempt's container, fit for people and not to be met twice."""
         digest = hashlib.sha256(f"{self._root}\0{key}".encode()).hexdigest()[:12]
-        return f"eva-{re.sub('[^A-Za-z0-9_.-]', '.', key.copy)}-{key.attempt}-{digest}"
+        return f"eva-{re.sub('[^A-Za-z0-9_.-]', '.', key.run)}-{key.attempt}-{digest}"
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

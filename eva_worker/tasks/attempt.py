@@ -103,7 +103,7 @@ class Attempt:
             steps_kept=self._counters.steps_kept,
             count=services.metrics.uploaded_bytes.inc,
         )
-        self._log = structlog.get_logger().bind(copy=record.key.copy, attempt=record.key.attempt)
+        self._log = structlog.get_logger().bind(run=record.key.run, attempt=record.key.attempt)
 
     @property
     def phase(self) -> Phase:
@@ -236,7 +236,7 @@ class Attempt:
         env = self._environment(order, devices)
         return TaskSpec(
             self.key,
-            order.run,
+            order.command,
             env,
             work,
             self.log_file,
@@ -255,7 +255,7 @@ class Attempt:
     async def _restore(self, order: Order) -> None:
         storage = self._services.storage
         generation, steps = await storage.fetcher.checkpoint(
-            order.checkpoint_of or order.copy, order.resume, self._checkpoints
+            order.checkpoint_of or order.run, order.resume, self._checkpoints
         )
         self._counters.begin_from(steps)
         await self._uploader.began_from(generation)
@@ -269,7 +269,7 @@ class Attempt:
             **order.env,
             **(order.gang.environment if order.gang else {}),
             "EVA_JOB_ID": order.job,
-            "EVA_TASK_ID": order.copy,
+            "EVA_TASK_ID": order.run,
             "EVA_ATTEMPT": str(order.attempt),
             "EVA_STORAGE": str(self._directory / "storage"),
             "EVA_CHECKPOINT_DIR": str(self._checkpoints),

@@ -66,7 +66,7 @@ class Record:
 
 
 class Book:
-    """The records of all attempts, and the highest attempt ever seen of each copy.
+    """The records of all attempts, and the highest attempt ever seen of each task run.
 
     Methods that write block until the disk has it.
 
@@ -78,17 +78,17 @@ class Book:
         self._root = root
         self._highest: dict[str, int] = {}
         for path in root.glob("*/*/seen.json"):
-            copy = "/".join(path.parent.parts[-2:])
-            self._highest[copy] = (read_json(path) or {"attempt": 0})["attempt"]
+            run = "/".join(path.parent.parts[-2:])
+            self._highest[run] = (read_json(path) or {"attempt": 0})["attempt"]
 
     def load(self) -> list[Record]:
         """Every attempt that has not been forgotten."""
         documents = map(read_json, sorted(self._root.glob("*/*/*/record.json")))
         return [Record.from_json(document) for document in documents if document]
 
-    def highest(self, copy: str) -> int:
-        """The highest attempt of a copy that was ever added; 0 for none."""
-        return self._highest.get(copy, 0)
+    def highest(self, run: str) -> int:
+        """The highest attempt of a task run that was ever added; 0 for none."""
+        return self._highest.get(run, 0)
 
     def add(self, record: Record) -> None:
         """Begin to keep an attempt, which from now on has been seen, whatever happens.
@@ -97,8 +97,8 @@ class Book:
             OSError: The disk fails; as long as this process lives, it has been seen all the same.
         """
         key = record.key
-        self._highest[key.copy] = key.attempt
-        write_json(self._root / key.copy / "seen.json", {"attempt": key.attempt})
+        self._highest[key.run] = key.attempt
+        write_json(self._root / key.run / "seen.json", {"attempt": key.attempt})
         self.save(record)
 
     def save(self, record: Record) -> None:

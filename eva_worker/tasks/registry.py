@@ -58,7 +58,7 @@ class Tasks:
 
     async def start(self, order: Order) -> None:
         """Start an attempt unless it, or a later one of its copy, was seen before."""
-        if order.attempt <= self._services.book.highest(order.copy):
+        if order.attempt <= self._services.book.highest(order.run):
             self._repeat(order.key)
         elif self._draining:
             await self._refuse(
@@ -74,7 +74,7 @@ class Tasks:
                 self._changed(attempt.report())
             else:
                 await attempt.stop(grace_ms)
-        elif key.attempt <= self._services.book.highest(key.copy):
+        elif key.attempt <= self._services.book.highest(key.run):
             self._repeat(key)
         else:
             await self._refuse(
@@ -95,7 +95,7 @@ class Tasks:
         image = Image(order.image, order.build, fetcher.workdir)
 
         def tell(line: str) -> None:
-            _log.info(line, copy=order.copy, attempt=order.attempt)
+            _log.info(line, run=order.run, attempt=order.attempt)
 
         try:
             await persistently(
@@ -117,7 +117,7 @@ class Tasks:
         for key, attempt in list(self._attempts.items()):
             limits = (attempt.grace_ms, within_ms)
             await attempt.stop(min(limit for limit in limits if limit is not None))
-            _log.info("draining", copy=key.copy, attempt=key.attempt)
+            _log.info("draining", run=key.run, attempt=key.attempt)
         await asyncio.gather(*self._lives.values())
 
     def reports(self) -> list[Report]:
@@ -138,7 +138,7 @@ class Tasks:
         Returns:
             `None` if no attempt of the copy is known.
         """
-        keys = [key for key in self._attempts if key.copy == copy]
+        keys = [key for key in self._attempts if key.run == copy]
         if not keys:
             return None
         attempt = self._attempts[max(keys)]

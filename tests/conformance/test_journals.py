@@ -13,9 +13,9 @@ from eva_master.adapters.store import SqlJournal
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount, Round
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
-from eva_master.model.records import Instance, Job, Progress, StopReason, TaskCopy
+from eva_master.model.records import Instance, Job, Progress, StopReason, TaskRun
 from eva_master.model.resources import Resources
-from eva_master.model.states import CopyState, InstanceState, JobState
+from eva_master.model.states import InstanceState, JobState, RunState
 from eva_master.ports import Journal
 from eva_master.simulation.cluster.journal import MemoryJournal
 
@@ -37,11 +37,11 @@ JOB = Job(
     history=((JobState.PENDING.value, 1_700_000_000_000),),
     command="c0ffee",
 )
-COPY = TaskCopy(
+RUN = TaskRun(
     id="resnet-1/0",
     job=JOB.id,
     index=0,
-    history=((CopyState.WAITING.value, 1_700_000_000_000),),
+    history=((RunState.WAITING.value, 1_700_000_000_000),),
     stop=StopReason.MOVE,
     progress=Progress(7, 100, (("loss", 0.1 + 0.2), ("huge", 1e300)), 1 / 3),
 )
@@ -59,7 +59,7 @@ INSTANCE = Instance(
 )
 ALL = Changes(
     jobs=(JOB,),
-    copies=(COPY,),
+    runs=(RUN,),
     instances=(INSTANCE,),
     job_accounts=(JobAccount(JOB.id, charged=3, alone=5, busy_ms=7),),
     instance_accounts=(InstanceAccount(INSTANCE.id, 1_700_000_000_001, 11, 2),),
@@ -99,7 +99,7 @@ def state(journal: Journal) -> dict[str, Any]:
     assert loaded.rounds == ()
     records = [
         *loaded.jobs,
-        *loaded.copies,
+        *loaded.runs,
         *loaded.instances,
         *loaded.job_accounts,
         *loaded.instance_accounts,
@@ -128,7 +128,7 @@ def test_of_each_record_the_latest_version_is_kept(subject: Subject) -> None:
     subject.journal.commit(ALL)
     newer = Changes(
         jobs=(JOB.to(JobState.RUNNING, 5),),
-        copies=(COPY.to(CopyState.STARTING, 5),),
+        runs=(RUN.to(RunState.STARTING, 5),),
         instances=(replace(INSTANCE.to(InstanceState.UP, 5), up_ms=4),),
         job_accounts=(JobAccount(JOB.id, charged=4),),
         instance_accounts=(InstanceAccount(INSTANCE.id, 9, 12, 2, closed=True),),
@@ -140,10 +140,10 @@ def test_of_each_record_the_latest_version_is_kept(subject: Subject) -> None:
 
 def test_a_commit_leaves_other_records_alone(subject: Subject) -> None:
     subject.journal.commit(ALL)
-    other = replace(COPY, id="resnet-1/1", index=1)
-    subject.journal.commit(Changes(copies=(other,), values={"learned": [1]}))
+    other = replace(RUN, id="resnet-1/1", index=1)
+    subject.journal.commit(Changes(runs=(other,), values={"learned": [1]}))
     assert state(subject.reopen()) == held(
-        replace(ALL, copies=(COPY, other), values={**ALL.values, "learned": [1]})
+        replace(ALL, runs=(RUN, other), values={**ALL.values, "learned": [1]})
     )
 
 
@@ -186,7 +186,7 @@ def test_rounds_are_for_reading_only(subject: Subject) -> None:
 
 def test_records_need_no_company(subject: Subject) -> None:
     alone = Changes(
-        copies=(COPY,),
+        runs=(RUN,),
         job_accounts=(JobAccount("gone-1", 1),),
         instance_accounts=(InstanceAccount("i-unknown", 1),),
     )

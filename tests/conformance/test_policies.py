@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import eva_master.policies
-from eva_master.model.ids import CopyId, InstanceId, Millis, OfferingId
+from eva_master.model.ids import InstanceId, Millis, OfferingId, RunId
 from eva_master.model.job import JobKind, TaskSpec
 from eva_master.model.planning.plan import Hold, Place, Plan, PolicyMemory, Suspend
 from eva_master.model.planning.snapshot import Snapshot
@@ -175,23 +175,23 @@ def _resident(room: dict[str, tuple[str, Resources]], spec: TaskSpec) -> str | N
 
 def check(snapshot: Snapshot, plan: Plan) -> None:
     """Raise unless the plan is one that a correct policy may make."""
-    copies = {copy.id: copy for copy in snapshot.copies}
-    named = [entry.copy for entry in plan.entries]
-    assert len(named) == len(set(named)), "at most one entry per copy"
-    assert not [copy for copy in named if copies[copy].pinned], "pinned copies are left alone"
+    runs = {run.id: run for run in snapshot.runs}
+    named = [entry.run for entry in plan.entries]
+    assert len(named) == len(set(named)), "at most one entry per task run"
+    assert not [run for run in named if runs[run].pinned], "pinned runs are left alone"
     live = {instance.id for instance in snapshot.instances}
     for entry in plan.entries:
         match entry:
-            case Place(copy=copy, on=host):
-                assert host != copies[copy].instance, "only what changes something"
-            case Hold(copy=copy, reason=reason):
-                assert copies[copy].instance is None
+            case Place(run=run, on=host):
+                assert host != runs[run].instance, "only what changes something"
+            case Hold(run=run, reason=reason):
+                assert runs[run].instance is None
                 assert reason
-            case Suspend(copy=copy, reason=reason):
-                assert copies[copy].instance in live
+            case Suspend(run=run, reason=reason):
+                assert runs[run].instance in live
                 assert reason
-    waiting = {copy.id for copy in snapshot.copies if not copy.pinned and copy.instance is None}
-    assert waiting <= set(named), "every waiting copy is placed, or held for a reason"
+    waiting = {run.id for run in snapshot.runs if not run.pinned and run.instance is None}
+    assert waiting <= set(named), "every waiting run is placed, or held for a reason"
     _check_launches(snapshot, plan)
     _check_room(carried_out(snapshot, plan), snapshot)
     _check_gangs(snapshot, plan)
@@ -213,46 +213,46 @@ def _check_launches(snapshot: Snapshot, plan: Plan) -> None:
 
 
 def _check_room(after: Snapshot, before: Snapshot) -> None:
-    specs = {copy.id: copy.task for copy in after.copies}
+    specs = {run.id: run.task for run in after.runs}
     for instance in after.instances:
         used = NOTHING
-        for copy in instance.residents:
-            need = specs[copy].demand_on(instance.offering.type.family)
-            assert need is not None, f"{copy} cannot run on {instance.id}"
+        for run in instance.residents:
+            need = specs[run].demand_on(instance.offering.type.family)
+            assert need is not None, f"{run} cannot run on {instance.id}"
             used += need
         assert used.fits(instance.offering.type.capacity), instance.id
-    assert {copy.id for copy in after.copies} == {copy.id for copy in before.copies}
+    assert {run.id for run in after.runs} == {run.id for run in before.runs}
 
 
 def _check_gangs(snapshot: Snapshot, plan: Plan) -> None:
-    placed = {entry.copy for entry in plan.entries if isinstance(entry, Place)}
-    held = {entry.copy for entry in plan.entries if isinstance(entry, Hold)}
-    suspended = {entry.copy for entry in plan.entries if isinstance(entry, Suspend)}
+    placed = {entry.run for entry in plan.entries if isinstance(entry, Place)}
+    held = {entry.run for entry in plan.entries if isinstance(entry, Hold)}
+    suspended = {entry.run for entry in plan.entries if isinstance(entry, Suspend)}
     for job in snapshot.jobs:
         if job.kind is JobKind.GANG:
-            members = set(job.copies)
+            members = set(job.runs)
             assert not (members & placed and members & (held | suspended)), f"{job.id} is split"
             assert not members & suspended or members <= suspended
 
 
 def _check_reasons(snapshot: Snapshot, plan: Plan) -> None:
     live = {instance.id for instance in snapshot.instances}
-    before = {copy.id: copy.instance for copy in snapshot.copies if copy.instance in live}
-    entries = {entry.copy: entry for entry in plan.entries}
-    places: dict[CopyId, InstanceId | int] = {
-        **{copy: host for copy, host in before.items() if copy not in entries},
-        **{entry.copy: entry.on for entry in plan.entries if isinstance(entry, Place)},
+    before = {run.id: run.instance for run in snapshot.runs if run.instance in live}
+    entries = {entry.run: entry for entry in plan.entries}
+    places: dict[RunId, InstanceId | int] = {
+        **{run: host for run, host in before.items() if run not in entries},
+        **{entry.run: entry.on for entry in plan.entries if isinstance(entry, Place)},
     }
-    told = [(tenant.copy, one.on) for one in plan.reasons.hostings for tenant in one.tenants]
+    told = [(tenant.run, one.on) for one in plan.reasons.hostings for tenant in one.tenants]
     assert sorted(told) == sorted(places.items()), "every place has a reason"
     for one in plan.reasons.hostings:
         values = sum(tenant.value_micro_usd_per_hour for tenant in one.tenants)
         assert abs(values - one.value_micro_usd_per_hour) <= len(one.tenants), "but for rounding"
-    running = {copy.id for copy in snapshot.copies if copy.running}
+    running = {run.id for run in snapshot.runs if run.running}
     moves = [move for one in plan.reasons.exchanges for move in one.moves]
-    assert sorted((move.copy, move.source, move.target) for move in moves) == sorted(
-        (copy, before[copy], places[copy])
-        for copy in entries.keys() & running & before.keys() & places.keys()
+    assert sorted((move.run, move.source, move.target) for move in moves) == sorted(
+        (run, before[run], places[run])
+        for run in entries.keys() & running & before.keys() & places.keys()
     ), "every move has a reason"
 
 
@@ -342,8 +342,8 @@ def test_what_would_be_as_good_elsewhere_stays(name, snapshot):
     plan, _ = policy.plan(
         replace(later(still, event=True), catalog=(*twins, *still.catalog)), memory
     )
-    moved = [entry.copy for entry in plan.entries if isinstance(entry, Place)]
-    waited = {copy.id for copy in still.copies if copy.instance is None}
+    moved = [entry.run for entry in plan.entries if isinstance(entry, Place)]
+    waited = {run.id for run in still.runs if run.instance is None}
     assert set(moved) <= waited, plan
 
 
@@ -376,13 +376,13 @@ def test_reasons_decide_nothing(name, snapshot):
 @pytest.mark.parametrize("name", sorted(VARIANTS))
 def test_the_same_cluster_gets_the_same_plan_in_whatever_order_it_was_built(name, snapshot, seed):
     shuffled = random.Random(seed)
-    catalog, copies = list(snapshot.catalog), list(snapshot.copies)
+    catalog, runs = list(snapshot.catalog), list(snapshot.runs)
     shuffled.shuffle(catalog)
-    shuffled.shuffle(copies)
+    shuffled.shuffle(runs)
     other = replace(
         snapshot,
         catalog=tuple(catalog),
-        copies=tuple(sorted(copies, key=lambda copy: copy.id)),
+        runs=tuple(sorted(runs, key=lambda run: run.id)),
     )
     # Whether it has planned before or not: what matters it has from its memory.
     policy = made(name)
@@ -514,7 +514,7 @@ def test_pinned_copies_keep_their_room(policy):
     cluster.job("a", task(any=(0, 4, 16)), on=["i"], running=False, pinned=True)
     cluster.job("b", task(any=(0, 4, 16)))
     plan, _ = policy.plan(cluster.snapshot(), None)
-    assert [(type(entry), entry.copy) for entry in plan.entries] == [(Hold, CopyId("b/0"))]
+    assert [(type(entry), entry.run) for entry in plan.entries] == [(Hold, RunId("b/0"))]
 
 
 def test_a_copy_whose_instance_is_gone_is_placed_again(policy):

@@ -80,7 +80,7 @@ class Bench:
         env = {
             "PATH": os.environ["PATH"],
             "PYTHON": sys.executable,
-            "EVA_TASK_ID": key.copy,
+            "EVA_TASK_ID": key.run,
             "EVA_ATTEMPT": str(key.attempt),
             "EVA_SOCKET": str(work / "socket"),
         }

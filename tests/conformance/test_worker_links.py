@@ -23,17 +23,17 @@ from eva_master.model.actions import (
     TaskOrder,
 )
 from eva_master.model.events import (
-    CopyReport,
     Event,
     Phase,
     ProgressSampled,
     Read,
+    RunReport,
     WorkerFetched,
     WorkerLost,
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import CopyId, InstanceId, JobId, Millis
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import Program
 from eva_master.model.resources import Resources
 from eva_master.ports import WorkerLink
@@ -51,7 +51,7 @@ from tests.fakes.rpc_master import SMALL, RpcMaster, add_instance, rpc_master
 T = TypeVar("T")
 
 I1 = InstanceId("i-1")
-COPY, OTHER = CopyId("job-1/0"), CopyId("job-2/0")
+RUN, OTHER = RunId("job-1/0"), RunId("job-2/0")
 CAPACITY = SMALL.type.capacity
 GRACE_MS = 20_000
 TOTAL_STEPS = 600
@@ -70,16 +70,16 @@ class Worker(Protocol):
     async def boot(self) -> None:
         """Start it for the first time."""
 
-    def program(self, copy: CopyId, *, brief: bool) -> str:
+    def program(self, run: RunId, *, brief: bool) -> str:
         """What a task is to run: for ever, with a checkpoint when stopped; or as `finish` says."""
 
-    async def ready(self, copy: CopyId, attempt: int) -> None:
+    async def ready(self, run: RunId, attempt: int) -> None:
         """Wait until a running task would notice a stop."""
 
-    async def finish(self, copy: CopyId, attempt: int) -> None:
+    async def finish(self, run: RunId, attempt: int) -> None:
         """Have a brief task end, whether or not anybody hears of it."""
 
-    def starts(self) -> Counter[tuple[CopyId, int]]:
+    def starts(self) -> Counter[tuple[RunId, int]]:
         """How often each attempt was really started."""
 
     async def cut(self) -> None:
@@ -117,14 +117,14 @@ class SimulatedWorker:
     def __init__(self) -> None:
         self._timeline = Timeline(Millis(1_000))
         self._inbox = Posted()
-        self._work: dict[CopyId, Work] = {}
+        self._work: dict[RunId, Work] = {}
         self.link = SimulatedWorkers(
             self._timeline,
             self._inbox,
             delays=Delays(),
             chronicle=History(),
             truth=lambda _workload, _others: 1.0,
-            work_of=lambda copy: self._work[copy],
+            work_of=lambda run: self._work[run],
         )
 
     async def event(self) -> Event | Read:
@@ -136,19 +136,19 @@ class SimulatedWorker:
     async def boot(self) -> None:
         self.link.boot(Machine(I1, SMALL))
 
-    def program(self, copy: CopyId, *, brief: bool) -> str:
+    def program(self, run: RunId, *, brief: bool) -> str:
         seconds = 30 if brief else TOTAL_STEPS
-        self._work.setdefault(copy, Work(seconds * 1000, failures=[CODE] if brief else []))
+        self._work.setdefault(run, Work(seconds * 1000, failures=[CODE] if brief else []))
         return "true"
 
-    async def ready(self, copy: CopyId, attempt: int) -> None:
+    async def ready(self, run: RunId, attempt: int) -> None:
         pass
 
-    async def finish(self, copy: CopyId, attempt: int) -> None:
+    async def finish(self, run: RunId, attempt: int) -> None:
         pass
 
-    def starts(self) -> Counter[tuple[CopyId, int]]:
-        return Counter((copy, attempt) for copy, attempt, _ in self.link.chronicle.starts)
+    def starts(self) -> Counter[tuple[RunId, int]]:
+        return Counter((run, attempt) for run, attempt, _ in self.link.chronicle.starts)
 
     async def cut(self) -> None:
         self.link.cut(I1, 120_000)
@@ -221,24 +221,24 @@ class RemoteWorker:
         async with asyncio.timeout(DEADLINE_S):
             assert await self._process.wait() == 0
 
-    def program(self, copy: CopyId, *, brief: bool) -> str:
+    def program(self, run: RunId, *, brief: bool) -> str:
         say = f"echo $EVA_TASK_ID $EVA_ATTEMPT >> {self._started}\n"
         return say + (_BRIEF if brief else _ENDLESS)
 
-    async def ready(self, copy: CopyId, attempt: int) -> None:
-        await self._file(copy, attempt, "work/up", lambda _text: True)
+    async def ready(self, run: RunId, attempt: int) -> None:
+        await self._file(run, attempt, "work/up", lambda _text: True)
 
-    async def finish(self, copy: CopyId, attempt: int) -> None:
-        self._path(copy, attempt, "work/go").touch()
+    async def finish(self, run: RunId, attempt: int) -> None:
+        self._path(run, attempt, "work/go").touch()
         await self._file(
-            copy, attempt, "record.json", lambda text: json.loads(text)["stage"] == "exited"
+            run, attempt, "record.json", lambda text: json.loads(text)["stage"] == "exited"
         )
 
-    def starts(self) -> Counter[tuple[CopyId, int]]:
+    def starts(self) -> Counter[tuple[RunId, int]]:
         if not self._started.exists():
             return Counter()
         lines = [line.split() for line in self._started.read_text().splitlines()]
-        return Counter((CopyId(copy), int(attempt)) for copy, attempt in lines)
+        return Counter((RunId(run), int(attempt)) for run, attempt in lines)
 
     async def cut(self) -> None:
         self._relay.cut()
@@ -254,13 +254,13 @@ class RemoteWorker:
         self._leaving = True
         self._process.terminate()
 
-    def _path(self, copy: CopyId, attempt: int, name: str) -> Path:
-        return self._home / "state" / "tasks" / copy / f"{attempt:04d}" / name
+    def _path(self, run: RunId, attempt: int, name: str) -> Path:
+        return self._home / "state" / "tasks" / run / f"{attempt:04d}" / name
 
     async def _file(
-        self, copy: CopyId, attempt: int, name: str, accept: Callable[[str], bool]
+        self, run: RunId, attempt: int, name: str, accept: Callable[[str], bool]
     ) -> None:
-        path = self._path(copy, attempt, name)
+        path = self._path(run, attempt, name)
         async with asyncio.timeout(DEADLINE_S):
             while not (path.exists() and accept(path.read_text())):
                 await asyncio.sleep(0.01)
@@ -295,51 +295,51 @@ class Bench:
         await self.worker.boot()
         return await self.next(WorkerRegistered)
 
-    def order(self, copy: CopyId = COPY, attempt: int = 1, *, brief: bool = False) -> TaskOrder:
-        program = Program(self.worker.program(copy, brief=brief))
-        job = JobId(copy.partition("/")[0])
+    def order(self, run: RunId = RUN, attempt: int = 1, *, brief: bool = False) -> TaskOrder:
+        program = Program(self.worker.program(run, brief=brief))
+        job = JobId(run.partition("/")[0])
         demand = Resources(0, 500, 512)
-        return TaskOrder(copy, attempt, job, 0, "w", program, demand, GRACE_MS)
+        return TaskOrder(run, attempt, job, 0, "w", program, demand, GRACE_MS)
 
     def start(self, order: TaskOrder) -> None:
         self.worker.link.execute(StartTask(I1, order))
 
-    def stop(self, copy: CopyId = COPY, attempt: int = 1, grace_ms: int = GRACE_MS) -> None:
-        self.worker.link.execute(StopTask(I1, copy, attempt, grace_ms))
+    def stop(self, run: RunId = RUN, attempt: int = 1, grace_ms: int = GRACE_MS) -> None:
+        self.worker.link.execute(StopTask(I1, run, attempt, grace_ms))
 
-    async def report(self, phase: Phase, copy: CopyId = COPY, attempt: int = 1) -> CopyReport:
+    async def report(self, phase: Phase, run: RunId = RUN, attempt: int = 1) -> RunReport:
         """What is said next of an attempt that is in a phase."""
 
         def there(event: WorkerReported) -> bool:
-            return any(_is(one, copy, attempt, phase) for one in event.reports)
+            return any(_is(one, run, attempt, phase) for one in event.reports)
 
         event = await self.next(WorkerReported, there)
-        return next(one for one in event.reports if _is(one, copy, attempt, phase))
+        return next(one for one in event.reports if _is(one, run, attempt, phase))
 
     async def running(self, order: TaskOrder) -> None:
         """Start an attempt and wait until it runs."""
         self.start(order)
-        await self.report(Phase.RUNNING, order.copy, order.attempt)
-        await self.worker.ready(order.copy, order.attempt)
+        await self.report(Phase.RUNNING, order.run, order.attempt)
+        await self.worker.ready(order.run, order.attempt)
 
-    async def exited(self, order: TaskOrder) -> CopyReport:
+    async def exited(self, order: TaskOrder) -> RunReport:
         """Run a brief attempt to its end."""
         await self.running(order)
-        await self.worker.finish(order.copy, order.attempt)
-        return await self.report(Phase.EXITED, order.copy, order.attempt)
+        await self.worker.finish(order.run, order.attempt)
+        return await self.report(Phase.EXITED, order.run, order.attempt)
 
-    async def everything(self, expected: set[tuple[CopyId, int]]) -> tuple[CopyReport, ...]:
+    async def everything(self, expected: set[tuple[RunId, int]]) -> tuple[RunReport, ...]:
         """Ask for all reports; waits for an answer that lists exactly what is expected."""
         self.worker.link.execute(SyncWorker(I1))
         event = await self.next(
             WorkerReported,
-            lambda event: {(one.copy, one.attempt) for one in event.reports} == expected,
+            lambda event: {(one.run, one.attempt) for one in event.reports} == expected,
         )
         return event.reports
 
 
-def _is(report: CopyReport, copy: CopyId, attempt: int, phase: Phase) -> bool:
-    return (report.copy, report.attempt, report.phase) == (copy, attempt, phase)
+def _is(report: RunReport, run: RunId, attempt: int, phase: Phase) -> bool:
+    return (report.run, report.attempt, report.phase) == (run, attempt, phase)
 
 
 @asynccontextmanager
@@ -377,28 +377,28 @@ async def test_an_attempt_starts_once_however_often_it_is_said(bench: Bench) -> 
     for _ in range(3):
         bench.start(order)
     await bench.report(Phase.RUNNING)
-    await bench.worker.ready(COPY, 1)
+    await bench.worker.ready(RUN, 1)
     bench.start(order)
     await bench.report(Phase.RUNNING)
-    await bench.worker.finish(COPY, 1)
+    await bench.worker.finish(RUN, 1)
     report = await bench.report(Phase.EXITED)
     assert (report.exit_code, report.stopped, report.never_started) == (CODE, False, False)
     bench.start(order)
     assert await bench.report(Phase.EXITED) == report
-    assert bench.worker.starts() == {(COPY, 1): 1}
+    assert bench.worker.starts() == {(RUN, 1): 1}
 
 
 async def test_an_attempt_that_is_forgotten_or_overtaken_never_starts(bench: Bench) -> None:
     await bench.registered()
     order = bench.order(attempt=3, brief=True)
     await bench.exited(order)
-    bench.worker.link.execute(ForgetTask(I1, COPY, 3))
+    bench.worker.link.execute(ForgetTask(I1, RUN, 3))
     await bench.everything(set())
     for attempt in (3, 2):
         bench.start(bench.order(attempt=attempt, brief=True))
         report = await bench.report(Phase.EXITED, attempt=attempt)
         assert (report.never_started, report.stopped) == (True, True)
-    assert bench.worker.starts() == {(COPY, 3): 1}
+    assert bench.worker.starts() == {(RUN, 3): 1}
 
 
 async def test_a_stop_overtakes_its_start(bench: Bench) -> None:
@@ -411,9 +411,9 @@ async def test_a_stop_overtakes_its_start(bench: Bench) -> None:
     again = await bench.report(Phase.EXITED, attempt=2)
     assert (again.never_started, again.stopped) == (True, True)
     # It is listed like any other, until it is forgotten.
-    (listed,) = await bench.everything({(COPY, 2)})
+    (listed,) = await bench.everything({(RUN, 2)})
     assert (listed.never_started, listed.stopped) == (True, True)
-    bench.worker.link.execute(ForgetTask(I1, COPY, 2))
+    bench.worker.link.execute(ForgetTask(I1, RUN, 2))
     await bench.everything(set())
     assert bench.worker.starts() == {}
     await bench.running(bench.order(attempt=3))
@@ -447,15 +447,15 @@ async def test_a_fetch_is_answered(bench: Bench) -> None:
     for _ in range(2):
         bench.worker.link.execute(FetchFiles(I1, order))
         fetched = await bench.next(WorkerFetched)
-        assert (fetched.instance, fetched.copy) == (I1, COPY)
+        assert (fetched.instance, fetched.run) == (I1, RUN)
     assert bench.worker.starts() == {}
 
 
 async def test_a_running_attempt_is_not_forgotten(bench: Bench) -> None:
     await bench.registered()
     await bench.running(bench.order())
-    bench.worker.link.execute(ForgetTask(I1, COPY, 1))
-    (report,) = await bench.everything({(COPY, 1)})
+    bench.worker.link.execute(ForgetTask(I1, RUN, 1))
+    (report,) = await bench.everything({(RUN, 1)})
     assert report.phase is Phase.RUNNING
 
 
@@ -463,8 +463,8 @@ async def test_a_question_is_answered_with_everything(bench: Bench) -> None:
     await bench.registered()
     await bench.running(bench.order())
     exited = await bench.exited(bench.order(OTHER, brief=True))
-    found = {report.copy: report for report in await bench.everything({(COPY, 1), (OTHER, 1)})}
-    assert found[COPY].phase is Phase.RUNNING
+    found = {report.run: report for report in await bench.everything({(RUN, 1), (OTHER, 1)})}
+    assert found[RUN].phase is Phase.RUNNING
     assert found[OTHER] == exited
 
 
@@ -479,10 +479,10 @@ async def test_a_worker_that_was_cut_off_says_everything_when_it_is_back(bench: 
     await bench.worker.mend()
     back = await bench.next(WorkerRegistered)
     assert back.session > first.session
-    found = {report.copy: report for report in back.reports}
-    assert found[COPY].phase is Phase.RUNNING
+    found = {report.run: report for report in back.reports}
+    assert found[RUN].phase is Phase.RUNNING
     assert (found[OTHER].phase, found[OTHER].exit_code) == (Phase.EXITED, CODE)
-    assert bench.worker.starts() == {(COPY, 1): 1, (OTHER, 1): 1}
+    assert bench.worker.starts() == {(RUN, 1): 1, (OTHER, 1): 1}
 
 
 async def test_commands_are_dropped_where_there_is_no_session(bench: Bench) -> None:
@@ -494,12 +494,12 @@ async def test_commands_are_dropped_where_there_is_no_session(bench: Bench) -> N
     bench.stop()
     await bench.worker.mend()
     back = await bench.next(WorkerRegistered)
-    assert [(report.copy, report.phase) for report in back.reports] == [(COPY, Phase.RUNNING)]
-    (report,) = await bench.everything({(COPY, 1)})
+    assert [(report.run, report.phase) for report in back.reports] == [(RUN, Phase.RUNNING)]
+    (report,) = await bench.everything({(RUN, 1)})
     assert (report.phase, report.stopped) == (Phase.RUNNING, False)
     # One for an instance that never was is none of anybody's business.
     bench.worker.link.execute(SyncWorker(InstanceId("i-9")))
-    assert bench.worker.starts() == {(COPY, 1): 1}
+    assert bench.worker.starts() == {(RUN, 1): 1}
 
 
 async def test_a_newer_session_takes_the_place_of_an_older_one(bench: Bench) -> None:
@@ -508,7 +508,7 @@ async def test_a_newer_session_takes_the_place_of_an_older_one(bench: Bench) -> 
     await bench.worker.redial()
     second = await bench.next(WorkerRegistered)
     assert second.session > first.session
-    assert [report.copy for report in second.reports] == [COPY]
+    assert [report.run for report in second.reports] == [RUN]
     seen = len(bench.events)
     bench.stop()
     report = await bench.report(Phase.EXITED)
@@ -526,9 +526,9 @@ async def test_progress_is_told_unasked(bench: Bench) -> None:
     while not steps:  # the first samples may come before the program has said anything
         sampled = await bench.next(ProgressSampled)
         assert (sampled.instance, sampled.session) == (I1, registered.session)
-        ((copy, attempt, progress),) = sampled.samples
+        ((run, attempt, progress),) = sampled.samples
         steps = progress.steps
-    assert (copy, attempt, progress.total_steps) == (COPY, 1, TOTAL_STEPS)
+    assert (run, attempt, progress.total_steps) == (RUN, 1, TOTAL_STEPS)
     assert steps < TOTAL_STEPS
     bench.stop()
     report = await bench.report(Phase.EXITED)

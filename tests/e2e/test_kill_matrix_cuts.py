@@ -46,7 +46,7 @@ def test_cut_that_is_waited_for(make_hosts: Hosts, cut_s: float) -> None:
     matrix.check_undisturbed(cluster, *jobs)
     matrix.stop(cluster)
     with cluster.journal() as journal:
-        (ended,) = (copy for copy in journal.load().copies if copy.job == ending)
+        (ended,) = (run for run in journal.load().runs if run.job == ending)
     states = [state for state, _ in ended.history]
     assert states == ["waiting", "starting", "running", "succeeded"], "was told once"
 

@@ -59,11 +59,11 @@ def test_from_shared_instance_to_cheaper_one_to_bill(make_cluster: Clusters) -> 
     check_left_at_once(cluster, f"{small}/0", shared.id)
 
 
-def check_left_at_once(cluster: Cluster, copy: str, instance: str) -> None:
+def check_left_at_once(cluster: Cluster, run: str, instance: str) -> None:
     """The instance was given up in the very turn in which its last task was known to be off it."""
     with cluster.journal() as journal:
         books = journal.load()
-    (mover,) = (it for it in books.copies if it.id == copy)
+    (mover,) = (it for it in books.runs if it.id == run)
     (left,) = (it for it in books.instances if it.id == instance)
     released = [after[1] for before, after in pairwise(mover.history) if before[0] == "stopping"]
     given_up = [at for state, at in left.history if state == "terminating"]
@@ -119,11 +119,11 @@ def test_a_failing_program(cluster: Cluster) -> None:
     assert "exited with code 7" in ended.reason
     cluster.stop()
     with cluster.journal() as journal:
-        (copy,) = journal.load().copies
+        (run,) = journal.load().runs
     (waited,) = (
         after[1] - before[1]
-        for before, after in pairwise(copy.history)
-        if (before[0], after[0]) == ("waiting", "starting") and before != copy.history[0]
+        for before, after in pairwise(run.history)
+        if (before[0], after[0]) == ("waiting", "starting") and before != run.history[0]
     )
     assert waited >= Settings().backoff_ms
 

@@ -10,7 +10,7 @@ from eva_master.adapters.catalog import load_catalog
 from eva_master.app.history import History, read_history
 from eva_master.app.simulate import named_policy
 from eva_master.control.settings import Settings
-from eva_master.model.ids import CopyId, InstanceId
+from eva_master.model.ids import InstanceId, RunId
 from eva_master.simulation.results.metrics import charge
 from eva_master.simulation.run import Simulation
 from tests.e2e.cluster import Cluster, until
@@ -29,7 +29,7 @@ SETTINGS = {
 LOOP = Settings(round_gap_ms=300, window_ms=600_000)
 """What the cluster's master is given, by `SETTINGS` and `tests.e2e.cluster.SETTINGS`."""
 
-Assignment = tuple[CopyId, int, InstanceId, int, int]
+Assignment = tuple[RunId, int, InstanceId, int, int]
 """Copy, attempt and instance; when it was ordered, and when its room was free."""
 
 
@@ -61,14 +61,14 @@ def as_it_was(history: History) -> list[Assignment]:
     stints = history.past.stints.values()
     assert all(stint.over_ms is not None for stint in stints)
     return sorted(
-        (stint.copy, stint.attempt, stint.instance, stint.ordered_ms, stint.over_ms or 0)
+        (stint.run, stint.attempt, stint.instance, stint.ordered_ms, stint.over_ms or 0)
         for stint in stints
     )
 
 
 def as_simulated(simulation: Simulation) -> list[Assignment]:
     stays = simulation.outcome().record.stays
-    return sorted((s.copy, s.attempt, s.instance, s.from_ms, s.to_ms) for s in stays)
+    return sorted((s.run, s.attempt, s.instance, s.from_ms, s.to_ms) for s in stays)
 
 
 def bought(simulation: Simulation) -> dict[InstanceId, tuple[str, int]]:

@@ -18,7 +18,7 @@ from eva_master.model.events import (
     WorkerLost,
     WorkerReported,
 )
-from eva_master.model.ids import CopyId
+from eva_master.model.ids import RunId
 from eva_master.model.planning.plan import Hold, NewInstance, Place, Plan, PolicyMemory, Suspend
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import NOTHING
@@ -164,25 +164,25 @@ class CapriciousPolicy:
         calm = snapshot.now_ms >= self._until_ms
         room = {}
         for view in snapshot.instances:
-            used = [c for c in snapshot.copies if c.instance == view.id]
+            used = [c for c in snapshot.runs if c.instance == view.id]
             total = NOTHING
-            for copy in used:
-                total = total + copy.task.demand_on(view.offering.type.family)
+            for run in used:
+                total = total + run.task.demand_on(view.offering.type.family)
             room[view.id] = view.offering.type.capacity - total
         plan = _Draft(snapshot, room)
         for job in snapshot.jobs:
-            members = [c for c in snapshot.copies if c.job == job.id]
-            if any(copy.pinned for copy in members):
+            members = [c for c in snapshot.runs if c.job == job.id]
+            if any(run.pinned for run in members):
                 continue
-            for copy in members:
-                if copy.instance is None or (not calm and rng.random() < 0.2):
-                    if not calm and copy.running and rng.random() < 0.2:
-                        plan.entries[copy.id] = Suspend(copy.id, "a whim")
+            for run in members:
+                if run.instance is None or (not calm and rng.random() < 0.2):
+                    if not calm and run.running and rng.random() < 0.2:
+                        plan.entries[run.id] = Suspend(run.id, "a whim")
                     else:
-                        plan.place(copy, rng, fresh=rng.random() < 0.5)
+                        plan.place(run, rng, fresh=rng.random() < 0.5)
             if not calm and rng.random() < 0.1 and all(c.instance is None for c in members):
-                for copy in members:
-                    plan.entries[copy.id] = Hold(copy.id, "a whim")
+                for run in members:
+                    plan.entries[run.id] = Hold(run.id, "a whim")
         return plan.finish(), memory
 
 
@@ -191,16 +191,16 @@ class _Draft:
         self._snapshot = snapshot
         self._room = room
         self._launches: dict[int, NewInstance] = {}
-        self.entries: dict[CopyId, Any] = {}
+        self.entries: dict[RunId, Any] = {}
 
-    def place(self, copy: Any, rng: random.Random, *, fresh: bool) -> None:
+    def place(self, run: Any, rng: random.Random, *, fresh: bool) -> None:
         offerings = {v.id: v.offering for v in self._snapshot.instances}
         offerings.update({key: launch.offering for key, launch in self._launches.items()})
         fitting = [
             where
             for where, room in sorted(self._room.items(), key=str)
-            if where != copy.instance
-            and (need := copy.task.demand_on(offerings[where].type.family)) is not None
+            if where != run.instance
+            and (need := run.task.demand_on(offerings[where].type.family)) is not None
             and need.fits(room)
         ]
         if fitting and not fresh:
@@ -211,15 +211,15 @@ class _Draft:
                 [
                     o
                     for o in self._snapshot.catalog
-                    if (need := copy.task.demand_on(o.type.family)) is not None
+                    if (need := run.task.demand_on(o.type.family)) is not None
                     and need.fits(o.type.capacity)
                 ]
             )
             where = len(self._launches)
             self._launches[where] = NewInstance(where, offering)
             self._room[where] = offering.type.capacity
-        self._room[where] = self._room[where] - copy.task.demand_on(offering.type.family)
-        self.entries[copy.id] = Place(copy.id, where)
+        self._room[where] = self._room[where] - run.task.demand_on(offering.type.family)
+        self.entries[run.id] = Place(run.id, where)
 
     def finish(self) -> Plan:
         used = {e.on for e in self.entries.values() if isinstance(e, Place)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.ids import CopyId, Family, InstanceId, Price, Workload
+from eva_master.model.ids import Family, InstanceId, Price, RunId, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import NewInstance, Place, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
@@ -45,9 +45,9 @@ def job(name: str, *cpus: int, minutes: float = 10, array: bool = False, **more:
 
 
 class Script:
-    """A policy that follows instructions: where copies are to be, by the name of a place.
+    """A policy that follows instructions: where task runs are to be, by the name of a place.
 
-    Waiting copies without an instruction get an instance of their own; a place that does not
+    Waiting task runs without an instruction get an instance of their own; a place that does not
     exist yet is launched.
 
     Attributes:
@@ -61,8 +61,8 @@ class Script:
         self.wanted = dict(wanted)
         self.offerings = dict(offerings)
         self.where: dict[str, InstanceId] = {}
-        self._placed: dict[CopyId, str] = {}
-        self.veto: Callable[[CopyId], bool] = lambda _copy: False
+        self._placed: dict[RunId, str] = {}
+        self.veto: Callable[[RunId], bool] = lambda _run: False
 
     def plan(
         self, snapshot: Snapshot, memory: PolicyMemory | None
@@ -70,24 +70,24 @@ class Script:
         self._learn_names(snapshot)
         launches: dict[str, NewInstance] = {}
         entries = []
-        for copy in snapshot.copies:
-            place = self.wanted.get(copy.id, copy.id)
+        for run in snapshot.runs:
+            place = self.wanted.get(run.id, run.id)
             on: InstanceId | int | None = self.where.get(place)
-            if copy.pinned or (on is not None and on == copy.instance) or self.veto(copy.id):
+            if run.pinned or (on is not None and on == run.instance) or self.veto(run.id):
                 continue
             if on is None:
                 if place not in launches:
                     kind = self.offerings.get(place, SMALL)
                     launches[place] = NewInstance(len(launches), kind)
                 on = launches[place].key
-            entries.append(Place(copy.id, on))
-            self._placed[copy.id] = place
+            entries.append(Place(run.id, on))
+            self._placed[run.id] = place
         return Plan(tuple(launches.values()), tuple(entries)), memory
 
     def _learn_names(self, snapshot: Snapshot) -> None:
         live = {view.id for view in snapshot.instances}
         self.where = {name: i for name, i in self.where.items() if i in live}
-        for copy in snapshot.copies:
-            place = self._placed.get(copy.id)
-            if place is not None and copy.instance in live:
-                self.where.setdefault(place, copy.instance)
+        for run in snapshot.runs:
+            place = self._placed.get(run.id)
+            if place is not None and run.instance in live:
+                self.where.setdefault(place, run.instance)

@@ -153,11 +153,11 @@ class FakeMaster(WorkersServicer):
                 await self._news.wait()
             return value
 
-    async def phase(self, copy: str, attempt: int, phase: int) -> pb.TaskReport:
+    async def phase(self, run: str, attempt: int, phase: int) -> pb.TaskReport:
         """Wait until an attempt is reported to be in a phase."""
 
         def there() -> pb.TaskReport | None:
-            report = self.reports.get((copy, attempt))
+            report = self.reports.get((run, attempt))
             return report if report and report.phase == phase else None
 
         return await self.until(there)
@@ -181,7 +181,7 @@ class FakeMaster(WorkersServicer):
         async with self._news:
             self.sessions.append(session)
             for report in first.register.tasks:
-                self.reports[report.copy_id, report.attempt] = report
+                self.reports[report.run_id, report.attempt] = report
             self._news.notify_all()
         try:
             while (message := await session.outgoing.get()) is not None:
@@ -202,10 +202,10 @@ class FakeMaster(WorkersServicer):
         match message.WhichOneof("body"):
             case "reports":
                 for report in message.reports.tasks:
-                    self.reports[report.copy_id, report.attempt] = report
+                    self.reports[report.run_id, report.attempt] = report
             case "heartbeat":
                 for sample in message.heartbeat.samples:
-                    self.samples[sample.copy_id, sample.attempt] = sample
+                    self.samples[sample.run_id, sample.attempt] = sample
             case "log":
                 chunk = message.log
                 assert chunk.offset == len(self.logs[chunk.stream_id])

@@ -42,13 +42,13 @@ from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.changes import Round
 from eva_master.model.errors import EvaError
 from eva_master.model.events import CancelRequested, Event, JobSubmitted, Read, Tick
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, Workload, copy_id
+from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, Workload, run_id
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import NewInstance, Place, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.model.records import Instance, Job, TaskCopy
+from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import Resources
-from eva_master.model.states import CopyState, InstanceState, JobState
+from eva_master.model.states import InstanceState, JobState, RunState
 from eva_master.model.users import Role
 from eva_master.ports import Clock, ObjectStore, Policy, RoundHistory
 from eva_worker.link.channel import dial
@@ -84,13 +84,13 @@ def spec(name: str, *, tasks: int = 1, kind: JobKind = JobKind.GANG, owner: str 
 
 
 def add_job(state: State, job: JobSpec, *, at: int = 1000) -> JobId:
-    """Put a pending job with waiting copies into a state."""
+    """Put a pending job with waiting task runs into a state."""
     key = JobId(f"{job.name}-{state.count(jobs=1).jobs}")
     history = ((JobState.PENDING.value, at),)
     state.put_job(Job(key, job, Millis(at), history, command=f"command-{key}"))
     for index in range(len(job.tasks)):
-        waiting = ((CopyState.WAITING.value, at),)
-        state.put_copy(TaskCopy(copy_id(key, index), key, index, waiting))
+        waiting = ((RunState.WAITING.value, at),)
+        state.put_run(TaskRun(run_id(key, index), key, index, waiting))
     return key
 
 
@@ -106,14 +106,14 @@ def add_instance(state: State, name: str = "i-1", offering: Offering = SMALL) ->
 
 
 class FirstFit:
-    """Puts every copy that waits on a new instance of the cheapest offering."""
+    """Puts every task run that waits on a new instance of the cheapest offering."""
 
     name = "first-fit"
 
     def plan(
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Plan, PolicyMemory | None]:
-        waiting = [view for view in snapshot.copies if view.instance is None]
+        waiting = [view for view in snapshot.runs if view.instance is None]
         if not waiting:
             return Plan(), memory
         cheapest = min(snapshot.catalog, key=lambda offering: offering.price)

@@ -9,21 +9,21 @@ from eva_master.learning.colocation import key, observe
 from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.ids import (
     MILLION,
-    CopyId,
     Family,
     InstanceId,
     JobId,
     Millis,
     Price,
+    RunId,
     Workload,
-    copy_id,
+    run_id,
 )
 from eva_master.model.job import JobKind, Program, TaskSpec
 from eva_master.model.planning.plan import Place, Plan, Suspend
 from eva_master.model.planning.snapshot import (
-    CopyView,
     InstanceView,
     JobView,
+    RunView,
     Snapshot,
     ThroughputTable,
 )
@@ -80,7 +80,7 @@ class Cluster:
     def __init__(self, *catalog: Offering) -> None:
         self.catalog: Catalog = catalog
         self.jobs: list[JobView] = []
-        self.copies: list[CopyView] = []
+        self.runs: list[RunView] = []
         self.bought: dict[InstanceId, tuple[Offering, bool]] = {}
         self.throughput = ThroughputTable()
         self.now_ms = START
@@ -109,17 +109,17 @@ class Cluster:
         `left_s` is how long it will still run from now on.
         """
         id_ = JobId(name)
-        copies = tuple(copy_id(id_, index) for index in range(len(tasks)))
+        runs = tuple(run_id(id_, index) for index in range(len(tasks)))
         places = on or (None,) * len(tasks)
-        for copy, spec, place in zip(copies, tasks, places, strict=True):
+        for run, spec, place in zip(runs, tasks, places, strict=True):
             instance = None if place is None else InstanceId(place)
             alive = running and place is not None
-            self.copies.append(CopyView(copy, id_, spec, instance, pinned, alive))
+            self.runs.append(RunView(run, id_, spec, instance, pinned, alive))
         self.jobs.append(
             JobView(
                 id_,
                 kind,
-                copies,
+                runs,
                 START,
                 priority,
                 None if left_s is None else left_s * 1000,
@@ -135,8 +135,8 @@ class Cluster:
             self.now_ms,
             self.catalog,
             tuple(sorted(self.jobs, key=lambda job: job.id)),
-            tuple(sorted(self.copies, key=lambda copy: copy.id)),
-            _instances(self.bought, self.copies),
+            tuple(sorted(self.runs, key=lambda run: run.id)),
+            _instances(self.bought, self.runs),
             len(self.jobs) if arrivals is None else arrivals,
             completions,
             self.throughput,
@@ -144,11 +144,11 @@ class Cluster:
 
 
 def _instances(
-    bought: Mapping[InstanceId, tuple[Offering, bool]], copies: Sequence[CopyView]
+    bought: Mapping[InstanceId, tuple[Offering, bool]], runs: Sequence[RunView]
 ) -> tuple[InstanceView, ...]:
-    residents: dict[InstanceId | None, list[CopyId]] = {}
-    for copy in sorted(copies, key=lambda copy: copy.id):
-        residents.setdefault(copy.instance, []).append(copy.id)
+    residents: dict[InstanceId | None, list[RunId]] = {}
+    for run in sorted(runs, key=lambda run: run.id):
+        residents.setdefault(run.instance, []).append(run.id)
     return tuple(
         InstanceView(id_, offering, tuple(residents.get(id_, ())), ready)
         for id_, (offering, ready) in sorted(bought.items())
@@ -162,35 +162,35 @@ def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
     for launch in plan.launches:
         fresh[launch.key] = InstanceId(f"new-{snapshot.now_ms}-{launch.key:04}")
         bought[fresh[launch.key]] = launch.offering, True
-    target: dict[CopyId, InstanceId | None] = {}
+    target: dict[RunId, InstanceId | None] = {}
     for entry in plan.entries:
         match entry:
-            case Place(copy=copy, on=int() as number):
-                target[copy] = fresh[number]
-            case Place(copy=copy, on=host):
-                target[copy] = InstanceId(str(host))
-            case Suspend(copy=copy):
-                target[copy] = None
-    copies = tuple(
-        replace(copy, instance=target[copy.id], running=target[copy.id] is not None)
-        if copy.id in target
-        else copy
-        for copy in snapshot.copies
+            case Place(run=run, on=int() as number):
+                target[run] = fresh[number]
+            case Place(run=run, on=host):
+                target[run] = InstanceId(str(host))
+            case Suspend(run=run):
+                target[run] = None
+    runs = tuple(
+        replace(run, instance=target[run.id], running=target[run.id] is not None)
+        if run.id in target
+        else run
+        for run in snapshot.runs
     )
-    used = {copy.instance for copy in copies}
+    used = {run.instance for run in runs}
     kept = {id_: value for id_, value in bought.items() if id_ in used}
-    return replace(snapshot, copies=copies, instances=_instances(kept, copies))
+    return replace(snapshot, runs=runs, instances=_instances(kept, runs))
 
 
 def ended(snapshot: Snapshot, *jobs: str) -> Snapshot:
     """The cluster after jobs have ended."""
-    copies = tuple(copy for copy in snapshot.copies if copy.job not in jobs)
+    runs = tuple(run for run in snapshot.runs if run.job not in jobs)
     bought = {i.id: (i.offering, i.ready) for i in snapshot.instances}
     return replace(
         snapshot,
         jobs=tuple(job for job in snapshot.jobs if job.id not in jobs),
-        copies=copies,
-        instances=_instances(bought, copies),
+        runs=runs,
+        instances=_instances(bought, runs),
         completions=snapshot.completions + len(jobs),
     )
 

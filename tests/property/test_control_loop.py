@@ -13,7 +13,7 @@ from eva_master.control.settings import Settings
 from eva_master.model.actions import TaskOrder
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.events import CancelRequested, InstanceInterrupted, JobSubmitted
-from eva_master.model.ids import CopyId, Family, JobId, Millis, Price, Workload
+from eva_master.model.ids import Family, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.simulation.cluster.work import Work
@@ -113,10 +113,10 @@ def _spec(number: int, arrival: Arrival) -> JobSpec:
 def _world(story: Story) -> ChaoticWorld:
     work: dict[int, Arrival] = dict(enumerate(story.arrivals))
 
-    def work_of(copy: CopyId) -> Work:
-        job = world.state.jobs[world.state.copies[copy].job]
+    def work_of(run: RunId) -> Work:
+        job = world.state.jobs[world.state.runs[run].job]
         arrival = work[int(job.spec.name.removeprefix("job"))]
-        first = copy.endswith("/0")
+        first = run.endswith("/0")
         return Work(
             arrival.duration_s * 1000,
             publishes=first or arrival.all_publish,
@@ -187,8 +187,8 @@ def _pick(world: ChaoticWorld, index: int, what: str, back: int) -> None:
 
 
 def _check_now(world: ChaoticWorld) -> None:
-    for copy, places in world.workers.running().items():
-        assert len(places) == 1, f"{copy} runs on {places}"
+    for run, places in world.workers.running().items():
+        assert len(places) == 1, f"{run} runs on {places}"
     for instance in world.workers.agents():
         agent = world.workers._agents[instance]
         load = NOTHING
@@ -220,7 +220,7 @@ def _check_gangs(world: ChaoticWorld) -> None:
         assert len(gangs) == 1, f"{job} attempt {attempt} meets at {gangs}"
         assert all(order.gang.rank == order.index for order in orders)
         assert len({order.resume for order in orders}) == 1, f"{job} attempt {attempt}: {orders}"
-        began = [world.history.origins.get((order.copy, attempt)) for order in orders]
+        began = [world.history.origins.get((order.run, attempt)) for order in orders]
         lines = {origin and origin.attempt for origin in began}
         assert len(lines) == 1, f"{job} attempt {attempt} mixes checkpoints of attempts {lines}"
         before = attempts.get((job, attempt - 1))
@@ -243,7 +243,7 @@ def _live(world: ChaoticWorld, story: Story) -> None:
 def _stuck(world: ChaoticWorld) -> str:
     state = world.state
     lines = [f"{j.id} {j.history}" for j in state.jobs.values() if j.id in state.active]
-    lines += [f"{c.id} {c.target} {c.instance} {c.history}" for c in state.copies.values()]
+    lines += [f"{c.id} {c.target} {c.instance} {c.history}" for c in state.runs.values()]
     lines += [f"{i} {state.instances[i].history}" for i in state.live]
     return "never came to rest:\n" + "\n".join(lines)
 
@@ -255,8 +255,8 @@ def _check_end(world: ChaoticWorld, story: Story) -> None:
         allowed = {"succeeded"} if arrival.cancel_after_ms is None else {"succeeded", "cancelled"}
         assert job.state in allowed, (job.id, job.state, job.reason)
     started = [
-        (copy, attempt)
-        for copy, attempt, instance in world.history.starts
+        (run, attempt)
+        for run, attempt, instance in world.history.starts
         if instance not in world.workers.wiped
     ]
     assert len(started) == len(set(started)), "an attempt was started twice"

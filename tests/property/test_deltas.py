@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from eva_master.adapters.planner.fast_pickle import Parcel
 from eva_master.adapters.planner.snapshot_diff import Difference, Receiver, Sender
-from eva_master.model.ids import InstanceId, JobId, Millis, copy_id
+from eva_master.model.ids import InstanceId, JobId, Millis, run_id
 from eva_master.model.job import JobKind
-from eva_master.model.planning.snapshot import CopyView, InstanceView, JobView, Snapshot
+from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
 from tests.fakes.snapshots import offer, task
 
 OFFERING = offer("c", (0, 4, 8), 0.2)
@@ -28,21 +28,21 @@ contents: st.SearchStrategy[Content] = st.dictionaries(
 
 def _picture(content: Content, before: Snapshot | None) -> Snapshot:
     """Views that are as before are the same objects, as in the album."""
-    jobs, copies, instances = [], [], {}
+    jobs, runs, instances = [], [], {}
     for number, (priority, place) in sorted(content.items()):
         job, host = JobId(f"j{number:02}"), None if place is None else InstanceId(f"i{place}")
-        jobs.append(JobView(job, JobKind.GANG, (copy_id(job, 0),), Millis(0), priority, None, 0, 0))
-        copies.append(CopyView(copy_id(job, 0), job, TASK, host, pinned=False, running=False))
+        jobs.append(JobView(job, JobKind.GANG, (run_id(job, 0),), Millis(0), priority, None, 0, 0))
+        runs.append(RunView(run_id(job, 0), job, TASK, host, pinned=False, running=False))
         if host is not None:
             instances[host] = InstanceView(host, OFFERING, (), ready=True)
     kept = (
-        {view: view for view in (*before.jobs, *before.copies, *before.instances)} if before else {}
+        {view: view for view in (*before.jobs, *before.runs, *before.instances)} if before else {}
     )
     return Snapshot(
         Millis(0 if before is None else before.now_ms + 1),
         (OFFERING,),
         tuple(kept.get(view, view) for view in jobs),
-        tuple(kept.get(view, view) for view in copies),
+        tuple(kept.get(view, view) for view in runs),
         tuple(kept.get(view, view) for _, view in sorted(instances.items())),
     )
 
@@ -68,9 +68,9 @@ def test_only_what_changed_is_sent() -> None:
     content: Content = {number: (0, number % 4) for number in range(10)}
     first = _picture(content, None)
     whole = sender.difference(first)
-    assert (len(whole.jobs), len(whole.copies), len(whole.instances)) == (10, 10, 4)
+    assert (len(whole.jobs), len(whole.runs), len(whole.instances)) == (10, 10, 4)
     again = sender.difference(replace(first, now_ms=Millis(9)))
-    assert (again.jobs, again.copies, again.instances) == ((), (), ())
+    assert (again.jobs, again.runs, again.instances) == ((), (), ())
     del content[3]
     changed = sender.difference(_picture({**content, 5: (1, 1)}, first))
     assert [view.id for view in changed.jobs] == ["j05"]

@@ -20,7 +20,7 @@ from tests.simulation.test_accounting import setup
 
 def times(simulation: Simulation) -> list[tuple[object, ...]]:
     stays = simulation.outcome().record.stays
-    return sorted((s.copy, s.attempt, s.instance, s.from_ms, s.to_ms) for s in stays)
+    return sorted((s.run, s.attempt, s.instance, s.from_ms, s.to_ms) for s in stays)
 
 
 def bills(simulation: Simulation) -> dict[str, tuple[str, int]]:

@@ -239,7 +239,7 @@ def test_packing_never_costs_more_than_no_packing(snapshot):
     unlimited = [offering for offering in snapshot.catalog if offering.limit is None]
     problem = Problem(
         Snapshot(
-            snapshot.now_ms, tuple(unlimited), snapshot.jobs, snapshot.copies, snapshot.instances
+            snapshot.now_ms, tuple(unlimited), snapshot.jobs, snapshot.runs, snapshot.instances
         ),
         Valuation(interference=False),
     )

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from eva_master.control.planning import snapshot_builder
 from eva_master.control.state.store import State
 from eva_master.control.state.view_cache import Album
-from eva_master.model.ids import CopyId, InstanceId, Millis
+from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.planning.snapshot import InstanceView, Snapshot
-from eva_master.model.records import TaskCopy
+from eva_master.model.records import TaskRun
 from eva_master.model.states import LIVE, SETTLED, InstanceState, JobState
 from tests.fakes.chaos import ChaoticWorld
 from tests.property.test_control_loop import CHAOS_MS, QUICK, Story, _world, stories
@@ -30,9 +30,9 @@ def _from_scratch(state: State, now: Millis) -> Snapshot:
     return made
 
 
-def _place(state: State, copy: TaskCopy) -> InstanceId | None:
-    """Where a copy should be, unless it is to leave there."""
-    known = None if copy.target is None else state.instances[copy.target]
+def _place(state: State, run: TaskRun) -> InstanceId | None:
+    """Where a task run should be, unless it is to leave there."""
+    known = None if run.target is None else state.instances[run.target]
     return None if known is None or known.at_risk else known.id
 
 
@@ -43,12 +43,12 @@ def _check(state: State, now: Millis, seen: Snapshot) -> None:
         job for job in state.active if state.jobs[job].state is not JobState.ENDING
     )
     shown = {job.id for job in seen.jobs}
-    copies = {c.id: c for c in state.copies.values() if c.job in shown and c.state not in SETTLED}
-    assert [(view.id, view.instance) for view in seen.copies] == [
-        (name, _place(state, copies[name])) for name in sorted(copies)
+    runs = {c.id: c for c in state.runs.values() if c.job in shown and c.state not in SETTLED}
+    assert [(view.id, view.instance) for view in seen.runs] == [
+        (name, _place(state, runs[name])) for name in sorted(runs)
     ]
-    residents: defaultdict[InstanceId, list[CopyId]] = defaultdict(list)
-    for view in seen.copies:
+    residents: defaultdict[InstanceId, list[RunId]] = defaultdict(list)
+    for view in seen.runs:
         if view.instance is not None:
             residents[view.instance].append(view.id)
     assert list(seen.instances) == [

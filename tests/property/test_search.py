@@ -133,25 +133,25 @@ def test_the_cheapest_instance_is_found_among_those_remembered_as_among_all(snap
     attempt = Attempt(arrangement, data.draw(st.lists(st.sampled_from(victims), unique=True)))
     fresh = arrangement.prospects()
     # A gang that would run faster in more company may be overlooked.
-    whole = any(job.kind is JobKind.GANG and job.copies[1:] for job in snapshot.jobs)
-    for copy in attempt.pool:
+    whole = any(job.kind is JobKind.GANG and job.runs[1:] for job in snapshot.jobs)
+    for run in attempt.pool:
         spots = [*attempt.touched, *(place for place in fresh if place not in attempt.touched)]
         others = [place for place in arrangement.places if place not in attempt.touched]
         everywhere = [*spots, *others]
         costs = []
         for place in (
-            arrangement.cheapest(copy, spots, attempt.touched),
-            arrangement.cheapest(copy, everywhere, everywhere),
+            arrangement.cheapest(run, spots, attempt.touched),
+            arrangement.cheapest(run, everywhere, everywhere),
         ):
             assert place is not None
             before = arrangement.total
-            arrangement.put(copy, place)
+            arrangement.put(run, place)
             costs.append(arrangement.total - before)
-            arrangement.take(copy)
+            arrangement.take(run)
         assert costs[0] == costs[1] or (whole and costs[0] > costs[1])
-        place = arrangement.cheapest(copy, spots, attempt.touched)
+        place = arrangement.cheapest(run, spots, attempt.touched)
         assert place is not None
-        attempt.put(copy, place)
+        attempt.put(run, place)
 
 
 def test_a_book_that_has_learned_prices_as_a_new_one():
@@ -182,10 +182,10 @@ def test_what_is_undone_never_was(snapshot, data):
     before = arrangement.total
     attempt = Attempt(arrangement, data.draw(st.lists(st.sampled_from(victims), unique=True)))
     spots = [*arrangement.places, *arrangement.prospects()]
-    for copy in attempt.pool[: data.draw(st.integers(0, 9))]:
-        place = arrangement.cheapest(copy, spots, spots)
+    for run in attempt.pool[: data.draw(st.integers(0, 9))]:
+        place = arrangement.cheapest(run, spots, spots)
         assert place is not None
-        attempt.put(copy, place)
+        attempt.put(run, place)
         spots = [*arrangement.places, *arrangement.prospects()]
     attempt.undo()
     assert arrangement.total == before
@@ -194,25 +194,25 @@ def test_what_is_undone_never_was(snapshot, data):
 
 
 def every_configuration(problem: Problem, start: Configuration) -> list[Configuration]:
-    """All ways to place the copies that `start` places, on live and new instances."""
+    """All ways to place the task runs that `start` places, on live and new instances."""
     offerings = [offering for offering in problem.offerings if problem.buyable(offering.id)]
-    copies = list(start.places)
+    runs = list(start.places)
     live: list[Host] = list(problem.instances)
     found = []
-    # New instances are told apart by number: copy n opens at most the n-th.
-    for chosen in product([*live, *range(len(copies))], repeat=len(copies)):
+    # New instances are told apart by number: task run n opens at most the n-th.
+    for chosen in product([*live, *range(len(runs))], repeat=len(runs)):
         new = [host for host in chosen if isinstance(host, int)]
         if any(host > len(set(new[:n])) for n, host in enumerate(new)):
             continue
         if any(
-            problem.copies[c].pinned and h != start.places[c]
-            for c, h in zip(copies, chosen, strict=True)
+            problem.runs[c].pinned and h != start.places[c]
+            for c, h in zip(runs, chosen, strict=True)
         ):
             continue
         contents: dict[Host, dict[int, int]] = {}
-        for copy, host in zip(copies, chosen, strict=True):
+        for run, host in zip(runs, chosen, strict=True):
             row = contents.setdefault(host, {})
-            number = problem.class_of[copy]
+            number = problem.class_of[run]
             row[number] = row.get(number, 0) + 1
         launches = []
         for key in sorted(set(new)):
@@ -225,7 +225,7 @@ def every_configuration(problem: Problem, start: Configuration) -> list[Configur
                 isinstance(host, int) or problem.fits(problem.offering_of(host).id, row)
                 for host, row in contents.items()
             ):
-                places = dict(zip(copies, chosen, strict=True))
+                places = dict(zip(runs, chosen, strict=True))
                 found.append(Configuration(places, contents, tuple(launches), {}))
     return found
 

@@ -90,10 +90,10 @@ def test_books_agree_and_nothing_runs_twice(given_: Setup) -> None:
     # What is at work cannot cost less than the fractional bound allows, but for rounding.
     assert sum(billed.values()) >= 0.999 * reference_bound(given_.trace, CATALOG)
 
-    by_copy = defaultdict(list)
+    by_run = defaultdict(list)
     for stay in outcome.record.stays:
-        by_copy[stay.copy].append(stay)
-    for stays in by_copy.values():
+        by_run[stay.run].append(stay)
+    for stays in by_run.values():
         stays.sort(key=lambda stay: stay.attempt)
         for before, after in pairwise(stays):
             assert before.to_ms <= after.from_ms, "two attempts at a time"

@@ -8,7 +8,7 @@ import pytest
 
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.errors import InvalidTrace, SimulationStalled
-from eva_master.model.ids import MILLION, CopyId, Family, InstanceId, Price, Workload
+from eva_master.model.ids import MILLION, Family, InstanceId, Price, RunId, Workload
 from eva_master.model.planning.plan import Hold, PolicyMemory
 from eva_master.model.planning.plan import Plan as Decided
 from eva_master.model.planning.snapshot import Snapshot
@@ -68,7 +68,7 @@ def setup(*jobs: TraceJob, policy: Policy | None = None, **options: object) -> S
 def stays(outcome: Outcome) -> list[tuple[str, str, int, int]]:
     """Copy, instance, and from when to when, in seconds."""
     return [
-        (stay.copy, stay.instance, stay.from_ms // 1000, stay.to_ms // 1000)
+        (stay.run, stay.instance, stay.from_ms // 1000, stay.to_ms // 1000)
         for stay in outcome.record.stays
     ]
 
@@ -105,7 +105,7 @@ SHARE = Interference(
 
 def together(**options: object) -> Setup:
     """Two jobs on one instance; the second arrives while the first one is at work."""
-    script = Script({CopyId("a-1/0"): "box", CopyId("b-2/0"): "box"}, {"box": LARGE})
+    script = Script({RunId("a-1/0"): "box", RunId("b-2/0"): "box"}, {"box": LARGE})
     jobs = job("a", 0, 1000), job("b", 400, 1000)
     return setup(*jobs, policy=script, truth=SHARE, **options)
 
@@ -120,7 +120,7 @@ def test_tasks_slow_each_other_down_from_the_start_of_their_programs() -> None:
     assert b_done > 1000, "b is done first"
     b_end = b_start + 1000 / 0.8
     a_end = b_end + a_left - (b_end - 405) * 0.5
-    ends = {copy: end for copy, _, _, end in stays(it)}
+    ends = {run: end for run, _, _, end in stays(it)}
     assert ends == {"a-1/0": int(a_end), "b-2/0": int(b_end)}
     expected = (1000 / (a_end - 165) + 0.8) / 2
     assert it.norm_throughput_mean == pytest.approx(expected, abs=1e-5)
@@ -128,12 +128,12 @@ def test_tasks_slow_each_other_down_from_the_start_of_their_programs() -> None:
 
 def moving(accounting: Accounting) -> Outcome:
     """a moves to a small instance as soon as b is there to have its plan made."""
-    script = Script({CopyId("a-1/0"): "box", CopyId("b-2/0"): "box"}, {"box": LARGE, "own": SMALL})
+    script = Script({RunId("a-1/0"): "box", RunId("b-2/0"): "box"}, {"box": LARGE, "own": SMALL})
     plan = script.plan
 
     def later(snapshot: Snapshot, memory: PolicyMemory | None) -> object:
         if snapshot.now_ms >= 500_000:
-            script.wanted[CopyId("a-1/0")] = "own"
+            script.wanted[RunId("a-1/0")] = "own"
         return plan(snapshot, memory)
 
     script.plan = later  # type: ignore[method-assign]
@@ -160,13 +160,13 @@ def test_in_production_the_target_is_made_ready_first() -> None:
 
 
 def test_a_gang_gets_on_once_its_last_member_has_started_and_as_its_slowest_does() -> None:
-    wanted = {CopyId("g-1/0"): "x", CopyId("g-1/1"): "y", CopyId("b-2/0"): "y"}
+    wanted = {RunId("g-1/0"): "x", RunId("g-1/1"): "y", RunId("b-2/0"): "y"}
     script = Script(wanted, {"x": MEDIUM, "y": LARGE})
     slow = Interference({(Workload("g"), Workload("b")): 250_000}, default_ppm=MILLION)
     jobs = job("g", 0, 1000, tasks=2), job("b", 0, 1000)
     it = simulate(setup(*jobs, policy=script, truth=slow))
     # b works from 165 s to 1,165 s; by then a quarter of that is done of both members' work.
-    assert {copy: end for copy, _, _, end in stays(it)} == {
+    assert {run: end for run, _, _, end in stays(it)} == {
         "b-2/0": 1165,
         "g-1/0": 1165 + 750,
         "g-1/1": 1165 + 750,
@@ -174,7 +174,7 @@ def test_a_gang_gets_on_once_its_last_member_has_started_and_as_its_slowest_does
 
 
 def test_an_image_is_made_once_on_an_instance() -> None:
-    script = Script({CopyId(f"{name}/0"): "box" for name in ("a-1", "b-2")}, {"box": LARGE})
+    script = Script({RunId(f"{name}/0"): "box" for name in ("a-1", "b-2")}, {"box": LARGE})
     it = simulate(setup(job("a", 0, 100), job("b", 0, 200), policy=script))
     # Both wait for the one build, since neither can start before it is done.
     assert {end for _, _, _, end in stays(it)} == {265, 365}
@@ -195,7 +195,7 @@ def test_the_lower_bound_packs_fractionally_and_knows_no_delays() -> None:
 def test_machines_that_fail_take_what_was_not_saved_along() -> None:
     faults = Faults(failures_per_hour=2.0, checkpoint_ms=600_000)
     it = simulate(setup(job("a", 0, 7200), faults=faults, seed=1))
-    attempts = [stay for stay in it.record.stays if stay.copy == "a-1/0"]
+    attempts = [stay for stay in it.record.stays if stay.run == "a-1/0"]
     assert len(attempts) > 1
     kept = [stay.moving_ms // 600_000 * 600_000 for stay in attempts[:-1]]
     # The clock of a program's own checkpoints begins with it, 10 s before its work.
@@ -220,7 +220,7 @@ class Reluctant:
     def plan(
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Decided, PolicyMemory | None]:
-        holds = tuple(Hold(copy.id, "not today") for copy in snapshot.copies)
+        holds = tuple(Hold(run.id, "not today") for run in snapshot.runs)
         return Decided(entries=holds), memory
 
 

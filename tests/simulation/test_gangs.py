@@ -9,15 +9,15 @@ import pytest
 from eva_master.control.settings import Settings
 from eva_master.model.actions import Gang, ListCheckpoints, StopTask, TaskOrder
 from eva_master.model.events import CheckpointsListed, Tick
-from eva_master.model.ids import CopyId, JobId
-from eva_master.model.records import Job, TaskCopy
+from eva_master.model.ids import JobId, RunId
+from eva_master.model.records import Job, TaskRun
 from eva_master.simulation.cluster.delays import Delays
 from eva_master.simulation.cluster.work import Checkpoint, Work
 from eva_master.simulation.simulated_cluster import World
 from tests.fakes.jobs import CATALOG, MEDIUM, Script, job
 
 DELAYS = Delays(fetch_ms=4_000, start_ms=5_000, stop_ms=3_000, report_ms=10_000)
-FIRST, SECOND = CopyId("g-1/0"), CopyId("g-1/1")
+FIRST, SECOND = RunId("g-1/0"), RunId("g-1/1")
 HOUR_MS = 3_600_000
 HELD = Checkpoint(1_000.0, 1)
 
@@ -29,14 +29,14 @@ class Stage:
         works: What the members have to do, an hour where nothing is said.
     """
 
-    def __init__(self, works: dict[CopyId, Work] | None = None, **options: object) -> None:
+    def __init__(self, works: dict[RunId, Work] | None = None, **options: object) -> None:
         self.works = {FIRST: Work(HOUR_MS), SECOND: Work(HOUR_MS), **(works or {})}
         self.script = Script({}, {})
         self.world = World(
             CATALOG,
             self.script,
             delays=DELAYS,
-            work_of=lambda copy: self.works.get(copy) or Work(60_000),
+            work_of=lambda run: self.works.get(run) or Work(60_000),
             **options,  # type: ignore[arg-type]
         )
         self.world.submit(job("g", 2, 2))
@@ -46,40 +46,40 @@ class Stage:
         """Until all members run in an attempt."""
         assert self.world.run(
             lambda: all(
-                copy in self.world.state.copies
-                and (self.copy(copy).attempt, self.copy(copy).state) == (attempt, "running")
-                for copy in (FIRST, SECOND)
+                run in self.world.state.runs
+                and (self.run(run).attempt, self.run(run).state) == (attempt, "running")
+                for run in (FIRST, SECOND)
             ),
             limit_ms=HOUR_MS,
         )
 
-    def copy(self, copy: CopyId) -> TaskCopy:
-        return self.world.state.copies[copy]
+    def run(self, run: RunId) -> TaskRun:
+        return self.world.state.runs[run]
 
     @property
     def job(self) -> Job:
         return self.world.state.jobs[JobId("g-1")]
 
-    def order(self, copy: CopyId, attempt: int) -> TaskOrder:
-        return self.world.history.orders[copy, attempt]
+    def order(self, run: RunId, attempt: int) -> TaskOrder:
+        return self.world.history.orders[run, attempt]
 
-    def origins(self, attempt: int) -> list[tuple[int | None, CopyId | None]]:
+    def origins(self, attempt: int) -> list[tuple[int | None, RunId | None]]:
         """What the members of an attempt began from."""
-        orders = [self.order(copy, attempt) for copy in (FIRST, SECOND)]
+        orders = [self.order(run, attempt) for run in (FIRST, SECOND)]
         return [(order.resume, order.checkpoint_of) for order in orders]
 
-    def publish(self, *copies: CopyId) -> None:
-        for copy in copies:
-            self.world.workers.publish(copy)
+    def publish(self, *runs: RunId) -> None:
+        for run in runs:
+            self.world.workers.publish(run)
 
-    def lose(self, copy: CopyId) -> None:
+    def lose(self, run: RunId) -> None:
         """Its instance dies."""
-        place = self.copy(copy).instance
+        place = self.run(run).instance
         assert place is not None
         self.world.cloud.fail(place)
 
-    def stored(self, copy: CopyId) -> list[int]:
-        return sorted(self.works[copy].stored)
+    def stored(self, run: RunId) -> list[int]:
+        return sorted(self.works[run].stored)
 
 
 def entered(record: object, state: str) -> list[int]:
@@ -88,8 +88,8 @@ def entered(record: object, state: str) -> list[int]:
 
 def test_members_are_told_where_to_meet() -> None:
     stage = Stage()
-    orders = [stage.order(copy, 1) for copy in (FIRST, SECOND)]
-    address = stage.world.state.instances[stage.copy(FIRST).instance].address
+    orders = [stage.order(run, 1) for run in (FIRST, SECOND)]
+    address = stage.world.state.instances[stage.run(FIRST).instance].address
     assert [order.gang for order in orders] == [Gang(rank, 2, address, 20_000) for rank in (0, 1)]
     assert stage.origins(1) == [(0, None), (0, None)]
 
@@ -105,12 +105,12 @@ def test_a_task_on_its_own_meets_nobody_and_resumes_from_what_is_there() -> None
 def test_gangs_meet_on_ports_of_their_own_and_each_attempt_on_a_new_one() -> None:
     stage = Stage()
     stage.world.submit(job("h", 1, 1, minutes=60))
-    assert stage.world.run(lambda: (CopyId("h-2/0"), 1) in stage.world.history.orders)
+    assert stage.world.run(lambda: (RunId("h-2/0"), 1) in stage.world.history.orders)
     stage.lose(SECOND)
     stage.run_until_attempt(2)
     ports = [
-        stage.world.history.orders[copy, attempt].gang.port
-        for copy, attempt in ((FIRST, 1), (CopyId("h-2/0"), 1), (FIRST, 2))
+        stage.world.history.orders[run, attempt].gang.port
+        for run, attempt in ((FIRST, 1), (RunId("h-2/0"), 1), (FIRST, 2))
     ]
     assert ports == [20_000, 20_001, 20_002]
     assert stage.order(SECOND, 2).gang == replace(stage.order(FIRST, 2).gang, rank=1)
@@ -119,15 +119,15 @@ def test_gangs_meet_on_ports_of_their_own_and_each_attempt_on_a_new_one() -> Non
 def test_a_gang_waits_for_a_port_and_takes_its_own_again_if_there_is_no_other() -> None:
     stage = Stage(settings=Settings(gang_ports=(30_000, 30_000)))
     stage.world.submit(job("h", 1, 1))
-    late = CopyId("h-2/0")
+    late = RunId("h-2/0")
     assert stage.world.run(
-        lambda: late in stage.world.state.copies and "ports" in stage.copy(late).waiting_for
+        lambda: late in stage.world.state.runs and "ports" in stage.run(late).waiting_for
     )
     stage.lose(SECOND)
     stage.run_until_attempt(2)
     assert stage.order(FIRST, 2).gang.port == 30_000
     assert stage.world.run(stage.world.quiet)
-    started = entered(stage.copy(late), "starting")[0]
+    started = entered(stage.run(late), "starting")[0]
     assert started >= stage.job.finished_ms
 
 
@@ -140,7 +140,7 @@ def test_an_order_that_is_repeated_says_the_same_after_a_restart() -> None:
     assert stage.world.run(lambda: (FIRST, 2) in orders)
     before = orders.pop((FIRST, 2))
     stage.world.restart()
-    place = stage.copy(FIRST).instance
+    place = stage.run(FIRST).instance
     assert place is not None
     stage.world.workers.wipe(place)  # it knows of no start, and is told again
     assert stage.world.run(lambda: (FIRST, 2) in orders)
@@ -157,8 +157,8 @@ def test_a_gang_goes_back_to_the_newest_checkpoint_that_all_have() -> None:
     # The first published a third one when it was told to stop.
     assert stage.origins(2) == [(1, None), (1, None)]
     assert stage.stored(FIRST) == stage.stored(SECOND) == [1]
-    assert (stage.copy(FIRST).generation, stage.copy(SECOND).generation) == (1, 1)
-    assert (stage.copy(FIRST).resume, stage.job.failures) == (1, 0)
+    assert (stage.run(FIRST).generation, stage.run(SECOND).generation) == (1, 1)
+    assert (stage.run(FIRST).resume, stage.job.failures) == (1, 0)
     stage.publish(FIRST, SECOND)
     assert stage.stored(FIRST) == [1, 2]
     assert stage.world.run(stage.world.quiet)
@@ -171,17 +171,17 @@ def test_steps_are_counted_from_the_checkpoint() -> None:
     held = round(stage.works[FIRST].stored[1].done_ms) // 1000
     end = stage.world.timeline.now() + 600_000
     stage.world.run(lambda: stage.world.timeline.now() > end)
-    before = stage.copy(FIRST).progress.steps
+    before = stage.run(FIRST).progress.steps
     stage.works[SECOND].publishes = False
     stage.lose(SECOND)
     stage.run_until_attempt(2)
-    assert stage.copy(FIRST).progress.steps == held < before
+    assert stage.run(FIRST).progress.steps == held < before
 
 
 def test_what_the_master_never_heard_of_counts() -> None:
     """A member that is cut off stores, and deletes, checkpoints without the master's knowledge."""
     stage = Stage()
-    stage.world.workers.cut(stage.copy(SECOND).instance, back_after_ms=30 * 86_400_000)
+    stage.world.workers.cut(stage.run(SECOND).instance, back_after_ms=30 * 86_400_000)
     stage.works[FIRST].stored = {8: HELD, 9: HELD}
     stage.works[SECOND].stored = {7: HELD, 9: HELD}
     stage.works[FIRST].publishes = False
@@ -242,7 +242,7 @@ def test_a_moved_member_takes_the_whole_gang_along() -> None:
     stage.script.offerings["elsewhere"] = MEDIUM
     stage.world.submit(job("nudge", 1))
     stage.run_until_attempt(2)
-    first, second = stage.copy(FIRST), stage.copy(SECOND)
+    first, second = stage.run(FIRST), stage.run(SECOND)
     assert (first.moves, second.moves) == (0, 1)
     assert entered(first, "stopping") == entered(second, "stopping")
     assert stage.origins(2) == [(1, None), (1, None)]
@@ -251,7 +251,7 @@ def test_a_moved_member_takes_the_whole_gang_along() -> None:
 def test_a_gang_restarts_whole_though_a_member_was_done() -> None:
     stage = Stage({FIRST: Work(60_000), SECOND: Work(HOUR_MS // 6, failures=[7])})
     stage.run_until_attempt(2)
-    assert entered(stage.copy(FIRST), "succeeded") != []
+    assert entered(stage.run(FIRST), "succeeded") != []
     assert stage.origins(2) == [(0, None), (0, None)]
     assert stage.world.run(stage.world.quiet)
     assert (stage.job.state, stage.job.failures) == ("succeeded", 1)
@@ -259,18 +259,18 @@ def test_a_gang_restarts_whole_though_a_member_was_done() -> None:
 
 def test_a_member_that_was_done_stays_so_when_the_gang_is_not_tried_again() -> None:
     stage = Stage({FIRST: Work(60_000)})
-    assert stage.world.run(lambda: stage.copy(FIRST).state == "succeeded")
+    assert stage.world.run(lambda: stage.run(FIRST).state == "succeeded")
     stage.world.state.put_job(replace(stage.job, failures=stage.job.spec.retries))
     fail(stage, SECOND)
     assert stage.world.run(stage.world.quiet)
     assert stage.job.state == "failed"
-    assert [stage.copy(copy).state.value for copy in (FIRST, SECOND)] == ["succeeded", "failed"]
+    assert [stage.run(run).state.value for run in (FIRST, SECOND)] == ["succeeded", "failed"]
 
 
-def fail(stage: Stage, copy: CopyId) -> None:
+def fail(stage: Stage, run: RunId) -> None:
     """Its program exits with 1."""
     for agent, attempt in stage.world.workers.attempts_of(stage.job.id):
-        if attempt.order.copy == copy:
+        if attempt.order.run == run:
             agent.exit(attempt, 1)
 
 
@@ -291,8 +291,8 @@ def test_a_failure_counts_once_for_the_gang_however_many_members_fail() -> None:
     fail(stage, SECOND)
     stage.run_until_attempt(2)
     assert stage.job.failures == 1
-    waited = [entered(stage.copy(copy), "waiting")[-1] for copy in (FIRST, SECOND)]
-    assert entered(stage.copy(FIRST), "starting")[-1] == max(waited) + Settings().backoff_ms
+    waited = [entered(stage.run(run), "waiting")[-1] for run in (FIRST, SECOND)]
+    assert entered(stage.run(FIRST), "starting")[-1] == max(waited) + Settings().backoff_ms
 
 
 def test_a_gang_that_keeps_failing_fails() -> None:
@@ -303,12 +303,12 @@ def test_a_gang_that_keeps_failing_fails() -> None:
     assert stage.world.run(stage.world.quiet)
     assert (stage.job.state, stage.job.exit_code, stage.job.failures) == ("failed", 1, 4)
     assert stage.job.reason == "task g-1/1 exited with code 1; no retries left"
-    assert {stage.copy(copy).state.value for copy in (FIRST, SECOND)} == {"failed"}
+    assert {stage.run(run).state.value for run in (FIRST, SECOND)} == {"failed"}
 
 
 def test_a_gang_of_which_a_member_is_done_is_not_moved() -> None:
     stage = Stage({FIRST: Work(60_000)})
-    assert stage.world.run(lambda: stage.copy(FIRST).state == "succeeded")
+    assert stage.world.run(lambda: stage.run(FIRST).state == "succeeded")
     stage.script.wanted[SECOND] = "elsewhere"
     stage.script.offerings["elsewhere"] = MEDIUM
     stage.world.submit(job("nudge", 1))
@@ -318,13 +318,13 @@ def test_a_gang_of_which_a_member_is_done_is_not_moved() -> None:
 
 def test_a_member_that_is_cut_off_is_given_up_before_the_gang_goes_on() -> None:
     stage = Stage(settings=Settings(lost_worker_ms=120_000), terminate_ms=400_000)
-    lost = stage.copy(SECOND).instance
+    lost = stage.run(SECOND).instance
     stage.world.workers.cut(lost, back_after_ms=30 * 86_400_000)
     stage.run_until_attempt(2)
     gone = stage.world.state.instances[lost]
     assert gone.state == "gone"
-    assert entered(stage.copy(FIRST), "stopping")[0] == entered(gone, "terminating")[0]
-    starts = [entered(stage.copy(copy), "starting")[1] for copy in (FIRST, SECOND)]
+    assert entered(stage.run(FIRST), "stopping")[0] == entered(gone, "terminating")[0]
+    starts = [entered(stage.run(run), "starting")[1] for run in (FIRST, SECOND)]
     assert min(starts) >= gone.gone_ms
     assert starts[0] == starts[1]
 
@@ -333,11 +333,11 @@ def test_a_member_that_is_cut_off_is_given_up_before_the_gang_goes_on() -> None:
 def test_a_member_whose_worker_is_lost_while_it_starts(when_ms: int) -> None:
     stage = Stage()
     stage.lose(SECOND)
-    assert stage.world.run(lambda: stage.copy(SECOND).state == "starting")
+    assert stage.world.run(lambda: stage.run(SECOND).state == "starting")
     end = stage.world.timeline.now() + when_ms
     stage.world.timeline.after(when_ms, lambda: stage.world.inbox.post(Tick()))
     stage.world.run(lambda: stage.world.timeline.now() >= end)
-    assert stage.copy(SECOND).state == "starting"
+    assert stage.run(SECOND).state == "starting"
     stage.lose(SECOND)
     stage.run_until_attempt(3)
     assert stage.order(FIRST, 3).gang.port == stage.order(SECOND, 3).gang.port
@@ -347,12 +347,12 @@ def test_a_member_whose_worker_is_lost_while_it_starts(when_ms: int) -> None:
 
 def test_all_members_are_told_to_stop_at_once() -> None:
     stage = Stage()
-    told: list[tuple[int, CopyId]] = []
+    told: list[tuple[int, RunId]] = []
     execute = stage.world.workers.execute
 
     def noting(action: object) -> None:
         if isinstance(action, StopTask):
-            told.append((stage.world.timeline.now(), action.copy))
+            told.append((stage.world.timeline.now(), action.run))
         execute(action)
 
     stage.world.workers.execute = noting
@@ -360,7 +360,7 @@ def test_all_members_are_told_to_stop_at_once() -> None:
     stage.world.submit(job("nudge", 1))
     stage.run_until_attempt(2)
     assert told[0][0] == told[1][0]
-    assert {copy for _, copy in told[:2]} == {FIRST, SECOND}
+    assert {run for _, run in told[:2]} == {FIRST, SECOND}
 
 
 def test_a_slow_store_is_asked_once() -> None:
@@ -397,7 +397,7 @@ def test_a_store_that_does_not_answer_is_asked_again_and_the_user_told() -> None
 
     stage.world.checkpoints.request = failing_once
     stage.lose(SECOND)
-    assert stage.world.run(lambda: "no such bucket" in stage.copy(FIRST).waiting_for)
+    assert stage.world.run(lambda: "no such bucket" in stage.run(FIRST).waiting_for)
     stage.run_until_attempt(2)
     assert asked[1] - asked[0] == Settings().worker_resend_ms
-    assert stage.copy(FIRST).waiting_for == ""
+    assert stage.run(FIRST).waiting_for == ""

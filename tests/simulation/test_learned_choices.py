@@ -13,9 +13,9 @@ from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.learning.delays import Delay
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import CopyId, InstanceId, JobId, Millis, Workload
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.planning.plan import Place, Plan
-from eva_master.model.records import Instance, Job, TaskCopy
+from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.policies.eva import POLICY
 from eva_master.simulation.cluster.delays import Delays
 from eva_master.simulation.cluster.work import Work
@@ -34,7 +34,7 @@ def wasteful(*catalog: Offering, **hints: int) -> State:
     state.put_instance(Instance(place, LARGE, (("ready", 0),), Millis(0), up_ms=Millis(0)))
     name, spec = JobId("a-1"), job("a", 2, **hints)
     state.put_job(Job(name, spec, Millis(0), (("running", 0),)))
-    state.put_copy(TaskCopy(CopyId("a-1/0"), name, 0, (("running", 0),), 1, place, place))
+    state.put_run(TaskRun(RunId("a-1/0"), name, 0, (("running", 0),), 1, place, place))
     return state
 
 
@@ -147,8 +147,8 @@ def test_a_master_that_starts_again_knows_what_it_knew() -> None:
     )
     assert world.state.memory == memory
     assert json.dumps(world.state.memory.data) == json.dumps(memory.data)
-    targets = {copy.id: copy.target for copy in world.state.copies.values()}
+    targets = {run.id: run.target for run in world.state.runs.values()}
     requested = world.state.counters.rounds
     assert world.run(lambda: world.state.counters.rounds > requested + 1, limit_ms=3_600_000)
-    left = {copy.id: copy.target for copy in world.state.copies.values() if copy.target}
+    left = {run.id: run.target for run in world.state.runs.values() if run.target}
     assert left == {name: targets[name] for name in left}, "and moves nothing for it"

@@ -9,10 +9,10 @@ from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.learning.delays import Delay
-from eva_master.model.ids import CopyId, JobId, Millis
+from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.model.records import Job, TaskCopy
+from eva_master.model.records import Job, TaskRun
 from eva_master.simulation.cluster.delays import Delays
 from eva_master.simulation.simulated_cluster import World
 from tests.fakes.jobs import CATALOG, LARGE, MEDIUM, Script, job
@@ -31,8 +31,8 @@ def _picture(world: World) -> Snapshot:
 
 def _until_steps(world: World, name: str) -> None:
     def steps() -> bool:
-        copy = world.state.copies.get(CopyId(name))
-        return copy is not None and copy.state == "running" and copy.progress.steps > 0
+        run = world.state.runs.get(RunId(name))
+        return run is not None and run.state == "running" and run.progress.steps > 0
 
     assert world.run(steps, limit_ms=3_600_000)
 
@@ -41,8 +41,8 @@ def _moved(world: World, script: Script, name: str, place: str, moves: int = 1) 
     script.wanted[name] = place
     script.offerings[place] = LARGE
     world.submit(job(f"nudge-{place}", 1, minutes=0.01))
-    assert world.run(lambda: world.state.copies[CopyId(name)].moves == moves, limit_ms=3_600_000)
-    assert world.run(lambda: world.state.copies[CopyId(name)].state == "running")
+    assert world.run(lambda: world.state.runs[RunId(name)].moves == moves, limit_ms=3_600_000)
+    assert world.run(lambda: world.state.runs[RunId(name)].state == "running")
 
 
 def test_a_move_teaches_how_long_its_workload_takes_to_stop_and_start() -> None:
@@ -68,14 +68,14 @@ def test_a_start_that_was_heard_of_late_teaches_nothing() -> None:
     script = Script({"a-1/0": "box"}, {"box": MEDIUM})
     world = _world(script)
     world.submit(job("a", 2, minutes=60))
-    assert world.run(lambda: bool(world.state.copies) and _state(world, "a-1/0") == "starting")
+    assert world.run(lambda: bool(world.state.runs) and _state(world, "a-1/0") == "starting")
     world.workers.cut(next(iter(world.state.live)), back_after_ms=100_000)
-    assert world.run(lambda: world.state.copies[CopyId("a-1/0")].progress.steps > 300)
+    assert world.run(lambda: world.state.runs[RunId("a-1/0")].progress.steps > 300)
     assert not [name for kind, name in _known(world) if kind is Delay.START]
 
 
 def _state(world: World, name: str) -> str:
-    return world.state.copies[CopyId(name)].state
+    return world.state.runs[RunId(name)].state
 
 
 def test_a_job_that_nothing_happens_to_is_pictured_with_what_another_one_taught() -> None:
@@ -84,12 +84,12 @@ def test_a_job_that_nothing_happens_to_is_pictured_with_what_another_one_taught(
         name = JobId(f"a-{number}")
         history = (("pending", 0),)
         state.put_job(Job(name, job("a", 2), Millis(0), history, command=str(number)))
-        state.put_copy(TaskCopy(CopyId(f"{name}/0"), name, 0, (("waiting", 0),)))
+        state.put_run(TaskRun(RunId(f"{name}/0"), name, 0, (("waiting", 0),)))
     seen = []
     for measured in (None, 20_000, 20_100):
         if measured:
             lap = (Delay.START, measured)
-            learn.from_lap(state, state.copies[CopyId("a-1/0")], lap, Millis(1))
+            learn.from_lap(state, state.runs[RunId("a-1/0")], lap, Millis(1))
         seen += [view.launch_ms for view in snapshot(state, Millis(1), SETTINGS).jobs]
     assert seen == [47_000, 47_000, 20_000, 20_000, 20_000, 20_000]
 
@@ -124,7 +124,7 @@ def test_a_stop_without_a_checkpoint_teaches_nothing() -> None:
     world = _world(script)
     world.submit(job("a", 2, minutes=60))
     _until_steps(world, "a-1/0")
-    world.workers.work(CopyId("a-1/0")).publishes = False
+    world.workers.work(RunId("a-1/0")).publishes = False
     _moved(world, script, "a-1/0", "bigger")
     assert not [name for kind, name in _known(world) if kind is Delay.CHECKPOINT]
 

@@ -9,9 +9,9 @@ import pytest
 from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
 from eva_master.model.actions import LaunchInstance
-from eva_master.model.events import CancelRequested, CopyReport, Phase, WorkerReported
-from eva_master.model.ids import CopyId, InstanceId, JobId
-from eva_master.model.records import TaskCopy
+from eva_master.model.events import CancelRequested, Phase, RunReport, WorkerReported
+from eva_master.model.ids import InstanceId, JobId, RunId
+from eva_master.model.records import TaskRun
 from eva_master.policies.no_packing import POLICY as NO_PACKING
 from eva_master.simulation.cluster.delays import Delays
 from eva_master.simulation.cluster.work import Work
@@ -25,8 +25,8 @@ def _world(script: Script, **more: object) -> World:
     return World(CATALOG, script, delays=DELAYS, **more)  # type: ignore[arg-type]
 
 
-def _copy(world: World, name: str) -> TaskCopy:
-    return world.state.copies[CopyId(name)]
+def _run(world: World, name: str) -> TaskRun:
+    return world.state.runs[RunId(name)]
 
 
 def _entered(record: object, state: str) -> list[int]:
@@ -36,7 +36,7 @@ def _entered(record: object, state: str) -> list[int]:
 def _run_until_running(world: World, *names: str) -> None:
     assert world.run(
         lambda: all(
-            CopyId(name) in world.state.copies and _copy(world, name).state == "running"
+            RunId(name) in world.state.runs and _run(world, name).state == "running"
             for name in names
         ),
         limit_ms=3_600_000,
@@ -54,16 +54,16 @@ def test_a_task_is_stopped_only_when_its_target_is_ready_and_has_its_files() -> 
     world = _world(script)
     world.submit(job("a", 2, minutes=60))
     _run_until_running(world, "a-1/0")
-    source = _copy(world, "a-1/0").instance
+    source = _run(world, "a-1/0").instance
     script.wanted["a-1/0"] = "little"
     _replan(world)
-    assert world.run(lambda: _copy(world, "a-1/0").moves == 1, limit_ms=3_600_000)
-    copy = _copy(world, "a-1/0")
-    target = world.state.instances[copy.target]
-    stopped = _entered(copy, "stopping")[-1]
+    assert world.run(lambda: _run(world, "a-1/0").moves == 1, limit_ms=3_600_000)
+    run = _run(world, "a-1/0")
+    target = world.state.instances[run.target]
+    stopped = _entered(run, "stopping")[-1]
     assert stopped == target.ready_ms + DELAYS.fetch_ms
     _run_until_running(world, "a-1/0")
-    assert _copy(world, "a-1/0").generation == 1
+    assert _run(world, "a-1/0").generation == 1
     # The source went the moment it was empty, not at the next round.
     assert _entered(world.state.instances[source], "terminating") == [stopped + DELAYS.stop_ms]
     assert world.run(world.quiet)
@@ -76,13 +76,13 @@ def test_two_tasks_on_full_instances_change_places() -> None:
     world.submit(job("a", 2, minutes=30))
     world.submit(job("b", 2, minutes=30))
     _run_until_running(world, "a-1/0", "b-2/0")
-    left, right = _copy(world, "a-1/0").instance, _copy(world, "b-2/0").instance
+    left, right = _run(world, "a-1/0").instance, _run(world, "b-2/0").instance
     script.where = {"left": left, "right": right}
     script.wanted |= {"a-1/0": "right", "b-2/0": "left"}
     _replan(world)
-    assert world.run(lambda: _copy(world, "a-1/0").instance == right, limit_ms=600_000)
+    assert world.run(lambda: _run(world, "a-1/0").instance == right, limit_ms=600_000)
     _run_until_running(world, "a-1/0", "b-2/0")
-    assert _copy(world, "b-2/0").instance == left
+    assert _run(world, "b-2/0").instance == left
     assert world.run(world.quiet)
 
 
@@ -93,14 +93,14 @@ def test_a_task_does_not_leave_for_room_that_is_not_being_freed() -> None:
     world.submit(job("a", 2, minutes=30))
     world.submit(job("b", 2, minutes=30))
     _run_until_running(world, "a-1/0", "b-2/0")
-    right = _copy(world, "b-2/0").instance
-    script.where = {"left": _copy(world, "a-1/0").instance, "right": right}
+    right = _run(world, "b-2/0").instance
+    script.where = {"left": _run(world, "a-1/0").instance, "right": right}
     script.wanted |= {"a-1/0": "right", "b-2/0": "new"}
     _replan(world)
-    assert world.run(lambda: _copy(world, "a-1/0").instance == right, limit_ms=600_000)
-    new = world.state.instances[_copy(world, "b-2/0").target]
+    assert world.run(lambda: _run(world, "a-1/0").instance == right, limit_ms=600_000)
+    new = world.state.instances[_run(world, "b-2/0").target]
     # Nobody stood idle while the new instance came up: both stopped together.
-    assert _entered(_copy(world, "a-1/0"), "stopping") == [new.ready_ms + DELAYS.fetch_ms]
+    assert _entered(_run(world, "a-1/0"), "stopping") == [new.ready_ms + DELAYS.fetch_ms]
     assert world.run(world.quiet)
 
 
@@ -109,18 +109,18 @@ def test_a_task_stays_where_it_is_when_its_target_fails() -> None:
     world = _world(script)
     world.submit(job("a", 2, minutes=30))
     _run_until_running(world, "a-1/0")
-    source = _copy(world, "a-1/0").instance
+    source = _run(world, "a-1/0").instance
     script.wanted["a-1/0"] = "little"
-    script.veto = lambda copy: copy == "a-1/0" and _copy(world, copy).target == target
+    script.veto = lambda run: run == "a-1/0" and _run(world, run).target == target
     target: InstanceId | None = None
     _replan(world)
-    assert world.run(lambda: _copy(world, "a-1/0").target != source, limit_ms=600_000)
-    target = _copy(world, "a-1/0").target
+    assert world.run(lambda: _run(world, "a-1/0").target != source, limit_ms=600_000)
+    target = _run(world, "a-1/0").target
     script.wanted["a-1/0"] = "big"
     world.cloud.fail(target)
     assert world.run(world.quiet)
-    copy = _copy(world, "a-1/0")
-    assert (copy.attempt, copy.moves) == (1, 0)
+    run = _run(world, "a-1/0")
+    assert (run.attempt, run.moves) == (1, 0)
     assert world.state.jobs[JobId("a-1")].state == "succeeded"
 
 
@@ -131,8 +131,8 @@ def test_a_gang_starts_together_and_moves_together() -> None:
     _run_until_running(world, "g-1/0", "g-1/1")
     script.wanted["g-1/0"] = "three"
     _replan(world)
-    assert world.run(lambda: _copy(world, "g-1/0").attempt == 2, limit_ms=600_000)
-    one, two = _copy(world, "g-1/0"), _copy(world, "g-1/1")
+    assert world.run(lambda: _run(world, "g-1/0").attempt == 2, limit_ms=600_000)
+    one, two = _run(world, "g-1/0"), _run(world, "g-1/1")
     assert (one.moves, two.moves) == (1, 0)
     assert two.attempt == 2
     assert _entered(one, "starting") == _entered(two, "starting")
@@ -140,32 +140,31 @@ def test_a_gang_starts_together_and_moves_together() -> None:
 
 
 def test_a_gang_restarts_whole_when_a_member_fails() -> None:
-    world = _world(Script({}, {"g-1/1": MEDIUM}), work_of=lambda copy: works[copy])
+    world = _world(Script({}, {"g-1/1": MEDIUM}), work_of=lambda run: works[run])
     works = {"g-1/0": Work(600_000), "g-1/1": Work(600_000, failures=[7])}
     world.submit(job("g", 2, 4))
     assert world.run(world.quiet)
     record = world.state.jobs[JobId("g-1")]
     assert (record.state, record.failures, record.attempt) == ("succeeded", 1, 2)
     assert (
-        _entered(_copy(world, "g-1/0"), "stopping")
-        == _entered(_copy(world, "g-1/1"), "waiting")[1:]
+        _entered(_run(world, "g-1/0"), "stopping") == _entered(_run(world, "g-1/1"), "waiting")[1:]
     )
-    assert [copy for copy, attempt, _ in world.history.starts if attempt == 2] == [
+    assert [run for run, attempt, _ in world.history.starts if attempt == 2] == [
         "g-1/0",
         "g-1/1",
     ]
 
 
 def test_a_job_that_keeps_failing_fails_with_its_exit_code() -> None:
-    world = _world(Script({}, {}), work_of=lambda _copy: work)
+    world = _world(Script({}, {}), work_of=lambda _run: work)
     work = Work(600_000, failures=[7, 7, 9])
     world.submit(job("a", 2, retries=2))
     assert world.run(world.quiet)
     record = world.state.jobs[JobId("a-1")]
     assert (record.state, record.exit_code, record.failures) == ("failed", 9, 3)
     assert "no retries left" in record.reason
-    ends = [at for at, _ in zip(_entered(_copy(world, "a-1/0"), "waiting"), range(9), strict=False)]
-    starts = _entered(_copy(world, "a-1/0"), "starting")
+    ends = [at for at, _ in zip(_entered(_run(world, "a-1/0"), "waiting"), range(9), strict=False)]
+    starts = _entered(_run(world, "a-1/0"), "starting")
     backoff = Settings().backoff_ms
     assert [start - end for start, end in zip(starts[1:], ends[1:], strict=False)] == [
         backoff,
@@ -178,13 +177,13 @@ def test_a_silent_worker_loses_its_tasks_only_once_the_cloud_says_it_is_gone() -
     world = _world(Script({}, {}), settings=settings, terminate_ms=400_000)
     world.submit(job("a", 2, minutes=60))
     _run_until_running(world, "a-1/0")
-    first = _copy(world, "a-1/0").instance
+    first = _run(world, "a-1/0").instance
     world.workers.cut(first, back_after_ms=30 * 86_400_000)
-    assert world.run(lambda: _copy(world, "a-1/0").attempt == 2, limit_ms=3_600_000)
+    assert world.run(lambda: _run(world, "a-1/0").attempt == 2, limit_ms=3_600_000)
     gone = world.state.instances[first]
     assert gone.state == "gone"
     assert "silent for 120 s" in gone.reason
-    assert _entered(_copy(world, "a-1/0"), "starting")[-1] >= gone.gone_ms
+    assert _entered(_run(world, "a-1/0"), "starting")[-1] >= gone.gone_ms
     assert world.run(world.quiet)
 
 
@@ -192,9 +191,9 @@ def test_a_worker_that_comes_back_in_time_keeps_its_tasks() -> None:
     world = _world(Script({}, {}))
     world.submit(job("a", 2, minutes=60))
     _run_until_running(world, "a-1/0")
-    world.workers.cut(_copy(world, "a-1/0").instance, back_after_ms=100_000)
+    world.workers.cut(_run(world, "a-1/0").instance, back_after_ms=100_000)
     assert world.run(world.quiet)
-    assert _copy(world, "a-1/0").attempt == 1
+    assert _run(world, "a-1/0").attempt == 1
 
 
 def test_an_instance_whose_worker_never_registers_is_given_back() -> None:
@@ -216,7 +215,7 @@ def test_a_cancelled_job_leaves_nothing_behind(when_ms: int) -> None:
     world.timeline.after(when_ms, lambda: world.inbox.post(cancel))
     assert world.run(lambda: "cancel" in world.answers.replies and world.quiet())
     assert world.state.jobs[JobId("a-1")].state == "cancelled"
-    assert _copy(world, "a-1/0").state == "cancelled"
+    assert _run(world, "a-1/0").state == "cancelled"
 
 
 def test_a_job_that_runs_too_long_is_failed() -> None:
@@ -287,10 +286,10 @@ def test_a_worker_that_has_lost_its_task_starts_it_anew() -> None:
     world = _world(Script({}, {}))
     world.submit(job("a", 2, minutes=60))
     _run_until_running(world, "a-1/0")
-    world.workers.wipe(_copy(world, "a-1/0").instance)
+    world.workers.wipe(_run(world, "a-1/0").instance)
     assert world.run(world.quiet)
-    copy, record = _copy(world, "a-1/0"), world.state.jobs[JobId("a-1")]
-    assert (record.state, copy.attempt, record.failures) == ("succeeded", 2, 0)
+    run, record = _run(world, "a-1/0"), world.state.jobs[JobId("a-1")]
+    assert (record.state, run.attempt, record.failures) == ("succeeded", 2, 0)
 
 
 def test_an_instance_that_nobody_wants_is_terminated() -> None:
@@ -311,7 +310,7 @@ def test_an_instance_whose_end_nobody_heard_of_is_asked_about() -> None:
     world = _world(Script({}, {}))
     world.submit(job("a", 2, minutes=60))
     _run_until_running(world, "a-1/0")
-    first = _copy(world, "a-1/0").instance
+    first = _run(world, "a-1/0").instance
     world.cloud.fail(first)
     world.inbox.clear()  # neither the cloud's word nor the end of the session arrives
     assert world.run(lambda: world.state.instances[first].state == "gone", limit_ms=150_000)
@@ -325,7 +324,7 @@ def test_jobs_are_charged_for_the_time_they_share() -> None:
     world.submit(job("b", 4, minutes=20))
     assert world.run(world.quiet)
     (box,) = world.state.instances.values()
-    a, b = _copy(world, "a-1/0"), _copy(world, "b-2/0")
+    a, b = _run(world, "a-1/0"), _run(world, "b-2/0")
     assert _entered(a, "starting") == _entered(b, "starting")
     together = _entered(a, "succeeded")[0] - _entered(a, "starting")[0]
     after = _entered(b, "succeeded")[0] - _entered(a, "succeeded")[0]
@@ -342,9 +341,9 @@ def test_the_user_is_told_why_a_task_ended() -> None:
     world = _world(Script({}, {}))
     world.submit(job("a", 2, retries=0))
     _run_until_running(world, "a-1/0")
-    place = _copy(world, "a-1/0").instance
+    place = _run(world, "a-1/0").instance
     why = "out of memory: its limit is 2 GiB"
-    report = CopyReport(CopyId("a-1/0"), 1, Phase.EXITED, exit_code=-9, message=why)
+    report = RunReport(RunId("a-1/0"), 1, Phase.EXITED, exit_code=-9, message=why)
     world.inbox.post(WorkerReported(place, world.state.sessions[place], (report,)))
     assert world.run(world.quiet)
     assert world.state.jobs[JobId("a-1")].reason == f"task a-1/0 was ended by signal 9: {why}"

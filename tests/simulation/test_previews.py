@@ -53,7 +53,7 @@ def started(policy: Policy) -> Machine:
 def placed(plan: Plan, name: str, known_as: str) -> tuple[list[object], list[object]]:
     """What is bought and who goes where, with the new job's tasks by another name."""
     entries = [
-        (entry.copy.replace(f"{name}/", f"{known_as}/"), getattr(entry, "on", None))
+        (entry.run.replace(f"{name}/", f"{known_as}/"), getattr(entry, "on", None))
         for entry in plan.entries
         if isinstance(entry, Place | Hold)
     ]
@@ -69,12 +69,12 @@ def test_a_preview_is_the_plan_that_a_submission_gets(
     machine = started(policy)
     spec = job("new", *cpus)
     state, memory = machine.state, machine.state.memory
-    before = state.counters, dict(state.jobs), dict(state.copies), dict(state.instances)
+    before = state.counters, dict(state.jobs), dict(state.runs), dict(state.instances)
 
     imagined = hypothetical(state, spec, Millis(5_000), SETTINGS)
     preview, _ = policy.plan(imagined, memory)
 
-    assert (state.counters, state.jobs, state.copies, state.instances) == before
+    assert (state.counters, state.jobs, state.runs, state.instances) == before
     assert state.memory is memory
     assert not machine.take_changes()
     request = requested(machine, spec, 5_000)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import CopyId, InstanceId, JobId, Price, Workload
+from eva_master.model.ids import InstanceId, JobId, Price, RunId, Workload
 from eva_master.model.job import JobSpec
 from eva_master.policies.eva import POLICY
 from eva_master.simulation.cluster.delays import Delays
@@ -29,7 +29,7 @@ def world(
         POLICY.build(POLICY.config()),
         settings=Settings(profile=profile, window_ms=WINDOW_MS, round_period_ms=period_ms),
         delays=DELAYS,
-        work_of=lambda _copy: Work(total_ms=3_600_000, steps_per_s=10.0 if steps else 1e-9),
+        work_of=lambda _run: Work(total_ms=3_600_000, steps_per_s=10.0 if steps else 1e-9),
     )
 
 
@@ -41,13 +41,13 @@ def of(workload: str, name: str) -> JobSpec:
 
 def shared(state: World) -> bool:
     """Whether an instance has been given more than one task."""
-    targets = [copy.target for copy in state.state.copies.values() if copy.target is not None]
+    targets = [run.target for run in state.state.runs.values() if run.target is not None]
     return max(Counter(targets).values(), default=0) > 1
 
 
 def running(state: World, *names: str) -> bool:
     return all(
-        (copy := state.state.copies.get(CopyId(name))) is not None and copy.state == "running"
+        (run := state.state.runs.get(RunId(name))) is not None and run.state == "running"
         for name in names
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from eva_master.control.measure import ledger
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.settings import Settings
-from eva_master.model.ids import CopyId, JobId, Millis
+from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.planning.snapshot import JobView
 from eva_master.policies.no_packing import POLICY as NO_PACKING
 from eva_master.simulation.simulated_cluster import World
@@ -20,8 +20,8 @@ def _view(world: World, name: str) -> JobView:
 
 
 def _started(world: World, name: str) -> Millis:
-    copy = world.state.copies[CopyId(f"{name}/0")]
-    return Millis(next(at for state, at in copy.history if state == "running"))
+    run = world.state.runs[RunId(f"{name}/0")]
+    return Millis(next(at for state, at in run.history if state == "running"))
 
 
 def _world() -> World:

@@ -25,7 +25,7 @@ from eva_master.control.measure import ledger
 from eva_master.control.state.store import State
 from eva_master.model.changes import Changes
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
-from eva_master.model.states import ENDED, SETTLED, CopyState, InstanceState, JobState
+from eva_master.model.states import ENDED, SETTLED, InstanceState, JobState, RunState
 from eva_master.ports import Clock
 
 _DEADLINE_S = 5.0
@@ -37,7 +37,7 @@ class _Figures:
     """What a scrape reads of the state."""
 
     jobs: Tally[JobState]
-    tasks: Tally[CopyState]
+    tasks: Tally[RunState]
     instances: Tally[tuple[InstanceState, str]]
     queued: int
     rounds: int
@@ -117,12 +117,12 @@ class MasterMetrics(Collector):
 
     def _figures(self, state: State) -> _Figures:
         live = [state.instances[key] for key in state.live]
-        copies = [copy for key in state.active for copy in state.members(key)]
+        runs = [run for key in state.active for run in state.members(key)]
         return _Figures(
             jobs=Tally(state.jobs[key].state for key in state.active),
-            tasks=Tally(copy.state for copy in copies if copy.state not in SETTLED),
+            tasks=Tally(run.state for run in runs if run.state not in SETTLED),
             instances=Tally((it.state, it.offering.type.name) for it in live),
-            queued=sum(copy.state is CopyState.WAITING for copy in copies),
+            queued=sum(run.state is RunState.WAITING for run in runs),
             rounds=state.counters.rounds,
             usd_per_hour=views.price_per_hour(state) / MILLION,
             no_packing_usd_per_hour=views.no_packing_price_per_hour(state) / MILLION,
@@ -139,9 +139,9 @@ def _states(figures: _Figures) -> Iterator[Metric]:
             jobs.add_metric([job_state.value], figures.jobs[job_state])
     yield jobs
     tasks = GaugeMetricFamily("eva_tasks", "Tasks that are not settled.", labels=["state"])
-    for copy_state in CopyState:
-        if copy_state not in SETTLED:
-            tasks.add_metric([copy_state.value], figures.tasks[copy_state])
+    for run_state in RunState:
+        if run_state not in SETTLED:
+            tasks.add_metric([run_state.value], figures.tasks[run_state])
     yield tasks
     instances = GaugeMetricFamily(
         "eva_instances", "Instances that are not gone.", labels=["state", "type"]

@@ -85,7 +85,7 @@ def parse_job(
     spec = JobSpec(
         name=name or job.name or "",
         owner=owner,
-        tasks=_copies(job, tasks),
+        tasks=_runs(job, tasks),
         kind=JobKind(job.kind),
         total_steps=job.total_steps,
         grace_period_ms=job.grace_period,
@@ -226,7 +226,7 @@ def _sections(job: JobFile) -> list[tuple[Path, TaskSection | None]]:
     return [(("tasks", index), task) for index, task in enumerate(job.tasks)]
 
 
-def _copies(job: JobFile, tasks: list[TaskSpec]) -> tuple[TaskSpec, ...]:
+def _runs(job: JobFile, tasks: list[TaskSpec]) -> tuple[TaskSpec, ...]:
     return tuple(tasks * job.tasks) if isinstance(job.tasks, int) else tuple(tasks)
 
 

@@ -129,7 +129,7 @@ class Front:
             watches = tuple(self._watches)
         if not watches:
             return
-        changed = {job.id for job in changes.jobs} | {copy.job for copy in changes.copies}
+        changed = {job.id for job in changes.jobs} | {run.job for run in changes.runs}
         for watch in watches:
             watch.add(changed)
 

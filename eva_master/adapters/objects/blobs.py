@@ -71,18 +71,18 @@ async def put_blob(store: ObjectStore, digest: str, chunks: AsyncIterator[bytes]
     await store.put(blob_key(digest), verified())
 
 
-async def read_logs(store: ObjectStore, copy_id: str) -> AsyncIterator[bytes]:
-    """The log of a task copy, attempt after attempt, in pieces.
+async def read_logs(store: ObjectStore, run_id: str) -> AsyncIterator[bytes]:
+    """The log of a task run, attempt after attempt, in pieces.
 
     An agent that was interrupted may have stored some bytes twice, under different offsets: they
     are given once.
 
     Args:
         store: Holds ``jobs/COPY/logs/ATTEMPT/OFFSET``.
-        copy_id: As in ``resnet18-3/0``.
+        run_id: As in ``resnet18-3/0``.
     """
     attempt, position = "", 0
-    for key in await store.list(f"jobs/{copy_id}/logs"):
+    for key in await store.list(f"jobs/{run_id}/logs"):
         *_, of, offset = key.split("/")
         if of != attempt:
             attempt, position = of, 0

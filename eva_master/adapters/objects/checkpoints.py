@@ -10,7 +10,7 @@ import structlog
 from eva_master.model.actions import ListCheckpoints
 from eva_master.model.errors import EvaError
 from eva_master.model.events import CheckpointsListed
-from eva_master.model.ids import CopyId
+from eva_master.model.ids import RunId
 from eva_master.ports import Inbox, ObjectStore
 
 log = structlog.get_logger(__name__)
@@ -40,10 +40,10 @@ class StoredCheckpoints:
 
     async def _answer(self, request: ListCheckpoints) -> None:
         error = ""
-        found: list[tuple[CopyId, tuple[int, ...]]] = []
+        found: list[tuple[RunId, tuple[int, ...]]] = []
         try:
-            for copy in request.copies:
-                found.append((copy, await self._generations(copy, request.give_up_after)))
+            for run in request.runs:
+                found.append((run, await self._generations(run, request.give_up_after)))
         except EvaError as failure:
             error = failure.message
         except Exception as failure:
@@ -54,9 +54,9 @@ class StoredCheckpoints:
             found = []
         self._inbox.post(CheckpointsListed(request.number, request.job, tuple(found), error))
 
-    async def _generations(self, copy: CopyId, last: int | None) -> tuple[int, ...]:
+    async def _generations(self, run: RunId, last: int | None) -> tuple[int, ...]:
         """Those that are complete; what is there of any after the last is removed first."""
-        prefix = f"jobs/{copy}/checkpoints"
+        prefix = f"jobs/{run}/checkpoints"
         stored: dict[int, list[str]] = {}
         for key in await self._store.list(prefix):
             name = key.removeprefix(f"{prefix}/").partition("/")[0]

@@ -19,13 +19,13 @@ from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.plan import Hold, NewInstance, Place, Suspend
 from eva_master.model.planning.reasons import Exchange, Hosting, Move, Tenant
-from eva_master.model.planning.snapshot import CopyView, InstanceView, JobView
+from eva_master.model.planning.snapshot import InstanceView, JobView, RunView
 from eva_master.model.resources import Resources
 
 T = TypeVar("T")
 
 _NUMEROUS = (
-    CopyView,
+    RunView,
     Exchange,
     Hold,
     Hosting,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eva_master.control.state.view_cache import Shelf
-from eva_master.model.planning.snapshot import CopyView, InstanceView, JobView, Snapshot
+from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +22,15 @@ class Difference:
     Attributes:
         base: Number of the picture that it adds to, 0 for an empty one.
         number: Of the picture that comes of it.
-        rest: The picture without jobs, copies and instances.
-        dropped: Names of jobs, copies and instances that are gone.
+        rest: The picture without jobs, task runs and instances.
+        dropped: Names of jobs, task runs and instances that are gone.
     """
 
     base: int
     number: int
     rest: Snapshot
     jobs: tuple[JobView, ...]
-    copies: tuple[CopyView, ...]
+    runs: tuple[RunView, ...]
     instances: tuple[InstanceView, ...]
     dropped: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 
@@ -45,7 +45,7 @@ class Sender:
 
     def difference(self, snapshot: Snapshot) -> Difference:
         """What to send of a picture; from now on the other end counts as having it."""
-        views: tuple[tuple[Any, ...], ...] = snapshot.jobs, snapshot.copies, snapshot.instances
+        views: tuple[tuple[Any, ...], ...] = snapshot.jobs, snapshot.runs, snapshot.instances
         kept: list[dict[str, Any]] = []
         fresh: list[Any] = []
         dropped: list[tuple[str, ...]] = []
@@ -56,10 +56,10 @@ class Sender:
             kept.append(now)
         self._number += 1
         base, self._base, self._sent = self._base, self._number, tuple(kept)
-        jobs, copies, instances = fresh
+        jobs, runs, instances = fresh
         gone = dropped[0], dropped[1], dropped[2]
-        rest = replace(snapshot, jobs=(), copies=(), instances=())
-        return Difference(base, self._number, rest, jobs, copies, instances, gone)
+        rest = replace(snapshot, jobs=(), runs=(), instances=())
+        return Difference(base, self._number, rest, jobs, runs, instances, gone)
 
     def forget(self) -> None:
         """The other end may have lost track: send all of the next picture."""
@@ -83,12 +83,12 @@ class Receiver:
             self._shelves = Shelf(), Shelf(), Shelf()
         elif difference.base != self._number:
             raise LookupError(f"picture {difference.base} is not {self._number}")
-        fresh: list[Iterable[Any]] = [difference.jobs, difference.copies, difference.instances]
+        fresh: list[Iterable[Any]] = [difference.jobs, difference.runs, difference.instances]
         for shelf, views, gone in zip(self._shelves, fresh, difference.dropped, strict=True):
             for name in gone:
                 shelf.drop(name)
             for view in views:
                 shelf.put(view.id, view)
         self._number = difference.number
-        jobs, copies, instances = (shelf.ordered() for shelf in self._shelves)
-        return replace(difference.rest, jobs=jobs, copies=copies, instances=instances)
+        jobs, runs, instances = (shelf.ordered() for shelf in self._shelves)
+        return replace(difference.rest, jobs=jobs, runs=runs, instances=instances)

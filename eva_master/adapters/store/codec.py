@@ -16,7 +16,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from eva_master.model.errors import StorageError
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.reasons import Reasons
-from eva_master.model.records import Instance, Job, TaskCopy
+from eva_master.model.records import Instance, Job, TaskRun
 
 RECORD_VERSION = 1
 """Of the documents' form; stored with each of them."""
@@ -65,7 +65,7 @@ class Codec(Generic[T]):
 _NOTHING: frozenset[str] = frozenset()
 
 SPECS = Codec(TypeAdapter(list[JobSpec], config=_CONFIG), leave_out=_NOTHING)
-COPIES = Codec(TypeAdapter(list[TaskCopy], config=_CONFIG), leave_out=_NOTHING)
+COPIES = Codec(TypeAdapter(list[TaskRun], config=_CONFIG), leave_out=_NOTHING)
 INSTANCES = Codec(TypeAdapter(list[Instance], config=_CONFIG), leave_out=_NOTHING)
 JOBS = Codec(TypeAdapter(list[Job], config=_CONFIG), leave_out=frozenset({"spec"}))
 """Without the spec: it never changes, and that of a large array is megabytes long."""

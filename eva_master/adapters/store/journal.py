@@ -103,13 +103,13 @@ class SqlJournal:
             jobs = codec.JOBS.decode(
                 codec.with_spec(row.record, specs[row.id]) for row in _rows(connection, tables.JOBS)
             )
-            copies = codec.COPIES.decode(row.record for row in _rows(connection, tables.COPIES))
+            runs = codec.COPIES.decode(row.record for row in _rows(connection, tables.COPIES))
             instances = codec.INSTANCES.decode(
                 row.record for row in _rows(connection, tables.INSTANCES)
             )
             changes = Changes(
                 jobs=tuple(jobs),
-                copies=tuple(copies),
+                runs=tuple(runs),
                 instances=tuple(instances),
                 job_accounts=tuple(map(rows.job_account, _rows(connection, tables.JOB_ACCOUNTS))),
                 instance_accounts=tuple(
@@ -131,7 +131,7 @@ class SqlJournal:
         writes: dict[Table, list[rows.Values]] = {
             tables.JOB_SPECS: _latest(rows.spec_row, unwritten),
             tables.JOBS: _latest(rows.job_row, changes.jobs),
-            tables.COPIES: _latest(rows.copy_row, changes.copies),
+            tables.COPIES: _latest(rows.run_row, changes.runs),
             tables.INSTANCES: _latest(rows.instance_row, changes.instances),
             tables.JOB_ACCOUNTS: _latest(rows.job_account_row, changes.job_accounts),
             tables.INSTANCE_ACCOUNTS: _latest(rows.instance_account_row, changes.instance_accounts),

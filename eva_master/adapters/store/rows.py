@@ -13,7 +13,7 @@ from eva_master.adapters.store import codec
 from eva_master.model.changes import InstanceAccount, JobAccount, Round
 from eva_master.model.ids import Exact
 from eva_master.model.planning.plan import Json
-from eva_master.model.records import Instance, Job, TaskCopy
+from eva_master.model.records import Instance, Job, TaskRun
 
 Values = dict[str, Any]
 """A row to be written, by column."""
@@ -41,14 +41,14 @@ def spec_row(job: Job) -> Values:
     }
 
 
-def copy_row(copy: TaskCopy) -> Values:
-    """A copy of a task."""
+def run_row(run: TaskRun) -> Values:
+    """A task run of a task."""
     return {
-        "id": copy.id,
-        "job_id": copy.job,
-        "state": copy.state.value,
-        "instance": copy.instance,
-        "record": codec.COPIES.encode(copy),
+        "id": run.id,
+        "job_id": run.job,
+        "state": run.state.value,
+        "instance": run.instance,
+        "record": codec.COPIES.encode(run),
         "version": codec.RECORD_VERSION,
     }
 

@@ -260,7 +260,7 @@ def _located(experiment: Experiment, folder: Path) -> Experiment:
 
 
 def _changed(raw: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """A copy with one setting set."""
+    """A task run with one setting set."""
     changed: dict[str, Any] = copy.deepcopy(dict(raw))
     head, _, rest = key.partition(".")
     if head == _TRACE:

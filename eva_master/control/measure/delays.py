@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from eva_master.control.state.store import State
 from eva_master.learning.delays import Delay
-from eva_master.model.ids import CopyId, InstanceId, Millis
-from eva_master.model.records import Progress, StopReason, TaskCopy
-from eva_master.model.states import CopyState
+from eva_master.model.ids import InstanceId, Millis, RunId
+from eva_master.model.records import Progress, StopReason, TaskRun
+from eva_master.model.states import RunState
 
 Lap = tuple[Delay, int]
 """What was measured, and how long it took in milliseconds."""
@@ -46,11 +46,11 @@ class Stopwatches:
     """Measurements of starts and stops that are under way; a restart of the master ends them."""
 
     def __init__(self) -> None:
-        self._starts: dict[CopyId, _Start] = {}
-        self._stops: dict[CopyId, _Stop] = {}
+        self._starts: dict[RunId, _Start] = {}
+        self._stops: dict[RunId, _Stop] = {}
 
-    def changed(self, old: TaskCopy, new: TaskCopy, now: Millis) -> Lap | None:
-        """Take in that a copy changed its state.
+    def changed(self, old: TaskRun, new: TaskRun, now: Millis) -> Lap | None:
+        """Take in that a task run changed its state.
 
         Returns:
             A stop that left a newer checkpoint than there was; or the start of an attempt that
@@ -59,14 +59,14 @@ class Stopwatches:
         lap: Lap | None = None
         start = self._starts.get(new.id)
         match new.state:
-            case CopyState.STARTING:
+            case RunState.STARTING:
                 self._starts[new.id] = _Start(now, None if new.generation else 0)
                 return None
-            case CopyState.RUNNING:
+            case RunState.RUNNING:
                 if start is not None:
                     start.running_ms = now - start.at
                 return None
-            case CopyState.STOPPING:
+            case RunState.STOPPING:
                 self._stops[new.id] = _Stop(now, old.generation)
             case _:
                 lap = self._stopped(old, new, now)
@@ -76,27 +76,27 @@ class Stopwatches:
                 lap = Delay.START, start.running_ms
         return lap
 
-    def _stopped(self, old: TaskCopy, new: TaskCopy, now: Millis) -> Lap | None:
+    def _stopped(self, old: TaskRun, new: TaskRun, now: Millis) -> Lap | None:
         stop = self._stops.pop(new.id, None)
         lost = old.stop is StopReason.LOST or new.lost == old.attempt
         if stop is None or lost or new.generation <= stop.generation:
             return None
         return Delay.CHECKPOINT, now - stop.at
 
-    def stepped(self, copy: CopyId, heard: Progress, now: Millis) -> Lap | None:
+    def stepped(self, run: RunId, heard: Progress, now: Millis) -> Lap | None:
         """Take in a report of progress; the first one of a new step ends the start."""
-        start = self._starts.get(copy)
+        start = self._starts.get(run)
         if start is None:
             return None
         if start.steps is None:
             start.steps = heard.steps
         if heard.steps <= start.steps:
             return None
-        del self._starts[copy]
+        del self._starts[run]
         return Delay.START, now - start.at
 
     def forget(self, state: State, instance: InstanceId) -> None:
         """A worker was away: what happened there meanwhile is heard of late."""
-        for copy in state.holders(instance):
-            self._starts.pop(copy.id, None)
-            self._stops.pop(copy.id, None)
+        for run in state.holders(instance):
+            self._starts.pop(run.id, None)
+            self._stops.pop(run.id, None)

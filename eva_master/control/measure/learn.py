@@ -12,12 +12,12 @@ from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.catalog import base_family
 from eva_master.model.ids import MILLION, Millis
 from eva_master.model.job import JobKind
-from eva_master.model.records import Instance, TaskCopy
-from eva_master.model.states import CopyState
+from eva_master.model.records import Instance, TaskRun
+from eva_master.model.states import RunState
 
 
-def from_window(state: State, copy: TaskCopy, now: Millis) -> bool:
-    """Learn from a complete window of a running copy.
+def from_window(state: State, run: TaskRun, now: Millis) -> bool:
+    """Learn from a complete window of a running task run.
 
     A window alone teaches the stand-alone throughput. A window in company teaches how the company
     slows the workload down, once its stand-alone throughput is known; in a gang that is
@@ -27,24 +27,24 @@ def from_window(state: State, copy: TaskCopy, now: Millis) -> bool:
     Returns:
         Whether it is news that a plan may depend on.
     """
-    members = _running_members(state, copy)
-    if any(member.index < copy.index and member.progress.rate > 0 for member in members):
+    members = _running_members(state, run)
+    if any(member.index < run.index and member.progress.rate > 0 for member in members):
         return False
     if not any(accompanied(state, member) for member in members):
-        return _standalone(state, copy, members, now)
+        return _standalone(state, run, members, now)
     entries = [company(state, member) for member in members]
     rates = [standalone_rate(state, member) for member in members]
     known = [rate for rate in rates if rate]
     if len(known) < len(rates):
         return False
     # Alone, too, the slowest member would set the pace.
-    observed = max(1, min(MILLION, round(copy.progress.rate / min(known) * MILLION)))
+    observed = max(1, min(MILLION, round(run.progress.rate / min(known) * MILLION)))
     before = state.throughput
     state.set_learned(state.learned.in_company(entries, observed, now))
     return state.throughput != before
 
 
-def _standalone(state: State, copy: TaskCopy, members: list[TaskCopy], now: Millis) -> bool:
+def _standalone(state: State, run: TaskRun, members: list[TaskRun], now: Millis) -> bool:
     families = {
         base_family(state.instances[member.instance].offering.type.family)
         for member in members
@@ -53,7 +53,7 @@ def _standalone(state: State, copy: TaskCopy, members: list[TaskCopy], now: Mill
     if len(families) != 1:
         return False  # nobody knows whose pace it was
     table = state.standalone.observe(
-        state.task(copy).workload, families.pop(), copy.progress.rate, now
+        state.task(run).workload, families.pop(), run.progress.rate, now
     )
     return _taken(state, table)
 
@@ -65,42 +65,42 @@ def _taken(state: State, table: StandaloneTable) -> bool:
     return table.known != before
 
 
-def unprofiled(state: State, copy: TaskCopy) -> bool:
-    """Whether nothing is known of the standalone throughput of a copy's task."""
-    task = state.task(copy)
+def unprofiled(state: State, run: TaskRun) -> bool:
+    """Whether nothing is known of the standalone throughput of a task run's task."""
+    task = state.task(run)
     return not task.throughput and not state.standalone.profiled(task.workload)
 
 
-def from_silence(state: State, copy: TaskCopy, since: Millis, now: Millis) -> bool:
-    """Learn that a copy's workload reports no iterations: it will have no figure, ever.
+def from_silence(state: State, run: TaskRun, since: Millis, now: Millis) -> bool:
+    """Learn that a task run's workload reports no iterations: it will have no figure, ever.
 
     Args:
         state: To be told.
-        copy: Nothing is learned unless it has run since then without a step.
+        run: Nothing is learned unless it has run since then without a step.
         since: A few windows ago.
         now: The time.
 
     Returns:
         Whether it is news that a plan may depend on.
     """
-    if copy.state is not CopyState.RUNNING or copy.instance is None or copy.progress.steps:
+    if run.state is not RunState.RUNNING or run.instance is None or run.progress.steps:
         return False
-    if copy.started_ms is None or copy.started_ms > since:
+    if run.started_ms is None or run.started_ms > since:
         return False
-    family = base_family(state.instances[copy.instance].offering.type.family)
-    return _taken(state, state.standalone.silent(state.task(copy).workload, family, now))
+    family = base_family(state.instances[run.instance].offering.type.family)
+    return _taken(state, state.standalone.silent(state.task(run).workload, family, now))
 
 
-def _running_members(state: State, copy: TaskCopy) -> list[TaskCopy]:
-    gang = state.jobs[copy.job].spec.kind is JobKind.GANG
-    members = state.members(copy.job) if gang else (copy,)
-    return [member for member in members if member.state is CopyState.RUNNING]
+def _running_members(state: State, run: TaskRun) -> list[TaskRun]:
+    gang = state.jobs[run.job].spec.kind is JobKind.GANG
+    members = state.members(run.job) if gang else (run,)
+    return [member for member in members if member.state is RunState.RUNNING]
 
 
-def from_lap(state: State, copy: TaskCopy, lap: Lap, now: Millis) -> None:
-    """Learn how long a start or a stop of a copy's workload takes."""
+def from_lap(state: State, run: TaskRun, lap: Lap, now: Millis) -> None:
+    """Learn how long a start or a stop of a task run's workload takes."""
     kind, delay_ms = lap
-    _delay(state, kind, state.task(copy).workload, delay_ms, now)
+    _delay(state, kind, state.task(run).workload, delay_ms, now)
 
 
 def from_boot(state: State, instance: Instance, now: Millis) -> None:

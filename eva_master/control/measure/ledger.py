@@ -3,9 +3,9 @@
 Each instance is charged from up to gone, at the price of each moment. Time at which tasks held room
 on it is split over them in proportion to their reservation prices, the rest is booked as idle; the
 parts add up to the charge to the last integer. Beside it runs what the same work would have cost
-with one instance per task: each copy's reservation price for the time it ran, scaled, where it had
-company, by how fast it ran against running alone; plus one boot of an instance. Time lost to moves
-and to sharing is on our bill and not on that one.
+with one instance per task: each task run's reservation price for the time it ran, scaled, where it
+had company, by how fast it ran against running alone; plus one boot of an instance. Time lost to
+moves and to sharing is on our bill and not on that one.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from eva_master.control.state.store import State
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.ids import MILLION, Exact, InstanceId, JobId, Millis
 from eva_master.model.job import JobKind
-from eva_master.model.records import Instance, TaskCopy
-from eva_master.model.states import CopyState
+from eva_master.model.records import Instance, TaskRun
+from eva_master.model.states import RunState
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,12 @@ class _Accrual:
 
     account: InstanceAccount
     jobs: tuple[JobAccount, ...]
-    """Increments, at most one per copy."""
+    """Increments, at most one per task run."""
 
 
-def alone_price(state: State, copy: TaskCopy) -> int:
-    """The reservation price of a copy's task, in micro-dollars per hour (Eva, section 4.2)."""
-    return state.alone_price(copy)
+def alone_price(state: State, run: TaskRun) -> int:
+    """The reservation price of a task run's task, in micro-dollars per hour (Eva, section 4.2)."""
+    return state.alone_price(run)
 
 
 def split(amount: int, weights: Sequence[int]) -> list[int]:
@@ -93,10 +93,10 @@ def _accrue(state: State, instance: Instance, account: InstanceAccount, until: M
     amount = charge(instance, account.until_ms, until)
     holders = state.holders(instance.id)
     idle = 0 if holders else amount
-    prices = [alone_price(state, copy) for copy in holders]
+    prices = [alone_price(state, run) for run in holders]
     jobs = tuple(
-        _increment(state, copy, share, price, elapsed)
-        for copy, share, price in zip(holders, split(amount, prices), prices, strict=True)
+        _increment(state, run, share, price, elapsed)
+        for run, share, price in zip(holders, split(amount, prices), prices, strict=True)
     )
     booked = InstanceAccount(
         account.instance,
@@ -108,30 +108,30 @@ def _accrue(state: State, instance: Instance, account: InstanceAccount, until: M
     return _Accrual(booked, jobs)
 
 
-def _increment(state: State, copy: TaskCopy, share: int, price: int, elapsed: int) -> JobAccount:
-    if copy.state is not CopyState.RUNNING:
-        return JobAccount(copy.job, charged=Exact(share))
-    ppm = _speed_ppm(state, copy)
+def _increment(state: State, run: TaskRun, share: int, price: int, elapsed: int) -> JobAccount:
+    if run.state is not RunState.RUNNING:
+        return JobAccount(run.job, charged=Exact(share))
+    ppm = _speed_ppm(state, run)
     return JobAccount(
-        copy.job,
+        run.job,
         charged=Exact(share),
         alone=Exact(price * elapsed * ppm // MILLION),
         busy_ms=elapsed,
     )
 
 
-def _speed_ppm(state: State, copy: TaskCopy) -> int:
-    """How fast a copy runs against running alone, in millionths.
+def _speed_ppm(state: State, run: TaskRun) -> int:
+    """How fast a task run runs against running alone, in millionths.
 
     A job that shares no instance runs alone, however much its throughput varies by itself. In
     company it is as fast as was measured, or as is expected until a window is complete.
     """
-    gang = state.jobs[copy.job].spec.kind is JobKind.GANG
-    members = state.members(copy.job) if gang else (copy,)
+    gang = state.jobs[run.job].spec.kind is JobKind.GANG
+    members = state.members(run.job) if gang else (run,)
     placed = [member for member in members if member.instance is not None]
     if not any(accompanied(state, member) for member in placed):
         return MILLION
-    speed = normalised(state, copy)
+    speed = normalised(state, run)
     if speed is not None:
         return min(MILLION, round(speed * MILLION))
     return min(state.expected_ppm(company(state, member)) for member in placed)
@@ -168,15 +168,15 @@ def book(state: State, instance: InstanceId, until: Millis) -> None:
         _add(state, increment)
 
 
-def book_boot(state: State, copy: TaskCopy, instance: Instance) -> None:
-    """Book the boot that a copy would have waited for alone, when it runs for the first time.
+def book_boot(state: State, run: TaskRun, instance: Instance) -> None:
+    """Book the boot that a task run would have waited for alone, when it runs for the first time.
 
     The boot of the instance it runs on stands for it.
     """
     if instance.ready_ms is None or instance.up_ms is None:
         return
     boot = max(0, instance.ready_ms - instance.up_ms)
-    _add(state, JobAccount(copy.job, alone=Exact(alone_price(state, copy) * boot)))
+    _add(state, JobAccount(run.job, alone=Exact(alone_price(state, run) * boot)))
 
 
 def close_account(state: State, instance: Instance) -> None:
@@ -225,7 +225,7 @@ def bill(state: State, now: Millis) -> Bill:
 def job_account(state: State, job: JobId, now: Millis) -> JobAccount:
     """What a job owes as of `now`; nothing is booked."""
     account = state.job_accounts.get(job, JobAccount(job))
-    places = {copy.instance for copy in state.members(job) if copy.instance is not None}
+    places = {run.instance for run in state.members(job) if run.instance is not None}
     for place in sorted(places):
         if (charged := state.instance_accounts.get(place)) is None:
             continue

@@ -8,9 +8,9 @@ from eva_master.control.state.store import State
 from eva_master.learning.colocation import Key, key
 from eva_master.learning.windows import Mark, pace
 from eva_master.model.catalog import base_family
-from eva_master.model.ids import CopyId, InstanceId, Millis
-from eva_master.model.records import Progress, TaskCopy
-from eva_master.model.states import CopyState
+from eva_master.model.ids import InstanceId, Millis, RunId
+from eva_master.model.records import Progress, TaskRun
+from eva_master.model.states import RunState
 
 _MARKS = 30
 """Marks in a window; reports that come more densely are taken together."""
@@ -38,34 +38,34 @@ class Meters:
 
     def __init__(self, window_ms: int) -> None:
         self._window_ms = window_ms
-        self._open: dict[CopyId, Window] = {}
-        self._warming: dict[CopyId, Millis | None] = {}
+        self._open: dict[RunId, Window] = {}
+        self._warming: dict[RunId, Millis | None] = {}
         """Attempts that began a short while ago, with the time of their first step."""
 
-    def began(self, copy: CopyId) -> None:
+    def began(self, run: RunId) -> None:
         """An attempt runs from now on."""
-        self._warming[copy] = None
+        self._warming[run] = None
 
-    def ended(self, copy: CopyId) -> None:
+    def ended(self, run: RunId) -> None:
         """An attempt runs no longer."""
-        self._warming.pop(copy, None)
-        self._open.pop(copy, None)
+        self._warming.pop(run, None)
+        self._open.pop(run, None)
 
     def restart(self, state: State, instance: InstanceId) -> None:
         """Company on an instance changed: what was measured there says nothing now."""
-        for copy in state.holders(instance):
-            self._open.pop(copy.id, None)
-            if copy.progress.rate:
-                state.put_progress(copy, copy.progress.at_rate(0.0))
+        for run in state.holders(instance):
+            self._open.pop(run.id, None)
+            if run.progress.rate:
+                state.put_progress(run, run.progress.at_rate(0.0))
 
-    def sample(self, copy: TaskCopy, heard: Progress, now: Millis) -> tuple[Progress, bool]:
+    def sample(self, run: TaskRun, heard: Progress, now: Millis) -> tuple[Progress, bool]:
         """Take in a report.
 
         A window opens and closes with a report of more steps than before, so that a task of slow
         steps is measured over whole ones.
 
         Args:
-            copy: The copy that is reported of.
+            run: The task run that is reported of.
             heard: Its cumulative figures; `Progress.rate` is ignored.
             now: When the report arrived.
 
@@ -73,16 +73,16 @@ class Meters:
             The figures with the rate of the last complete window, and whether this report
             completed one.
         """
-        progress = heard.at_rate(copy.progress.rate)
-        window = self._open.get(copy.id)
-        if heard.steps < copy.progress.steps:
-            self._open.pop(copy.id, None)
+        progress = heard.at_rate(run.progress.rate)
+        window = self._open.get(run.id)
+        if heard.steps < run.progress.steps:
+            self._open.pop(run.id, None)
             return progress, False
-        if heard.steps == copy.progress.steps:
-            return self._stalled(copy, progress, now), False
+        if heard.steps == run.progress.steps:
+            return self._stalled(run, progress, now), False
         if window is None:
-            if self._warm(copy.id, now):
-                self._open[copy.id] = Window([(now, heard.steps)])
+            if self._warm(run.id, now):
+                self._open[run.id] = Window([(now, heard.steps)])
             return progress, False
         start, last = window.marks[0][0], window.marks[-1][0]
         if now - start < self._window_ms:
@@ -90,65 +90,65 @@ class Meters:
                 window.marks.append((now, heard.steps))
             return progress, False
         rate = pace([*window.marks, (now, heard.steps)])
-        self._open[copy.id] = Window([(now, heard.steps)])
+        self._open[run.id] = Window([(now, heard.steps)])
         return (progress, False) if rate is None else (progress.at_rate(rate), True)
 
-    def _warm(self, copy: CopyId, now: Millis) -> bool:
+    def _warm(self, run: RunId, now: Millis) -> bool:
         """Whether an attempt that did a step has warmed up."""
-        if copy not in self._warming:
+        if run not in self._warming:
             return True
-        first = self._warming[copy]
+        first = self._warming[run]
         if first is None:
-            first = self._warming[copy] = now
+            first = self._warming[run] = now
         if now - first < self._window_ms // 2:
             return False
-        del self._warming[copy]
+        del self._warming[run]
         return True
 
-    def _stalled(self, copy: TaskCopy, progress: Progress, now: Millis) -> Progress:
-        window = self._open.get(copy.id)
+    def _stalled(self, run: TaskRun, progress: Progress, now: Millis) -> Progress:
+        window = self._open.get(run.id)
         if window is None or now - window.marks[-1][0] < _STALLED * self._window_ms:
             return progress
-        del self._open[copy.id]
+        del self._open[run.id]
         return progress.at_rate(0.0)
 
 
-def standalone_rate(state: State, copy: TaskCopy) -> float | None:
-    """Iterations per second of the copy's task alone on the family it is on, `None` if unknown.
+def standalone_rate(state: State, run: TaskRun) -> float | None:
+    """Iterations per second of the task run's task alone on the family it is on, `None` if unknown.
 
     What the user stated goes before what was measured.
     """
-    if copy.instance is None:
+    if run.instance is None:
         return None
-    family = base_family(state.instances[copy.instance].offering.type.family)
-    task = state.task(copy)
+    family = base_family(state.instances[run.instance].offering.type.family)
+    task = state.task(run)
     stated = task.throughput_on(family)
     return stated if stated is not None else state.standalone.lookup(task.workload, family)
 
 
-def normalised(state: State, copy: TaskCopy) -> float | None:
+def normalised(state: State, run: TaskRun) -> float | None:
     """Last measured rate over stand-alone rate, `None` while either is unknown."""
-    if copy.progress.rate <= 0 or copy.state is not CopyState.RUNNING:
+    if run.progress.rate <= 0 or run.state is not RunState.RUNNING:
         return None
-    alone = standalone_rate(state, copy)
-    return None if not alone else copy.progress.rate / alone
+    alone = standalone_rate(state, run)
+    return None if not alone else run.progress.rate / alone
 
 
-def accompanied(state: State, copy: TaskCopy) -> bool:
-    """Whether another copy runs on the instance that a copy is on."""
-    assert copy.instance is not None
+def accompanied(state: State, run: TaskRun) -> bool:
+    """Whether another task run runs on the instance that a task run is on."""
+    assert run.instance is not None
     return any(
-        other.state is CopyState.RUNNING and other.id != copy.id
-        for other in state.holders(copy.instance)
+        other.state is RunState.RUNNING and other.id != run.id
+        for other in state.holders(run.instance)
     )
 
 
-def company(state: State, copy: TaskCopy) -> Key:
-    """The workload of a copy that is on an instance, and those of the others that run there."""
-    assert copy.instance is not None
+def company(state: State, run: TaskRun) -> Key:
+    """The workload of a task run that is on an instance, and those of the others that run there."""
+    assert run.instance is not None
     others = (
         state.task(other).workload
-        for other in state.holders(copy.instance)
-        if other.id != copy.id and other.state is CopyState.RUNNING
+        for other in state.holders(run.instance)
+        if other.id != run.id and other.state is RunState.RUNNING
     )
-    return key(state.task(copy).workload, others)
+    return key(state.task(run).workload, others)

@@ -14,11 +14,11 @@ from eva_master.control.spot import valued
 from eva_master.control.state.store import State
 from eva_master.learning.delays import Delay
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.ids import CopyId, InstanceId, JobId, Millis, copy_id
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId, run_id
 from eva_master.model.job import JobKind, JobSpec
-from eva_master.model.planning.snapshot import CopyView, InstanceView, JobView, Snapshot
-from eva_master.model.records import Job, TaskCopy
-from eva_master.model.states import LIVE, SETTLED, CopyState, InstanceState, JobState
+from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
+from eva_master.model.records import Job, TaskRun
+from eva_master.model.states import LIVE, SETTLED, InstanceState, JobState, RunState
 
 PREVIEW = JobId("preview")
 """The job of `hypothetical`."""
@@ -38,7 +38,7 @@ def snapshot(state: State, now: Millis, settings: Settings) -> Snapshot:
         now_ms=now,
         catalog=album.catalog,
         jobs=album.jobs.ordered(),
-        copies=album.copies.ordered(),
+        runs=album.runs.ordered(),
         instances=album.instances.ordered(),
         arrivals=state.counters.arrivals,
         completions=state.counters.completions,
@@ -64,9 +64,9 @@ def _brought_up_to_date(state: State, now: Millis, settings: Settings) -> None:
     for name in album.outdated_jobs():
         job = state.jobs[name]
         if name in state.active and job.state is not JobState.ENDING:
-            copies = _views(state, job)
-            view = _job_view(state, job, tuple(copy.id for copy in copies), settings)
-            album.put_job(name, view, copies)
+            runs = _views(state, job)
+            view = _job_view(state, job, tuple(run.id for run in runs), settings)
+            album.put_job(name, view, runs)
         else:
             album.put_job(name, None, ())
     # Who came and who went has been noted by now.
@@ -75,7 +75,7 @@ def _brought_up_to_date(state: State, now: Millis, settings: Settings) -> None:
 
 
 def _follow_the_rest(state: State, now: Millis, settings: Settings) -> None:
-    """See whether anything has changed that is no job, copy or instance."""
+    """See whether anything has changed that is no job, task run or instance."""
     album = state.album
     basis = (
         tuple(offering.id for offering in state.catalog if not offering.available(now)),
@@ -106,63 +106,63 @@ def _follow_the_rest(state: State, now: Millis, settings: Settings) -> None:
         album.revision += 1
 
 
-def pinned(unit: list[TaskCopy]) -> bool:
-    """Whether copies that start and stop together are between places.
+def pinned(unit: list[TaskRun]) -> bool:
+    """Whether task runs that start and stop together are between places.
 
     They are while one of them starts, stops or moves, and when all that wait know where to go. A
     gang of which some have lost their place is open to planning again. One of which some are done
     stays where it is: a move would have them all start over.
     """
-    if any(_in_transit(copy) for copy in unit):
+    if any(_in_transit(run) for run in unit):
         return True
-    states = {copy.state for copy in unit}
-    if states == {CopyState.RUNNING, CopyState.SUCCEEDED}:
+    states = {run.state for run in unit}
+    if states == {RunState.RUNNING, RunState.SUCCEEDED}:
         return True
-    waiting = [copy for copy in unit if copy.state is CopyState.WAITING]
-    return bool(waiting) and all(copy.target is not None for copy in waiting)
+    waiting = [run for run in unit if run.state is RunState.WAITING]
+    return bool(waiting) and all(run.target is not None for run in waiting)
 
 
-def _in_transit(copy: TaskCopy) -> bool:
-    match copy.state:
-        case CopyState.STARTING | CopyState.STOPPING:
+def _in_transit(run: TaskRun) -> bool:
+    match run.state:
+        case RunState.STARTING | RunState.STOPPING:
             return True
-        case CopyState.RUNNING:
-            return copy.target != copy.instance
+        case RunState.RUNNING:
+            return run.target != run.instance
         case _:
             return False
 
 
-def _views(state: State, job: Job) -> tuple[CopyView, ...]:
+def _views(state: State, job: Job) -> tuple[RunView, ...]:
     members = list(state.members(job.id))
     gang = job.spec.kind is JobKind.GANG
     together = pinned(members)
     return tuple(
-        CopyView(
-            id=copy.id,
+        RunView(
+            id=run.id,
             job=job.id,
-            task=job.spec.tasks[copy.index],
-            instance=_place(state, copy),
-            pinned=together if gang else pinned([copy]),
-            running=copy.state is CopyState.RUNNING and _place(state, copy) is not None,
-            held=copy.target is None and bool(copy.waiting_for),
+            task=job.spec.tasks[run.index],
+            instance=_place(state, run),
+            pinned=together if gang else pinned([run]),
+            running=run.state is RunState.RUNNING and _place(state, run) is not None,
+            held=run.target is None and bool(run.waiting_for),
         )
-        for copy in members
-        if copy.state not in SETTLED
+        for run in members
+        if run.state not in SETTLED
     )
 
 
-def _place(state: State, copy: TaskCopy) -> InstanceId | None:
-    """Where a copy is or is about to be, as far as it may stay there."""
-    at_risk = copy.target is not None and state.instances[copy.target].at_risk
-    return None if at_risk else copy.target
+def _place(state: State, run: TaskRun) -> InstanceId | None:
+    """Where a task run is or is about to be, as far as it may stay there."""
+    at_risk = run.target is not None and state.instances[run.target].at_risk
+    return None if at_risk else run.target
 
 
-def _job_view(state: State, job: Job, copies: tuple[CopyId, ...], settings: Settings) -> JobView:
+def _job_view(state: State, job: Job, runs: tuple[RunId, ...], settings: Settings) -> JobView:
     spec = job.spec
     return JobView(
         id=job.id,
         kind=spec.kind,
-        copies=copies,
+        runs=runs,
         submitted_ms=job.submitted_ms,
         priority=spec.priority,
         remaining_ms=_remaining(state, job),
@@ -209,8 +209,8 @@ def _running_since(state: State, job: Job) -> Millis | None:
     """
     if job.spec.duration_ms is None:
         return None
-    running = (copy for copy in state.members(job.id) if copy.state is CopyState.RUNNING)
-    accounts = (state.instance_accounts.get(copy.instance) for copy in running if copy.instance)
+    running = (run for run in state.members(job.id) if run.state is RunState.RUNNING)
+    accounts = (state.instance_accounts.get(run.instance) for run in running if run.instance)
     booked = [account.until_ms for account in accounts if account is not None]
     return Millis(sum(booked) // len(booked)) if booked else None
 
@@ -266,15 +266,15 @@ def hypothetical(state: State, spec: JobSpec, now: Millis, settings: Settings) -
         settings: Assumed delays where nothing was measured and a job gave no hint.
     """
     real = snapshot(state, now, settings)
-    ids = tuple(copy_id(PREVIEW, index) for index in range(len(spec.tasks)))
+    ids = tuple(run_id(PREVIEW, index) for index in range(len(spec.tasks)))
     views = tuple(
-        CopyView(id_, PREVIEW, task, instance=None, pinned=False, running=False)
+        RunView(id_, PREVIEW, task, instance=None, pinned=False, running=False)
         for id_, task in zip(ids, spec.tasks, strict=True)
     )
     job = JobView(
         id=PREVIEW,
         kind=spec.kind,
-        copies=ids,
+        runs=ids,
         submitted_ms=now,
         priority=spec.priority,
         remaining_ms=spec.duration_ms,
@@ -285,7 +285,7 @@ def hypothetical(state: State, spec: JobSpec, now: Millis, settings: Settings) -
         now_ms=now,
         catalog=real.catalog,
         jobs=tuple(sorted((*real.jobs, job), key=lambda view: view.id)),
-        copies=tuple(sorted((*real.copies, *views), key=lambda view: view.id)),
+        runs=tuple(sorted((*real.runs, *views), key=lambda view: view.id)),
         instances=real.instances,
         arrivals=real.arrivals + 1,
         completions=real.completions,

@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import CopyId, InstanceId, JobId, OfferingId
+from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Hold, NewInstance, Place, Plan, Suspend
-from eva_master.model.planning.snapshot import CopyView, Snapshot
+from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
 
 Where = InstanceId | int
@@ -26,18 +26,18 @@ class Decision:
     """What is left of a plan.
 
     Attributes:
-        launches: New instances, each with at least one copy in `places`.
-        places: Copies that get a new target.
-        holds: Copies that wait, with the reason.
-        suspends: Copies that are to be stopped and wait.
-        dropped: Copies whose entries no longer hold.
+        launches: New instances, each with at least one task run in `places`.
+        places: Task runs that get a new target.
+        holds: Task runs that wait, with the reason.
+        suspends: Task runs that are to be stopped and wait.
+        dropped: Task runs whose entries no longer hold.
     """
 
     launches: tuple[NewInstance, ...]
-    places: tuple[tuple[CopyId, Where], ...]
-    holds: tuple[tuple[CopyId, str], ...]
-    suspends: tuple[tuple[CopyId, str], ...]
-    dropped: tuple[CopyId, ...]
+    places: tuple[tuple[RunId, Where], ...]
+    holds: tuple[tuple[RunId, str], ...]
+    suspends: tuple[tuple[RunId, str], ...]
+    dropped: tuple[RunId, ...]
 
 
 def reconcile(now: Snapshot, plan: Plan) -> Decision:
@@ -59,38 +59,36 @@ def reconcile(now: Snapshot, plan: Plan) -> Decision:
         units = {key: unit for key, unit in units.items() if key != overfull}
     placed = dict(pair for unit in units.values() for pair in unit)
     used = {where for where in placed.values() if isinstance(where, int)}
-    known = check.copies
+    known = check.runs
     return Decision(
         launches=tuple(launch for launch in plan.launches if launch.key in used),
-        places=tuple(
-            (copy, where) for copy, where in placed.items() if known[copy].instance != where
-        ),
+        places=tuple((run, where) for run, where in placed.items() if known[run].instance != where),
         holds=tuple(
-            (entry.copy, entry.reason)
+            (entry.run, entry.reason)
             for entry in plan.entries
-            if isinstance(entry, Hold) and entry.copy in known
+            if isinstance(entry, Hold) and entry.run in known
         ),
         suspends=tuple(
-            (entry.copy, entry.reason)
+            (entry.run, entry.reason)
             for entry in plan.entries
-            if isinstance(entry, Suspend) and entry.copy in known and not known[entry.copy].pinned
+            if isinstance(entry, Suspend) and entry.run in known and not known[entry.run].pinned
         ),
         dropped=tuple(
-            entry.copy
+            entry.run
             for entry in plan.entries
-            if isinstance(entry, Place) and entry.copy not in placed
+            if isinstance(entry, Place) and entry.run not in placed
         ),
     )
 
 
-Unit = tuple[tuple[CopyId, Where], ...]
+Unit = tuple[tuple[RunId, Where], ...]
 
 
 class _Check:
     """The present, indexed for the questions that a plan raises."""
 
     def __init__(self, now: Snapshot, plan: Plan) -> None:
-        self.copies = {view.id: view for view in now.copies}
+        self.runs = {view.id: view for view in now.runs}
         self._jobs = {view.id: view for view in now.jobs}
         self._offerings: dict[Where, Offering] = {v.id: v.offering for v in now.instances}
         self._on_sale = {offering.id: offering for offering in now.catalog}
@@ -101,29 +99,29 @@ class _Check:
             if sold is not None and sold.available(now.now_ms):
                 self._offerings[launch.key] = launch.offering
 
-    def units(self) -> dict[CopyId, Unit]:
-        """The placements that hold by themselves, by their first copy: a gang's stand together."""
-        places: dict[CopyId, Where] = {}
+    def units(self) -> dict[RunId, Unit]:
+        """Independent placements by their first task run; those of a gang are one."""
+        places: dict[RunId, Where] = {}
         for entry in self._plan.entries:
             if isinstance(entry, Place):
-                places[entry.copy] = entry.on
-        by_job: defaultdict[JobId, list[CopyId]] = defaultdict(list)
-        for copy in places:
-            if (view := self.copies.get(copy)) is not None:
-                by_job[view.job].append(copy)
-        units: dict[CopyId, Unit] = {}
-        for job, copies in by_job.items():
+                places[entry.run] = entry.on
+        by_job: defaultdict[JobId, list[RunId]] = defaultdict(list)
+        for run in places:
+            if (view := self.runs.get(run)) is not None:
+                by_job[view.job].append(run)
+        units: dict[RunId, Unit] = {}
+        for job, runs in by_job.items():
             gang = self._jobs[job].kind is JobKind.GANG
-            for group in [copies] if gang else [[copy] for copy in copies]:
-                members = self._jobs[job].copies if gang else tuple(group)
+            for group in [runs] if gang else [[run] for run in runs]:
+                members = self._jobs[job].runs if gang else tuple(group)
                 if self._holds(members, places):
-                    units[group[0]] = tuple((copy, places[copy]) for copy in group)
+                    units[group[0]] = tuple((run, places[run]) for run in group)
         return units
 
-    def _holds(self, members: Iterable[CopyId], places: dict[CopyId, Where]) -> bool:
-        return all(self._member_holds(self.copies[copy], places.get(copy)) for copy in members)
+    def _holds(self, members: Iterable[RunId], places: dict[RunId, Where]) -> bool:
+        return all(self._member_holds(self.runs[run], places.get(run)) for run in members)
 
-    def _member_holds(self, view: CopyView, where: Where | None) -> bool:
+    def _member_holds(self, view: RunView, where: Where | None) -> bool:
         if where is None:
             return view.instance is not None
         if view.pinned:
@@ -131,13 +129,13 @@ class _Check:
         offering = self._offerings.get(where)
         return offering is not None and view.task.demand_on(offering.type.family) is not None
 
-    def overfull(self, units: dict[CopyId, Unit]) -> CopyId | None:
+    def overfull(self, units: dict[RunId, Unit]) -> RunId | None:
         """A unit that has to give way because a place or an offering is overfull, if any is."""
-        placed = {copy: where for unit in units.values() for copy, where in unit}
-        comers: defaultdict[Where, list[CopyId]] = defaultdict(list)
+        placed = {run: where for unit in units.values() for run, where in unit}
+        comers: defaultdict[Where, list[RunId]] = defaultdict(list)
         for key, unit in units.items():
-            for copy, where in unit:
-                if where != self.copies[copy].instance:
+            for run, where in unit:
+                if where != self.runs[run].instance:
                     comers[where].append(key)
         load = self._load(placed, comers)
         for where, keys in comers.items():
@@ -146,11 +144,11 @@ class _Check:
         return self._over_limit(comers)
 
     def _load(
-        self, placed: Mapping[CopyId, Where], places: Collection[Where]
+        self, placed: Mapping[RunId, Where], places: Collection[Where]
     ) -> Mapping[Where, Resources]:
-        """What is taken of some places once copies are where they are placed."""
+        """What is taken of some places once task runs are where they are placed."""
         load: defaultdict[Where, Resources] = defaultdict(lambda: NOTHING)
-        for view in self.copies.values() if places else ():
+        for view in self.runs.values() if places else ():
             where = placed.get(view.id, view.instance)
             if where is not None and where in places:
                 demand = view.task.demand_on(self._offerings[where].type.family)
@@ -158,7 +156,7 @@ class _Check:
                 load[where] = load[where] + demand
         return load
 
-    def _over_limit(self, comers: dict[Where, list[CopyId]]) -> CopyId | None:
+    def _over_limit(self, comers: dict[Where, list[RunId]]) -> RunId | None:
         wanted: Counter[OfferingId] | None = None
         for where, keys in comers.items():
             if not isinstance(where, int):

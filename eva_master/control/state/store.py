@@ -17,21 +17,21 @@ from eva_master.model.changes import Changes, Deferred, InstanceAccount, JobAcco
 from eva_master.model.errors import StorageError
 from eva_master.model.events import CloudTrouble
 from eva_master.model.ids import (
-    CopyId,
     Family,
     InstanceId,
     JobId,
     Millis,
     OfferingId,
     Price,
-    copy_id,
+    RunId,
+    run_id,
 )
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.plan import Json, PolicyMemory
 from eva_master.model.planning.snapshot import ThroughputTable
-from eva_master.model.records import Instance, Job, Progress, TaskCopy
+from eva_master.model.records import Instance, Job, Progress, TaskRun
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.model.states import ENDED, LIVE, CopyState, InstanceState
+from eva_master.model.states import ENDED, LIVE, InstanceState, RunState
 from eva_master.model.values import replace
 
 
@@ -57,7 +57,7 @@ class State:
 
     Attributes:
         jobs: By id, in order of submission.
-        copies: By id.
+        runs: By id.
         instances: By id; gone ones too, for they are on the bill.
         job_accounts: What each job owes, as of the last booking.
         instance_accounts: What each instance cost, as of the last booking.
@@ -72,7 +72,7 @@ class State:
 
     def __init__(self, catalog: Catalog) -> None:
         self.jobs: dict[JobId, Job] = {}
-        self.copies: dict[CopyId, TaskCopy] = {}
+        self.runs: dict[RunId, TaskRun] = {}
         self.instances: dict[InstanceId, Instance] = {}
         self.job_accounts: dict[JobId, JobAccount] = {}
         self.instance_accounts: dict[InstanceId, InstanceAccount] = {}
@@ -89,16 +89,16 @@ class State:
         """Jobs that have not ended, in order of submission."""
         self.live: dict[InstanceId, None] = {}
         """Instances that are not gone, in order of launch."""
-        self._holders: defaultdict[InstanceId, dict[CopyId, None]] = defaultdict(dict)
-        self._aimed: defaultdict[InstanceId, dict[CopyId, None]] = defaultdict(dict)
-        self._moving: dict[CopyId, None] = {}
-        self._unplaced: dict[CopyId, None] = {}
+        self._holders: defaultdict[InstanceId, dict[RunId, None]] = defaultdict(dict)
+        self._aimed: defaultdict[InstanceId, dict[RunId, None]] = defaultdict(dict)
+        self._moving: dict[RunId, None] = {}
+        self._unplaced: dict[RunId, None] = {}
         self._reservation_prices: dict[tuple[tuple[Family, Resources], ...], int] = {}
-        self._alone_prices: dict[CopyId, int] = {}
-        """The same of the copies that were asked about, since demands are slow to look up."""
+        self._alone_prices: dict[RunId, int] = {}
+        """The same of the task runs that were asked about, since demands are slow to look up."""
         self._commands: dict[str, JobId] = {}
         self._names: dict[tuple[str, str], JobId] = {}
-        self._members: dict[JobId, tuple[CopyId, ...]] = {}
+        self._members: dict[JobId, tuple[RunId, ...]] = {}
         self.trouble = CloudTrouble(None)
         self.album = Album()
         self._unwritten = _Unwritten()
@@ -114,8 +114,8 @@ class State:
         state = cls(catalog)
         for job in sorted(written.jobs, key=_submission):
             state.put_job(job)
-        for copy in written.copies:
-            state.put_copy(copy)
+        for run in written.runs:
+            state.put_run(run)
         for instance in sorted(written.instances, key=_launch):
             state.put_instance(instance)
         state.job_accounts = {account.job: account for account in written.job_accounts}
@@ -154,55 +154,55 @@ class State:
         self._unwritten.jobs[job.id] = None
         if not known:
             self._commands[job.command] = job.id
-            self._members[job.id] = tuple(copy_id(job.id, i) for i in range(len(job.spec.tasks)))
+            self._members[job.id] = tuple(run_id(job.id, i) for i in range(len(job.spec.tasks)))
         key = (job.spec.owner, job.spec.name)
         if job.state in ENDED:
             self.active.pop(job.id, None)
-            for copy in self._members[job.id]:
-                self._alone_prices.pop(copy, None)
+            for run in self._members[job.id]:
+                self._alone_prices.pop(run, None)
             if self._names.get(key) == job.id:
                 del self._names[key]
         else:
             self.active[job.id] = None
             self._names[key] = job.id
 
-    def put_copy(self, copy: TaskCopy) -> None:
-        """Add or replace a copy."""
-        old = self.copies.get(copy.id)
-        self.copies[copy.id] = copy
-        self.album.job_changed(copy.job)
-        self._unwritten.copies[copy.id] = None
-        if old is None or old.instance != copy.instance:
-            self._reindex(self._holders, copy.id, old.instance if old else None, copy.instance)
-        if old is None or old.target != copy.target:
-            self._reindex(self._aimed, copy.id, old.target if old else None, copy.target)
-        if copy.state is CopyState.WAITING and copy.target is None:
-            self._unplaced[copy.id] = None
+    def put_run(self, run: TaskRun) -> None:
+        """Add or replace a task run."""
+        old = self.runs.get(run.id)
+        self.runs[run.id] = run
+        self.album.job_changed(run.job)
+        self._unwritten.runs[run.id] = None
+        if old is None or old.instance != run.instance:
+            self._reindex(self._holders, run.id, old.instance if old else None, run.instance)
+        if old is None or old.target != run.target:
+            self._reindex(self._aimed, run.id, old.target if old else None, run.target)
+        if run.state is RunState.WAITING and run.target is None:
+            self._unplaced[run.id] = None
         else:
-            self._unplaced.pop(copy.id, None)
-        if copy.state is CopyState.RUNNING and copy.target not in (None, copy.instance):
-            self._moving[copy.id] = None
+            self._unplaced.pop(run.id, None)
+        if run.state is RunState.RUNNING and run.target not in (None, run.instance):
+            self._moving[run.id] = None
         else:
-            self._moving.pop(copy.id, None)
+            self._moving.pop(run.id, None)
 
-    def put_progress(self, copy: TaskCopy, progress: Progress) -> None:
-        """Replace what a copy says of itself; that alone is not journalled, nor in any picture."""
-        if progress != copy.progress:
-            self.copies[copy.id] = replace(copy, progress=progress)
+    def put_progress(self, run: TaskRun, progress: Progress) -> None:
+        """Replace the progress of a task run; it is neither journalled nor in a snapshot."""
+        if progress != run.progress:
+            self.runs[run.id] = replace(run, progress=progress)
 
     @staticmethod
     def _reindex(
-        index: defaultdict[InstanceId, dict[CopyId, None]],
-        copy: CopyId,
+        index: defaultdict[InstanceId, dict[RunId, None]],
+        run: RunId,
         old: InstanceId | None,
         new: InstanceId | None,
     ) -> None:
         if old is not None:
-            index[old].pop(copy, None)
+            index[old].pop(run, None)
             if not index[old]:
                 del index[old]
         if new is not None:
-            index[new][copy] = None
+            index[new][run] = None
 
     def put_instance(self, instance: Instance) -> None:
         """Add or replace an instance."""
@@ -332,40 +332,40 @@ class State:
             None,
         )
 
-    def members(self, job: JobId) -> Iterator[TaskCopy]:
-        """The copies of a job, by index."""
-        return (self.copies[copy] for copy in self._members[job] if copy in self.copies)
+    def members(self, job: JobId) -> Iterator[TaskRun]:
+        """The task runs of a job, by index."""
+        return (self.runs[run] for run in self._members[job] if run in self.runs)
 
-    def task(self, copy: TaskCopy) -> TaskSpec:
-        """What the copy is a copy of."""
-        return self.jobs[copy.job].spec.tasks[copy.index]
+    def task(self, run: TaskRun) -> TaskSpec:
+        """What the task run is a task run of."""
+        return self.jobs[run.job].spec.tasks[run.index]
 
-    def holders(self, instance: InstanceId) -> tuple[TaskCopy, ...]:
-        """The copies that take room on an instance."""
-        return tuple(map(self.copies.__getitem__, self._holders.get(instance, ())))
+    def holders(self, instance: InstanceId) -> tuple[TaskRun, ...]:
+        """The task runs that take room on an instance."""
+        return tuple(map(self.runs.__getitem__, self._holders.get(instance, ())))
 
-    def aimed(self, instance: InstanceId) -> tuple[TaskCopy, ...]:
-        """The copies that are, or will be, on an instance."""
-        return tuple(map(self.copies.__getitem__, self._aimed.get(instance, ())))
+    def aimed(self, instance: InstanceId) -> tuple[TaskRun, ...]:
+        """The task runs that are, or will be, on an instance."""
+        return tuple(map(self.runs.__getitem__, self._aimed.get(instance, ())))
 
-    def demand(self, copies: Iterable[TaskCopy], on: Instance | Offering) -> Resources:
-        """What copies take together of an instance or an offering of its kind."""
+    def demand(self, runs: Iterable[TaskRun], on: Instance | Offering) -> Resources:
+        """What task runs take together of an instance or an offering of its kind."""
         family = (on.offering if isinstance(on, Instance) else on).type.family
         total = NOTHING
-        for copy in copies:
-            need = self.task(copy).demand_on(family)
-            assert need is not None, f"{copy.id} cannot run on {family}"
+        for run in runs:
+            need = self.task(run).demand_on(family)
+            assert need is not None, f"{run.id} cannot run on {family}"
             total = total + need
         return total
 
     @property
     def unplaced(self) -> bool:
-        """Whether any copy waits for a plan to give it a place."""
+        """Whether any task run waits for a plan to give it a place."""
         return bool(self._unplaced)
 
-    def moving(self) -> tuple[TaskCopy, ...]:
-        """The running copies that are to run elsewhere."""
-        return tuple(self.copies[copy] for copy in self._moving)
+    def moving(self) -> tuple[TaskRun, ...]:
+        """The running task runs that are to run elsewhere."""
+        return tuple(self.runs[run] for run in self._moving)
 
     def reservation_price(self, task: TaskSpec) -> int:
         """Micro-dollars per hour of the cheapest offering that can host a task alone.
@@ -386,11 +386,11 @@ class State:
             self._reservation_prices[task.demand] = price
         return price
 
-    def alone_price(self, copy: TaskCopy) -> int:
-        """The reservation price of a copy's task."""
-        price = self._alone_prices.get(copy.id)
+    def alone_price(self, run: TaskRun) -> int:
+        """The reservation price of a task run's task."""
+        price = self._alone_prices.get(run.id)
         if price is None:
-            price = self._alone_prices[copy.id] = self.reservation_price(self.task(copy))
+            price = self._alone_prices[run.id] = self.reservation_price(self.task(run))
         return price
 
     def usable(self, instance: InstanceId) -> bool:
@@ -415,7 +415,7 @@ class State:
         taken, self._unwritten = self._unwritten, _Unwritten()
         return Changes(
             jobs=tuple(self.jobs[key] for key in taken.jobs),
-            copies=tuple(self.copies[key] for key in taken.copies),
+            runs=tuple(self.runs[key] for key in taken.runs),
             instances=tuple(self.instances[key] for key in taken.instances),
             job_accounts=tuple(self.job_accounts[key] for key in taken.job_accounts),
             instance_accounts=tuple(self.instance_accounts[k] for k in taken.instance_accounts),
@@ -450,7 +450,7 @@ class _Unwritten:
     """What the journal does not have yet; dicts serve as ordered sets."""
 
     jobs: dict[JobId, None] = field(default_factory=dict)
-    copies: dict[CopyId, None] = field(default_factory=dict)
+    runs: dict[RunId, None] = field(default_factory=dict)
     instances: dict[InstanceId, None] = field(default_factory=dict)
     job_accounts: dict[JobId, None] = field(default_factory=dict)
     instance_accounts: dict[InstanceId, None] = field(default_factory=dict)
@@ -460,7 +460,7 @@ class _Unwritten:
     def __bool__(self) -> bool:
         return bool(
             self.jobs
-            or self.copies
+            or self.runs
             or self.instances
             or self.job_accounts
             or self.instance_accounts

@@ -1,4 +1,4 @@
-"""Views of jobs, copies and instances, kept from picture to picture until they change."""
+"""Views of jobs, task runs and instances, kept from picture to picture until they change."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from operator import attrgetter
 from typing import Generic, TypeVar
 
 from eva_master.model.catalog import Catalog, InstanceType
-from eva_master.model.ids import CopyId, InstanceId, JobId
-from eva_master.model.planning.snapshot import CopyView, InstanceView, JobView
+from eva_master.model.ids import InstanceId, JobId, RunId
+from eva_master.model.planning.snapshot import InstanceView, JobView, RunView
 
 K = TypeVar("K", bound=str)
 V = TypeVar("V")
@@ -69,11 +69,11 @@ class Album:
 
     Attributes:
         jobs: Views by job.
-        copies: Views by copy.
+        runs: Views by task run.
         instances: Views by instance.
         catalog: With learned delays in place of assumed ones.
         measured: The types whose delays were learned, by name.
-        basis: What was last seen of all that is no job, copy or instance.
+        basis: What was last seen of all that is no job, task run or instance.
         sources: What `catalog` and `measured` were made of.
         made: How many views were made, ever.
         revision: Grows with every change that a policy can see, the passing of time apart.
@@ -81,7 +81,7 @@ class Album:
 
     def __init__(self) -> None:
         self.jobs: Shelf[JobId, JobView] = Shelf()
-        self.copies: Shelf[CopyId, CopyView] = Shelf()
+        self.runs: Shelf[RunId, RunView] = Shelf()
         self.instances: Shelf[InstanceId, InstanceView] = Shelf()
         self.catalog: Catalog = ()
         self.measured: dict[str, InstanceType] = {}
@@ -89,14 +89,14 @@ class Album:
         self.sources: tuple[object, ...] = ()
         self.made = 0
         self.revision = 0
-        self._residents: dict[InstanceId, set[CopyId]] = {}
+        self._residents: dict[InstanceId, set[RunId]] = {}
         self._jobs: dict[JobId, None] = {}
         self._instances: dict[InstanceId, None] = {}
 
     # -- going out of date -----------------------------------------------------------------------
 
     def job_changed(self, job: JobId) -> None:
-        """The view of a job, or of its copies, may no longer be true."""
+        """The view of a job, or of its task runs, may no longer be true."""
         self._jobs[job] = None
 
     def instance_changed(self, instance: InstanceId) -> None:
@@ -105,9 +105,9 @@ class Album:
 
     def workload_changed(self, workload: str) -> None:
         """The same of all jobs with a task of this workload."""
-        for copy in self.copies.ordered():
-            if copy.task.workload == workload:
-                self._jobs[copy.job] = None
+        for run in self.runs.ordered():
+            if run.task.workload == workload:
+                self._jobs[run.job] = None
 
     def instances_changed(self) -> None:
         """The same of all instances."""
@@ -126,34 +126,34 @@ class Album:
 
     # -- coming up to date -----------------------------------------------------------------------
 
-    def put_job(self, job: JobId, view: JobView | None, copies: Sequence[CopyView]) -> None:
-        """Replace the views of a job and of its copies; `None` if it is not to be seen."""
-        self.made += len(copies) + (view is not None)
+    def put_job(self, job: JobId, view: JobView | None, runs: Sequence[RunView]) -> None:
+        """Replace the views of a job and of its task runs; `None` if it is not to be seen."""
+        self.made += len(runs) + (view is not None)
         old = self.jobs.get(job)
-        seen = {copy.id: copy for copy in copies}
+        seen = {run.id: run for run in runs}
         if view != old:
             self.revision += view is None or old is None or _lasting(view) != _lasting(old)
             if view is None:
                 self.jobs.drop(job)
             else:
                 self.jobs.put(job, view)
-        for id_ in () if old is None else old.copies:
+        for id_ in () if old is None else old.runs:
             if id_ not in seen:
-                self._put_copy(id_, None)
-        for copy in copies:
-            self._put_copy(copy.id, copy)
+                self._put_run(id_, None)
+        for run in runs:
+            self._put_run(run.id, run)
 
-    def _put_copy(self, id_: CopyId, view: CopyView | None) -> None:
-        old = self.copies.get(id_)
+    def _put_run(self, id_: RunId, view: RunView | None) -> None:
+        old = self.runs.get(id_)
         if view == old:
             return
         self.revision += 1
         before = None if old is None else old.instance
         after = None if view is None else view.instance
         if view is None:
-            self.copies.drop(id_)
+            self.runs.drop(id_)
         else:
-            self.copies.put(id_, view)
+            self.runs.put(id_, view)
         if before != after:
             if before is not None:
                 self._residents[before].discard(id_)
@@ -175,8 +175,8 @@ class Album:
         else:
             self.instances.put(instance, view)
 
-    def residents(self, instance: InstanceId) -> tuple[CopyId, ...]:
-        """The copies that are, or are about to be, on an instance, in order."""
+    def residents(self, instance: InstanceId) -> tuple[RunId, ...]:
+        """The task runs that are, or are about to be, on an instance, in order."""
         return tuple(sorted(self._residents.get(instance, ())))
 
 

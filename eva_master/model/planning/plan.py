@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import CopyId, InstanceId
+from eva_master.model.ids import InstanceId, RunId
 from eva_master.model.planning.reasons import Reasons
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -41,25 +41,25 @@ class NewInstance:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Run the copy on a live instance, or on a new one by its key."""
+    """Run the task run on a live instance, or on a new one by its key."""
 
-    copy: CopyId
+    run: RunId
     on: InstanceId | int
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Leave the waiting copy without a place, for a reason that the user is shown."""
+    """Leave the waiting task run without a place, for a reason that the user is shown."""
 
-    copy: CopyId
+    run: RunId
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Suspend:
-    """Checkpoint the running copy and let it wait."""
+    """Checkpoint the running task run and let it wait."""
 
-    copy: CopyId
+    run: RunId
     reason: str
 
 
@@ -70,11 +70,11 @@ PlanEntry = Place | Hold | Suspend
 class Plan:
     """A policy's decision for one round.
 
-    Copies without an entry stay as they are.
+    Task runs without an entry stay as they are.
 
     Attributes:
         launches: New instances, each used by at least one `Place`.
-        entries: At most one per copy.
+        entries: At most one per task run.
         figures: What the round came to (kind of plan, prices, effort), for statistics.
         reasons: Why, per instance and per move. Plans that do the same are equal, whatever
             their reasons.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from eva_master.model.ids import MILLIS_PER_HOUR, CopyId, InstanceId
+from eva_master.model.ids import MILLIS_PER_HOUR, InstanceId, RunId
 
 Where = InstanceId | int
 """A live instance, or a new one by its key in the plan."""
@@ -13,7 +13,7 @@ Where = InstanceId | int
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """What a copy adds to the value of its instance.
+    """What a task run adds to the value of its instance.
 
     Attributes:
         reservation_micro_usd_per_hour: Price of the cheapest offering that hosts it alone; on a
@@ -24,7 +24,7 @@ class Tenant:
         profiled: It is kept alone until its standalone throughput has been measured.
     """
 
-    copy: CopyId
+    run: RunId
     reservation_micro_usd_per_hour: int
     throughput_ppm: int
     value_micro_usd_per_hour: int
@@ -48,23 +48,23 @@ class Hosting:
     value_micro_usd_per_hour: int
     tenants: tuple[Tenant, ...]
 
-    def adopted(self, names: Mapping[int, InstanceId], dropped: Collection[CopyId]) -> Hosting:
+    def adopted(self, names: Mapping[int, InstanceId], dropped: Collection[RunId]) -> Hosting:
         """See `Reasons.adopted`."""
         if isinstance(self.on, str) and not dropped:
             return self
-        tenants = tuple(one for one in self.tenants if one.copy not in dropped)
+        tenants = tuple(one for one in self.tenants if one.run not in dropped)
         return replace(self, on=_name(self.on, names), tenants=tenants)
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A running copy that is to run elsewhere.
+    """A running task run that is to run elsewhere.
 
     Attributes:
         cost_micro_usd: What it holds idle at both ends while it is checkpointed and started.
     """
 
-    copy: CopyId
+    run: RunId
     source: InstanceId
     target: Where
     cost_micro_usd: int
@@ -105,7 +105,7 @@ class Alternative:
         kind: ``keep``, ``partial`` or ``full``.
         savings_micro_usd_per_hour: S, value less price over all instances.
         migration_micro_usd: M, what it costs to get there.
-        moves: Running copies that would move.
+        moves: Running task runs that would move.
     """
 
     kind: str
@@ -161,12 +161,12 @@ class Reasons:
     exchanges: tuple[Exchange, ...] = ()
     weighing: Weighing | None = None
 
-    def adopted(self, names: Mapping[int, InstanceId], dropped: Collection[CopyId]) -> Reasons:
+    def adopted(self, names: Mapping[int, InstanceId], dropped: Collection[RunId]) -> Reasons:
         """The reasons for the part of a plan that was adopted; its figures stay the plan's.
 
         Args:
             names: What the new instances are called; those without a name were not launched.
-            dropped: Copies that the plan placed and that are not placed after all.
+            dropped: Task runs that the plan placed and that are not placed after all.
         """
         hostings = tuple(
             hosting.adopted(names, dropped)
@@ -179,7 +179,7 @@ class Reasons:
                 moves=tuple(
                     replace(move, target=_name(move.target, names))
                     for move in exchange.moves
-                    if move.copy not in dropped
+                    if move.run not in dropped
                 ),
             )
             for exchange in self.exchanges

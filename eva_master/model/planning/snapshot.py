@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eva_master.model.catalog import Catalog, Offering
-from eva_master.model.ids import CopyId, Family, InstanceId, JobId, Millis, Workload
+from eva_master.model.ids import Family, InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.job import JobKind, TaskSpec
 
 
 @dataclass(frozen=True, slots=True)
-class CopyView:
-    """A copy that wants a place.
+class RunView:
+    """A task run that wants a place.
 
     Attributes:
         instance: Where it is or is about to be, `None` if it has no place.
@@ -21,7 +21,7 @@ class CopyView:
         held: The last plan found no room for it.
     """
 
-    id: CopyId
+    id: RunId
     job: JobId
     task: TaskSpec
     instance: InstanceId | None
@@ -32,10 +32,10 @@ class CopyView:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job with at least one copy that wants a place.
+    """A job with at least one task run that wants a place.
 
     Attributes:
-        copies: Its copies that want a place.
+        runs: Its task runs that want a place.
         remaining_ms: Stand-alone running time that was left at `since_ms`, `None` if unknown; see
             `left_ms`.
         checkpoint_ms: Time to checkpoint and stop, from the user's hint or learned.
@@ -46,7 +46,7 @@ class JobView:
 
     id: JobId
     kind: JobKind
-    copies: tuple[CopyId, ...]
+    runs: tuple[RunId, ...]
     submitted_ms: Millis
     priority: int
     remaining_ms: int | None
@@ -66,13 +66,13 @@ class InstanceView:
     """A live instance.
 
     Attributes:
-        residents: The copies whose `CopyView.instance` it is.
+        residents: The task runs whose `RunView.instance` it is.
         ready: Its worker has registered; otherwise it is still coming up.
     """
 
     id: InstanceId
     offering: Offering
-    residents: tuple[CopyId, ...]
+    residents: tuple[RunId, ...]
     ready: bool
 
 
@@ -107,7 +107,7 @@ class Snapshot:
     Attributes:
         now_ms: The time of the picture.
         catalog: Every offering; a policy checks availability and limits.
-        jobs: Sorted by id, as are copies and instances.
+        jobs: Sorted by id, as are task runs and instances.
         arrivals: Jobs that arrived since the cluster began.
         completions: Jobs that ended since the cluster began.
         throughput: What was learned about co-location.
@@ -119,7 +119,7 @@ class Snapshot:
     now_ms: Millis
     catalog: Catalog
     jobs: tuple[JobView, ...]
-    copies: tuple[CopyView, ...]
+    runs: tuple[RunView, ...]
     instances: tuple[InstanceView, ...]
     arrivals: int = 0
     completions: int = 0

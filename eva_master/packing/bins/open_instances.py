@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import CopyId, InstanceId, OfferingId
+from eva_master.model.ids import InstanceId, OfferingId, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import NewInstance, Place
 from eva_master.model.planning.reasons import Where
@@ -34,11 +34,11 @@ class Rooms:
         appraisal: Its tasks.
 
     Attributes:
-        copies: Every copy by id.
+        runs: Every task run by id.
         jobs: Every job by id.
         offerings: Of each row.
-        residents: The copies on each row.
-        row_of: Of every copy that has a place.
+        residents: The task runs on each row.
+        row_of: Of every task run that has a place.
         live: How many rows are live instances.
         unit_price: See `Appraisal`.
     """
@@ -46,11 +46,11 @@ class Rooms:
     def __init__(self, snapshot: Snapshot, appraisal: Appraisal) -> None:
         self._snapshot = snapshot
         self._appraisal = appraisal
-        self.copies = {copy.id: copy for copy in snapshot.copies}
+        self.runs = {run.id: run for run in snapshot.runs}
         self.jobs = {job.id: job for job in snapshot.jobs}
         self.offerings: list[Offering] = []
-        self.residents: list[dict[CopyId, None]] = []
-        self.row_of: dict[CopyId, int] = {}
+        self.residents: list[dict[RunId, None]] = []
+        self.row_of: dict[RunId, int] = {}
         self.live = len(snapshot.instances)
         self.unit_price = appraisal.unit_price
         size = max(16, 2 * self.live)
@@ -59,13 +59,13 @@ class Rooms:
         self._family = np.zeros(size, dtype=np.int64)
         self._used: Counter[OfferingId] = Counter()
         self._vacant: defaultdict[OfferingId, list[tuple[bool, int]]] = defaultdict(list)
-        self._done: list[tuple[CopyId | None, int]] = []
+        self._done: list[tuple[RunId | None, int]] = []
         rows: dict[InstanceId, int] = {}
         for view in snapshot.instances:
             rows[view.id] = self._append(view.offering)
-        for copy in snapshot.copies:
-            if copy.instance in rows:
-                self._move_in(copy.id, rows[copy.instance])
+        for run in snapshot.runs:
+            if run.instance in rows:
+                self._move_in(run.id, rows[run.instance])
         for row in range(self.live):
             self._note_if_vacant(row)
 
@@ -74,18 +74,18 @@ class Rooms:
     def __len__(self) -> int:
         return len(self.offerings)
 
-    def kind(self, copy: CopyId) -> Kind:
-        """What kind of task a copy is."""
-        return self._appraisal.kind(self.copies[copy].task)
+    def kind(self, run: RunId) -> Kind:
+        """What kind of task a task run is."""
+        return self._appraisal.kind(self.runs[run].task)
 
     def family(self, row: int) -> int:
         """The number of a row's family."""
         return int(self._family[row])
 
-    def gang_of(self, copy: CopyId) -> tuple[CopyId, ...]:
-        """The copies that stop when this one does, itself among them."""
-        job = self.jobs[self.copies[copy].job]
-        return job.copies if job.kind is JobKind.GANG else (copy,)
+    def gang_of(self, run: RunId) -> tuple[RunId, ...]:
+        """The task runs that stop when this one does, itself among them."""
+        job = self.jobs[self.runs[run].job]
+        return job.runs if job.kind is JobKind.GANG else (run,)
 
     def free(self) -> Ints:
         """What is free on each row (rows): GPUs, milli-CPUs, MiB (columns)."""
@@ -148,21 +148,21 @@ class Rooms:
 
     # -- filling ---------------------------------------------------------------------------------
 
-    def put(self, copy: CopyId, row: int) -> None:
-        """Give a copy without a place one; there must be room."""
-        self._move_in(copy, row)
-        self._done.append((copy, row))
+    def put(self, run: RunId, row: int) -> None:
+        """Give a task run without a place one; there must be room."""
+        self._move_in(run, row)
+        self._done.append((run, row))
 
-    def take(self, copy: CopyId) -> int:
-        """Take a copy's place away and say which it was."""
-        row = self._move_out(copy)
-        self._done.append((copy, ~row))
+    def take(self, run: RunId) -> int:
+        """Take a task run's place away and say which it was."""
+        row = self._move_out(run)
+        self._done.append((run, ~row))
         return row
 
     def open(self, offering: Offering) -> int:
         """Take an instance of an offering: a vacant one if there is one, else buy it.
 
-        The caller puts a copy on it at once. The offering must be on sale.
+        The caller puts a task run on it at once. The offering must be on sale.
         """
         row = self._vacancy(offering.id)
         if row is None:
@@ -177,14 +177,14 @@ class Rooms:
     def back(self, mark: int) -> None:
         """Undo everything since a mark."""
         while len(self._done) > mark:
-            copy, row = self._done.pop()
-            if copy is None:
+            run, row = self._done.pop()
+            if run is None:
                 self._used[self.offerings.pop().id] -= 1
                 self.residents.pop()
             elif row >= 0:
-                self._move_out(copy)
+                self._move_out(run)
             else:
-                self._move_in(copy, ~row)
+                self._move_in(run, ~row)
 
     def changed(self, row: int) -> None:
         """Who is on a row has changed; for heirs that keep more about it."""
@@ -192,7 +192,7 @@ class Rooms:
     # -- the result ------------------------------------------------------------------------------
 
     def placements(self) -> tuple[tuple[NewInstance, ...], list[Place], Sequence[Where | None]]:
-        """What has to be bought and who has to go where, by copy.
+        """What has to be bought and who has to go where, by task run.
 
         Returns:
             The new instances that hold a task, the places that differ from the present ones, and
@@ -207,16 +207,16 @@ class Rooms:
             else:
                 names.append(None)
         entries = []
-        for copy in self._touched():
-            where = names[self.row_of[copy]] if copy in self.row_of else None
-            if where is not None and where != self.copies[copy].instance:
-                entries.append(Place(copy, where))
+        for run in self._touched():
+            where = names[self.row_of[run]] if run in self.row_of else None
+            if where is not None and where != self.runs[run].instance:
+                entries.append(Place(run, where))
         return tuple(launches), entries, names
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _touched(self) -> list[CopyId]:
-        return sorted({copy for copy, _ in self._done if copy is not None})
+    def _touched(self) -> list[RunId]:
+        return sorted({run for run, _ in self._done if run is not None})
 
     def _append(self, offering: Offering) -> int:
         row = len(self)
@@ -231,16 +231,16 @@ class Rooms:
         self._used[offering.id] += 1
         return row
 
-    def _move_in(self, copy: CopyId, row: int) -> None:
-        self._free[row] -= self.kind(copy).need[self._family[row]]
-        self.residents[row][copy] = None
-        self.row_of[copy] = row
+    def _move_in(self, run: RunId, row: int) -> None:
+        self._free[row] -= self.kind(run).need[self._family[row]]
+        self.residents[row][run] = None
+        self.row_of[run] = row
         self.changed(row)
 
-    def _move_out(self, copy: CopyId) -> int:
-        row = self.row_of.pop(copy)
-        self._free[row] += self.kind(copy).need[self._family[row]]
-        del self.residents[row][copy]
+    def _move_out(self, run: RunId) -> int:
+        row = self.row_of.pop(run)
+        self._free[row] += self.kind(run).need[self._family[row]]
+        del self.residents[row][run]
         self._note_if_vacant(row)
         self.changed(row)
         return row

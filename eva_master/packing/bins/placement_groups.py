@@ -7,57 +7,57 @@ from dataclasses import dataclass
 
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Hold
-from eva_master.model.planning.snapshot import CopyView, JobView, Snapshot
+from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
 from eva_master.packing.bins.open_instances import Rooms
 from eva_master.packing.configuration.unplaced_reason import why_unplaced
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Waiting copies that get a place all together or not at all."""
+    """Waiting task runs that get a place all together or not at all."""
 
     job: JobView
-    copies: tuple[CopyView, ...]
+    runs: tuple[RunView, ...]
 
 
 def waiting(snapshot: Snapshot) -> list[Unit]:
     """What has no place on a live instance and may be given one; the most urgent first."""
     live = {view.id for view in snapshot.instances}
-    without: dict[str, list[CopyView]] = {}
-    for copy in snapshot.copies:
-        if not copy.pinned and copy.instance not in live:
-            without.setdefault(copy.job, []).append(copy)
+    without: dict[str, list[RunView]] = {}
+    for run in snapshot.runs:
+        if not run.pinned and run.instance not in live:
+            without.setdefault(run.job, []).append(run)
     if not without:
         return []
     jobs = [job for job in snapshot.jobs if job.id in without]
     return [
-        Unit(job, copies)
+        Unit(job, runs)
         for job in sorted(jobs, key=lambda job: (-job.priority, job.submitted_ms, job.id))
-        for copies in _together(job, without[job.id])
+        for runs in _together(job, without[job.id])
     ]
 
 
-def _together(job: JobView, copies: list[CopyView]) -> list[tuple[CopyView, ...]]:
-    return [tuple(copies)] if job.kind is JobKind.GANG else [(copy,) for copy in copies]
+def _together(job: JobView, runs: list[RunView]) -> list[tuple[RunView, ...]]:
+    return [tuple(runs)] if job.kind is JobKind.GANG else [(run,) for run in runs]
 
 
 Placing = Callable[[Sequence[Unit]], None]
-"""Puts as many copies of some units into rooms as it can."""
+"""Puts as many task runs of some units into rooms as it can."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """A unit that has no place, and the copy that found none."""
+    """A unit that has no place, and the task run that found none."""
 
     unit: Unit
-    copy: CopyView
+    run: RunView
 
 
 def place(rooms: Rooms, units: Sequence[Unit], placing: Placing) -> list[Stuck]:
     """Place units, each of them whole.
 
-    A unit of which only some copies find room is taken out, and the others are placed anew. Those
-    that were taken out are then tried one by one, in order.
+    A unit of which only some task runs find room is taken out, and the others are placed anew.
+    Those that were taken out are then tried one by one, in order.
 
     Args:
         rooms: Where to.
@@ -71,7 +71,7 @@ def place(rooms: Rooms, units: Sequence[Unit], placing: Placing) -> list[Stuck]:
     tried, split = list(enumerate(units)), []
     while tried:
         placing([unit for _, unit in tried])
-        parted = [item for item in tried if 0 < len(_missing(rooms, item[1])) < len(item[1].copies)]
+        parted = [item for item in tried if 0 < len(_missing(rooms, item[1])) < len(item[1].runs)]
         if not parted:
             break
         rooms.back(mark)
@@ -89,17 +89,17 @@ def place(rooms: Rooms, units: Sequence[Unit], placing: Placing) -> list[Stuck]:
     return [one for _, one in sorted(stuck.items(), key=lambda item: item[0])]
 
 
-def _missing(rooms: Rooms, unit: Unit) -> list[CopyView]:
-    return [copy for copy in unit.copies if copy.id not in rooms.row_of]
+def _missing(rooms: Rooms, unit: Unit) -> list[RunView]:
+    return [run for run in unit.runs if run.id not in rooms.row_of]
 
 
 def holds(snapshot: Snapshot, stuck: Sequence[Stuck]) -> list[Hold]:
     """Say why units wait: what their tasks could run on is not to be had."""
     told: list[Hold] = []
     for one in stuck:
-        why = why_unplaced(one.copy.task.demand, snapshot.catalog, snapshot.now_ms)
+        why = why_unplaced(one.run.task.demand, snapshot.catalog, snapshot.now_ms)
         why = why or "no room at present"
-        for copy in one.unit.copies:
-            alone = copy.id == one.copy.id
-            told.append(Hold(copy.id, why if alone else f"its gang waits for {one.copy.id}: {why}"))
+        for run in one.unit.runs:
+            alone = run.id == one.run.id
+            told.append(Hold(run.id, why if alone else f"its gang waits for {one.run.id}: {why}"))
     return told

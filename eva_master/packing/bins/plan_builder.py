@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from eva_master.model.ids import MILLION, CopyId, InstanceId, micro_usd
+from eva_master.model.ids import MILLION, InstanceId, RunId, micro_usd
 from eva_master.model.planning.plan import Plan, PlanEntry
 from eva_master.model.planning.reasons import Exchange, Hosting, Move, Reasons, Tenant, Where
 from eva_master.model.planning.snapshot import Snapshot
@@ -13,22 +13,22 @@ from eva_master.packing.bins.open_instances import Rooms
 from eva_master.packing.bins.placement_groups import Stuck, holds
 
 Tenants = Callable[[Rooms, int], tuple[Tenant, ...]]
-"""What the copies on a row are worth, by id."""
+"""What the task runs on a row are worth, by id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """Copies that leave their instances together.
+    """Task runs that leave their instances together.
 
     Attributes:
-        copies: Which.
+        runs: Which.
         saved: In micro-dollars per hour.
-        costs: Of each copy, in micro-dollars.
+        costs: Of each task run, in micro-dollars.
         besides: What the rest of their gangs costs meanwhile, and new instances until they can
             run tasks, in micro-dollars.
     """
 
-    copies: tuple[CopyId, ...]
+    runs: tuple[RunId, ...]
     saved: int
     costs: tuple[int, ...]
     besides: int = 0
@@ -39,45 +39,45 @@ class Shift:
         return sum(self.costs) + self.besides
 
 
-def shift(rooms: Rooms, copies: Sequence[CopyId], saved: int, bought: Iterable[int]) -> Shift:
-    """What it costs if copies leave.
+def shift(rooms: Rooms, runs: Sequence[RunId], saved: int, bought: Iterable[int]) -> Shift:
+    """What it costs if task runs leave.
 
-    A running copy holds as much as its reservation price idle at both ends while it is
+    A running task run holds as much as its reservation price idle at both ends while it is
     checkpointed and started, and so does, where it is, everyone of its gang. One that does not
     run yet costs nothing.
 
     Args:
         rooms: Where they are.
-        copies: Those that leave.
+        runs: Those that leave.
         saved: In micro-dollars per hour.
         bought: The rows of new instances that this takes.
     """
-    leaving = set(copies)
-    mates: dict[CopyId, None] = {}
-    for copy in copies:
-        if rooms.copies[copy].running:
-            mates.update(dict.fromkeys(rooms.gang_of(copy)))
+    leaving = set(runs)
+    mates: dict[RunId, None] = {}
+    for run in runs:
+        if rooms.runs[run].running:
+            mates.update(dict.fromkeys(rooms.gang_of(run)))
     besides = sum(_idle(rooms, mate) for mate in mates if mate not in leaving)
     for row in bought:
         machine = rooms.offerings[row].type
         delay = machine.acquisition_ms + machine.setup_ms
         besides += micro_usd(rooms.offerings[row].price * delay)
-    return Shift(tuple(copies), saved, tuple(_idle(rooms, copy) for copy in copies), besides)
+    return Shift(tuple(runs), saved, tuple(_idle(rooms, run) for run in runs), besides)
 
 
-def _idle(rooms: Rooms, copy: CopyId) -> int:
-    view = rooms.copies[copy]
+def _idle(rooms: Rooms, run: RunId) -> int:
+    view = rooms.runs[run]
     if not view.running:
         return 0
     job = rooms.jobs[view.job]
-    return micro_usd(2 * rooms.kind(copy).price * (job.checkpoint_ms + job.launch_ms))
+    return micro_usd(2 * rooms.kind(run).price * (job.checkpoint_ms + job.launch_ms))
 
 
 def undisturbed(rooms: Rooms, row: int) -> tuple[Tenant, ...]:
     """`Tenants` as a policy sees them that expects no interference."""
     family = rooms.family(row)
-    worth = ((copy, rooms.kind(copy).worth[family]) for copy in sorted(rooms.residents[row]))
-    return tuple(Tenant(copy, each, MILLION, each) for copy, each in worth)
+    worth = ((run, rooms.kind(run).worth[family]) for run in sorted(rooms.residents[row]))
+    return tuple(Tenant(run, each, MILLION, each) for run, each in worth)
 
 
 def outcome(
@@ -87,7 +87,7 @@ def outcome(
     tenants: Tenants | None,
     shifts: Sequence[Shift] = (),
     *,
-    profiled: Collection[CopyId] = (),
+    profiled: Collection[RunId] = (),
 ) -> Plan:
     """Make the plan.
 
@@ -95,13 +95,13 @@ def outcome(
         snapshot: The cluster.
         rooms: Where everything is to be.
         stuck: What waits.
-        tenants: What copies are worth; `None` for a plan without reasons.
-        shifts: Every copy that leaves a live instance is in one of them at least.
-        profiled: Copies that are kept alone, see `problem.unprofiled`.
+        tenants: What task runs are worth; `None` for a plan without reasons.
+        shifts: Every task run that leaves a live instance is in one of them at least.
+        profiled: Task runs that are kept alone, see `problem.unprofiled`.
     """
     launches, places, names = rooms.placements()
     entries: list[PlanEntry] = [*places, *holds(snapshot, stuck)]
-    entries.sort(key=lambda entry: entry.copy)
+    entries.sort(key=lambda entry: entry.run)
     if tenants is None:
         return Plan(launches, tuple(entries))
     moved = _exchanges(rooms, names, shifts)
@@ -118,13 +118,13 @@ def _hostings(
     rooms: Rooms,
     names: Sequence[Where | None],
     tenants: Tenants,
-    profiled: Collection[CopyId],
+    profiled: Collection[RunId],
 ) -> tuple[Hosting, ...]:
     told = []
     for row, where in enumerate(names):
         if where is not None and rooms.residents[row]:
             offering, each = rooms.offerings[row], tenants(rooms, row)
-            if len(each) == 1 and each[0].copy in profiled:
+            if len(each) == 1 and each[0].run in profiled:
                 each = (replace(each[0], profiled=True),)
             worth = sum(one.value_micro_usd_per_hour for one in each)
             told.append(Hosting(where, offering.type.name, offering.price, worth, each))
@@ -134,17 +134,17 @@ def _hostings(
 def _exchanges(
     rooms: Rooms, names: Sequence[Where | None], shifts: Sequence[Shift]
 ) -> tuple[Exchange, ...]:
-    """Shifts that have a copy in common are one exchange."""
-    merged: list[tuple[set[CopyId], int, dict[CopyId, int], int]] = []
+    """Shifts that have a task run in common are one exchange."""
+    merged: list[tuple[set[RunId], int, dict[RunId, int], int]] = []
     for one in shifts:
-        copies, saved, besides = set(one.copies), one.saved, one.besides
-        costs = dict(zip(one.copies, one.costs, strict=True))
-        for other in [group for group in merged if group[0] & copies]:
+        runs, saved, besides = set(one.runs), one.saved, one.besides
+        costs = dict(zip(one.runs, one.costs, strict=True))
+        for other in [group for group in merged if group[0] & runs]:
             merged.remove(other)
-            copies |= other[0]
+            runs |= other[0]
             saved, besides = saved + other[1], besides + other[3]
             costs |= other[2]
-        merged.append((copies, saved, costs, besides))
+        merged.append((runs, saved, costs, besides))
     told = []
     for _, saved, costs, besides in merged:
         moves = _moves(rooms, names, costs)
@@ -156,11 +156,11 @@ def _exchanges(
 
 
 def _moves(
-    rooms: Rooms, names: Sequence[Where | None], costs: Mapping[CopyId, int]
+    rooms: Rooms, names: Sequence[Where | None], costs: Mapping[RunId, int]
 ) -> tuple[Move, ...]:
     moves = []
-    for copy, cost in sorted(costs.items()):
-        view, target = rooms.copies[copy], names[rooms.row_of[copy]]
+    for run, cost in sorted(costs.items()):
+        view, target = rooms.runs[run], names[rooms.row_of[run]]
         if view.running and target is not None and target != view.instance:
-            moves.append(Move(copy, InstanceId(str(view.instance)), target, cost))
+            moves.append(Move(run, InstanceId(str(view.instance)), target, cost))
     return tuple(moves)

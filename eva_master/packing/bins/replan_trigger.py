@@ -13,7 +13,7 @@ def occasion(
 ) -> tuple[bool, PolicyMemory]:
     """Whether anything has happened since the last one that moves could be due to.
 
-    That is an arrival or an end of a job, or that no copy on an instance is between places any
+    That is an arrival or an end of a job, or that no task run on an instance is between places any
     longer that was so then. So if nothing happens nothing moves, whatever the clock says.
 
     Args:
@@ -26,7 +26,7 @@ def occasion(
     """
     seen, hindered = _read(policy, memory)
     total = snapshot.arrivals + snapshot.completions
-    pinned = {copy.instance for copy in snapshot.copies if copy.pinned and copy.instance}
+    pinned = {run.instance for run in snapshot.runs if run.pinned and run.instance}
     live = {view.id for view in snapshot.instances}
     due = total != seen or any(one in live and one not in pinned for one in hindered)
     kept: list[Json] = [str(one) for one in sorted(pinned)] if due else list(hindered)

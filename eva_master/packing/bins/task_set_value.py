@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from eva_master.learning.colocation import lookup
-from eva_master.model.ids import MILLION, CopyId, Workload
+from eva_master.model.ids import MILLION, RunId, Workload
 from eva_master.model.job import JobKind
 from eva_master.model.planning.reasons import Tenant
 from eva_master.model.planning.snapshot import ThroughputTable
@@ -44,12 +44,12 @@ class Learned:
 
 
 class Tnrp:
-    """What copies are worth together, section 4.3 and 4.4 of the Eva paper.
+    """What task runs are worth together, section 4.3 and 4.4 of the Eva paper.
 
     The slowdown of one member is charged for its whole gang.
 
     Args:
-        rooms: The copies.
+        rooms: The task runs.
         throughput: How they slow each other down.
     """
 
@@ -58,47 +58,47 @@ class Tnrp:
         self._throughput = throughput
         self._mates: dict[str, int] = {}
 
-    def of(self, copies: Iterable[CopyId], family: int) -> int:
-        """TNRP of copies on one instance, in millionths of micro-dollars per hour.
+    def of(self, runs: Iterable[RunId], family: int) -> int:
+        """TNRP of task runs on one instance, in millionths of micro-dollars per hour.
 
         Args:
-            copies: Everyone on it.
+            runs: Everyone on it.
             family: The number of its family.
         """
-        return sum(value for _, _, _, value in self._each(list(copies), family))
+        return sum(value for _, _, _, value in self._each(list(runs), family))
 
     def tenants(self, rooms: Rooms, row: int) -> tuple[Tenant, ...]:
-        """What the copies on a row are worth, by id; an `outcome.Tenants`."""
+        """What the task runs on a row are worth, by id; an `outcome.Tenants`."""
         each = self._each(sorted(rooms.residents[row]), rooms.family(row))
         return tuple(
-            Tenant(copy, worth, ppm, (value + MILLION // 2) // MILLION)
-            for copy, worth, ppm, value in each
+            Tenant(run, worth, ppm, (value + MILLION // 2) // MILLION)
+            for run, worth, ppm, value in each
         )
 
-    def charge(self, copy: CopyId, family: int) -> int:
-        """The reservation price of all that slows down with a copy, in micro-dollars per hour."""
+    def charge(self, run: RunId, family: int) -> int:
+        """The reservation price of all that slows down with a run, in micro-dollars per hour."""
         rooms = self._rooms
-        kind = rooms.kind(copy)
-        job = rooms.jobs[rooms.copies[copy].job]
-        if job.kind is not JobKind.GANG or len(job.copies) == 1:
+        kind = rooms.kind(run)
+        job = rooms.jobs[rooms.runs[run].job]
+        if job.kind is not JobKind.GANG or len(job.runs) == 1:
             return kind.worth[family]
         if job.id not in self._mates:
-            self._mates[job.id] = sum(rooms.kind(mate).price for mate in job.copies)
+            self._mates[job.id] = sum(rooms.kind(mate).price for mate in job.runs)
         return self._mates[job.id] + kind.worth[family] - kind.price
 
-    def _each(self, copies: Sequence[CopyId], family: int) -> list[tuple[CopyId, int, int, int]]:
-        """Of every copy what it is worth alone, how fast it is, and its TNRP in millionths."""
+    def _each(self, runs: Sequence[RunId], family: int) -> list[tuple[RunId, int, int, int]]:
+        """Of every task run what it is worth alone, how fast it is, and its TNRP in millionths."""
         rooms = self._rooms
-        if len(copies) == 1:
-            worth = rooms.kind(copies[0]).worth[family]
-            return [(copies[0], worth, MILLION, worth * MILLION)]
-        workloads = [rooms.copies[copy].task.workload for copy in copies]
+        if len(runs) == 1:
+            worth = rooms.kind(runs[0]).worth[family]
+            return [(runs[0], worth, MILLION, worth * MILLION)]
+        workloads = [rooms.runs[run].task.workload for run in runs]
         everyone = sorted(workloads)
         found = []
-        for copy, workload in zip(copies, workloads, strict=True):
+        for run, workload in zip(runs, workloads, strict=True):
             index = everyone.index(workload)
             ppm = self._throughput(workload, (*everyone[:index], *everyone[index + 1 :]))
-            worth = rooms.kind(copy).worth[family]
-            value = worth * MILLION - (MILLION - ppm) * self.charge(copy, family)
-            found.append((copy, worth, ppm, value))
+            worth = rooms.kind(run).worth[family]
+            value = worth * MILLION - (MILLION - ppm) * self.charge(run, family)
+            found.append((run, worth, ppm, value))
         return found

@@ -1,4 +1,4 @@
-"""A configuration of the cluster: which copy is on which instance, live or new."""
+"""A configuration of the cluster: which task run is on which instance, live or new."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from eva_master.model.ids import MILLION, CopyId, InstanceId, OfferingId
+from eva_master.model.ids import MILLION, InstanceId, OfferingId, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import NewInstance
-from eva_master.model.planning.snapshot import CopyView
+from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.matching import Reusable, match
 from eva_master.packing.configuration.unplaced_reason import why_unplaced
 from eva_master.packing.greedy.algorithm1 import PackedSet, Supply, pack
@@ -35,31 +35,31 @@ class Configuration:
     """Where everything is to be.
 
     Attributes:
-        places: Of every copy that has a place, those that stay included.
+        places: Of every task run that has a place, those that stay included.
         contents: Of every instance that holds a task.
         launches: The new instances among them.
-        unplaced: Copies that were to be placed and have no place, with the reason.
+        unplaced: Task runs that were to be placed and have no place, with the reason.
     """
 
-    places: Mapping[CopyId, Host]
+    places: Mapping[RunId, Host]
     contents: Mapping[Host, Contents]
     launches: tuple[NewInstance, ...]
-    unplaced: Mapping[CopyId, str]
+    unplaced: Mapping[RunId, str]
 
 
-def waiting(problem: Problem) -> list[CopyView]:
-    """Copies without a place on a live instance that may be given one."""
+def waiting(problem: Problem) -> list[RunView]:
+    """Task runs without a place on a live instance that may be given one."""
     return [
-        copy
-        for copy in problem.snapshot.copies
-        if not copy.pinned and copy.instance not in problem.instances
+        run
+        for run in problem.snapshot.runs
+        if not run.pinned and run.instance not in problem.instances
     ]
 
 
 def configure(
-    problem: Problem, movable: Iterable[CopyView], packer: Packer | None = None
+    problem: Problem, movable: Iterable[RunView], packer: Packer | None = None
 ) -> Configuration:
-    """Place copies anew; all others stay where they are.
+    """Place task runs anew; all others stay where they are.
 
     Room on instances that keep a task is offered first, then instances are bought, and these are
     matched to live ones that keep none. A gang that finds no room for one of its members gets no
@@ -67,19 +67,19 @@ def configure(
 
     Args:
         problem: The snapshot's.
-        movable: The copies to be placed, none of them pinned.
+        movable: The task runs to be placed, none of them pinned.
         packer: Chooses what to buy; Algorithm 1 if not given.
     """
     buy = packer or partial(pack, problem)
-    copies = sorted(movable, key=lambda copy: _urgency(problem, copy))
+    runs = sorted(movable, key=lambda run: _urgency(problem, run))
     held: set[str] = set()
     for attempt in itertools.count():
-        configuration = _place(problem, [copy for copy in copies if copy.job not in held], buy)
-        broken = _incomplete(problem, copies, configuration, whole=attempt >= _ATTEMPTS) - held
+        configuration = _place(problem, [run for run in runs if run.job not in held], buy)
+        broken = _incomplete(problem, runs, configuration, whole=attempt >= _ATTEMPTS) - held
         if not broken:
             break
         held |= broken
-    reasons = _reasons(problem, copies, configuration, held)
+    reasons = _reasons(problem, runs, configuration, held)
     return Configuration(
         configuration.places, configuration.contents, configuration.launches, reasons
     )
@@ -118,41 +118,41 @@ def sums(problem: Problem, configuration: Configuration) -> Sums:
     return Sums(savings, lost, price)
 
 
-def _urgency(problem: Problem, copy: CopyView) -> tuple[bool, bool, int, int, str, CopyId]:
+def _urgency(problem: Problem, run: RunView) -> tuple[bool, bool, int, int, str, RunId]:
     """Who comes first among tasks of one class: those that have a place, then the most urgent."""
-    job = problem.jobs[copy.job]
-    placed = copy.instance in problem.instances
-    return not copy.running, not placed, -job.priority, job.submitted_ms, job.id, copy.id
+    job = problem.jobs[run.job]
+    placed = run.instance in problem.instances
+    return not run.running, not placed, -job.priority, job.submitted_ms, job.id, run.id
 
 
-def _place(problem: Problem, copies: list[CopyView], buy: Packer) -> Configuration:
-    """Place copies, gangs or not; `copies` in order of urgency."""
-    places: dict[CopyId, Host] = dict(problem.standing.places)
+def _place(problem: Problem, runs: list[RunView], buy: Packer) -> Configuration:
+    """Place task runs, gangs or not; `runs` in order of urgency."""
+    places: dict[RunId, Host] = dict(problem.standing.places)
     staying: dict[InstanceId, Contents] = dict(problem.standing.contents)
-    for copy in copies:
-        instance = places.pop(copy.id, None)
+    for run in runs:
+        instance = places.pop(run.id, None)
         if isinstance(instance, str):
             left_there = {**staying[instance]}
-            number = problem.class_of[copy.id]
+            number = problem.class_of[run.id]
             left_there[number] -= 1
             if not left_there[number]:
                 del left_there[number]
             staying[instance] = left_there
             if not left_there:
                 del staying[instance]
-    cost = stakes(problem, copies)
-    joined, left = fill_free(problem, staying, problem.counts(copy.id for copy in copies))
+    cost = stakes(problem, runs)
+    joined, left = fill_free(problem, staying, problem.counts(run.id for run in runs))
     sets, _ = buy(left, supply(problem, staying))
     slots: dict[Host, Contents] = {}
     slots.update(joined.items())
     launches: list[NewInstance] = []
-    for wanted, host in match(sets, _reusable(problem, staying, copies, cost)):
+    for wanted, host in match(sets, _reusable(problem, staying, runs, cost)):
         if isinstance(host, PackedSet):
             launches.append(NewInstance(len(launches), host.offering))
             slots[launches[-1].key] = wanted
         else:
             slots[host] = wanted
-    places.update(_assign(problem, slots, copies, cost))
+    places.update(_assign(problem, slots, runs, cost))
     total: dict[Host, Contents] = {**slots}
     for instance, contents in staying.items():
         extra = joined.get(instance)
@@ -188,14 +188,14 @@ def supply(
 def _reusable(
     problem: Problem,
     staying: Mapping[InstanceId, Contents],
-    copies: Iterable[CopyView],
-    cost: Mapping[CopyId, int],
+    runs: Iterable[RunView],
+    cost: Mapping[RunId, int],
 ) -> list[Reusable]:
     residents: dict[InstanceId, dict[int, list[int]]] = {}
-    for copy in copies:
-        if copy.instance is not None:
-            each = residents.setdefault(copy.instance, {})
-            each.setdefault(problem.class_of[copy.id], []).append(cost.get(copy.id, 0))
+    for run in runs:
+        if run.instance is not None:
+            each = residents.setdefault(run.instance, {})
+            each.setdefault(problem.class_of[run.id], []).append(cost.get(run.id, 0))
     return [
         Reusable(
             instance.id,
@@ -214,50 +214,50 @@ def _reusable(
 def _assign(
     problem: Problem,
     slots: Mapping[Host, Contents],
-    copies: list[CopyView],
-    cost: Mapping[CopyId, int],
-) -> dict[CopyId, Host]:
-    """Choose who fills the slots: copies that are there already, then the others in order."""
-    pools: dict[int, list[CopyId]] = {}
-    here: dict[tuple[Host | None, int], list[CopyId]] = {}
-    for copy in copies:
-        number = problem.class_of[copy.id]
-        pools.setdefault(number, []).append(copy.id)
-        here.setdefault((copy.instance, number), []).append(copy.id)
+    runs: list[RunView],
+    cost: Mapping[RunId, int],
+) -> dict[RunId, Host]:
+    """Choose who fills the slots: task runs that are there already, then the others in order."""
+    pools: dict[int, list[RunId]] = {}
+    here: dict[tuple[Host | None, int], list[RunId]] = {}
+    for run in runs:
+        number = problem.class_of[run.id]
+        pools.setdefault(number, []).append(run.id)
+        here.setdefault((run.instance, number), []).append(run.id)
     filled: Counter[int] = Counter()
     for contents in slots.values():
         filled.update(contents)
-    places: dict[CopyId, Host] = {}
+    places: dict[RunId, Host] = {}
     vacant: dict[int, list[Host]] = {}
     for host, contents in slots.items():
         for number, count in contents.items():
             stayers = here.get((host, number), [])
             if filled[number] == len(pools[number]):
                 # No one is left out: those stay whose move would cost most.
-                stayers = sorted(stayers, key=lambda copy: -cost.get(copy, 0))
+                stayers = sorted(stayers, key=lambda run: -cost.get(run, 0))
             stayers = stayers[:count]
             places.update(dict.fromkeys(stayers, host))
             vacant.setdefault(number, []).extend([host] * (count - len(stayers)))
     for number, hosts_ in vacant.items():
-        movers = (copy for copy in pools[number] if copy not in places)
+        movers = (run for run in pools[number] if run not in places)
         # There may be more movers than room.
         places.update(zip(movers, hosts_, strict=False))
     return places
 
 
 def _incomplete(
-    problem: Problem, copies: list[CopyView], configuration: Configuration, *, whole: bool
+    problem: Problem, runs: list[RunView], configuration: Configuration, *, whole: bool
 ) -> set[str]:
     """Gangs of which some members found a place and others did not.
 
     Args:
         problem: The snapshot's.
-        copies: What was to be placed.
+        runs: What was to be placed.
         configuration: Where it was placed.
         whole: Also gangs of which no member found one.
     """
-    without = {copy.job for copy in copies if copy.id not in configuration.places}
-    placed = {copy.job for copy in copies if copy.id in configuration.places}
+    without = {run.job for run in runs if run.id not in configuration.places}
+    placed = {run.job for run in runs if run.id in configuration.places}
     return {
         job
         for job in without
@@ -266,20 +266,20 @@ def _incomplete(
 
 
 def _reasons(
-    problem: Problem, copies: list[CopyView], configuration: Configuration, held: set[str]
-) -> dict[CopyId, str]:
-    """Why copies have no place; one that could be placed waits for others of its gang."""
+    problem: Problem, runs: list[RunView], configuration: Configuration, held: set[str]
+) -> dict[RunId, str]:
+    """Why task runs have no place; one that could be placed waits for others of its gang."""
     snapshot = problem.snapshot
     reasons = {
-        copy.id: why_unplaced(copy.task.demand, snapshot.catalog, snapshot.now_ms)
-        for copy in copies
-        if copy.id not in configuration.places
+        run.id: why_unplaced(run.task.demand, snapshot.catalog, snapshot.now_ms)
+        for run in runs
+        if run.id not in configuration.places
     }
     stuck: dict[str, str] = {}
-    for copy in copies:
-        if why := reasons.get(copy.id):
-            stuck.setdefault(copy.job, why)
-    for copy in copies:
-        if copy.job in held and copy.id in reasons:
-            reasons[copy.id] = f"its gang does not fit as a whole: {stuck.get(copy.job, '')}"
+    for run in runs:
+        if why := reasons.get(run.id):
+            stuck.setdefault(run.job, why)
+    for run in runs:
+        if run.job in held and run.id in reasons:
+            reasons[run.id] = f"its gang does not fit as a whole: {stuck.get(run.job, '')}"
     return reasons

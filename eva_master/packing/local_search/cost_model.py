@@ -19,9 +19,9 @@ from itertools import combinations
 from operator import le
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, CopyId, Family, Millis, Workload
+from eva_master.model.ids import MILLION, Family, Millis, RunId, Workload
 from eva_master.model.job import JobKind
-from eva_master.model.planning.snapshot import CopyView, ThroughputTable
+from eva_master.model.planning.snapshot import RunView, ThroughputTable
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.interference.incremental import changes
 from eva_master.packing.interference.throughput import UNPROFILED, Crowd, compiled
@@ -316,66 +316,66 @@ def slowdown_cost(charge: int, slowest_ppm: int, terms: Terms) -> int:
 
 
 class Moves:
-    """What moving each running copy costs, and whose gang moves with it.
+    """What moving each running task run costs, and whose gang moves with it.
 
-    A copy that moves holds its reservation price's worth of an instance idle while it is
+    A task run that moves holds its reservation price's worth of an instance idle while it is
     checkpointed and started again; a gang does so as a whole, however many of its members move.
-    That is to pay within the horizon, or sooner for a copy that was moved a short time ago: the
+    That is to pay within the horizon, or sooner for a task run that was moved a short time ago: the
     better place that it was given then did not stay the better one for longer than that. Of a gang
     the member counts that was not moved for longest.
 
     Args:
         problem: The snapshot's.
         terms: What counts how much.
-        latest: When copies were moved last.
+        latest: When task runs were moved last.
 
     Attributes:
-        gang: The gang that a copy stands and falls with, if it has more than one member.
-        cost: Of moving a copy, or a gang by any of its members; absent if it does not run.
-        home: Where every placed copy is now.
+        gang: The gang that a task run stands and falls with, if it has more than one member.
+        cost: Of moving a task run, or a gang by any of its members; absent if it does not run.
+        home: Where every placed task run is now.
     """
 
     def __init__(
-        self, problem: Problem, terms: Terms, latest: Mapping[CopyId, Millis] | None = None
+        self, problem: Problem, terms: Terms, latest: Mapping[RunId, Millis] | None = None
     ) -> None:
-        self.gang: dict[CopyId, str] = {}
-        self.home: dict[CopyId, Host] = {}
+        self.gang: dict[RunId, str] = {}
+        self.home: dict[RunId, Host] = {}
         latest, idle, pays = latest or {}, dict[str, int](), dict[str, int]()
         whole = {
-            job.id for job in problem.snapshot.jobs if job.kind is JobKind.GANG and job.copies[1:]
+            job.id for job in problem.snapshot.jobs if job.kind is JobKind.GANG and job.runs[1:]
         }
-        for copy in problem.snapshot.copies:
-            if copy.instance is None or copy.instance not in problem.instances:
-                if copy.job in whole:
-                    self.gang[copy.id] = copy.job
+        for run in problem.snapshot.runs:
+            if run.instance is None or run.instance not in problem.instances:
+                if run.job in whole:
+                    self.gang[run.id] = run.job
                 continue
-            self.home[copy.id] = copy.instance
-            unit: str = copy.id
-            if copy.job in whole:
-                unit = self.gang[copy.id] = copy.job
-            if copy.running:
-                idle[unit] = idle.get(unit, 0) + _idle(problem, copy)
-                moved = latest.get(copy.id)
+            self.home[run.id] = run.instance
+            unit: str = run.id
+            if run.job in whole:
+                unit = self.gang[run.id] = run.job
+            if run.running:
+                idle[unit] = idle.get(unit, 0) + _idle(problem, run)
+                moved = latest.get(run.id)
                 within = terms.horizon_ms
                 if moved is not None:
                     within = terms.pays_within_ms(problem.snapshot.now_ms - moved)
                 pays[unit] = max(within, pays.get(unit, 0))
         self.cost = {unit: idle[unit] * terms.moves_ppm // pays[unit] for unit in idle}
 
-    def total(self, places: Mapping[CopyId, Host]) -> int:
-        """What all copies that are elsewhere than at home cost."""
+    def total(self, places: Mapping[RunId, Host]) -> int:
+        """What all task runs that are elsewhere than at home cost."""
         moved = {
-            self.gang.get(copy, copy)
-            for copy, home in self.home.items()
-            if places.get(copy, home) != home
+            self.gang.get(run, run)
+            for run, home in self.home.items()
+            if places.get(run, home) != home
         }
         return sum(self.cost.get(unit, 0) for unit in moved)
 
 
-def _idle(problem: Problem, copy: CopyView) -> int:
-    """What a running copy holds idle if it moves, in micro-dollars per hour times milliseconds."""
-    job = problem.jobs[copy.job]
-    price = problem.classes[problem.class_of[copy.id]].price
+def _idle(problem: Problem, run: RunView) -> int:
+    """What a run holds idle if it moves, in micro-dollars per hour times milliseconds."""
+    job = problem.jobs[run.job]
+    price = problem.classes[problem.class_of[run.id]].price
     return price * (job.checkpoint_ms + job.launch_ms)
 
 
@@ -383,7 +383,7 @@ def evaluate(
     problem: Problem,
     terms: Terms,
     configuration: Configuration,
-    latest: Mapping[CopyId, Millis] | None = None,
+    latest: Mapping[RunId, Millis] | None = None,
 ) -> int:
     """The cost of a configuration, worked out from scratch.
 
@@ -391,7 +391,7 @@ def evaluate(
         problem: The snapshot's.
         terms: What counts how much.
         configuration: Where everything is to be.
-        latest: When copies were moved last.
+        latest: When task runs were moved last.
     """
     book = Book(problem, terms)
     launched = {launch.key: launch.offering for launch in configuration.launches}
@@ -407,10 +407,10 @@ def evaluate(
         loads[host] = load
         total += offering.price * MILLION + book.lost(load)
         total += book.launch[book.index[offering.id]] if new else 0
-    for copy, host in configuration.places.items():
-        task_class = problem.classes[problem.class_of[copy]]
+    for run, host in configuration.places.items():
+        task_class = problem.classes[problem.class_of[run]]
         if task_class.charge > task_class.price:
-            job = problem.copies[copy].job
+            job = problem.runs[run].job
             pace = loads[host].paces[book.number(task_class)]
             paces[job] = min(paces.get(job, MILLION), pace)
             charges[job] = task_class.charge

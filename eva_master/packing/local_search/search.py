@@ -100,7 +100,7 @@ class Search:
         return self._kinds[first + int((last - first) * draw)][1]
 
     def _attempt(self, victims: Sequence[Place], kind: int, noise: Sequence[float]) -> bool:
-        """Take instances apart and put their copies back; returns whether that stands."""
+        """Take instances apart and put their task runs back; returns whether that stands."""
         now, before = self._now, self._now.total
         attempt = Attempt(now, victims)
         bought = [now.prospect(kind)] if kind >= 0 else []
@@ -128,7 +128,7 @@ class Search:
         noise: Sequence[float],
         limit: int,
     ) -> bool:
-        """Put copies back, roughly the largest first; stops when it will not come below `limit`.
+        """Put task runs back, roughly the largest first; stops when it will not come below `limit`.
 
         Args:
             attempt: Whose pool it is.
@@ -141,8 +141,8 @@ class Search:
         # What is sunk may yet be saved, if nothing is put there or something smaller will do.
         sunk = [*opened, *(place for place in victims if place.sunk)]
         order = sorted(
-            (sizes[copy] * (_NOISE / 2 - 1 - _NOISE * noise[rank % _FEW]), rank)
-            for rank, copy in enumerate(attempt.pool)
+            (sizes[run] * (_NOISE / 2 - 1 - _NOISE * noise[rank % _FEW]), rank)
+            for rank, run in enumerate(attempt.pool)
         )
         fresh, used = now.prospects(), list[Place]()
         spots = [*opened, *victims, *fresh]

@@ -1,4 +1,4 @@
-"""A configuration that is changed copy by copy, with its cost kept up to date."""
+"""A configuration that is changed task run by task run, with its cost kept up to date."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 
-from eva_master.model.ids import MILLION, CopyId, InstanceId, Millis
+from eva_master.model.ids import MILLION, InstanceId, Millis, RunId
 from eva_master.model.planning.plan import NewInstance
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.local_search.cost_model import NEVER, Book, Load, Moves, slowdown_cost
@@ -27,8 +27,8 @@ class Place:
         price: Of a live one, in millionths of micro-dollars per hour.
         root: The load of an empty instance of its family.
         load: What is on it.
-        movable: Numbers of the copies on it that may leave.
-        gangs: Numbers of the copies on it that are members of gangs.
+        movable: Numbers of the task runs on it that may leave.
+        gangs: Numbers of the task runs on it that are members of gangs.
         sunk: As much of its cost counts as spent whatever is put on it.
         excess: What was worked out of a load that it held, see `Arrangement.ranked`.
         standing: What was on it when a change was last kept; `None` of one that is not in use.
@@ -62,10 +62,10 @@ class Place:
 
 
 class _Room(NamedTuple):
-    """An instance with room for a copy of some class.
+    """An instance with room for a task run of some class.
 
     Attributes:
-        cost: What the copy adds, its move and what gangs lose left out.
+        cost: What the task run adds, its move and what gangs lose left out.
         rank: A number of its own.
         place: The instance.
         load: What was on it; if that has changed the rest no longer holds.
@@ -83,9 +83,9 @@ _Kept = tuple[Load, list[int], list[int]]
 
 
 class Arrangement:
-    """Every copy's place, and what that costs.
+    """Every task run's place, and what that costs.
 
-    Copies are numbered. `total` is always what `objective.evaluate` says of the configuration,
+    Task runs are numbered. `total` is always what `objective.evaluate` says of the configuration,
     but for what is sunk in between; and less than that where limits keep a new instance of the
     start from being the cheapest that would do, see `legal`.
 
@@ -93,11 +93,11 @@ class Arrangement:
         problem: The snapshot's.
         book: Prices loads.
         start: The configuration to begin with.
-        latest: When copies were moved last.
+        latest: When task runs were moved last.
 
     Attributes:
         places: Every live instance, and the new ones that hold something.
-        sizes: What each copy costs if others fill the rest of its instance, at least.
+        sizes: What each task run costs if others fill the rest of its instance, at least.
         total: The cost.
     """
 
@@ -106,12 +106,12 @@ class Arrangement:
         problem: Problem,
         book: Book,
         start: Configuration,
-        latest: Mapping[CopyId, Millis] | None = None,
+        latest: Mapping[RunId, Millis] | None = None,
     ) -> None:
         self._problem = problem
         self._book = book
-        self._ids: list[CopyId] = list(start.places)
-        classes = [problem.classes[problem.class_of[copy]] for copy in self._ids]
+        self._ids: list[RunId] = list(start.places)
+        classes = [problem.classes[problem.class_of[run]] for run in self._ids]
         numbers = {task_class: book.number(task_class) for task_class in set(classes)}
         self._class = [numbers[task_class] for task_class in classes]
         self.sizes = [book.stakes[number] for number in self._class]
@@ -127,13 +127,13 @@ class Arrangement:
         self.stand(self.places)
 
     def _number_units(self, moves: Moves) -> None:
-        """Number what moves as one: gangs, and copies that are in none."""
+        """Number what moves as one: gangs, and task runs that are in none."""
         names: dict[str, int] = {}
         self._unit: list[int] = []
         self._cost: list[int] = []
         self._charge: list[int] = []
         self._members: list[list[int]] = []
-        for copy, id_ in enumerate(self._ids):
+        for run, id_ in enumerate(self._ids):
             name = moves.gang.get(id_, id_)
             unit = names.setdefault(name, len(names))
             if unit == len(self._cost):
@@ -143,7 +143,7 @@ class Arrangement:
                 self._charge.append(task_class.charge if gang else 0)
                 self._members.append([])
             self._unit.append(unit)
-            self._members[unit].append(copy)
+            self._members[unit].append(run)
         self._away = [0] * len(self._cost)
         self._pace = [MILLION] * len(self._ids)
         self._slowdown = [0] * len(self._cost)
@@ -162,55 +162,56 @@ class Arrangement:
         return opened
 
     def _fill(self, start: Configuration, opened: dict[Host, Place], moves: Moves) -> None:
-        """Put every copy where the configuration has it."""
-        self._where: list[Place | None] = [opened[start.places[copy]] for copy in self._ids]
+        """Put every task run where the configuration has it."""
+        self._where: list[Place | None] = [opened[start.places[run]] for run in self._ids]
         self._home: list[Place | None] = [None] * len(self._ids)
         keys: dict[Place, list[int]] = {}
-        for copy, id_ in enumerate(self._ids):
-            place, home = self._where[copy], moves.home.get(id_)
+        for run, id_ in enumerate(self._ids):
+            place, home = self._where[run], moves.home.get(id_)
             assert place is not None
             if home is not None:
-                self._home[copy] = opened[home]
-                self._away[self._unit[copy]] += place is not opened[home]
-            keys.setdefault(place, []).append(self._class[copy])
-            if not self._problem.copies[id_].pinned:
-                place.movable.append(copy)
-            if self._charge[self._unit[copy]]:
-                place.gangs.append(copy)
+                self._home[run] = opened[home]
+                self._away[self._unit[run]] += place is not opened[home]
+            keys.setdefault(place, []).append(self._class[run])
+            if not self._problem.runs[id_].pinned:
+                place.movable.append(run)
+            if self._charge[self._unit[run]]:
+                place.gangs.append(run)
         for place, key in keys.items():
             self._change(place, self._book.load(place.root, key))
         self.total += sum(cost for cost, away in zip(self._cost, self._away, strict=True) if away)
 
-    # -- one copy --------------------------------------------------------------------------------
+    # -- one task run
+    # --------------------------------------------------------------------------------
 
-    def put(self, copy: int, place: Place) -> None:
-        """Put a copy without a place on an instance that holds it."""
-        number, unit = self._class[copy], self._unit[copy]
+    def put(self, run: int, place: Place) -> None:
+        """Put a task run without a place on an instance that holds it."""
+        number, unit = self._class[run], self._unit[run]
         load = place.load.after.get(number) or self._book.more(place.load, number)
-        self._where[copy] = place
-        place.movable.append(copy)
+        self._where[run] = place
+        place.movable.append(run)
         if self._charge[unit]:
-            place.gangs.append(copy)
+            place.gangs.append(run)
         self._change(place, load)
-        home = self._home[copy]
+        home = self._home[run]
         if home is not None and place is not home:
             if not self._away[unit]:
                 self.total += self._cost[unit]
             self._away[unit] += 1
 
-    def take(self, copy: int) -> None:
-        """Take a copy that may leave from its instance."""
-        place, number, unit = self._where[copy], self._class[copy], self._unit[copy]
+    def take(self, run: int) -> None:
+        """Take a task run that may leave from its instance."""
+        place, number, unit = self._where[run], self._class[run], self._unit[run]
         assert place is not None
         load = place.load.before.get(number) or self._book.less(place.load, number)
-        self._where[copy] = None
-        place.movable.remove(copy)
+        self._where[run] = None
+        place.movable.remove(run)
         if self._charge[unit]:
-            place.gangs.remove(copy)
-            self._pace[copy] = MILLION
+            place.gangs.remove(run)
+            self._pace[run] = MILLION
             self._slow((unit,))
         self._change(place, load)
-        home = self._home[copy]
+        home = self._home[run]
         if home is not None and place is not home:
             self._away[unit] -= 1
             if not self._away[unit]:
@@ -228,9 +229,9 @@ class Arrangement:
         self.total += more + load.lost - before.lost
         place.load = load
         if place.gangs:
-            for copy in place.gangs:
-                self._pace[copy] = load.paces[self._class[copy]]
-            self._slow({self._unit[copy] for copy in place.gangs})
+            for run in place.gangs:
+                self._pace[run] = load.paces[self._class[run]]
+            self._slow({self._unit[run] for run in place.gangs})
 
     def _slow(self, gangs: Iterable[int]) -> None:
         for gang in gangs:
@@ -239,9 +240,9 @@ class Arrangement:
             self.total += cost - self._slowdown[gang]
             self._slowdown[gang] = cost
 
-    def _slower(self, copy: int, place: Place, load: Load) -> int:
-        """How much more gangs lose if a copy is put on an instance."""
-        here = {*place.gangs, copy} if self._charge[self._unit[copy]] else {*place.gangs}
+    def _slower(self, run: int, place: Place, load: Load) -> int:
+        """How much more gangs lose if a task run is put on an instance."""
+        here = {*place.gangs, run} if self._charge[self._unit[run]] else {*place.gangs}
         more = 0
         for gang in {self._unit[other] for other in here}:
             slowest = min(
@@ -253,39 +254,39 @@ class Arrangement:
         return more
 
     def cheapest(
-        self, copy: int, spots: Iterable[Place], touched: Container[Place] = ()
+        self, run: int, spots: Iterable[Place], touched: Container[Place] = ()
     ) -> Place | None:
-        """The instance on which a copy adds least.
+        """The instance on which a task run adds least.
 
         Args:
-            copy: It has no place now.
+            run: It has no place now.
             spots: Instances that are not in `places`, and those that are `touched`.
             touched: Instances that are not as they were when a change was last kept.
         """
-        unit, home, moving = self._unit[copy], None, 0
+        unit, home, moving = self._unit[run], None, 0
         if not self._away[unit]:
-            home = self._home[copy]
+            home = self._home[run]
             moving = self._cost[unit] if home is not None else 0
         if moving and home is not None and home not in touched:
             spots = (home, *spots)
-        best, least = self._cheapest_of(copy, spots, home, moving)
-        for cost, _, place, load, slower in self._room(self._class[copy]):
+        best, least = self._cheapest_of(run, spots, home, moving)
+        for cost, _, place, load, slower in self._room(self._class[run]):
             if cost + moving >= least:
                 break
             if load is not place.standing or place in touched:
                 continue
             # Gangs are held to gain by no company: then what is cheaper comes first.
             whole = cost + moving
-            whole += self._slower(copy, place, slower) if slower is not None else 0
+            whole += self._slower(run, place, slower) if slower is not None else 0
             if whole < least:
                 best, least = place, whole
         return best
 
     def _cheapest_of(
-        self, copy: int, places: Iterable[Place], home: Place | None, moving: int
+        self, run: int, places: Iterable[Place], home: Place | None, moving: int
     ) -> tuple[Place | None, int]:
-        """The instance among some on which a copy adds least, and that; of equals the first."""
-        number, book = self._class[copy], self._book
+        """The instance among some on which a task run adds least, and that; of equals the first."""
+        number, book = self._class[run], self._book
         best, least = None, NEVER
         for place in places:
             load = place.load
@@ -302,13 +303,13 @@ class Arrangement:
             if place is not home:
                 cost += moving
             if after.paces:
-                cost += self._slower(copy, place, after)
+                cost += self._slower(run, place, after)
             if cost < least:
                 best, least = place, cost
         return best, least
 
     def _room(self, number: int) -> list[_Room]:
-        """Which instances hold a copy of a class as they stand, cheapest first; some no longer."""
+        """Which instances hold a run of a class as they stand, cheapest first; some no longer."""
         known, found = self._rooms.get(number, (0, []))
         if known == len(self._changed):
             return found
@@ -350,13 +351,13 @@ class Arrangement:
         """What is on an instance less what it costs, negative; those that stay do not change."""
         load, excess = place.excess
         if load is not place.load:
-            held = sum(self.sizes[copy] for copy in place.movable)
+            held = sum(self.sizes[run] for run in place.movable)
             excess = held - place.cost - place.load.lost
             place.excess = place.load, excess
         return excess
 
     def prospects(self) -> list[Place]:
-        """An empty new instance of each family, to put copies on."""
+        """An empty new instance of each family, to put task runs on."""
         for root, place in self._fresh.items():
             if not place.empty:
                 self._fresh[root] = Place(None, -1, 0, root)
@@ -401,15 +402,15 @@ class Arrangement:
         """The configuration in its usual form.
 
         Args:
-            start: What it began with; tells of copies without a place.
+            start: What it began with; tells of task runs without a place.
         """
         self._settle_at_home()
         launches: list[NewInstance] = []
         hosts: dict[Place, Host] = {}
-        places: dict[CopyId, Host] = {}
+        places: dict[RunId, Host] = {}
         contents: dict[Host, dict[int, int]] = {}
-        for copy, id_ in enumerate(self._ids):
-            place = self._where[copy]
+        for run, id_ in enumerate(self._ids):
+            place = self._where[run]
             assert place is not None
             host = hosts.get(place)
             if host is None:
@@ -426,9 +427,9 @@ class Arrangement:
     def _settle_at_home(self) -> None:
         """Exchange what is on instances of one offering for what it costs least to move there."""
         strays: set[Place | None] = set()
-        for copy, home in enumerate(self._home):
-            if home is not None and home is not self._where[copy]:
-                strays.update((home, self._where[copy]))
+        for run, home in enumerate(self._home):
+            if home is not None and home is not self._where[run]:
+                strays.update((home, self._where[run]))
         alike: dict[int, list[Place]] = {}
         for place in self.places:
             if len(place.movable) < len(place.load.key):
@@ -456,19 +457,19 @@ class Arrangement:
         for place, column in rows.items():
             if place.empty:
                 saved[bought, column] = launch + 1
-            for copy in place.movable:
-                home = self._home[copy]
+            for run in place.movable:
+                home = self._home[run]
                 if home in rows:
-                    saved[rows[home], column] += self._cost[self._unit[copy]] + 1
+                    saved[rows[home], column] += self._cost[self._unit[run]] + 1
         hosts, loads = linear_sum_assignment(saved, maximize=True)
         if saved[hosts, loads].sum() <= saved.trace():
             return
         exchanged = [pair for pair in zip(hosts, loads, strict=True) if pair[0] != pair[1]]
-        targets = {copy: places[host] for host, load in exchanged for copy in places[load].movable}
+        targets = {run: places[host] for host, load in exchanged for run in places[load].movable}
         before = self.total, self._changes(places)
         attempt = Attempt(self, [places[load] for _, load in exchanged])
-        for copy in attempt.pool:
-            attempt.put(copy, targets[copy])
+        for run in attempt.pool:
+            attempt.put(run, targets[run])
         # Members of a gang do not each save its whole move: only the cost itself tells.
         if (self.total, self._changes(places)) >= before or not self.legal():
             attempt.undo()
@@ -476,7 +477,7 @@ class Arrangement:
     def _changes(self, places: Sequence[Place]) -> int:
         """How many of some instances are launched, and how many tasks are moved to them."""
         launched = sum(place.id is None and not place.empty for place in places)
-        held = [(self._home[copy], place) for place in places for copy in place.movable]
+        held = [(self._home[run], place) for place in places for run in place.movable]
         return launched + sum(home is not None and home is not place for home, place in held)
 
 
@@ -488,20 +489,20 @@ class Attempt:
         victims: The instances.
 
     Attributes:
-        pool: The copies that have no place now.
+        pool: The task runs that have no place now.
     """
 
     def __init__(self, arrangement: Arrangement, victims: Sequence[Place]) -> None:
         now = self._now = arrangement
         self._before = now.total
-        self.pool = [copy for place in victims for copy in place.movable]
+        self.pool = [run for place in victims for run in place.movable]
         self._source = [place for place in victims for _ in place.movable]
-        self._away = [(now._unit[copy], now._away[now._unit[copy]]) for copy in self.pool]
+        self._away = [(now._unit[run], now._away[now._unit[run]]) for run in self.pool]
         self._kept: dict[Place, _Kept] = {}
         for place in victims:
             self._keep(place)
-        for copy in self.pool:
-            now.take(copy)
+        for run in self.pool:
+            now.take(run)
 
     def _keep(self, place: Place) -> None:
         self._kept[place] = place.load, list(place.movable), list(place.gangs)
@@ -511,25 +512,25 @@ class Attempt:
         """The instances that were taken apart or that something was put on."""
         return self._kept.keys()
 
-    def put(self, copy: int, place: Place) -> None:
-        """Give a copy a place."""
+    def put(self, run: int, place: Place) -> None:
+        """Give a task run a place."""
         if place not in self._kept:
             self._keep(place)
-        self._now.put(copy, place)
+        self._now.put(run, place)
 
     def undo(self) -> None:
         """Make everything as it was before."""
         now, gangs = self._now, set[int]()
         for place, (load, movable, members) in self._kept.items():
-            gangs.update(now._unit[copy] for copy in place.gangs)
+            gangs.update(now._unit[run] for run in place.gangs)
             place.load, place.movable, place.gangs, place.sunk = load, movable, members, 0
-            for copy in members:
-                now._pace[copy] = load.paces[now._class[copy]]
-                gangs.add(now._unit[copy])
+            for run in members:
+                now._pace[run] = load.paces[now._class[run]]
+                gangs.add(now._unit[run])
         for unit, away in self._away:
             now._away[unit] = away
-        for copy, place in zip(self.pool, self._source, strict=True):
-            now._where[copy] = place
+        for run, place in zip(self.pool, self._source, strict=True):
+            now._where[run] = place
         now._slow(gangs)
         now.total = self._before
 

@@ -14,7 +14,7 @@ import numpy as np
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import Family, Workload
 from eva_master.model.job import TaskSpec
-from eva_master.model.planning.snapshot import CopyView
+from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.valuation.gang_pace import Part
 from eva_master.packing.valuation.reservation_price import (
     Demand,
@@ -171,11 +171,11 @@ class Sorts:
         self._known: dict[tuple[Demand, Rates, Workload], Sort] = {}
         self._kinds: dict[tuple[Demand, Part], Kind] = {}
 
-    def of(self, copies: Iterable[CopyView]) -> list[Sort]:
-        """The sort of each copy's task."""
+    def of(self, runs: Iterable[RunView]) -> list[Sort]:
+        """The sort of each task run's task."""
         if max(len(self._by_task), len(self._known), len(self._kinds)) > _REMEMBERED:
             self._by_task, self._known, self._kinds = {}, {}, {}
-        return [self._of(copy.task) for copy in copies]
+        return [self._of(run.task) for run in runs]
 
     def _of(self, task: TaskSpec) -> Sort:
         found = self._by_task.get(id(task))

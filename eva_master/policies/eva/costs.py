@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from eva_master.model.ids import MILLION
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import NewInstance
-from eva_master.model.planning.snapshot import CopyView, JobView
+from eva_master.model.planning.snapshot import JobView, RunView
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.problem import Contents, Problem
 
 
-def moved(problem: Problem, configuration: Configuration) -> list[CopyView]:
-    """Running copies that are to run elsewhere."""
+def moved(problem: Problem, configuration: Configuration) -> list[RunView]:
+    """Running task runs that are to run elsewhere."""
     places = configuration.places
     return [
-        copy
-        for copy in problem.snapshot.copies
-        if places.get(copy.id, copy.instance) != copy.instance
-        and copy.running
-        and not copy.pinned
-        and copy.instance in problem.instances
+        run
+        for run in problem.snapshot.runs
+        if places.get(run.id, run.instance) != run.instance
+        and run.running
+        and not run.pinned
+        and run.instance in problem.instances
     ]
 
 
@@ -29,11 +29,11 @@ def migration_cost(
     problem: Problem,
     present: Configuration,
     configuration: Configuration,
-    moves: Sequence[CopyView],
+    moves: Sequence[RunView],
 ) -> int:
     """The cost of a change, in micro-dollars per hour times milliseconds.
 
-    A copy that moves holds its share of the source and of the target idle while it is
+    A task run that moves holds its share of the source and of the target idle while it is
     checkpointed and started; its share of an instance is to the others' as their reservation
     prices are. The other running members of its gang stop and start with it, where they are.
     Each new instance is paid for while it comes up. A task that starts for the first time
@@ -43,11 +43,11 @@ def migration_cost(
         problem: The snapshot's.
         present: Where everything is now.
         configuration: Where it is to be.
-        moves: The copies that move, see `moved`.
+        moves: The task runs that move, see `moved`.
     """
     cost = sum(launch_cost(launch) for launch in configuration.launches)
-    for copy in disturbed(problem, moves):
-        cost += idle_cost(problem, present, configuration, copy)
+    for run in disturbed(problem, moves):
+        cost += idle_cost(problem, present, configuration, run)
     return cost
 
 
@@ -58,40 +58,38 @@ def launch_cost(launch: NewInstance) -> int:
 
 
 def idle_cost(
-    problem: Problem, present: Configuration, configuration: Configuration, copy: CopyView
+    problem: Problem, present: Configuration, configuration: Configuration, run: RunView
 ) -> int:
-    """What a disturbed copy holds idle meanwhile, see `migration_cost`."""
-    source = copy.instance
-    target = configuration.places.get(copy.id, source)
-    idle = _share(problem, present, copy, source)
+    """What a disturbed task run holds idle meanwhile, see `migration_cost`."""
+    source = run.instance
+    target = configuration.places.get(run.id, source)
+    idle = _share(problem, present, run, source)
     if target != source:
-        idle += _share(problem, configuration, copy, target)
-    return idle * _delay_ms(problem.jobs[copy.job])
+        idle += _share(problem, configuration, run, target)
+    return idle * _delay_ms(problem.jobs[run.job])
 
 
-def disturbed(problem: Problem, moves: Sequence[CopyView]) -> list[CopyView]:
-    """Copies that move, and the running members of their gangs."""
-    gangs = {copy.job for copy in moves if problem.jobs[copy.job].kind is JobKind.GANG}
-    moving = {copy.id for copy in moves}
+def disturbed(problem: Problem, moves: Sequence[RunView]) -> list[RunView]:
+    """Task runs that move, and the running members of their gangs."""
+    gangs = {run.job for run in moves if problem.jobs[run.job].kind is JobKind.GANG}
+    moving = {run.id for run in moves}
     return [*moves] + [
-        problem.copies[member]
+        problem.runs[member]
         for job in sorted(gangs)
-        for member in problem.jobs[job].copies
-        if member not in moving and problem.copies[member].running
+        for member in problem.jobs[job].runs
+        if member not in moving and problem.runs[member].running
     ]
 
 
-def _share(
-    problem: Problem, configuration: Configuration, copy: CopyView, host: Host | None
-) -> int:
-    """The copy's part of an instance's price, in micro-dollars per hour."""
+def _share(problem: Problem, configuration: Configuration, run: RunView, host: Host | None) -> int:
+    """The task run's part of an instance's price, in micro-dollars per hour."""
     if host is None or host not in configuration.contents:
         return 0
     if isinstance(host, int):
         price = configuration.launches[host].offering.price
     else:
         price = problem.offering_of(host).price
-    mine = problem.classes[problem.class_of[copy.id]].price
+    mine = problem.classes[problem.class_of[run.id]].price
     everyone = _reservation_prices(problem, configuration.contents[host])
     return price * mine // everyone if everyone else price
 

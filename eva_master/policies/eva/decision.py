@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, CopyId, micro_usd
+from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, RunId, micro_usd
 from eva_master.model.planning.plan import Hold, Place, Plan, PlanEntry
 from eva_master.model.planning.reasons import Alternative, Reasons, Weighing
-from eva_master.model.planning.snapshot import CopyView
+from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Configuration, Sums, sums
 from eva_master.packing.problem import Problem
 from eva_master.policies.eva.costs import migration_cost, moved, net_value
@@ -24,7 +24,7 @@ class Option:
         kind: ``keep``, ``partial``, ``full`` or ``search``.
         sums: What it comes to.
         cost: M, in micro-dollars per hour times milliseconds.
-        moves: How many running copies have to move.
+        moves: How many running task runs have to move.
     """
 
     kind: str
@@ -57,12 +57,10 @@ def option(
     )
 
 
-def settled(problem: Problem) -> list[CopyView]:
-    """Copies with a place that may be moved."""
+def settled(problem: Problem) -> list[RunView]:
+    """Task runs with a place that may be moved."""
     return [
-        copy
-        for copy in problem.snapshot.copies
-        if not copy.pinned and copy.instance in problem.instances
+        run for run in problem.snapshot.runs if not run.pinned and run.instance in problem.instances
     ]
 
 
@@ -88,17 +86,17 @@ def plan_of(
 ) -> Plan:
     """The plan that makes a configuration of the present one."""
     entries: list[PlanEntry] = [
-        Place(copy, host)
-        for copy, host in configuration.places.items()
-        if host != problem.copies[copy].instance
+        Place(run, host)
+        for run, host in configuration.places.items()
+        if host != problem.runs[run].instance
     ]
-    entries.extend(Hold(copy, reason) for copy, reason in configuration.unplaced.items())
-    entries.sort(key=_copy)
+    entries.extend(Hold(run, reason) for run, reason in configuration.unplaced.items())
+    entries.sort(key=_run)
     return Plan(configuration.launches, tuple(entries), figures, reasons)
 
 
-def _copy(entry: PlanEntry) -> CopyId:
-    return entry.copy
+def _run(entry: PlanEntry) -> RunId:
+    return entry.run
 
 
 def figures_of(

@@ -27,7 +27,7 @@ class Memory:
     Attributes:
         rates: Of events and of full reconfigurations.
         events: Arrivals and completions that were answered.
-        hindered: Instances that held pinned copies when the last event was answered: their tasks
+        hindered: Instances that held pinned task runs when the last event was answered: their tasks
             could not be moved, so the answer is to be reconsidered when they can.
         learned: Digest of the co-location table that the last round went by.
         columns: Of the configuration LP, to begin the next round's with.
@@ -35,7 +35,7 @@ class Memory:
         bound: The last lower bound, in millionths of micro-dollars per hour.
         settled: Whether it is as good as it gets.
         duals: That prove it, to begin with when it is proven anew, or better.
-        moved: Copies that were moved a short time ago, and when.
+        moved: Task runs that were moved a short time ago, and when.
     """
 
     rates: EventRates

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eva_master.model.ids import CopyId, Millis
+from eva_master.model.ids import Millis, RunId
 from eva_master.model.planning.plan import Json
 from eva_master.packing.configuration.build import Configuration
 from eva_master.packing.local_search.cost_model import Terms
 from eva_master.packing.problem import Problem
 from eva_master.policies.eva.costs import moved
 
-Moved = tuple[tuple[CopyId, Millis], ...]
-"""Copies and when the plan was made that moved each last; sorted by copy."""
+Moved = tuple[tuple[RunId, Millis], ...]
+"""Task runs and when the plan was made that moved each last; sorted by task run."""
 
 
 def recalled(before: Moved, problem: Problem, terms: Terms, chosen: Configuration) -> Moved:
     """What is to be remembered after a plan.
 
-    Forgets copies that are gone, and those whose moves pay within the horizon again.
+    Forgets task runs that are gone, and those whose moves pay within the horizon again.
 
     Args:
         before: What was remembered so far.
@@ -28,11 +28,11 @@ def recalled(before: Moved, problem: Problem, terms: Terms, chosen: Configuratio
     """
     now = problem.snapshot.now_ms
     latest = {
-        copy: at
-        for copy, at in before
-        if copy in problem.copies and terms.pays_within_ms(now - at) < terms.horizon_ms
+        run: at
+        for run, at in before
+        if run in problem.runs and terms.pays_within_ms(now - at) < terms.horizon_ms
     }
-    latest.update((copy.id, now) for copy in moved(problem, chosen))
+    latest.update((run.id, now) for run in moved(problem, chosen))
     return tuple(sorted(latest.items()))
 
 
@@ -45,5 +45,5 @@ def from_json(data: Json) -> Moved:
     """Read what `to_json` wrote; nothing where it has another form."""
     if not isinstance(data, Mapping):
         return ()
-    times = {CopyId(copy): Millis(at) for copy, at in data.items() if isinstance(at, int)}
+    times = {RunId(run): Millis(at) for run, at in data.items() if isinstance(at, int)}
     return tuple(sorted(times.items()))

@@ -14,22 +14,20 @@ class Occasion:
     Attributes:
         events: Jobs that arrived or ended since then.
         total: The same since the cluster began.
-        full: Whether everything may be reconsidered: there were events, or copies that could not
+        full: Whether everything may be reconsidered: there were events, or task runs that could not
             be moved at the last one now can.
         partial: Whether something may be: that, or something was learned.
-        waiting: Whether a copy is without a place.
+        waiting: Whether a task run is without a place.
     """
 
     def __init__(self, memory: Memory, snapshot: Snapshot) -> None:
         live = {instance.id for instance in snapshot.instances}
         pinned = {
-            copy.instance
-            for copy in snapshot.copies
-            if copy.pinned and copy.instance is not None and copy.instance in live
+            run.instance
+            for run in snapshot.runs
+            if run.pinned and run.instance is not None and run.instance in live
         }
-        self.waiting = any(
-            not copy.pinned and copy.instance not in live for copy in snapshot.copies
-        )
+        self.waiting = any(not run.pinned and run.instance not in live for run in snapshot.runs)
         self._pinned = tuple(sorted(pinned))
         self.total = snapshot.arrivals + snapshot.completions
         self._learned = digest(snapshot.throughput, snapshot.standalone)

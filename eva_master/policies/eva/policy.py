@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from eva_master.model.ids import MILLION, CopyId, Millis
+from eva_master.model.ids import MILLION, Millis, RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.snapshot import Snapshot
@@ -35,7 +35,7 @@ from eva_master.policies.eva.published import Published
 from eva_master.policies.eva.reasons import exchanges, hostings
 
 _MANY = 8
-"""So many waiting copies are packed by the optimizer before the search begins."""
+"""So many waiting task runs are packed by the optimizer before the search begins."""
 _MOST = 8
 """A round with many events tries at most so many times as hard as one with one."""
 _QUIET = 3
@@ -51,13 +51,13 @@ class _Round:
     optimizer: Optimizer
     present: Configuration
     keep: Configuration
-    latest: Mapping[CopyId, Millis]
+    latest: Mapping[RunId, Millis]
 
 
 class Eva:
     """Eva's scheduler.
 
-    Every round places waiting tasks. When a job has arrived or ended, when copies that could not
+    Every round places waiting tasks. When a job has arrived or ended, when task runs that could not
     be moved then can be now, and when something was learned about co-location, it searches for
     the configuration that costs least, moves and launches included; see `packing.objective`. It
     begins with the one in which nothing moves and never ends with a dearer one, so with an

@@ -8,7 +8,7 @@ from eva_master.learning.rates import EventRates, horizon_ms
 from eva_master.model.ids import MILLION, InstanceId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.reasons import Reasons
-from eva_master.model.planning.snapshot import CopyView, Snapshot
+from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.packing.configuration.build import Configuration, configure, waiting
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.problem import Problem, Valuation
@@ -34,9 +34,9 @@ class Published:
 
     Every round places waiting tasks. When a job has arrived or ended it also considers moving
     running ones, partially or fully, and does so only if that is worth more than leaving them:
-    so with an unchanged set of jobs nothing ever moves. There are two more occasions: a copy that
-    was pinned at the last event no longer is; and, for partial reconfiguration alone, something
-    new was learned about co-location.
+    so with an unchanged set of jobs nothing ever moves. There are two more occasions: a task run
+    that was pinned at the last event no longer is; and, for partial reconfiguration alone,
+    something new was learned about co-location.
     """
 
     name = NAME
@@ -131,8 +131,8 @@ class Published:
         if self._config.full and occasion.full and movers:
             movable["full"] = fresh + movers
         configurations = {
-            kind: configure(problem, copies, optimizer.pack) if copies else present
-            for kind, copies in movable.items()
+            kind: configure(problem, runs, optimizer.pack) if runs else present
+            for kind, runs in movable.items()
         }
         return {
             kind: option(kind, problem, present, configuration)
@@ -155,8 +155,8 @@ class Published:
         return chosen
 
 
-def _candidates(problem: Problem, present: Configuration) -> list[CopyView]:
-    """Copies on instances that are not worth their price (section 4.5)."""
+def _candidates(problem: Problem, present: Configuration) -> list[RunView]:
+    """Task runs on instances that are not worth their price (section 4.5)."""
     inefficient: set[InstanceId] = set()
     for host, contents in present.contents.items():
         assert not isinstance(host, int)
@@ -168,7 +168,7 @@ def _candidates(problem: Problem, present: Configuration) -> list[CopyView]:
                 continue
         if problem.value(contents, offering.type.family) < offering.price * MILLION:
             inefficient.add(host)
-    return [copy for copy in settled(problem) if copy.instance in inefficient]
+    return [run for run in settled(problem) if run.instance in inefficient]
 
 
 def _acceptable(other: Option, keep: Option) -> bool:

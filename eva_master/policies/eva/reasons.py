@@ -11,9 +11,9 @@ from scipy.sparse import coo_array  # type: ignore[import-untyped]
 from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, CopyId, Family, InstanceId, micro_usd
+from eva_master.model.ids import MILLION, Family, InstanceId, RunId, micro_usd
 from eva_master.model.planning.reasons import Exchange, Hosting, Move, Tenant
-from eva_master.model.planning.snapshot import CopyView
+from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.interference.throughput import UNPROFILED, CoLocation
 from eva_master.packing.problem import Contents, Problem
@@ -29,9 +29,9 @@ _REMEMBERED = 65_536
 
 def hostings(problem: Problem, configuration: Configuration) -> tuple[Hosting, ...]:
     """Every instance of a configuration with what it is worth, live ones first."""
-    tenants: defaultdict[Host, list[CopyId]] = defaultdict(list)
-    for copy, host in configuration.places.items():
-        tenants[host].append(copy)
+    tenants: defaultdict[Host, list[RunId]] = defaultdict(list)
+    for run, host in configuration.places.items():
+        tenants[host].append(run)
     told = _told(problem.classes, problem.colocation)
     return tuple(
         told.hosting(problem, configuration, host, sorted(tenants[host]))
@@ -50,20 +50,20 @@ class _Told:
     def __init__(self, classes: Sequence[TaskClass], colocation: CoLocation) -> None:
         self._classes = classes
         self._colocation = colocation
-        self._last: dict[Host, tuple[list[CopyId], list[int], Offering, Hosting]] = {}
+        self._last: dict[Host, tuple[list[RunId], list[int], Offering, Hosting]] = {}
         self._known: dict[tuple[Family, frozenset[tuple[int, int]]], _Worths] = {}
 
     def hosting(
-        self, problem: Problem, configuration: Configuration, host: Host, copies: list[CopyId]
+        self, problem: Problem, configuration: Configuration, host: Host, runs: list[RunId]
     ) -> Hosting:
-        """An instance and the copies on it, sorted."""
+        """An instance and the task runs on it, sorted."""
         offering = _offering(problem, configuration, host)
-        numbers = [problem.class_of[copy] for copy in copies]
+        numbers = [problem.class_of[run] for run in runs]
         last = self._last.get(host)
-        if last is not None and last[:3] == (copies, numbers, offering):
+        if last is not None and last[:3] == (runs, numbers, offering):
             return last[3]
         contents, family = configuration.contents[host], offering.type.family
-        profiled = self._classes[numbers[0]].workload == UNPROFILED and len(copies) == 1
+        profiled = self._classes[numbers[0]].workload == UNPROFILED and len(runs) == 1
         kind = family, frozenset(contents.items())
         worths = self._known.get(kind)
         if worths is None:
@@ -73,11 +73,11 @@ class _Told:
             offering.type.name,
             offering.price,
             _micro(problem.value(contents, family)),
-            tuple(Tenant(c, *worths[n], profiled) for c, n in zip(copies, numbers, strict=True)),
+            tuple(Tenant(c, *worths[n], profiled) for c, n in zip(runs, numbers, strict=True)),
         )
         if len(self._last) > _REMEMBERED:
             self._last.clear()
-        self._last[host] = copies, numbers, offering, found
+        self._last[host] = runs, numbers, offering, found
         return found
 
     def _worths(
@@ -108,9 +108,9 @@ def exchanges(
 ) -> tuple[Exchange, ...]:
     """The moves of a configuration in groups that hang together.
 
-    Instances hang together if a copy is on one of them in one configuration and on another in
+    Instances hang together if a task run is on one of them in one configuration and on another in
     the other, or if members of a gang that stops are on them. Savings and costs are sums over
-    instances and copies, so those of the groups add up to those of the whole change.
+    instances and task runs, so those of the groups add up to those of the whole change.
 
     Args:
         problem: The snapshot's.
@@ -121,8 +121,8 @@ def exchanges(
     moves = moved(problem, chosen)
     if not moves:
         return ()
-    stopped = [copy for copy in disturbed(problem, moves) if copy.id in chosen.places]
-    changed = {copy: host for copy, host in chosen.places.items() if keep.places.get(copy) != host}
+    stopped = [run for run in disturbed(problem, moves) if run.id in chosen.places]
+    changed = {run: host for run, host in chosen.places.items() if keep.places.get(run) != host}
     group = _groups(keep, chosen, changed, stopped)
     saved: defaultdict[int, int] = defaultdict(int)
     cost: defaultdict[int, int] = defaultdict(int)
@@ -135,14 +135,14 @@ def exchanges(
                 saved[group[node]] += sign * (worth - offering.price * MILLION)
         for launch in configuration.launches:
             cost[group[_node(launch.key, new=new)]] += sign * launch_cost(launch)
-    idle = {copy.id: idle_cost(problem, present, chosen, copy) for copy in stopped}
-    for copy in stopped:
-        cost[group[_node(chosen.places[copy.id], new=True)]] += idle[copy.id]
+    idle = {run.id: idle_cost(problem, present, chosen, run) for run in stopped}
+    for run in stopped:
+        cost[group[_node(chosen.places[run.id], new=True)]] += idle[run.id]
     members: defaultdict[int, list[Move]] = defaultdict(list)
-    for copy in moves:
-        target = chosen.places[copy.id]
-        assert copy.instance is not None
-        move = Move(copy.id, copy.instance, target, micro_usd(idle[copy.id]))
+    for run in moves:
+        target = chosen.places[run.id]
+        assert run.instance is not None
+        move = Move(run.id, run.instance, target, micro_usd(idle[run.id]))
         members[group[_node(target, new=True)]].append(move)
     return tuple(
         Exchange(tuple(some), _micro(saved[number]), micro_usd(cost[number]))
@@ -161,16 +161,16 @@ def _node(host: Host, *, new: bool) -> Node:
 def _groups(
     keep: Configuration,
     chosen: Configuration,
-    changed: Mapping[CopyId, Host],
-    stopped: Iterable[CopyView],
+    changed: Mapping[RunId, Host],
+    stopped: Iterable[RunView],
 ) -> Mapping[Node, int]:
     """Number the groups of instances that hang together; those that nothing happens to are in none.
 
     Args:
         keep: Where everything would be if nothing moved.
         chosen: Where it is to be.
-        changed: Copies that are elsewhere in the two, and where they are to be.
-        stopped: Copies that stop, wherever they are.
+        changed: Task runs that are elsewhere in the two, and where they are to be.
+        stopped: Task runs that stop, wherever they are.
     """
     nodes: dict[Node, int] = {}
 
@@ -181,14 +181,14 @@ def _groups(
         for launch in configuration.launches:
             node(launch.key, new=new)
     edges: list[tuple[int, int]] = []
-    for copy, host in changed.items():
+    for run, host in changed.items():
         place = node(host, new=True)
-        if copy in keep.places:
-            edges.append((place, node(keep.places[copy], new=False)))
-    for copy, host in keep.places.items():
+        if run in keep.places:
+            edges.append((place, node(keep.places[run], new=False)))
+    for run, host in keep.places.items():
         # New instances are never the same, whatever their keys.
-        if isinstance(host, int) and copy in chosen.places:
-            edges.append((node(chosen.places[copy], new=True), node(host, new=False)))
+        if isinstance(host, int) and run in chosen.places:
+            edges.append((node(chosen.places[run], new=True), node(host, new=False)))
     first: dict[str, int] = {}
     for view in stopped:
         place = node(chosen.places[view.id], new=True)

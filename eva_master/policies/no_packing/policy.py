@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, CopyId, Family, InstanceId, OfferingId
+from eva_master.model.ids import MILLION, Family, InstanceId, OfferingId, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Hold, NewInstance, Place, Plan, PlanEntry, PolicyMemory
 from eva_master.model.planning.reasons import Hosting, Reasons, Tenant, Where
-from eva_master.model.planning.snapshot import CopyView, Snapshot
+from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.packing.configuration.unplaced_reason import why_unplaced
 from eva_master.packing.valuation.reservation_price import (
     Demand,
@@ -57,7 +57,7 @@ class NoPacking:
     ) -> tuple[Plan, PolicyMemory | None]:
         """Give every waiting task an instance of its own; gangs only as a whole."""
         live = {instance.id for instance in snapshot.instances}
-        idle = not any(_waits(copy, live) for copy in snapshot.copies)
+        idle = not any(_waits(run, live) for run in snapshot.runs)
         if idle and not self._config.explained:
             return Plan(), memory
         market = _Market(snapshot, live)
@@ -65,13 +65,13 @@ class NoPacking:
             self._offerings, self._reserved = market.offerings, {}
         market.reserved = self._reserved
         entries: list[PlanEntry] = []
-        copies = {copy.id: copy for copy in snapshot.copies}
+        runs = {run.id: run for run in snapshot.runs}
         for job in sorted(snapshot.jobs, key=lambda job: (-job.priority, job.submitted_ms, job.id)):
-            waiting = [copies[copy] for copy in job.copies if market.waits(copies[copy])]
-            units = [waiting] if job.kind is JobKind.GANG else [[copy] for copy in waiting]
+            waiting = [runs[run] for run in job.runs if market.waits(runs[run])]
+            units = [waiting] if job.kind is JobKind.GANG else [[run] for run in waiting]
             for unit in units if waiting else ():
                 entries.extend(market.buy(unit))
-        entries.sort(key=lambda entry: entry.copy)
+        entries.sort(key=lambda entry: entry.run)
         launches = tuple(market.launches)
         hostings: tuple[Hosting, ...] = ()
         if self._config.explained:
@@ -99,7 +99,7 @@ class _Market:
             offering for offering in snapshot.catalog if purchasable(offering, snapshot.now_ms)
         )
         self._used = Counter(instance.offering.id for instance in snapshot.instances)
-        occupied = {copy.instance for copy in snapshot.copies}
+        occupied = {run.instance for run in snapshot.runs}
         self._empty: dict[OfferingId, list[InstanceId]] = {}
         for instance in snapshot.instances:
             if instance.id not in occupied:
@@ -108,41 +108,41 @@ class _Market:
         self._measured = measured_rates(snapshot.standalone)
         self.launches: list[NewInstance] = []
 
-    def waits(self, copy: CopyView) -> bool:
-        """Whether the copy needs a place and may be given one."""
-        return _waits(copy, self._live)
+    def waits(self, run: RunView) -> bool:
+        """Whether the task run needs a place and may be given one."""
+        return _waits(run, self._live)
 
-    def buy(self, unit: list[CopyView]) -> list[PlanEntry]:
-        """Place all copies of a unit, or hold all of them."""
+    def buy(self, unit: list[RunView]) -> list[PlanEntry]:
+        """Place all task runs of a unit, or hold all of them."""
         used, keys = Counter(self._used), len(self.launches)
         taken: list[tuple[OfferingId, InstanceId]] = []
         entries: list[PlanEntry] = []
-        for copy in unit:
-            offering = reservation(copy.task.demand, self._open(), self._pace(copy))
+        for run in unit:
+            offering = reservation(run.task.demand, self._open(), self._pace(run))
             if offering is None:
                 self._used, self.launches = used, self.launches[:keys]
                 for id_, instance in reversed(taken):
                     self._empty[id_].insert(0, instance)
-                return self._hold(unit, copy)
+                return self._hold(unit, run)
             if self._empty.get(offering.id):
                 taken.append((offering.id, self._empty[offering.id].pop(0)))
-                entries.append(Place(copy.id, taken[-1][1]))
+                entries.append(Place(run.id, taken[-1][1]))
             else:
                 self.launches.append(NewInstance(len(self.launches), offering))
                 self._used[offering.id] += 1
-                entries.append(Place(copy.id, self.launches[-1].key))
+                entries.append(Place(run.id, self.launches[-1].key))
         return entries
 
-    def value(self, copy: CopyView, family: Family) -> int:
-        """The copy's reservation price times its speed on a family, limits aside."""
-        pace = self._pace(copy)
-        kind = copy.task.demand, pace
+    def value(self, run: RunView, family: Family) -> int:
+        """The task run's reservation price times its speed on a family, limits aside."""
+        pace = self._pace(run)
+        kind = run.task.demand, pace
         if kind not in self.reserved:
-            self.reserved[kind] = reservation(copy.task.demand, self.offerings, pace)
+            self.reserved[kind] = reservation(run.task.demand, self.offerings, pace)
         return price_on(family, self.reserved[kind], pace)
 
-    def _pace(self, copy: CopyView) -> Speeds:
-        return speeds(copy.task, self._measured.get(copy.task.workload, ()))
+    def _pace(self, run: RunView) -> Speeds:
+        return speeds(run.task, self._measured.get(run.task.workload, ()))
 
     def _open(self) -> list[Offering]:
         return [
@@ -153,35 +153,35 @@ class _Market:
             or self._empty.get(offering.id)
         ]
 
-    def _hold(self, unit: list[CopyView], stuck: CopyView) -> list[PlanEntry]:
+    def _hold(self, unit: list[RunView], stuck: RunView) -> list[PlanEntry]:
         why = why_unplaced(stuck.task.demand, self._snapshot.catalog, self._snapshot.now_ms)
 
-        def reason(copy: CopyId) -> str:
-            return why if copy == stuck.id else f"its gang waits for {stuck.id}: {why}"
+        def reason(run: RunId) -> str:
+            return why if run == stuck.id else f"its gang waits for {stuck.id}: {why}"
 
-        return [Hold(copy.id, reason(copy.id)) for copy in unit]
+        return [Hold(run.id, reason(run.id)) for run in unit]
 
 
-def _waits(copy: CopyView, live: Set[InstanceId]) -> bool:
-    return not copy.pinned and copy.instance not in live
+def _waits(run: RunView, live: Set[InstanceId]) -> bool:
+    return not run.pinned and run.instance not in live
 
 
 def _hostings(
     snapshot: Snapshot,
     launches: Sequence[NewInstance],
     entries: Sequence[PlanEntry],
-    value: Callable[[CopyView, Family], int],
+    value: Callable[[RunView, Family], int],
 ) -> tuple[Hosting, ...]:
     """What each instance costs, and what its tasks are worth."""
-    new = {entry.copy: entry.on for entry in entries if isinstance(entry, Place)}
+    new = {entry.run: entry.on for entry in entries if isinstance(entry, Place)}
     offerings: dict[Where, Offering] = {view.id: view.offering for view in snapshot.instances}
     offerings.update((launch.key, launch.offering) for launch in launches)
     tenants: defaultdict[Where, list[Tenant]] = defaultdict(list)
-    for copy in snapshot.copies:
-        place = new.get(copy.id, copy.instance)
+    for run in snapshot.runs:
+        place = new.get(run.id, run.instance)
         if place is not None and place in offerings:
-            worth = value(copy, offerings[place].type.family)
-            tenants[place].append(Tenant(copy.id, worth, MILLION, worth))
+            worth = value(run, offerings[place].type.family)
+            tenants[place].append(Tenant(run.id, worth, MILLION, worth))
     return tuple(
         Hosting(
             place,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, CopyId
+from eva_master.model.ids import MILLION, RunId
 from eva_master.model.job import JobKind
 from eva_master.packing.bins.open_instances import Rooms
 from eva_master.packing.bins.placement_groups import Unit
@@ -13,7 +13,7 @@ from eva_master.policies.owl.pairs import Class, Pairs
 
 
 class _Pool:
-    """The copies of a class that may still be paired.
+    """The task runs of a class that may still be paired.
 
     Attributes:
         guests: Those that may be given a place: those that wait, then those that may be moved.
@@ -21,18 +21,18 @@ class _Pool:
     """
 
     def __init__(self) -> None:
-        self.guests: dict[CopyId, None] = {}
-        self.settled: dict[CopyId, None] = {}
+        self.guests: dict[RunId, None] = {}
+        self.settled: dict[RunId, None] = {}
 
-    def guest(self, host: CopyId | None = None) -> CopyId | None:
+    def guest(self, host: RunId | None = None) -> RunId | None:
         """Someone to be paired with a host."""
-        return next((copy for copy in self.guests if copy != host), None)
+        return next((run for run in self.guests if run != host), None)
 
-    def leave(self, *copies: CopyId) -> None:
-        """Copies are paired."""
-        for copy in copies:
-            self.guests.pop(copy, None)
-            self.settled.pop(copy, None)
+    def leave(self, *runs: RunId) -> None:
+        """Task runs are paired."""
+        for run in runs:
+            self.guests.pop(run, None)
+            self.settled.pop(run, None)
 
 
 class Matchmaker:
@@ -42,11 +42,11 @@ class Matchmaker:
         rooms: Where everything is.
         pairs: Which pairs pay.
         movable: Whether tasks that are alone may be moved.
-        single: Copies that stay without a partner.
+        single: Task runs that stay without a partner.
     """
 
     def __init__(
-        self, rooms: Rooms, pairs: Pairs, *, movable: bool, single: frozenset[CopyId] = frozenset()
+        self, rooms: Rooms, pairs: Pairs, *, movable: bool, single: frozenset[RunId] = frozenset()
     ) -> None:
         self._rooms = rooms
         self._pairs = pairs
@@ -61,49 +61,49 @@ class Matchmaker:
         cost less.
         """
         rooms = self._rooms
-        fresh = [copy.id for unit in units for copy in unit.copies]
+        fresh = [run.id for unit in units for run in unit.runs]
         if fresh or self._movable:
             self._pair(fresh)
-        for copy in fresh:
-            offering = rooms.cheapest(rooms.kind(copy)) if copy not in rooms.row_of else None
+        for run in fresh:
+            offering = rooms.cheapest(rooms.kind(run)) if run not in rooms.row_of else None
             if offering is not None:
-                rooms.put(copy, rooms.open(offering))
+                rooms.put(run, rooms.open(offering))
         if self._movable:
             self._shrink()
 
-    def _class_of(self, copy: CopyId) -> Class:
+    def _class_of(self, run: RunId) -> Class:
         rooms = self._rooms
-        view, kind = rooms.copies[copy], rooms.kind(copy)
+        view, kind = rooms.runs[run], rooms.kind(run)
         job, others = rooms.jobs[view.job], 0
-        if job.kind is JobKind.GANG and len(job.copies) > 1:
+        if job.kind is JobKind.GANG and len(job.runs) > 1:
             if job.id not in self._gangs:
-                self._gangs[job.id] = sum(rooms.kind(mate).price for mate in job.copies)
+                self._gangs[job.id] = sum(rooms.kind(mate).price for mate in job.runs)
             others = self._gangs[job.id] - kind.price
         return self._pairs.of(kind, view.task.workload, others)
 
-    def _alone(self) -> list[CopyId]:
-        """Copies that nobody shares an instance with, on the cheapest one first."""
+    def _alone(self) -> list[RunId]:
+        """Task runs that nobody shares an instance with, on the cheapest one first."""
         rooms = self._rooms
         rows = [row for row, those in enumerate(rooms.residents) if len(those) == 1]
         rows.sort(key=lambda row: (rooms.offerings[row].price, row))
         return [next(iter(rooms.residents[row])) for row in rows]
 
-    def _may_move(self, copy: CopyId) -> bool:
-        return self._movable and not self._rooms.copies[copy].pinned
+    def _may_move(self, run: RunId) -> bool:
+        return self._movable and not self._rooms.runs[run].pinned
 
-    def _pair(self, fresh: Sequence[CopyId]) -> None:
+    def _pair(self, fresh: Sequence[RunId]) -> None:
         """Make pairs, the best first."""
         pools: dict[Class, _Pool] = {}
-        for copy in fresh:
-            if copy not in self._single:
-                pools.setdefault(self._class_of(copy), _Pool()).guests[copy] = None
-        for copy in self._alone():
-            if copy in self._single:
+        for run in fresh:
+            if run not in self._single:
+                pools.setdefault(self._class_of(run), _Pool()).guests[run] = None
+        for run in self._alone():
+            if run in self._single:
                 continue
-            pool = pools.setdefault(self._class_of(copy), _Pool())
-            pool.settled[copy] = None
-            if self._may_move(copy):
-                pool.guests[copy] = None
+            pool = pools.setdefault(self._class_of(run), _Pool())
+            pool.settled[run] = None
+            if self._may_move(run):
+                pool.guests[run] = None
         for one, other, offering in self._pairs.worthwhile(list(pools)):
             left, right = pools[one], pools[other]
             while left.guests or right.guests:
@@ -119,26 +119,26 @@ class Matchmaker:
 
     def _joined(
         self, host: Class, guest: Class, offering: Offering, hosts: _Pool, guests: _Pool
-    ) -> tuple[CopyId, CopyId] | None:
-        """Have a copy of one class join one of the other where that is; the two if it did."""
+    ) -> tuple[RunId, RunId] | None:
+        """Have a task run of one class join one of the other where that is; the two if it did."""
         if not guests.guests:
             return None
-        for copy in hosts.settled:
-            row = self._rooms.row_of[copy]
-            comer = guests.guest(copy)
-            if comer is not None and self._suits(row, copy, host, guest, offering):
+        for run in hosts.settled:
+            row = self._rooms.row_of[run]
+            comer = guests.guest(run)
+            if comer is not None and self._suits(row, run, host, guest, offering):
                 self._move(comer, row)
-                return copy, comer
+                return run, comer
         return None
 
-    def _suits(self, row: int, copy: CopyId, host: Class, guest: Class, offering: Offering) -> bool:
+    def _suits(self, row: int, run: RunId, host: Class, guest: Class, offering: Offering) -> bool:
         """Whether a pair stays on the instance that one of them is on.
 
         One that may move does so if there is a cheaper instance for both.
         """
         rooms = self._rooms
         price, family = rooms.offerings[row].price, rooms.family(row)
-        if price > offering.price and self._may_move(copy):
+        if price > offering.price and self._may_move(run):
             return False
         return bool(
             rooms.holds(row, guest.kind)
@@ -147,8 +147,8 @@ class Matchmaker:
 
     def _met(
         self, one: Class, other: Class, offering: Offering, left: _Pool, right: _Pool
-    ) -> tuple[CopyId, CopyId] | None:
-        """Put two copies onto an instance that is new to both; they, if there are any."""
+    ) -> tuple[RunId, RunId] | None:
+        """Put two task runs onto an instance that is new to both; they, if there are any."""
         first = left.guest()
         second = None if first is None else right.guest(first)
         if first is None or second is None:
@@ -164,17 +164,17 @@ class Matchmaker:
         self._move(second, row)
         return first, second
 
-    def _move(self, copy: CopyId, row: int) -> None:
-        if copy in self._rooms.row_of:
-            self._rooms.take(copy)
-        self._rooms.put(copy, row)
+    def _move(self, run: RunId, row: int) -> None:
+        if run in self._rooms.row_of:
+            self._rooms.take(run)
+        self._rooms.put(run, row)
 
     def _shrink(self) -> None:
-        """Move copies that are alone to a cheaper instance."""
+        """Move task runs that are alone to a cheaper instance."""
         rooms = self._rooms
-        for copy in self._alone():
-            row = rooms.row_of[copy]
-            if self._may_move(copy):
-                offering = rooms.cheapest(rooms.kind(copy))
+        for run in self._alone():
+            row = rooms.row_of[run]
+            if self._may_move(run):
+                offering = rooms.cheapest(rooms.kind(run))
                 if offering is not None and offering.price < rooms.offerings[row].price:
-                    self._move(copy, rooms.open(offering))
+                    self._move(run, rooms.open(offering))

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from eva_master.model.ids import MILLION, CopyId
+from eva_master.model.ids import MILLION, RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot, ThroughputTable
 from eva_master.packing.bins.open_instances import Rooms
@@ -83,24 +83,24 @@ class Owl:
 
 
 def _shifts(snapshot: Snapshot, rooms: Rooms, value: Tnrp) -> list[Shift]:
-    """The moves of running copies by where they go, and what they save above staying."""
+    """The moves of running task runs by where they go, and what they save above staying."""
     rows = {view.id: row for row, view in enumerate(snapshot.instances)}
-    movers: defaultdict[int, list[CopyId]] = defaultdict(list)
-    for copy in snapshot.copies:
-        if copy.instance in rows and rooms.row_of[copy.id] != rows[copy.instance]:
-            movers[rooms.row_of[copy.id]].append(copy.id)
+    movers: defaultdict[int, list[RunId]] = defaultdict(list)
+    for run in snapshot.runs:
+        if run.instance in rows and rooms.row_of[run.id] != rows[run.instance]:
+            movers[rooms.row_of[run.id]].append(run.id)
     told = []
-    for row, copies in sorted(movers.items()):
+    for row, runs in sorted(movers.items()):
         saved = value.of(rooms.residents[row], rooms.family(row))
         saved -= rooms.offerings[row].price * MILLION
         for tenant in rooms.residents[row]:
-            instance = rooms.copies[tenant].instance
+            instance = rooms.runs[tenant].instance
             if instance in rows:
                 old = rows[instance]
                 worth = rooms.kind(tenant).worth[rooms.family(old)]
                 saved -= (worth - rooms.offerings[old].price) * MILLION
         new = [row] if row >= rooms.live else []
-        told.append(shift(rooms, copies, saved // MILLION, new))
+        told.append(shift(rooms, runs, saved // MILLION, new))
     return told
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from eva_master.model.ids import CopyId
+from eva_master.model.ids import RunId
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.bins.open_instances import Rooms
 from eva_master.packing.interference.throughput import Ints
@@ -27,12 +27,10 @@ class Bins(Rooms):
     Args:
         snapshot: The cluster.
         appraisal: Its tasks.
-        left: How long each copy will still run, in milliseconds.
+        left: How long each task run will still run, in milliseconds.
     """
 
-    def __init__(
-        self, snapshot: Snapshot, appraisal: Appraisal, left: Mapping[CopyId, int]
-    ) -> None:
+    def __init__(self, snapshot: Snapshot, appraisal: Appraisal, left: Mapping[RunId, int]) -> None:
         self.left = left
         size = max(16, 2 * len(snapshot.instances))
         self._left = np.full(size, -1, dtype=np.int64)
@@ -53,6 +51,6 @@ class Bins(Rooms):
             more = np.full(row + 1, -1, dtype=np.int64)
             self._left = np.concatenate([self._left, more])
             self._bins = np.concatenate([self._bins, more])
-        longest = max((self.left[copy] for copy in self.residents[row]), default=-1)
+        longest = max((self.left[run] for run in self.residents[row]), default=-1)
         self._left[row] = longest
         self._bins[row] = -1 if longest < 0 else bin_of(longest)

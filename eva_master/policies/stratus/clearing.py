@@ -40,7 +40,7 @@ def _hardly_used(bins: Bins, below_percent: int) -> list[int]:
     rows = [
         row
         for row in hardly.nonzero()[0].tolist()
-        if bins.residents[row] and not any(bins.copies[copy].pinned for copy in bins.residents[row])
+        if bins.residents[row] and not any(bins.runs[run].pinned for run in bins.residents[row])
     ]
     return sorted(rows, key=lambda row: (-bins.offerings[row].price, row))
 
@@ -50,21 +50,21 @@ def _cleared(bins: Bins, appraisal: Appraisal, row: int) -> Shift | None:
 
     What is saved until the last of its tasks ends must be worth more than the moves.
     """
-    copies = sorted(bins.residents[row])
-    if not copies:
+    runs = sorted(bins.residents[row])
+    if not runs:
         return None
     lasting = int(bins.longest()[row])
     empty = {other for other in range(len(bins)) if not bins.residents[other]}
     bought, mark = len(bins), bins.mark()
-    for copy in copies:
-        bins.take(copy)
-    pack(bins, appraisal, copies)
-    if all(copy in bins.row_of for copy in copies):
-        targets = sorted({bins.row_of[copy] for copy in copies})
+    for run in runs:
+        bins.take(run)
+    pack(bins, appraisal, runs)
+    if all(run in bins.row_of for run in runs):
+        targets = sorted({bins.row_of[run] for run in runs})
         opened = [one for one in targets if one in empty or one == row or one >= bought]
         saved = bins.offerings[row].price - sum(bins.offerings[one].price for one in opened)
         new = [one for one in opened if one >= bins.live]
-        moves = shift(bins, copies, saved, new)
+        moves = shift(bins, runs, saved, new)
         if saved > 0 and saved * lasting > moves.cost * MILLIS_PER_HOUR:
             return moves
     bins.back(mark)

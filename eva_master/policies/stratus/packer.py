@@ -8,7 +8,7 @@ from itertools import groupby
 import numpy as np
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import CopyId
+from eva_master.model.ids import RunId
 from eva_master.packing.bins.open_instances import Mask
 from eva_master.packing.valuation.task_shapes import Appraisal, Kind
 from eva_master.packing.valuation.vectors import vector
@@ -18,8 +18,8 @@ _LARGEST = 256
 """Tasks of a candidate group at most."""
 
 
-def pack(bins: Bins, appraisal: Appraisal, copies: Sequence[CopyId]) -> None:
-    """Place copies: on instances that end when they do, on others, on new ones.
+def pack(bins: Bins, appraisal: Appraisal, runs: Sequence[RunId]) -> None:
+    """Place task runs: on instances that end when they do, on others, on new ones.
 
     The longest comes first. In the first pass a task joins the instance of its own bin whose end
     is the closest to its own, or else one of the nearest greater bin that has one with room; the
@@ -30,36 +30,36 @@ def pack(bins: Bins, appraisal: Appraisal, copies: Sequence[CopyId]) -> None:
     Args:
         bins: Where to.
         appraisal: What the tasks need.
-        copies: The most urgent first.
+        runs: The most urgent first.
     """
 
-    def order(copy: CopyId) -> tuple[int, int]:
-        return -bins.jobs[bins.copies[copy].job].priority, -bin_of(bins.left[copy])
+    def order(run: RunId) -> tuple[int, int]:
+        return -bins.jobs[bins.runs[run].job].priority, -bin_of(bins.left[run])
 
-    first = sorted(copies, key=lambda copy: (*order(copy), -bins.left[copy]))
+    first = sorted(runs, key=lambda run: (*order(run), -bins.left[run]))
     rest = _pack_up_and_down(bins, first)
     for _, members in groupby(rest, key=order):
         # The new instances of greater bins may have room.
         _scale_out(bins, appraisal, _pack_up_and_down(bins, list(members)))
     # Where little is on sale, all that there is may be room on those of lesser bins.
-    _pack_up_and_down(bins, [copy for copy in rest if copy not in bins.row_of])
+    _pack_up_and_down(bins, [run for run in rest if run not in bins.row_of])
 
 
-def _pack_up_and_down(bins: Bins, copies: Sequence[CopyId]) -> list[CopyId]:
-    """Fill instances that hold tasks; returns the copies that did not fit."""
-    rest = [copy for copy in copies if not _joined(bins, copy, lesser=False)]
+def _pack_up_and_down(bins: Bins, runs: Sequence[RunId]) -> list[RunId]:
+    """Fill instances that hold tasks; returns the task runs that did not fit."""
+    rest = [run for run in runs if not _joined(bins, run, lesser=False)]
     # One that was just made to last longer may be of a greater bin by now.
     return [
-        copy
-        for copy in rest
-        if not _joined(bins, copy, lesser=False) and not _joined(bins, copy, lesser=True)
+        run
+        for run in rest
+        if not _joined(bins, run, lesser=False) and not _joined(bins, run, lesser=True)
     ]
 
 
-def _joined(bins: Bins, copy: CopyId, *, lesser: bool) -> bool:
-    """Whether the copy found room on an instance that holds a task."""
-    own, of_row = bin_of(bins.left[copy]), bins.bins()
-    fits = bins.fitting(bins.kind(copy))
+def _joined(bins: Bins, run: RunId, *, lesser: bool) -> bool:
+    """Whether the task run found room on an instance that holds a task."""
+    own, of_row = bin_of(bins.left[run]), bins.bins()
+    fits = bins.fitting(bins.kind(run))
     fits &= (of_row >= 0) & (of_row < own) if lesser else of_row >= own
     rows = np.flatnonzero(fits)
     if not rows.size:
@@ -67,30 +67,30 @@ def _joined(bins: Bins, copy: CopyId, *, lesser: bool) -> bool:
     nearest = of_row[rows].max() if lesser else of_row[rows].min()
     rows = rows[of_row[rows] == nearest]
     if nearest == own:
-        best = np.argmin(np.abs(bins.longest()[rows] - bins.left[copy]))
+        best = np.argmin(np.abs(bins.longest()[rows] - bins.left[run]))
     else:
         best = np.argmax(bins.free()[rows] @ bins.unit_price)
-    bins.put(copy, int(rows[best]))
+    bins.put(run, int(rows[best]))
     return True
 
 
-def _scale_out(bins: Bins, appraisal: Appraisal, copies: list[CopyId]) -> None:
-    """Acquire instances for copies of one bin, the most efficient one first.
+def _scale_out(bins: Bins, appraisal: Appraisal, runs: list[RunId]) -> None:
+    """Acquire instances for task runs of one bin, the most efficient one first.
 
     The candidate groups are the first task, the first two, the first three, and so on; each is
     matched with every type on sale that holds it.
     """
-    while copies:
-        kinds = [bins.kind(copy) for copy in copies[:_LARGEST]]
+    while runs:
+        kinds = [bins.kind(run) for run in runs[:_LARGEST]]
         found = _most_efficient(appraisal, bins.on_sale(), kinds)
         if found is None:
-            del copies[0]  # Nothing on sale holds it.
+            del runs[0]  # Nothing on sale holds it.
             continue
         size, offering = found
         row = bins.open(offering)
-        for copy in copies[:size]:
-            bins.put(copy, row)
-        del copies[:size]
+        for run in runs[:size]:
+            bins.put(run, row)
+        del runs[:size]
 
 
 def _most_efficient(

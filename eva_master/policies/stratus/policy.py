@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eva_master.model.ids import CopyId
+from eva_master.model.ids import RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.bins.placement_groups import Unit, place, waiting
@@ -46,7 +46,7 @@ class Stratus:
         bins = Bins(snapshot, appraisal, self._left(snapshot))
 
         def placing(units: Sequence[Unit]) -> None:
-            pack(bins, appraisal, [copy.id for unit in units for copy in unit.copies])
+            pack(bins, appraisal, [run.id for unit in units for run in unit.runs])
 
         stuck = place(bins, units, placing)
         shifts = clear(bins, appraisal, self._config.clear_below_percent) if due else []
@@ -56,13 +56,13 @@ class Stratus:
         tenants = undisturbed if self._config.explained else None
         return outcome(snapshot, bins, stuck, tenants, shifts), after
 
-    def _left(self, snapshot: Snapshot) -> dict[CopyId, int]:
-        """How long each copy will still run, in milliseconds."""
+    def _left(self, snapshot: Snapshot) -> dict[RunId, int]:
+        """How long each task run will still run, in milliseconds."""
         assumed = self._config.assumed_duration_s * 1000
-        left: dict[CopyId, int] = {}
+        left: dict[RunId, int] = {}
         for job in snapshot.jobs:
             known = job.left_ms(snapshot.now_ms)
-            left.update(dict.fromkeys(job.copies, assumed if known is None else known))
+            left.update(dict.fromkeys(job.runs, assumed if known is None else known))
         return left
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from eva_master.model.ids import MILLION, CopyId
+from eva_master.model.ids import MILLION, RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.bins.placement_groups import Unit, place, waiting
@@ -51,28 +51,26 @@ class Synergy:
 
         def placing(units: Sequence[Unit]) -> None:
             for unit in units:
-                for copy in unit.copies:
-                    _put(rooms, value, alone, copy.id)
+                for run in unit.runs:
+                    _put(rooms, value, alone, run.id)
 
         stuck = place(rooms, units, placing)
         tenants = value.tenants if self._config.explained else None
         return outcome(snapshot, rooms, stuck, tenants, profiled=alone), memory
 
 
-def _put(rooms: ValuedRooms, value: Tnrp, alone: frozenset[CopyId], copy: CopyId) -> None:
-    """Find a copy a place, if there is any."""
-    row = None if copy in alone else _best_fit(rooms, value, alone, copy)
+def _put(rooms: ValuedRooms, value: Tnrp, alone: frozenset[RunId], run: RunId) -> None:
+    """Find a task run a place, if there is any."""
+    row = None if run in alone else _best_fit(rooms, value, alone, run)
     if row is None:
-        offering = rooms.cheapest(rooms.kind(copy))
+        offering = rooms.cheapest(rooms.kind(run))
         if offering is None:
             return
         row = rooms.open(offering)
-    rooms.put(copy, row)
+    rooms.put(run, row)
 
 
-def _best_fit(
-    rooms: ValuedRooms, value: Tnrp, alone: frozenset[CopyId], copy: CopyId
-) -> int | None:
+def _best_fit(rooms: ValuedRooms, value: Tnrp, alone: frozenset[RunId], run: RunId) -> int | None:
     """The instance with the largest ratio of TNRP to its price, `None` if none is worth that.
 
     Of equals it is the one whose free resources match the demand best, then the first.
@@ -80,10 +78,10 @@ def _best_fit(
     Args:
         rooms: The instances.
         value: What tasks are worth together.
-        alone: Copies that nobody is to join.
-        copy: For which one is looked for.
+        alone: Task runs that nobody is to join.
+        run: For which one is looked for.
     """
-    kind = rooms.kind(copy)
+    kind = rooms.kind(run)
     rows = np.flatnonzero(rooms.fitting(kind) & rooms.occupied())
     bounds, aligned = rooms.at_most(kind, rows), rooms.alignment(kind, rows)
     best, found = (0.0, 0.0), None
@@ -94,7 +92,7 @@ def _best_fit(
         there = rooms.residents[row]
         if alone and not alone.isdisjoint(there):
             continue
-        worth, price = value.of((*there, copy), rooms.family(row)), rooms.offerings[row].price
+        worth, price = value.of((*there, run), rooms.family(row)), rooms.offerings[row].price
         fit = worth / (max(1, price) * MILLION), float(aligned[index])
         if worth >= price * MILLION and (found is None or fit > best):
             best, found = fit, row

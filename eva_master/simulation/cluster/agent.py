@@ -15,16 +15,16 @@ from eva_master.model.actions import (
     WorkerAction,
 )
 from eva_master.model.events import (
-    CopyReport,
     InstanceInterrupted,
     Phase,
     ProgressSampled,
+    RunReport,
     WorkerFetched,
     WorkerLost,
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import CopyId, Millis
+from eva_master.model.ids import Millis, RunId
 from eva_master.simulation.cluster.cloud import Machine
 from eva_master.simulation.cluster.work import Attempt, Checkpoint
 
@@ -43,9 +43,9 @@ class Agent:
         self._delays = world.delays
         self._instance = machine.instance
         self._capacity = machine.offering.type.capacity
-        self._attempts: dict[tuple[CopyId, int], Attempt] = {}
-        self._refused: dict[tuple[CopyId, int], CopyReport] = {}
-        self._seen: dict[CopyId, int] = {}
+        self._attempts: dict[tuple[RunId, int], Attempt] = {}
+        self._refused: dict[tuple[RunId, int], RunReport] = {}
+        self._seen: dict[RunId, int] = {}
         self._on = True
         self.session = 0
 
@@ -95,7 +95,7 @@ class Agent:
         for attempt in self.present():
             order = attempt.order
             longest = max(longest, self._delays.stop(order))
-            self._stop(order.copy, order.attempt, order.grace_period_ms)
+            self._stop(order.run, order.attempt, order.grace_period_ms)
         self._timeline.after(longest, self._say_goodbye)
 
     def _say_goodbye(self) -> None:
@@ -114,34 +114,34 @@ class Agent:
             case StartTask():
                 self._start(action.order)
             case StopTask():
-                self._stop(action.copy, action.attempt, action.grace_ms)
+                self._stop(action.run, action.attempt, action.grace_ms)
             case FetchFiles():
                 delay = self._delays.fetch(action.order, self._instance, self._timeline.now())
                 self._timeline.after(delay, lambda: self._fetched(action.order))
             case ForgetTask():
-                attempt = self._attempts.get((action.copy, action.attempt))
+                attempt = self._attempts.get((action.run, action.attempt))
                 if attempt is not None and attempt.phase is Phase.EXITED:
-                    del self._attempts[action.copy, action.attempt]
-                self._refused.pop((action.copy, action.attempt), None)
+                    del self._attempts[action.run, action.attempt]
+                self._refused.pop((action.run, action.attempt), None)
             case SyncWorker():
                 self._inbox.post(WorkerReported(self._instance, self.session, self._reports()))
 
-    def _reports(self) -> tuple[CopyReport, ...]:
+    def _reports(self) -> tuple[RunReport, ...]:
         known = (self._report(attempt) for attempt in self._attempts.values())
         return (*known, *self._refused.values())
 
-    def _report(self, attempt: Attempt) -> CopyReport:
+    def _report(self, attempt: Attempt) -> RunReport:
         if attempt.report is not None:
             return attempt.report
-        return CopyReport(
-            attempt.order.copy,
+        return RunReport(
+            attempt.order.run,
             attempt.order.attempt,
             attempt.phase,
             generation=attempt.generation,
             progress=attempt.work.progress(attempt.done(self._timeline.now())),
         )
 
-    def _say(self, report: CopyReport) -> None:
+    def _say(self, report: RunReport) -> None:
         if self.session:
             self._inbox.post(WorkerReported(self._instance, self.session, (report,)))
 
@@ -152,16 +152,16 @@ class Agent:
         return [a for a in self._attempts.values() if a.phase is not Phase.EXITED]
 
     def _start(self, order: TaskOrder) -> None:
-        key = (order.copy, order.attempt)
+        key = (order.run, order.attempt)
         if known := self._attempts.get(key):
             self._say(self._report(known))
             return
-        if self._seen.get(order.copy, 0) >= order.attempt:
-            self._say(_never_started(order.copy, order.attempt))
+        if self._seen.get(order.run, 0) >= order.attempt:
+            self._say(_never_started(order.run, order.attempt))
             return
-        self._seen[order.copy] = order.attempt
+        self._seen[order.run] = order.attempt
         now = self._timeline.now()
-        attempt = Attempt(order, self._instance, self._world.work(order.copy), now)
+        attempt = Attempt(order, self._instance, self._world.work(order.run), now)
         self._attempts[key] = attempt
         self._world.chronicle.ordered(attempt)
         if self._restore(attempt):
@@ -171,12 +171,12 @@ class Agent:
     def _restore(self, attempt: Attempt) -> bool:
         """Begin from a checkpoint; an attempt whose checkpoint is not there is over."""
         order = attempt.order
-        source = self._world.work(order.checkpoint_of or order.copy).stored
+        source = self._world.work(order.checkpoint_of or order.run).stored
         generation = max(source, default=0) if order.resume is None else order.resume
         if generation and generation not in source:
             attempt.phase = Phase.EXITED
-            attempt.report = CopyReport(
-                order.copy,
+            attempt.report = RunReport(
+                order.run,
                 order.attempt,
                 Phase.EXITED,
                 never_started=True,
@@ -210,13 +210,13 @@ class Agent:
         self._world.motion.begin(attempt, self._delays.init(attempt.order))
         self._world.reports.began(self, attempt)
 
-    def _stop(self, copy: CopyId, number: int, grace_ms: int) -> None:
-        attempt = self._attempts.get((copy, number))
+    def _stop(self, run: RunId, number: int, grace_ms: int) -> None:
+        attempt = self._attempts.get((run, number))
         if attempt is None:
-            if self._seen.get(copy, 0) < number:
-                self._seen[copy] = number
-                self._refused[copy, number] = _never_started(copy, number)
-            self._say(_never_started(copy, number))
+            if self._seen.get(run, 0) < number:
+                self._seen[run] = number
+                self._refused[run, number] = _never_started(run, number)
+            self._say(_never_started(run, number))
         elif attempt.phase is Phase.EXITED:
             self._say(self._report(attempt))
         elif not attempt.stopping:
@@ -245,8 +245,8 @@ class Agent:
         progress = attempt.work.progress(attempt.done(self._timeline.now()))
         attempt.phase = Phase.EXITED
         order = attempt.order
-        attempt.report = CopyReport(
-            order.copy,
+        attempt.report = RunReport(
+            order.run,
             order.attempt,
             Phase.EXITED,
             exit_code=code,
@@ -260,7 +260,7 @@ class Agent:
 
     def _fetched(self, order: TaskOrder) -> None:
         if self._on and self.session:
-            self._inbox.post(WorkerFetched(self._instance, self.session, order.copy))
+            self._inbox.post(WorkerFetched(self._instance, self.session, order.run))
 
     def sample(self, attempts: Sequence[Attempt]) -> bool:
         """Report the progress of those that run; says whether there is any."""
@@ -270,13 +270,13 @@ class Agent:
         if self.session:
             now, told = self._timeline.now(), self._world.told
             samples = tuple(
-                (it.order.copy, it.order.attempt, it.work.progress(told(it, it.done(now))))
+                (it.order.run, it.order.attempt, it.work.progress(told(it, it.done(now))))
                 for it in running
             )
             self._inbox.post(ProgressSampled(self._instance, self.session, samples))
         return True
 
 
-def _never_started(copy: CopyId, attempt: int) -> CopyReport:
+def _never_started(run: RunId, attempt: int) -> RunReport:
     """What is said of an attempt that a worker does not have and never will."""
-    return CopyReport(copy, attempt, Phase.EXITED, never_started=True, stopped=True)
+    return RunReport(run, attempt, Phase.EXITED, never_started=True, stopped=True)

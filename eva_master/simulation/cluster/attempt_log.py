@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from eva_master.model.actions import TaskOrder
-from eva_master.model.ids import CopyId, InstanceId, JobId, Millis
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.simulation.cluster.work import Attempt, Checkpoint
 
 
@@ -36,19 +36,19 @@ class History:
         origins: What each attempt began from.
     """
 
-    starts: list[tuple[CopyId, int, InstanceId]] = field(default_factory=list)
-    orders: dict[tuple[CopyId, int], TaskOrder] = field(default_factory=dict)
-    origins: dict[tuple[CopyId, int], Checkpoint | None] = field(default_factory=dict)
+    starts: list[tuple[RunId, int, InstanceId]] = field(default_factory=list)
+    orders: dict[tuple[RunId, int], TaskOrder] = field(default_factory=dict)
+    origins: dict[tuple[RunId, int], Checkpoint | None] = field(default_factory=dict)
 
     def ordered(self, attempt: Attempt) -> None:
         """See `Chronicle.ordered`."""
         order = attempt.order
-        self.starts.append((order.copy, order.attempt, attempt.instance))
-        self.orders[order.copy, order.attempt] = order
+        self.starts.append((order.run, order.attempt, attempt.instance))
+        self.orders[order.run, order.attempt] = order
 
     def began_from(self, attempt: Attempt, origin: Checkpoint | None) -> None:
         """See `Chronicle.began_from`."""
-        self.origins[attempt.order.copy, attempt.order.attempt] = origin
+        self.origins[attempt.order.run, attempt.order.attempt] = origin
 
     def over(self, attempt: Attempt, now: Millis) -> None:
         """How attempts end is not kept."""
@@ -65,7 +65,7 @@ class Stay:
         moving_ms: For how long of it the job made progress.
     """
 
-    copy: CopyId
+    run: RunId
     attempt: int
     instance: InstanceId
     from_ms: int
@@ -122,7 +122,7 @@ class Books:
         if self.stays is not None:
             self.stays.append(
                 Stay(
-                    order.copy,
+                    order.run,
                     order.attempt,
                     attempt.instance,
                     attempt.since_ms,

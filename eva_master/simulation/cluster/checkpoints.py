@@ -29,11 +29,11 @@ class SimulatedCheckpoints:
 
     def request(self, request: ListCheckpoints) -> None:
         """See `eva_master.ports.Checkpoints.request`."""
-        for copy in request.copies:
+        for run in request.runs:
             if request.give_up_after is not None:
-                self._workers.work(copy).give_up_after(request.give_up_after)
+                self._workers.work(run).give_up_after(request.give_up_after)
         generations = tuple(
-            (copy, tuple(sorted(self._workers.work(copy).stored))) for copy in request.copies
+            (run, tuple(sorted(self._workers.work(run).stored))) for run in request.runs
         )
         answer = CheckpointsListed(request.number, request.job, generations)
         self._timeline.after(self._latency_ms, lambda: self._inbox.post(answer))

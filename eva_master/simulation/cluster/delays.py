@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from eva_master.model.actions import TaskOrder
-from eva_master.model.ids import CopyId, InstanceId, Millis
+from eva_master.model.ids import InstanceId, Millis, RunId
 
 
 class Accounting(StrEnum):
@@ -114,12 +114,12 @@ class TaskDelays:
 
     report_ms = 60_000
 
-    def __init__(self, toll_of: Callable[[CopyId], Toll], accounting: Accounting) -> None:
+    def __init__(self, toll_of: Callable[[RunId], Toll], accounting: Accounting) -> None:
         self._toll_of = toll_of
         self._ahead = accounting is Accounting.PRODUCTION
         self._images: dict[InstanceId, dict[str, Millis]] = {}
         """When each image is, or was, ready on an instance."""
-        self._fetched: dict[InstanceId, dict[tuple[CopyId, int], Millis]] = {}
+        self._fetched: dict[InstanceId, dict[tuple[RunId, int], Millis]] = {}
         """When the files of an attempt are, or were, there."""
 
     def fetch(self, order: TaskOrder, on: InstanceId, now: Millis) -> int:
@@ -127,19 +127,19 @@ class TaskDelays:
         if not self._ahead:
             return 0
         there = self._fetched.setdefault(on, {})
-        key = (order.copy, order.attempt)
+        key = (order.run, order.attempt)
         if key not in there:
-            there[key] = self._arrival(order.copy, on, now)
+            there[key] = self._arrival(order.run, on, now)
         return max(0, there[key] - now)
 
     def start(self, order: TaskOrder, on: InstanceId, now: Millis) -> int:
         """What is left to be fetched and made."""
-        there = self._fetched.get(on, {}).pop((order.copy, order.attempt), None)
-        return max(0, (self._arrival(order.copy, on, now) if there is None else there) - now)
+        there = self._fetched.get(on, {}).pop((order.run, order.attempt), None)
+        return max(0, (self._arrival(order.run, on, now) if there is None else there) - now)
 
-    def _arrival(self, copy: CopyId, on: InstanceId, now: Millis) -> Millis:
+    def _arrival(self, run: RunId, on: InstanceId, now: Millis) -> Millis:
         """When files and image will be on an instance; an image is made once."""
-        toll = self._toll_of(copy)
+        toll = self._toll_of(run)
         fetched = Millis(now + toll.fetch_ms)
         images = self._images.setdefault(on, {})
         made = images.setdefault(toll.image, Millis(fetched + toll.build_ms))
@@ -147,11 +147,11 @@ class TaskDelays:
 
     def init(self, order: TaskOrder) -> int:
         """See `Durations.init`."""
-        return self._toll_of(order.copy).init_ms
+        return self._toll_of(order.run).init_ms
 
     def stop(self, order: TaskOrder) -> int:
         """See `Durations.stop`."""
-        return self._toll_of(order.copy).stop_ms
+        return self._toll_of(order.run).stop_ms
 
     def lost(self, instance: InstanceId) -> None:
         """See `Durations.lost`."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount, Round
-from eva_master.model.ids import CopyId, InstanceId, JobId
+from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.planning.plan import Json
-from eva_master.model.records import Instance, Job, TaskCopy
+from eva_master.model.records import Instance, Job, TaskRun
 
 
 class MemoryJournal:
@@ -22,7 +22,7 @@ class MemoryJournal:
         self.rounds: dict[int, Round] = {}
         self.commits = 0
         self._jobs: dict[JobId, Job] = {}
-        self._copies: dict[CopyId, TaskCopy] = {}
+        self._runs: dict[RunId, TaskRun] = {}
         self._instances: dict[InstanceId, Instance] = {}
         self._job_accounts: dict[JobId, JobAccount] = {}
         self._instance_accounts: dict[InstanceId, InstanceAccount] = {}
@@ -32,7 +32,7 @@ class MemoryJournal:
         """See `eva_master.ports.Journal.load`."""
         return Changes(
             jobs=tuple(self._jobs.values()),
-            copies=tuple(self._copies.values()),
+            runs=tuple(self._runs.values()),
             instances=tuple(self._instances.values()),
             job_accounts=tuple(self._job_accounts.values()),
             instance_accounts=tuple(self._instance_accounts.values()),
@@ -43,7 +43,7 @@ class MemoryJournal:
         """See `eva_master.ports.Journal.commit`."""
         self.commits += 1
         self._jobs.update((job.id, job) for job in changes.jobs)
-        self._copies.update((copy.id, copy) for copy in changes.copies)
+        self._runs.update((run.id, run) for run in changes.runs)
         self._instances.update((instance.id, instance) for instance in changes.instances)
         self._job_accounts.update((account.job, account) for account in changes.job_accounts)
         self._instance_accounts.update(

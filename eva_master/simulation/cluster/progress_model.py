@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from eva_master.model.ids import CopyId, InstanceId, JobId, Workload
+from eva_master.model.ids import InstanceId, JobId, RunId, Workload
 from eva_master.simulation.cluster.clock import Timeline
 from eva_master.simulation.cluster.truth import Truth, remembered
 from eva_master.simulation.cluster.work import Attempt
@@ -23,8 +23,8 @@ class Crew:
     """
 
     size: int
-    running: dict[CopyId, Attempt] = field(default_factory=dict)
-    begun: set[CopyId] = field(default_factory=set)
+    running: dict[RunId, Attempt] = field(default_factory=dict)
+    begun: set[RunId] = field(default_factory=set)
     moving: bool = False
 
 
@@ -51,8 +51,8 @@ class Motion:
         self._truth = remembered(truth)
         self._finish = finish
         self._changed = changed
-        self._residents: dict[InstanceId, dict[CopyId, Attempt]] = {}
-        self._crews: dict[tuple[JobId | CopyId, int], Crew] = {}
+        self._residents: dict[InstanceId, dict[RunId, Attempt]] = {}
+        self._crews: dict[tuple[JobId | RunId, int], Crew] = {}
 
     def begin(self, attempt: Attempt, init_ms: int) -> None:
         """A program starts.
@@ -63,11 +63,11 @@ class Motion:
         """
         order = attempt.order
         attempt.at_ms = self._timeline.now()
-        self._residents.setdefault(attempt.instance, {})[order.copy] = attempt
+        self._residents.setdefault(attempt.instance, {})[order.run] = attempt
         size = 1 if order.gang is None else order.gang.size
         crew = self._crews.setdefault(attempt.crew, Crew(size))
-        crew.running[order.copy] = attempt
-        crew.begun.add(order.copy)
+        crew.running[order.run] = attempt
+        crew.begun.add(order.run)
         if crew.moving:
             attempt.together_ms = attempt.at_ms
         elif len(crew.begun) == crew.size:
@@ -90,10 +90,10 @@ class Motion:
     def end(self, attempt: Attempt) -> None:
         """A program is no more."""
         residents = self._residents.get(attempt.instance, {})
-        if residents.get(attempt.order.copy) is not attempt:
+        if residents.get(attempt.order.run) is not attempt:
             return
         self.halt(attempt)
-        del residents[attempt.order.copy]
+        del residents[attempt.order.run]
         if not residents:
             del self._residents[attempt.instance]
         self._tell(self._company_changed(attempt))
@@ -115,8 +115,8 @@ class Motion:
 
     def _leave_crew(self, attempt: Attempt) -> list[Attempt]:
         crew = self._crews.get(attempt.crew)
-        if crew is not None and crew.running.get(attempt.order.copy) is attempt:
-            del crew.running[attempt.order.copy]
+        if crew is not None and crew.running.get(attempt.order.run) is attempt:
+            del crew.running[attempt.order.run]
             if crew.running:
                 return self._pace(crew)
             del self._crews[attempt.crew]

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from eva_master.model.actions import TaskOrder
-from eva_master.model.events import CopyReport, Phase
-from eva_master.model.ids import CopyId, InstanceId, JobId
+from eva_master.model.events import Phase, RunReport
+from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.records import Progress
 
 _ROUNDING = 1e-6
@@ -101,13 +101,13 @@ class Attempt:
     seen_ms: float = 0.0
     told_ms: float = 0.0
     stopping: bool = False
-    report: CopyReport | None = None
+    report: RunReport | None = None
 
     @property
-    def crew(self) -> tuple[JobId | CopyId, int]:
+    def crew(self) -> tuple[JobId | RunId, int]:
         """What it progresses with: the gang's attempt, or itself."""
         order = self.order
-        return (order.copy if order.gang is None else order.job), order.attempt
+        return (order.run if order.gang is None else order.job), order.attempt
 
     def done(self, now: int) -> float:
         """Work done by now."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from eva_master.model.actions import WorkerAction
 from eva_master.model.events import Phase, WorkerLost
-from eva_master.model.ids import CopyId, InstanceId, JobId, Millis
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.ports import Inbox
 from eva_master.simulation.cluster.agent import Agent
 from eva_master.simulation.cluster.attempt_log import Chronicle
@@ -39,7 +39,7 @@ class SimulatedWorkers(Hosts):
         *,
         delays: Durations,
         truth: Truth,
-        work_of: Callable[[CopyId], Work],
+        work_of: Callable[[RunId], Work],
         chronicle: Chronicle,
         reports: Reports | None = None,
     ) -> None:
@@ -50,7 +50,7 @@ class SimulatedWorkers(Hosts):
         self.motion = Motion(timeline, truth, finish=self._finish, changed=self._changed)
         self._work_of = work_of
         self._agents: dict[InstanceId, Agent] = {}
-        self._work: dict[CopyId, Work] = {}
+        self._work: dict[RunId, Work] = {}
         self._sessions = 0
         self.chronicle = chronicle
         self.told: Callable[[Attempt, float], float] = lambda _attempt, done_ms: done_ms
@@ -111,18 +111,18 @@ class SimulatedWorkers(Hosts):
         """Machines with an agent."""
         return list(self._agents)
 
-    def running(self) -> dict[CopyId, list[InstanceId]]:
-        """Where each copy really runs: a list longer than one is a broken promise."""
-        found: dict[CopyId, list[InstanceId]] = {}
+    def running(self) -> dict[RunId, list[InstanceId]]:
+        """Where each task run really runs: a list longer than one is a broken promise."""
+        found: dict[RunId, list[InstanceId]] = {}
         for instance, agent in self._agents.items():
             for attempt in agent.present():
-                found.setdefault(attempt.order.copy, []).append(instance)
+                found.setdefault(attempt.order.run, []).append(instance)
         return found
 
-    def publish(self, copy: CopyId) -> None:
+    def publish(self, run: RunId) -> None:
         """Have a running task write a checkpoint and go on."""
         for agent, attempt in self._attempts():
-            if attempt.order.copy == copy:
+            if attempt.order.run == run:
                 agent.publish(attempt)
 
     def attempts_of(self, job: JobId) -> list[tuple[Agent, Attempt]]:
@@ -144,11 +144,11 @@ class SimulatedWorkers(Hosts):
         self._sessions += 1
         return self._sessions
 
-    def work(self, copy: CopyId) -> Work:
-        """What a copy has to do."""
-        if copy not in self._work:
-            self._work[copy] = self._work_of(copy)
-        return self._work[copy]
+    def work(self, run: RunId) -> Work:
+        """What a task run has to do."""
+        if run not in self._work:
+            self._work[run] = self._work_of(run)
+        return self._work[run]
 
     # -- for the motion --------------------------------------------------------------------------
 

@@ -14,9 +14,9 @@ from itertools import pairwise
 import numpy as np
 
 from eva_master.model.catalog import Catalog
-from eva_master.model.ids import MILLION, CopyId, JobId, Millis
+from eva_master.model.ids import MILLION, JobId, Millis, RunId
 from eva_master.model.job import JobKind, Program, TaskSpec
-from eva_master.model.planning.snapshot import CopyView, JobView, Snapshot
+from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
 from eva_master.model.trace import Trace, TraceJob
 from eva_master.packing.greedy.algorithm1 import Supply
 from eva_master.packing.interference.throughput import Ints
@@ -69,7 +69,7 @@ class ReferenceBound:
         for job in self._trace.jobs:
             tasks = nothing.copy()
             for index in range(len(job.tasks)):
-                tasks[self._problem.class_of[_copy(job, index)]] += 1
+                tasks[self._problem.class_of[_run(job, index)]] += 1
             end = job.arrival_ms + round(work_ms(job))
             changes[job.arrival_ms] = changes.get(job.arrival_ms, nothing) + tasks
             changes[end] = changes.get(end, nothing) - tasks
@@ -122,12 +122,12 @@ def picture(trace: Trace, catalog: Catalog) -> Snapshot:
     """All tasks of a trace at once, so that they are classified once."""
     families = sorted({offering.type.family for offering in catalog})
     program = Program("true")
-    copies, jobs = [], []
+    runs, jobs = [], []
     for job in trace.jobs:
-        ids = tuple(_copy(job, index) for index in range(len(job.tasks)))
+        ids = tuple(_run(job, index) for index in range(len(job.tasks)))
         for id_, task in zip(ids, job.tasks, strict=True):
             spec = TaskSpec(job.workload, program, task.resolved(families))
-            copies.append(CopyView(id_, JobId(job.id), spec, None, pinned=False, running=False))
+            runs.append(RunView(id_, JobId(job.id), spec, None, pinned=False, running=False))
         jobs.append(
             JobView(JobId(job.id), JobKind.GANG, ids, Millis(job.arrival_ms), 0, None, 0, 0)
         )
@@ -135,10 +135,10 @@ def picture(trace: Trace, catalog: Catalog) -> Snapshot:
         now_ms=Millis(0),
         catalog=catalog,
         jobs=tuple(sorted(jobs, key=lambda view: view.id)),
-        copies=tuple(sorted(copies, key=lambda view: view.id)),
+        runs=tuple(sorted(runs, key=lambda view: view.id)),
         instances=(),
     )
 
 
-def _copy(job: TraceJob, index: int) -> CopyId:
-    return CopyId(f"{job.id}/{index}")
+def _run(job: TraceJob, index: int) -> RunId:
+    return RunId(f"{job.id}/{index}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
 from eva_master.model.changes import Round
-from eva_master.model.ids import CopyId
+from eva_master.model.ids import RunId
 from eva_master.simulation.cluster.attempt_log import Stay
 from eva_master.simulation.results.metrics import JobFigures, Record
 
@@ -31,20 +31,20 @@ def _round(one: Round) -> dict[str, Cell]:
 
 
 def _moves(stays: tuple[Stay, ...]) -> Iterator[dict[str, Cell]]:
-    """From each attempt to the next one of the same copy elsewhere, in order of arrival."""
-    before: dict[CopyId, Stay] = {}
-    for stay in sorted(stays, key=lambda one: (one.from_ms, one.copy)):
-        last = before.get(stay.copy)
+    """From each attempt to the next one of the same task run elsewhere, in order of arrival."""
+    before: dict[RunId, Stay] = {}
+    for stay in sorted(stays, key=lambda one: (one.from_ms, one.run)):
+        last = before.get(stay.run)
         if last is not None and last.instance != stay.instance:
             yield {
-                "copy": stay.copy,
+                "copy": stay.run,
                 "attempt": stay.attempt,
                 "from": last.instance,
                 "to": stay.instance,
                 "left_ms": last.to_ms,
                 "ordered_ms": stay.from_ms,
             }
-        before[stay.copy] = stay
+        before[stay.run] = stay
 
 
 def _job(job: JobFigures) -> dict[str, Cell]:

@@ -17,16 +17,16 @@ from eva_master.control.state.store import State
 from eva_master.learning.colocation import lookup
 from eva_master.learning.delays import Delay
 from eva_master.model.changes import Round
-from eva_master.model.ids import MILLION, CopyId, InstanceId, Millis, Workload
+from eva_master.model.ids import MILLION, InstanceId, Millis, RunId, Workload
 from eva_master.model.job import JobKind, JobSpec, TaskSpec
-from eva_master.model.records import Instance, Job, TaskCopy
-from eva_master.model.states import CopyState, InstanceState
+from eva_master.model.records import Instance, Job, TaskRun
+from eva_master.model.states import InstanceState, RunState
 from eva_master.model.trace import Trace, TraceJob, TraceTask
 from eva_master.simulation.cluster.cloud import Life
 from eva_master.simulation.scenario.submission import STEPS_PER_S
 
-Attempt = tuple[CopyId, int]
-_OVER = (CopyState.WAITING, CopyState.SUCCEEDED, CopyState.FAILED, CopyState.CANCELLED)
+Attempt = tuple[RunId, int]
+_OVER = (RunState.WAITING, RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Stint:
         over_ms: When its room was free.
     """
 
-    copy: CopyId
+    run: RunId
     attempt: int
     workload: Workload
     instance: InstanceId
@@ -131,9 +131,9 @@ def past(state: State, rounds: Iterable[Round], charged: int) -> Past:
         rounds: All that it has held.
         charged: Its bill by the last time that a record tells of.
     """
-    copies = state.copies.values()
-    found = [stint for copy in copies for stint in _stints(copy, state.task(copy).workload)]
-    stints = {(stint.copy, stint.attempt): stint for stint in found}
+    runs = state.runs.values()
+    found = [stint for run in runs for stint in _stints(run, state.task(run).workload)]
+    stints = {(stint.run, stint.attempt): stint for stint in found}
     held = list(rounds)
     planned = {one.number: one.at_ms + one.planned_ms for one in held}
     inits = _inits(state, found)
@@ -161,9 +161,9 @@ def past(state: State, rounds: Iterable[Round], charged: int) -> Past:
 
 def latest(state: State) -> Millis:
     """The last time that any record tells of."""
-    records: list[Job | TaskCopy | Instance] = [
+    records: list[Job | TaskRun | Instance] = [
         *state.jobs.values(),
-        *state.copies.values(),
+        *state.runs.values(),
         *state.instances.values(),
     ]
     booked = [account.until_ms for account in state.instance_accounts.values()]
@@ -191,26 +191,26 @@ def _life(instance: Instance) -> Life | None:
     )
 
 
-def _stints(copy: TaskCopy, workload: Workload) -> Iterator[Stint]:
-    """The attempts of a copy that are on record with their places.
+def _stints(run: TaskRun, workload: Workload) -> Iterator[Stint]:
+    """The attempts of a task run that are on record with their places.
 
     Histories and places are bounded; what is no longer there is not made up.
     """
-    starts = [n for n, (name, _) in enumerate(copy.history) if name == CopyState.STARTING.value]
-    for (attempt, place), index in zip(reversed(copy.places), reversed(starts), strict=False):
+    starts = [n for n, (name, _) in enumerate(run.history) if name == RunState.STARTING.value]
+    for (attempt, place), index in zip(reversed(run.places), reversed(starts), strict=False):
         times: dict[str, int] = {}
-        for name, at in copy.history[index + 1 :]:
-            if name == CopyState.STARTING.value:
+        for name, at in run.history[index + 1 :]:
+            if name == RunState.STARTING.value:
                 break
             times.setdefault(name, at)
         yield Stint(
-            copy.id,
+            run.id,
             attempt,
             workload,
             place,
-            ordered_ms=copy.history[index][1],
-            runs_ms=times.get(CopyState.RUNNING.value),
-            stopped_ms=times.get(CopyState.STOPPING.value),
+            ordered_ms=run.history[index][1],
+            runs_ms=times.get(RunState.RUNNING.value),
+            stopped_ms=times.get(RunState.STOPPING.value),
             over_ms=min((times[it.value] for it in _OVER if it.value in times), default=None),
         )
 
@@ -218,16 +218,16 @@ def _stints(copy: TaskCopy, workload: Workload) -> Iterator[Stint]:
 def _fetches(state: State, stints: Iterable[Stint], plans: Sequence[int]) -> dict[Attempt, int]:
     """How long files took before moves: from the plan, or the target's start, to the stop."""
     found: dict[Attempt, int] = {}
-    by_copy: defaultdict[CopyId, list[Stint]] = defaultdict(list)
+    by_run: defaultdict[RunId, list[Stint]] = defaultdict(list)
     for stint in stints:
-        by_copy[stint.copy].append(stint)
-    for own in by_copy.values():
+        by_run[stint.run].append(stint)
+    for own in by_run.values():
         for before, after in pairwise(sorted(own, key=lambda stint: stint.attempt)):
             if before.stopped_ms is not None and before.instance != after.instance:
                 ready = state.instances[after.instance].ready_ms or 0
                 planned = max((at for at in plans if at <= before.stopped_ms), default=0)
                 wait = before.stopped_ms - max(ready, planned)
-                found[after.copy, after.attempt] = max(0, wait)
+                found[after.run, after.attempt] = max(0, wait)
     return found
 
 
@@ -280,30 +280,30 @@ class _Work:
         self._inits = inits
         self._until = latest(state)
         self._residents: defaultdict[InstanceId, list[Stint]] = defaultdict(list)
-        self._of: defaultdict[CopyId, list[Stint]] = defaultdict(list)
+        self._of: defaultdict[RunId, list[Stint]] = defaultdict(list)
         for stint in stints:
             self._residents[stint.instance].append(stint)
-            self._of[stint.copy].append(stint)
+            self._of[stint.run].append(stint)
 
     def of(self, job: Job) -> PastJob:
         """A job with the work that each of its tasks did."""
         members = list(self._state.members(job.id))
-        work = tuple(self._done(job, copy, members) for copy in members)
+        work = tuple(self._done(job, run, members) for run in members)
         tasks = tuple(_in_steps(task) for task in job.spec.tasks)
         steps = round(max(work) * STEPS_PER_S / 1000)
         return PastJob(replace(job.spec, tasks=tasks, total_steps=steps), job.submitted_ms, work)
 
-    def _done(self, job: Job, copy: TaskCopy, members: Sequence[TaskCopy]) -> float:
-        own = self._of[copy.id]
-        if copy.history[0][1] != job.submitted_ms:  # its first attempts are no longer on record
+    def _done(self, job: Job, run: TaskRun, members: Sequence[TaskRun]) -> float:
+        own = self._of[run.id]
+        if run.history[0][1] != job.submitted_ms:  # its first attempts are no longer on record
             return max(1.0, self._booked(job))
         crews = (self._crew(stint, job, members) for stint in own)
         return max(1.0, sum(map(self._moved, own, crews)))
 
-    def _crew(self, stint: Stint, job: Job, members: Sequence[TaskCopy]) -> list[Stint]:
+    def _crew(self, stint: Stint, job: Job, members: Sequence[TaskRun]) -> list[Stint]:
         if job.spec.kind is not JobKind.GANG:
             return [stint]
-        return [it for copy in members for it in self._of[copy.id] if it.attempt == stint.attempt]
+        return [it for run in members for it in self._of[run.id] if it.attempt == stint.attempt]
 
     def _moved(self, stint: Stint, crew: Sequence[Stint]) -> float:
         """How far an attempt got."""
@@ -313,7 +313,7 @@ class _Work:
         # What is usual may be longer than this attempt was, which may yet have ended the job.
         longest = max(0, min(map(self._halt, crew)) - together) // 2
         init = min(longest, max(self._inits.get(it.workload, 0) for it in crew))
-        self.inits_ms[stint.copy, stint.attempt] = init
+        self.inits_ms[stint.run, stint.attempt] = init
         begin, end = together + init, self._halt(stint)
         times = {begin, end}
         for member in crew:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from eva_master.model.actions import TaskOrder
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import CopyId, Family, InstanceId, Millis, Workload
+from eva_master.model.ids import Family, InstanceId, Millis, RunId, Workload
 from eva_master.model.job import JobSpec
 from eva_master.model.trace import Trace, TraceJob
 from eva_master.simulation.cluster.cloud import Life
@@ -42,7 +42,7 @@ class Script(Protocol):
         """How long a task takes alone."""
         ...
 
-    def delays(self, task_of: Callable[[CopyId], Task]) -> Durations:
+    def delays(self, task_of: Callable[[RunId], Task]) -> Durations:
         """How long things take on workers."""
         ...
 
@@ -78,11 +78,11 @@ class TraceScript:
         """See `Script.alone_ms`."""
         return work_ms(self._jobs[task[0]])
 
-    def delays(self, task_of: Callable[[CopyId], Task]) -> Durations:
+    def delays(self, task_of: Callable[[RunId], Task]) -> Durations:
         """See `Script.delays`."""
 
-        def toll_of(copy: CopyId) -> Toll:
-            command, index = task_of(copy)
+        def toll_of(run: RunId) -> Toll:
+            command, index = task_of(run)
             job = self._jobs[command]
             task = job.tasks[index]
             return Toll(task.image, task.fetch_ms, task.build_ms, job.init_ms, stop_ms(task))
@@ -119,7 +119,7 @@ class PastScript:
         """See `Script.alone_ms`."""
         return self._work[task[0]][task[1]]
 
-    def delays(self, task_of: Callable[[CopyId], Task]) -> Durations:  # noqa: ARG002
+    def delays(self, task_of: Callable[[RunId], Task]) -> Durations:  # noqa: ARG002
         """See `Script.delays`."""
         return PastDelays(self._past)
 
@@ -158,7 +158,7 @@ class PastDelays:
 
     def fetch(self, order: TaskOrder, _on: InstanceId, _now: Millis) -> int:
         """See `Durations.fetch`."""
-        return self._past.fetches_ms.get((order.copy, order.attempt), self._fetch)
+        return self._past.fetches_ms.get((order.run, order.attempt), self._fetch)
 
     def start(self, order: TaskOrder, _on: InstanceId, _now: Millis) -> int:
         """See `Durations.start`."""
@@ -169,7 +169,7 @@ class PastDelays:
 
     def init(self, order: TaskOrder) -> int:
         """See `Durations.init`."""
-        known = self._past.inits_ms.get((order.copy, order.attempt))
+        known = self._past.inits_ms.get((order.run, order.attempt))
         usual = self._past.usual_inits_ms.get(Workload(order.workload), 0)
         return usual if known is None else known
 
@@ -184,7 +184,7 @@ class PastDelays:
         """See `Durations.lost`."""
 
     def _known(self, order: TaskOrder) -> Stint | None:
-        return self._past.stints.get((order.copy, order.attempt))
+        return self._past.stints.get((order.run, order.attempt))
 
 
 def work_of(script: Script, task: Task, saves_every_ms: int) -> Work:

@@ -19,7 +19,7 @@ from eva_worker._proto import worker_pb2 as pb
 from eva_worker.tasks.devices import discover_gpus
 from tests.fakes.master import DEADLINE_S, FakeMaster
 
-COPY = "job-1/0"
+RUN = "job-1/0"
 
 # What CUDA itself says, by the driver's library alone: no toolkit and no package is needed.
 CUDA = """
@@ -67,15 +67,15 @@ class Worker:
     home: Path
     process: asyncio.subprocess.Process
 
-    def order(self, run: str, gpus: int, copy: str = COPY) -> None:
+    def order(self, command: str, gpus: int, run: str = RUN) -> None:
         demand = pb.Resources(gpus=gpus, milli_cpus=200, memory_mib=2048)
-        order = pb.TaskOrder(copy_id=copy, attempt=1, job_id="job-1", run=run, demand=demand)
+        order = pb.TaskOrder(run_id=run, attempt=1, job_id="job-1", run=command, demand=demand)
         self.master.send(start=pb.StartTask(order=order))
 
-    async def found(self, copy: str = COPY) -> dict[str, Any]:
+    async def found(self, run: str = RUN) -> dict[str, Any]:
         """What the CUDA program says."""
-        report = await self.master.phase(copy, 1, pb.PHASE_EXITED)
-        directory = self.home / "state" / "tasks" / copy / "0001"
+        report = await self.master.phase(run, 1, pb.PHASE_EXITED)
+        directory = self.home / "state" / "tasks" / run / "0001"
         assert report.exit_code == 0, report.message or (directory / "log").read_text()
         document: dict[str, Any] = json.loads((directory / "work" / "found.json").read_text())
         return document
@@ -144,12 +144,12 @@ async def test_a_worker_registers_the_gpus_that_it_found_and_refuses_more(
     worker = await workers.start(found + 1)
     assert master.session.register.capacity.gpus == found
     worker.order("true", found + 1)
-    report = await master.phase(COPY, 1, pb.PHASE_EXITED)
+    report = await master.phase(RUN, 1, pb.PHASE_EXITED)
     assert report.never_started
     assert f"{found + 1} GPUs wanted, the worker found {found}" in report.message
     assert "nvidia-smi" in report.message
     # It is good for everything else.
-    worker.order("true", 0, copy="job-2/0")
+    worker.order("true", 0, run="job-2/0")
     report = await master.phase("job-2/0", 1, pb.PHASE_EXITED)
     assert (report.never_started, report.exit_code) == (False, 0)
 
@@ -172,13 +172,13 @@ async def test_a_task_computes_on_its_gpu_and_sees_no_other(
     worker = await workers.start(len(gpus))
     assert master.session.register.capacity.gpus == len(gpus)
     # Each stays until all have come, so that nobody has a GPU after somebody else.
-    copies = [f"job-{number}/0" for number in range(len(gpus))]
+    runs = [f"job-{number}/0" for number in range(len(gpus))]
     gate = worker.home / "go"
-    for copy in copies:
-        worker.order(f"until [ -e {gate} ]; do sleep 0.02; done; {cuda}", 1, copy)
-        await master.phase(copy, 1, pb.PHASE_RUNNING)
+    for run in runs:
+        worker.order(f"until [ -e {gate} ]; do sleep 0.02; done; {cuda}", 1, run)
+        await master.phase(run, 1, pb.PHASE_RUNNING)
     gate.touch()
-    found = [await worker.found(copy) for copy in copies]
+    found = [await worker.found(run) for run in runs]
     assert all(one["uuids"] == [one["visible"]] for one in found)
     assert sorted(one["visible"] for one in found) == sorted(gpus)
 

@@ -17,7 +17,7 @@ from eva_master.adapters.store import SqlJournal
 from eva_master.model.changes import Changes, JobAccount
 from eva_master.model.errors import JournalInUse
 from eva_master.model.job import JobSpec
-from eva_master.model.records import Job, TaskCopy
+from eva_master.model.records import Job, TaskRun
 
 KILLS = 30
 COPIES = 20
@@ -32,8 +32,8 @@ def turn(number: int) -> Changes:
     """Changes that touch every table, each record bearing the same number."""
     return Changes(
         jobs=(replace(JOB, attempt=number),),
-        copies=tuple(
-            TaskCopy(f"a-1/{index}", JOB.id, index, (("waiting", 1),), moves=number)
+        runs=tuple(
+            TaskRun(f"a-1/{index}", JOB.id, index, (("waiting", 1),), moves=number)
             for index in range(COPIES)
         ),
         job_accounts=(JobAccount(JOB.id, charged=number),),
@@ -43,10 +43,10 @@ def turn(number: int) -> Changes:
 
 def numbers(changes: Changes) -> set[object]:
     """The numbers found in what was loaded: one, unless a transaction was torn."""
-    assert len(changes.copies) in {0, COPIES}
+    assert len(changes.runs) in {0, COPIES}
     return {
         *(job.attempt for job in changes.jobs),
-        *(copy.moves for copy in changes.copies),
+        *(run.moves for run in changes.runs),
         *(account.charged for account in changes.job_accounts),
         *changes.values.values(),
     }

@@ -12,7 +12,6 @@ from typing import Any
 
 import docker
 import pytest
-from tests.integration.local.test_local_cloud import ONE, PAUSE, TWO, Bench, options, until
 
 from eva_master.adapters.local import processes
 from eva_master.adapters.local.cloud import Containers
@@ -25,6 +24,7 @@ from eva_master.app.registry import policies
 from eva_master.model.errors import EngineUnavailable, InvalidConfig
 from eva_master.model.events import InstanceGone
 from tests.fakes import dockerd
+from tests.integration.local.test_local_cloud import ONE, PAUSE, TWO, Bench, options, until
 
 pytestmark = pytest.mark.docker
 

@@ -24,7 +24,7 @@ from eva_master.control.measure import ledger
 from eva_master.control.state.store import State
 from eva_master.model.changes import Changes, Round
 from eva_master.model.ids import InstanceId, Millis
-from eva_master.model.states import CopyState
+from eva_master.model.states import RunState
 from tests.fakes.authority import authority
 from tests.fakes.rpc_master import Agent, RpcMaster, add_instance, add_job, rpc_master, spec
 
@@ -40,9 +40,9 @@ def one_runs_one_waits(state: State) -> None:
     place = add_instance(state)
     running = add_job(state, spec("running"))
     add_job(state, spec("waiting"))
-    copy = next(state.members(running)).to(CopyState.STARTING, Millis(1000))
-    copy = copy.to(CopyState.RUNNING, Millis(1000))
-    state.put_copy(replace(copy, attempt=1, instance=place, target=place))
+    run = next(state.members(running)).to(RunState.STARTING, Millis(1000))
+    run = run.to(RunState.RUNNING, Millis(1000))
+    state.put_run(replace(run, attempt=1, instance=place, target=place))
     ledger.open_account(state, state.instances[place])
     state.count(rounds=3)
 

@@ -20,7 +20,7 @@ from eva_master.control.state.store import State
 from eva_master.model.actions import RequestPlan
 from eva_master.model.changes import Changes, Round
 from eva_master.model.events import Event, JobSubmitted, PlanReady
-from eva_master.model.ids import CopyId, InstanceId, Millis
+from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.planning.reasons import Exchange, Hosting, Move, Reasons, Tenant
 from eva_master.model.users import Role
 from eva_master.policies import eva, no_packing
@@ -59,8 +59,8 @@ class Site:
                 served.put_instance(instance)
             for job in state.jobs.values():
                 served.put_job(job)
-            for copy in state.copies.values():
-                served.put_copy(copy)
+            for run in state.runs.values():
+                served.put_run(run)
 
         await self.master.loop.change(take)
 
@@ -160,14 +160,14 @@ def moved(state: State) -> None:
     add_instance(state, "i-1")
     place = add_instance(state, "i-2")
     job = add_job(state, job_spec("one"))
-    copy = next(state.members(job))
-    state.put_copy(replace(copy, target=place, moves=1))
+    run = next(state.members(job))
+    state.put_run(replace(run, target=place, moves=1))
 
 
 async def test_a_move_is_told_from_the_round_that_made_it(site: Site) -> None:
-    tenants = (Tenant(CopyId("one-1/0"), 89_250, 1_000_000, 89_250),)
+    tenants = (Tenant(RunId("one-1/0"), 89_250, 1_000_000, 89_250),)
     here = Hosting(InstanceId("i-2"), "c7i.large", 89_250, 89_250, tenants)
-    move = Move(CopyId("one-1/0"), InstanceId("i-1"), InstanceId("i-2"), 3_000)
+    move = Move(RunId("one-1/0"), InstanceId("i-1"), InstanceId("i-2"), 3_000)
     away = Exchange((move,), 90_000, 4_500)
     rounds = tuple(
         Round(number, Millis(number * 1000), 1, 0, 0, {}, Reasons((here,), exchanges))

@@ -13,8 +13,8 @@ import pytest
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto import worker_pb2 as wpb
 from eva_master.control.state.store import State
-from eva_master.model.ids import CopyId, InstanceId, JobId, Millis
-from eva_master.model.states import CopyState, JobState
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId
+from eva_master.model.states import JobState, RunState
 from tests.fakes.rpc_master import (
     DEADLINE_S,
     Agent,
@@ -26,7 +26,7 @@ from tests.fakes.rpc_master import (
 )
 
 JOB = JobId("resnet-1")
-COPY = CopyId("resnet-1/0")
+RUN = RunId("resnet-1/0")
 
 
 @pytest.fixture
@@ -36,34 +36,34 @@ async def master(tmp_path: Path) -> AsyncIterator[RpcMaster]:
 
 
 async def store_log(master: RpcMaster, attempt: int, offset: int, data: bytes) -> None:
-    await master.store.put(f"jobs/{COPY}/logs/{attempt:04d}/{offset:016d}", data)
+    await master.store.put(f"jobs/{RUN}/logs/{attempt:04d}/{offset:016d}", data)
 
 
 def starts(state: State, attempt: int, instance: str) -> None:
-    """The copy's next attempt is handed to an instance, which is made if need be."""
+    """The task run's next attempt is handed to an instance, which is made if need be."""
     place = InstanceId(instance)
     if place not in state.instances:
         add_instance(state, instance)
-    copy = state.copies[COPY].to(CopyState.STARTING, Millis(attempt))
-    state.put_copy(replace(copy, attempt=attempt, instance=place, target=place))
+    run = state.runs[RUN].to(RunState.STARTING, Millis(attempt))
+    state.put_run(replace(run, attempt=attempt, instance=place, target=place))
 
 
 def runs(state: State, attempt: int, instance: str) -> None:
-    """The copy's next attempt runs on an instance."""
+    """The task run's next attempt runs on an instance."""
     starts(state, attempt, instance)
-    state.put_copy(state.copies[COPY].to(CopyState.RUNNING, Millis(attempt)))
+    state.put_run(state.runs[RUN].to(RunState.RUNNING, Millis(attempt)))
 
 
 def waits(state: State) -> None:
-    """The attempt is over; the copy waits."""
-    copy = state.copies[COPY].to(CopyState.WAITING, Millis(9))
-    state.put_copy(replace(copy, instance=None, target=None))
+    """The attempt is over; the task run waits."""
+    run = state.runs[RUN].to(RunState.WAITING, Millis(9))
+    state.put_run(replace(run, instance=None, target=None))
 
 
 def ends(state: State) -> None:
     """The task succeeded, and the job with it."""
-    copy = state.copies[COPY].to(CopyState.SUCCEEDED, Millis(9))
-    state.put_copy(replace(copy, instance=None, target=None))
+    run = state.runs[RUN].to(RunState.SUCCEEDED, Millis(9))
+    state.put_run(replace(run, instance=None, target=None))
     job = state.jobs[JOB].to(JobState.ENDING, Millis(9)).to(JobState.SUCCEEDED, Millis(9))
     state.put_job(job)
 
@@ -118,7 +118,7 @@ async def test_without_follow_a_running_log_ends_with_what_is_there(master: RpcM
     await store_log(master, 2, 0, b"no")
     reading = asyncio.ensure_future(logs(master, follow=False))
     follow = await followed(agent)
-    assert (follow.copy_id, follow.offset, follow.once) == (COPY, 2, True)
+    assert (follow.run_id, follow.offset, follow.once) == (RUN, 2, True)
     await say(agent, follow, 2, b"w", end=True)
     assert await reading == b"before now"
 

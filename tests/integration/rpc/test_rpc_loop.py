@@ -130,7 +130,7 @@ async def launched(cloud: ObedientCloud) -> InstanceId:
 
 
 def report(attempt: int, phase: wpb.Phase) -> wpb.TaskReport:
-    return wpb.TaskReport(copy_id="resnet-1/0", attempt=attempt, phase=phase)
+    return wpb.TaskReport(run_id="resnet-1/0", attempt=attempt, phase=phase)
 
 
 async def test_a_job_runs_from_submission_to_its_end_over_a_restart_of_the_master(
@@ -145,7 +145,7 @@ async def test_a_job_runs_from_submission_to_its_end_over_a_restart_of_the_maste
         instance = await launched(cloud)
         agent = await first.agent(instance)
         order = (await until_body(agent, "start")).start.order
-        assert (order.copy_id, order.run) == ("resnet-1/0", "python train.py")
+        assert (order.run_id, order.run) == ("resnet-1/0", "python train.py")
         await agent.say(reports=wpb.Reports(tasks=[report(order.attempt, wpb.PHASE_RUNNING)]))
         assert (await until_state(watch, "running")).tasks[0].instance == instance
 
@@ -156,7 +156,7 @@ async def test_a_job_runs_from_submission_to_its_end_over_a_restart_of_the_maste
         watch = second.jobs.Watch(pb.WatchRequest(jobs=[job]))
         await until_state(watch, "running")
         agent = await second.agent(instance, tasks=running)
-        sample = wpb.Sample(copy_id="resnet-1/0", attempt=order.attempt, steps=5)
+        sample = wpb.Sample(run_id="resnet-1/0", attempt=order.attempt, steps=5)
         await agent.say(heartbeat=wpb.Heartbeat(samples=[sample]))
         await agent.say(reports=wpb.Reports(tasks=[report(order.attempt, wpb.PHASE_EXITED)]))
         ended = await until_state(watch, "succeeded")
@@ -183,7 +183,7 @@ async def test_cancelling_kills_what_runs(tmp_path: Path) -> None:
         await until_state(watch, "running")
         await running.jobs.Cancel(pb.CancelRequest(command_id="d", job="resnet"))
         stop = (await until_body(agent, "stop")).stop
-        assert (stop.copy_id, stop.attempt) == ("resnet-1/0", order.attempt)
+        assert (stop.run_id, stop.attempt) == ("resnet-1/0", order.attempt)
         exited = report(order.attempt, wpb.PHASE_EXITED)
         exited.stopped, exited.exit_code = True, -15
         await agent.say(reports=wpb.Reports(tasks=[exited]))

@@ -24,22 +24,22 @@ from eva_master.model.actions import (
 )
 from eva_master.model.errors import Unreachable
 from eva_master.model.events import (
-    CopyReport,
     Phase,
     ProgressSampled,
+    RunReport,
     WorkerFetched,
     WorkerLost,
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import CopyId, InstanceId, JobId
+from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.job import Program
 from eva_master.model.records import Progress
 from eva_master.model.resources import Resources
 from tests.fakes.rpc_master import Agent, RpcMaster, rpc_master
 
 I1 = InstanceId("i-1")
-COPY = CopyId("resnet-1/0")
+RUN = RunId("resnet-1/0")
 
 
 @pytest.fixture
@@ -51,11 +51,11 @@ async def master(tmp_path: Path) -> AsyncIterator[RpcMaster]:
 def order(attempt: int = 1) -> TaskOrder:
     program = Program("python train.py", (("LR", "0.1"),), "ab" * 32, (("imagenet", "s3://b/i"),))
     demand = Resources(1, 2000, 4096)
-    return TaskOrder(COPY, attempt, JobId("resnet-1"), 0, "resnet", program, demand, 60_000, 7)
+    return TaskOrder(RUN, attempt, JobId("resnet-1"), 0, "resnet", program, demand, 60_000, 7)
 
 
 async def test_a_registered_agent_is_welcomed_and_reported(master: RpcMaster) -> None:
-    exited = pb.TaskReport(copy_id=COPY, attempt=3, phase=pb.PHASE_EXITED, exit_code=-9)
+    exited = pb.TaskReport(run_id=RUN, attempt=3, phase=pb.PHASE_EXITED, exit_code=-9)
     agent = await master.agent(tasks=(exited,))
     welcome = await agent.hear()
     assert welcome.welcome.cluster == "test"
@@ -64,7 +64,7 @@ async def test_a_registered_agent_is_welcomed_and_reported(master: RpcMaster) ->
     assert isinstance(registered, WorkerRegistered)
     assert registered.instance == "i-1"
     assert registered.capacity == Resources(0, 2000, 4096)
-    assert registered.reports == (CopyReport(COPY, 3, Phase.EXITED, exit_code=-9),)
+    assert registered.reports == (RunReport(RUN, 3, Phase.EXITED, exit_code=-9),)
     assert master.sessions.connected == 1
 
 
@@ -98,34 +98,34 @@ async def test_what_a_worker_says_becomes_events(master: RpcMaster) -> None:
     agent = await master.agent()
     await agent.hear()
     session = (await master.loop.event()).session
-    progress = pb.Sample(copy_id=COPY, attempt=1, steps=5, total_steps=9, metrics={"loss": 0.5})
+    progress = pb.Sample(run_id=RUN, attempt=1, steps=5, total_steps=9, metrics={"loss": 0.5})
     await agent.say(heartbeat=pb.Heartbeat())
     await agent.say(heartbeat=pb.Heartbeat(samples=[progress]))
-    running = pb.TaskReport(copy_id=COPY, attempt=1, phase=pb.PHASE_RUNNING, progress=progress)
+    running = pb.TaskReport(run_id=RUN, attempt=1, phase=pb.PHASE_RUNNING, progress=progress)
     never = pb.TaskReport(
-        copy_id=COPY, attempt=2, phase=pb.PHASE_EXITED, never_started=True, message="no image"
+        run_id=RUN, attempt=2, phase=pb.PHASE_EXITED, never_started=True, message="no image"
     )
     await agent.say(reports=pb.Reports(tasks=[running, never]))
-    await agent.say(fetched=pb.Fetched(copy_id=COPY, attempt=2, error="no such bucket"))
-    await agent.say(fetched=pb.Fetched(copy_id=COPY, attempt=2))
+    await agent.say(fetched=pb.Fetched(run_id=RUN, attempt=2, error="no such bucket"))
+    await agent.say(fetched=pb.Fetched(run_id=RUN, attempt=2))
     far = Progress(5, 9, (("loss", 0.5),))
-    assert await master.loop.event() == ProgressSampled(I1, session, ((COPY, 1, far),))
+    assert await master.loop.event() == ProgressSampled(I1, session, ((RUN, 1, far),))
     assert await master.loop.event() == WorkerReported(
         I1,
         session,
         (
-            CopyReport(COPY, 1, Phase.RUNNING, progress=far),
-            CopyReport(COPY, 2, Phase.EXITED, never_started=True, message="no image"),
+            RunReport(RUN, 1, Phase.RUNNING, progress=far),
+            RunReport(RUN, 2, Phase.EXITED, never_started=True, message="no image"),
         ),
     )
-    assert await master.loop.event() == WorkerFetched(I1, session, COPY)
+    assert await master.loop.event() == WorkerFetched(I1, session, RUN)
     # The empty heartbeat was counted and reached nobody.
     assert master.sessions.heartbeats == 2
 
 
 async def test_a_report_without_a_phase_ends_the_session(master: RpcMaster) -> None:
     agent = await master.welcomed()
-    await agent.say(reports=pb.Reports(tasks=[pb.TaskReport(copy_id=COPY, attempt=1)]))
+    await agent.say(reports=pb.Reports(tasks=[pb.TaskReport(run_id=RUN, attempt=1)]))
     assert await agent.ended() is grpc.StatusCode.INVALID_ARGUMENT
 
 
@@ -136,9 +136,9 @@ async def test_commands_arrive_in_order_and_repeated_ones_have_the_same_id(
     actions = [
         FetchFiles(I1, order()),
         StartTask(I1, order()),
-        StopTask(I1, COPY, 1, 60_000),
-        StopTask(I1, COPY, 1, 0),
-        ForgetTask(I1, COPY, 1),
+        StopTask(I1, RUN, 1, 60_000),
+        StopTask(I1, RUN, 1, 0),
+        ForgetTask(I1, RUN, 1),
         SyncWorker(I1),
     ]
 
@@ -240,10 +240,10 @@ async def test_the_first_beat_after_a_silence_says_so() -> None:
 
 async def test_a_log_is_relayed_from_the_offset_to_its_end(master: RpcMaster) -> None:
     agent = await master.welcomed()
-    pieces = master.sessions.follow_log(I1, COPY, 3, once=True)
+    pieces = master.sessions.follow_log(I1, RUN, 3, once=True)
     reading = asyncio.ensure_future(_all(pieces))
     follow = (await agent.hear()).follow
-    assert (follow.copy_id, follow.offset, follow.once) == (COPY, 3, True)
+    assert (follow.run_id, follow.offset, follow.once) == (RUN, 3, True)
     # The agent may send more than was asked for.
     await agent.say(log=pb.LogChunk(stream_id=follow.stream_id, data=b"abcdef", offset=0))
     await agent.say(log=pb.LogChunk(stream_id=follow.stream_id, data=b"efgh", offset=4, end=True))
@@ -252,7 +252,7 @@ async def test_a_log_is_relayed_from_the_offset_to_its_end(master: RpcMaster) ->
 
 async def test_a_reader_that_goes_has_the_worker_stop(master: RpcMaster) -> None:
     agent = await master.welcomed()
-    pieces = master.sessions.follow_log(I1, COPY, 0, once=False)
+    pieces = master.sessions.follow_log(I1, RUN, 0, once=False)
     first = asyncio.ensure_future(anext(pieces))
     stream = (await agent.hear()).follow.stream_id
     await agent.say(log=pb.LogChunk(stream_id=stream, data=b"abc", offset=0))
@@ -266,7 +266,7 @@ async def test_a_slow_reader_holds_bounded_memory_and_misses_nothing(
 ) -> None:
     monkeypatch.setattr("eva_master.adapters.rpc.workers.log_relay._WAITING_BYTES", 100)
     agent = await master.welcomed()
-    pieces = master.sessions.follow_log(I1, COPY, 0, once=False)
+    pieces = master.sessions.follow_log(I1, RUN, 0, once=False)
     first = asyncio.ensure_future(anext(pieces))
     stream = (await agent.hear()).follow.stream_id
     for index in range(10):
@@ -288,13 +288,13 @@ async def test_a_slow_reader_holds_bounded_memory_and_misses_nothing(
 
 async def test_a_log_ends_with_its_session(master: RpcMaster) -> None:
     agent = await master.welcomed()
-    reading = asyncio.ensure_future(_all(master.sessions.follow_log(I1, COPY, 0, once=False)))
+    reading = asyncio.ensure_future(_all(master.sessions.follow_log(I1, RUN, 0, once=False)))
     await agent.hear()
     agent.call.cancel()
     with pytest.raises(Unreachable):
         await reading
     with pytest.raises(Unreachable):
-        await _all(master.sessions.follow_log(I1, COPY, 0, once=False))
+        await _all(master.sessions.follow_log(I1, RUN, 0, once=False))
 
 
 async def _all(pieces: AsyncIterator[object]) -> bytes:

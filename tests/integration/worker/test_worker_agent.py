@@ -21,7 +21,7 @@ from eva_worker._proto import worker_pb2 as pb
 from tests.fakes.authority import authority
 from tests.fakes.master import DEADLINE_S, FakeMaster
 
-COPY = "job-1/0"
+RUN = "job-1/0"
 SAVING = """
 n=$(ls $EVA_CHECKPOINT_DIR | sort | tail -1); n=${n:-0}; n=$((10#$n + 1))
 save() {
@@ -73,8 +73,8 @@ class Worker:
                 continue
         return None
 
-    def path(self, copy: str = COPY, attempt: int = 1) -> Path:
-        return self.home / "state" / "tasks" / copy / f"{attempt:04d}"
+    def path(self, run: str = RUN, attempt: int = 1) -> Path:
+        return self.home / "state" / "tasks" / run / f"{attempt:04d}"
 
     async def stop(self) -> int:
         assert self.process
@@ -82,20 +82,20 @@ class Worker:
         async with asyncio.timeout(DEADLINE_S):
             return await self.process.wait()
 
-    def order(self, run: str, copy: str = COPY, attempt: int = 1, **more: object) -> None:
+    def order(self, command: str, run: str = RUN, attempt: int = 1, **more: object) -> None:
         order = pb.TaskOrder(
-            copy_id=copy,
+            run_id=run,
             attempt=attempt,
-            job_id=copy.partition("/")[0],
-            run=run,
+            job_id=run.partition("/")[0],
+            run=command,
             grace_ms=20_000,
             demand=pb.Resources(gpus=1, milli_cpus=1000, memory_mib=64),
             **more,  # type: ignore[arg-type]
         )
         self.master.send(start=pb.StartTask(order=order))
 
-    def halt(self, copy: str = COPY, attempt: int = 1, grace_ms: int = 20_000) -> None:
-        self.master.send(stop=pb.StopTask(copy_id=copy, attempt=attempt, grace_ms=grace_ms))
+    def halt(self, run: str = RUN, attempt: int = 1, grace_ms: int = 20_000) -> None:
+        self.master.send(stop=pb.StopTask(run_id=run, attempt=attempt, grace_ms=grace_ms))
 
 
 def put_blob(store: Path, data: bytes) -> str:
@@ -144,15 +144,15 @@ async def test_task_runs_to_its_exit_code(worker: Worker, master: FakeMaster) ->
     assert (register.instance_id, register.instance_type) == ("i-1", "p3.2xlarge")
     assert (register.capacity.gpus, register.capacity.milli_cpus) == (2, 4000)
     worker.order("env > env; until [ -e go ]; do sleep 0.02; done; exit 7", env={"LR": "0.1"})
-    await master.phase(COPY, 1, pb.PHASE_RUNNING)
+    await master.phase(RUN, 1, pb.PHASE_RUNNING)
     work = worker.path() / "work"
     await until((work / "env").exists)
     (work / "go").touch()
-    report = await master.phase(COPY, 1, pb.PHASE_EXITED)
+    report = await master.phase(RUN, 1, pb.PHASE_EXITED)
     assert (report.exit_code, report.stopped, report.never_started) == (7, False, False)
     env = dict(line.split("=", 1) for line in (work / "env").read_text().splitlines())
     assert env["EVA_JOB_ID"] == "job-1"
-    assert env["EVA_TASK_ID"] == COPY
+    assert env["EVA_TASK_ID"] == RUN
     assert env["EVA_ATTEMPT"] == "1"
     assert env["EVA_GRACE_SECONDS"] == "20"
     assert env["EVA_CPU_COUNT"] == "1"
@@ -160,7 +160,7 @@ async def test_task_runs_to_its_exit_code(worker: Worker, master: FakeMaster) ->
     assert env["COLOUR"] == "red"
     assert env["CUDA_VISIBLE_DEVICES"].startswith("GPU-")
     assert "EVA_WORKER_SETTINGS" not in env
-    master.send(forget=pb.ForgetTask(copy_id=COPY, attempt=1))
+    master.send(forget=pb.ForgetTask(run_id=RUN, attempt=1))
     await until(lambda: not worker.path().exists())
 
 
@@ -168,9 +168,9 @@ async def test_stop_lets_the_task_checkpoint(worker: Worker, master: FakeMaster)
     worker.order(SAVING)
     await until((worker.path() / "work" / "up").exists)
     worker.halt()
-    report = await master.phase(COPY, 1, pb.PHASE_EXITED)
+    report = await master.phase(RUN, 1, pb.PHASE_EXITED)
     assert (report.stopped, report.generation) == (True, 1)
-    stored = master.store / "jobs" / COPY / "checkpoints" / "00000001"
+    stored = master.store / "jobs" / RUN / "checkpoints" / "00000001"
     manifest = json.loads((stored / "manifest.json").read_text())
     assert [entry["path"] for entry in manifest["files"]] == ["deep/model"]
     # The next attempt begins from there, and the one after it from where it is told to.
@@ -179,9 +179,9 @@ async def test_stop_lets_the_task_checkpoint(worker: Worker, master: FakeMaster)
     restored = worker.path(attempt=2) / "checkpoints" / "00000001" / "deep" / "model"
     assert restored.read_text() == "state 1\n"
     worker.halt(attempt=2)
-    assert (await master.phase(COPY, 2, pb.PHASE_EXITED)).generation == 2
+    assert (await master.phase(RUN, 2, pb.PHASE_EXITED)).generation == 2
     worker.order("ls $EVA_CHECKPOINT_DIR > had", attempt=3, resume=1)
-    await master.phase(COPY, 3, pb.PHASE_EXITED)
+    await master.phase(RUN, 3, pb.PHASE_EXITED)
     assert (worker.path(attempt=3) / "work" / "had").read_text() == "00000001\n"
 
 
@@ -189,7 +189,7 @@ async def test_stop_kills_after_the_grace(worker: Worker, master: FakeMaster) ->
     worker.order("trap '' TERM; touch up; while :; do sleep 0.02; done")
     await until((worker.path() / "work" / "up").exists)
     worker.halt(grace_ms=100)
-    report = await master.phase(COPY, 1, pb.PHASE_EXITED)
+    report = await master.phase(RUN, 1, pb.PHASE_EXITED)
     assert (report.exit_code, report.stopped) == (-signal.SIGKILL, True)
 
 
@@ -197,50 +197,50 @@ async def test_start_is_carried_out_once(worker: Worker, master: FakeMaster) -> 
     count = worker.home / "count"
     for _ in range(2):
         worker.order(f"echo x >> {count}")
-    await master.phase(COPY, 1, pb.PHASE_EXITED)
-    master.send(forget=pb.ForgetTask(copy_id=COPY, attempt=1))
+    await master.phase(RUN, 1, pb.PHASE_EXITED)
+    master.send(forget=pb.ForgetTask(run_id=RUN, attempt=1))
     await until(lambda: not worker.path().exists())
     master.reports.clear()
     worker.order(f"echo x >> {count}")
-    assert (await master.phase(COPY, 1, pb.PHASE_EXITED)).never_started
+    assert (await master.phase(RUN, 1, pb.PHASE_EXITED)).never_started
     assert count.read_text() == "x\n"
 
 
 async def test_stop_may_overtake_its_start(worker: Worker, master: FakeMaster) -> None:
     ran = worker.home / "ran"
     worker.halt(attempt=4)
-    report = await master.phase(COPY, 4, pb.PHASE_EXITED)
+    report = await master.phase(RUN, 4, pb.PHASE_EXITED)
     assert (report.never_started, report.stopped) == (True, True)
     for attempt in (4, 3):
         master.reports.clear()
         worker.order(f"touch {ran}", attempt=attempt)
-        assert (await master.phase(COPY, attempt, pb.PHASE_EXITED)).never_started
+        assert (await master.phase(RUN, attempt, pb.PHASE_EXITED)).never_started
     worker.order(f"touch {ran}", attempt=5)
-    assert not (await master.phase(COPY, 5, pb.PHASE_EXITED)).never_started
+    assert not (await master.phase(RUN, 5, pb.PHASE_EXITED)).never_started
     assert ran.exists()
 
 
 async def test_agent_dies_and_task_goes_on(worker: Worker, master: FakeMaster) -> None:
-    worker.order("sleep 3600", copy="job-1/1")
+    worker.order("sleep 3600", run="job-1/1")
     await master.phase("job-1/1", 1, pb.PHASE_RUNNING)
     worker.order("echo $$ > pid; until [ -e go ]; do sleep 0.02; done; echo $$ > end; exit 9")
-    await master.phase(COPY, 1, pb.PHASE_RUNNING)
+    await master.phase(RUN, 1, pb.PHASE_RUNNING)
     agent = worker.agent()
     assert agent
     agent.kill()
     await master.until(lambda: len(master.sessions) > 1)
-    known = {task.copy_id: task.phase for task in master.session.register.tasks}
-    assert known == {COPY: pb.PHASE_RUNNING, "job-1/1": pb.PHASE_RUNNING}
+    known = {task.run_id: task.phase for task in master.session.register.tasks}
+    assert known == {RUN: pb.PHASE_RUNNING, "job-1/1": pb.PHASE_RUNNING}
     work = worker.path() / "work"
     await until((work / "pid").exists)
     task = psutil.Process(int((work / "pid").read_text()))
     assert worker.supervisor in task.parents()
     (work / "go").touch()
-    report = await master.phase(COPY, 1, pb.PHASE_EXITED)
+    report = await master.phase(RUN, 1, pb.PHASE_EXITED)
     assert (report.exit_code, report.stopped) == (9, False)
     assert (work / "pid").read_text() == (work / "end").read_text()
     # What was assigned before is still held: one of two GPUs is free again.
-    worker.order("env > env", copy="job-2/0")
+    worker.order("env > env", run="job-2/0")
     await master.phase("job-2/0", 1, pb.PHASE_EXITED)
     held = json.loads((worker.path("job-1/1") / "record.json").read_text())["devices"]["gpus"]
     assert f"CUDA_VISIBLE_DEVICES={held[0]}" not in (
@@ -250,22 +250,22 @@ async def test_agent_dies_and_task_goes_on(worker: Worker, master: FakeMaster) -
 
 async def test_exit_while_the_agent_is_dead_is_reported(worker: Worker, master: FakeMaster) -> None:
     worker.order("until [ -e go ]; do sleep 0.02; done; exit 5")
-    await master.phase(COPY, 1, pb.PHASE_RUNNING)
+    await master.phase(RUN, 1, pb.PHASE_RUNNING)
     agent = worker.agent()
     assert agent
     agent.suspend()
     (worker.path() / "work" / "go").touch()
-    record = worker.home / "state" / "runtime" / COPY / "0001" / "exit.json"
+    record = worker.home / "state" / "runtime" / RUN / "0001" / "exit.json"
     await until(record.exists)
     agent.kill()
     await master.until(lambda: len(master.sessions) > 1)
-    assert (await master.phase(COPY, 1, pb.PHASE_EXITED)).exit_code == 5
+    assert (await master.phase(RUN, 1, pb.PHASE_EXITED)).exit_code == 5
 
 
 async def test_master_vanishes_and_returns(worker: Worker, master: FakeMaster) -> None:
     worker.order("echo $$ > pid; until [ -e go ]; do sleep 0.02; done; echo $$ > end; exit 3")
-    worker.order("until [ -e go ]; do sleep 0.02; done", copy="job-2/0")
-    await master.phase(COPY, 1, pb.PHASE_RUNNING)
+    worker.order("until [ -e go ]; do sleep 0.02; done", run="job-2/0")
+    await master.phase(RUN, 1, pb.PHASE_RUNNING)
     await master.phase("job-2/0", 1, pb.PHASE_RUNNING)
     await master.vanish()
     (worker.path("job-2/0") / "work" / "go").touch()
@@ -274,27 +274,27 @@ async def test_master_vanishes_and_returns(worker: Worker, master: FakeMaster) -
     master.reports.clear()
     await master.start()
     await master.until(lambda: len(master.sessions) > 1)
-    known = {task.copy_id: task.phase for task in master.session.register.tasks}
-    assert known == {COPY: pb.PHASE_RUNNING, "job-2/0": pb.PHASE_EXITED}
+    known = {task.run_id: task.phase for task in master.session.register.tasks}
+    assert known == {RUN: pb.PHASE_RUNNING, "job-2/0": pb.PHASE_EXITED}
     work = worker.path() / "work"
     (work / "go").touch()
-    assert (await master.phase(COPY, 1, pb.PHASE_EXITED)).exit_code == 3
+    assert (await master.phase(RUN, 1, pb.PHASE_EXITED)).exit_code == 3
     assert (work / "pid").read_text() == (work / "end").read_text()
 
 
 async def test_log_is_followed_and_stored(worker: Worker, master: FakeMaster) -> None:
     worker.order("echo one; until [ -e go ]; do sleep 0.02; done; echo two >&2")
-    await master.phase(COPY, 1, pb.PHASE_RUNNING)
-    master.send(follow=pb.FollowLog(stream_id="s", copy_id=COPY))
+    await master.phase(RUN, 1, pb.PHASE_RUNNING)
+    master.send(follow=pb.FollowLog(stream_id="s", run_id=RUN))
     await master.until(lambda: master.logs["s"] == b"one\n")
-    chunks = master.store / "jobs" / COPY / "logs" / "0001"
+    chunks = master.store / "jobs" / RUN / "logs" / "0001"
     await until((chunks / f"{0:016d}").exists)
     (worker.path() / "work" / "go").touch()
     await master.until(lambda: "s" in master.log_ends)
     assert master.logs["s"] == b"one\ntwo\n"
-    await master.phase(COPY, 1, pb.PHASE_EXITED)
+    await master.phase(RUN, 1, pb.PHASE_EXITED)
     assert b"".join(p.read_bytes() for p in sorted(chunks.iterdir())) == b"one\ntwo\n"
-    master.send(follow=pb.FollowLog(stream_id="none", copy_id="job-9/0", once=True))
+    master.send(follow=pb.FollowLog(stream_id="none", run_id="job-9/0", once=True))
     await master.until(lambda: "none" in master.log_ends)
 
 
@@ -307,24 +307,24 @@ async def test_files_come_and_outputs_go(worker: Worker, master: FakeMaster) -> 
     workdir = put_workdir(master.store, files)
     run = "mkdir $EVA_STORAGE/outputs/a; ./run.sh > $EVA_STORAGE/outputs/a/'b #1'"
     order = {"workdir": workdir, "inputs": {"d": source.as_uri()}}
-    master.send(fetch=pb.FetchFiles(order=pb.TaskOrder(copy_id=COPY, attempt=1, workdir=workdir)))
+    master.send(fetch=pb.FetchFiles(order=pb.TaskOrder(run_id=RUN, attempt=1, workdir=workdir)))
     await master.until(lambda: master.fetched)
     assert master.fetched[0].error == ""
     worker.order(run, **order)
-    assert (await master.phase(COPY, 1, pb.PHASE_EXITED)).exit_code == 0
-    stored = list((master.store / "jobs" / COPY / "outputs" / "a").iterdir())
+    assert (await master.phase(RUN, 1, pb.PHASE_EXITED)).exit_code == 0
+    stored = list((master.store / "jobs" / RUN / "outputs" / "a").iterdir())
     assert [path.read_text() for path in stored] == ["part input"]
 
 
 async def test_start_that_cannot_be_says_why(worker: Worker, master: FakeMaster) -> None:
     worker.order("true", workdir="0" * 64)
-    report = await master.phase(COPY, 1, pb.PHASE_EXITED)
+    report = await master.phase(RUN, 1, pb.PHASE_EXITED)
     assert report.never_started
     assert "no such object" in report.message
-    worker.order("true", copy="job-2/0", inputs={"d": "gopher://bucket/x"})
+    worker.order("true", run="job-2/0", inputs={"d": "gopher://bucket/x"})
     report = await master.phase("job-2/0", 1, pb.PHASE_EXITED)
     assert "gopher://bucket/x" in report.message
-    master.send(fetch=pb.FetchFiles(order=pb.TaskOrder(copy_id=COPY, attempt=2, workdir="1" * 64)))
+    master.send(fetch=pb.FetchFiles(order=pb.TaskOrder(run_id=RUN, attempt=2, workdir="1" * 64)))
     await master.until(lambda: master.fetched)
     assert "no such object" in master.fetched[0].error
 
@@ -333,7 +333,7 @@ async def test_sigterm_drains_and_says_goodbye(worker: Worker, master: FakeMaste
     worker.order(SAVING)
     await until((worker.path() / "work" / "up").exists)
     assert await worker.stop() == 0
-    report = master.reports[COPY, 1]
+    report = master.reports[RUN, 1]
     assert (report.phase, report.stopped, report.generation) == (pb.PHASE_EXITED, True, 1)
     assert master.goodbyes == ["terminated"]
 
@@ -345,7 +345,7 @@ async def test_drain_stops_tasks_and_takes_no_more(worker: Worker, master: FakeM
     await until((work / "up").exists)
     master.send(drain=pb.Drain(reason="too dear"))
     await until((work / "asked").exists)
-    worker.order("true", copy="job-2/0")
+    worker.order("true", run="job-2/0")
     refused = await master.phase("job-2/0", 1, pb.PHASE_EXITED)
     assert refused.never_started
     (work / "go").touch()
@@ -353,15 +353,15 @@ async def test_drain_stops_tasks_and_takes_no_more(worker: Worker, master: FakeM
     async with asyncio.timeout(DEADLINE_S):
         assert await worker.process.wait() == 0
     assert master.goodbyes == ["too dear"]
-    assert master.reports[COPY, 1].stopped
+    assert master.reports[RUN, 1].stopped
 
 
 async def test_progress_is_sampled(worker: Worker, master: FakeMaster) -> None:
     workdir = put_workdir(master.store, {"report.py": (REPORT.encode(), 0o644)})
     run = f"{sys.executable} report.py first; {sys.executable} report.py second; sleep 3600"
     worker.order(run, workdir=workdir, env={"PYTHONPATH": str(Path.cwd())})
-    await master.until(lambda: getattr(master.samples.get((COPY, 1)), "steps", 0) == 14)
-    sample = master.samples[COPY, 1]
+    await master.until(lambda: getattr(master.samples.get((RUN, 1)), "steps", 0) == 14)
+    sample = master.samples[RUN, 1]
     assert (sample.total_steps, dict(sample.metrics)) == (100, {"loss": 0.5})
     counters = worker.path() / "progress.json"
     await until(lambda: counters.exists() and "second" in counters.read_text())
@@ -381,7 +381,7 @@ async def test_metrics_are_served_on_loopback(master: FakeMaster, tmp_path: Path
     try:
         await worker.start("--metrics-port", str(port))
         worker.order("sleep 60")
-        await master.phase(COPY, 1, pb.PHASE_RUNNING)
+        await master.phase(RUN, 1, pb.PHASE_RUNNING)
         text = await asyncio.to_thread(_get, f"https://127.0.0.1:{port}/metrics")
         assert "eva_worker_session_up 1.0" in text
         assert 'eva_worker_tasks{phase="running"} 1.0' in text
@@ -390,7 +390,7 @@ async def test_metrics_are_served_on_loopback(master: FakeMaster, tmp_path: Path
         listening = [c.laddr for c in agent.net_connections("tcp") if c.status == "LISTEN"]
         assert (("127.0.0.1", port),) == tuple((at.ip, at.port) for at in listening)
         worker.halt(grace_ms=0)
-        await master.phase(COPY, 1, pb.PHASE_EXITED)
+        await master.phase(RUN, 1, pb.PHASE_EXITED)
     finally:
         await worker.stop()
 
@@ -405,19 +405,19 @@ async def test_new_supervisor_takes_over_from_a_killed_one(
     worker: Worker, master: FakeMaster
 ) -> None:
     worker.order("until [ -e go ]; do sleep 0.02; done; exit 6")
-    await master.phase(COPY, 1, pb.PHASE_RUNNING)
+    await master.phase(RUN, 1, pb.PHASE_RUNNING)
     agent = worker.agent()
     assert agent
     worker.supervisor.kill()
     await until(lambda: not agent.is_running() or agent.status() == psutil.STATUS_ZOMBIE)
     await worker.start()
     (worker.path() / "work" / "go").touch()
-    assert (await master.phase(COPY, 1, pb.PHASE_EXITED)).exit_code == 6
+    assert (await master.phase(RUN, 1, pb.PHASE_EXITED)).exit_code == 6
 
 
 async def test_exit_waits_for_the_store(worker: Worker, master: FakeMaster) -> None:
     worker.order("until [ -e go ]; do sleep 0.02; done; echo out > $EVA_STORAGE/outputs/out")
-    await master.phase(COPY, 1, pb.PHASE_RUNNING)
+    await master.phase(RUN, 1, pb.PHASE_RUNNING)
     # A file where the store's directory was: every write fails.
     away = master.store.with_name("away")
     master.store.rename(away)
@@ -427,14 +427,14 @@ async def test_exit_waits_for_the_store(worker: Worker, master: FakeMaster) -> N
     await until(lambda: json.loads(record.read_text())["stage"] == "closing")
     heard = len(master.session.heard)
     await master.until(lambda: len(master.session.heard) > heard + 3)
-    assert master.reports[COPY, 1].phase == pb.PHASE_RUNNING
+    assert master.reports[RUN, 1].phase == pb.PHASE_RUNNING
     # By then the program was over, so this stop does not turn its success into a stop.
     worker.halt()
     master.store.unlink()
     away.rename(master.store)
-    report = await master.phase(COPY, 1, pb.PHASE_EXITED)
+    report = await master.phase(RUN, 1, pb.PHASE_EXITED)
     assert (report.exit_code, report.stopped) == (0, False)
-    assert (master.store / "jobs" / COPY / "outputs" / "out").read_text() == "out\n"
+    assert (master.store / "jobs" / RUN / "outputs" / "out").read_text() == "out\n"
 
 
 async def test_sigterm_while_the_agent_is_dead_still_drains(
@@ -452,7 +452,7 @@ async def test_sigterm_while_the_agent_is_dead_still_drains(
     assert worker.process
     async with asyncio.timeout(DEADLINE_S):
         await worker.process.wait()
-    report = master.reports[COPY, 1]
+    report = master.reports[RUN, 1]
     assert (report.phase, report.exit_code, report.stopped) == (pb.PHASE_EXITED, 4, True)
 
 
@@ -473,12 +473,12 @@ async def test_second_sigterm_leaves_at_once(worker: Worker, master: FakeMaster)
 async def test_program_with_the_sdk(worker: Worker, master: FakeMaster) -> None:
     workdir = put_workdir(master.store, {"train.py": (TRAIN.encode(), 0o644)})
     worker.order(f"exec {sys.executable} train.py", workdir=workdir)
-    await master.until(lambda: getattr(master.samples.get((COPY, 1)), "steps", 0) > 0)
-    assert master.samples[COPY, 1].total_steps == 1_000_000
+    await master.until(lambda: getattr(master.samples.get((RUN, 1)), "steps", 0) > 0)
+    assert master.samples[RUN, 1].total_steps == 1_000_000
     worker.halt()
-    report = await master.phase(COPY, 1, pb.PHASE_EXITED)
+    report = await master.phase(RUN, 1, pb.PHASE_EXITED)
     assert (report.stopped, report.generation) == (True, 1)
-    saved = master.store / "jobs" / COPY / "checkpoints" / "00000001" / "files" / "step"
+    saved = master.store / "jobs" / RUN / "checkpoints" / "00000001" / "files" / "step"
     # What was counted is what was saved: no step is lost or done twice.
     assert int(saved.read_text()) == report.progress.steps
 

@@ -21,7 +21,7 @@ from tests.fakes.registry import Registry
 
 pytestmark = pytest.mark.docker
 
-COPY = "job-1/0"
+RUN = "job-1/0"
 
 
 def put_blob(store: Path, data: bytes) -> str:
@@ -80,11 +80,11 @@ def images() -> Iterator[Registry]:
 def order(run: str = "true", **more: object) -> pb.TaskOrder:
     demand = pb.Resources(milli_cpus=1000, memory_mib=64)
     options: dict[str, object] = {"attempt": 1, "grace_ms": 20_000, "demand": demand, **more}
-    return pb.TaskOrder(copy_id=COPY, job_id="job-1", run=run, **options)  # type: ignore[arg-type]
+    return pb.TaskOrder(run_id=RUN, job_id="job-1", run=run, **options)  # type: ignore[arg-type]
 
 
 def stored_log(master: FakeMaster, attempt: int = 1) -> str:
-    pieces = sorted((master.store / "jobs" / COPY / "logs" / f"{attempt:04d}").iterdir())
+    pieces = sorted((master.store / "jobs" / RUN / "logs" / f"{attempt:04d}").iterdir())
     return "".join(piece.read_text() for piece in pieces)
 
 
@@ -98,7 +98,7 @@ async def test_image_is_built_ahead_of_the_task(master: FakeMaster) -> None:
     await master.until(lambda: master.fetched)
     assert master.fetched[0].error == ""
     master.send(start=pb.StartTask(order=order("cat /greeting; ls /made", build=build)))
-    report = await master.phase(COPY, 1, pb.PHASE_EXITED)
+    report = await master.phase(RUN, 1, pb.PHASE_EXITED)
     assert report.exit_code == 0
     # Nothing was left to be told of when the task began.
     assert stored_log(master) == "hello/made\n"
@@ -109,7 +109,7 @@ async def test_failing_build_is_told_in_message_and_log(master: FakeMaster) -> N
     context = put_context(master.store, Dockerfile=dockerfile)
     build = pb.Build(context=context, dockerfile="Dockerfile")
     master.send(start=pb.StartTask(order=order(build=build)))
-    report = await master.phase(COPY, 1, pb.PHASE_EXITED)
+    report = await master.phase(RUN, 1, pb.PHASE_EXITED)
     assert report.never_started
     assert "image cannot be built from Dockerfile" in report.message
     assert "no such package" in report.message
@@ -122,7 +122,7 @@ async def test_damaged_context_builds_nothing(master: FakeMaster) -> None:
     _blob(master, file["sha256"]).write_text("FROM something-else")
     build = pb.Build(context=context, dockerfile="Dockerfile")
     master.send(start=pb.StartTask(order=order(build=build)))
-    report = await master.phase(COPY, 1, pb.PHASE_EXITED)
+    report = await master.phase(RUN, 1, pb.PHASE_EXITED)
     assert report.never_started
     assert "digest" in report.message
 
@@ -133,10 +133,10 @@ async def test_stop_ends_a_start_that_waits_for_its_image(
     images.open.clear()
     master.send(start=pb.StartTask(order=order(image=images.image)))
     await master.until(images.stalled.is_set)
-    master.send(stop=pb.StopTask(copy_id=COPY, attempt=1, grace_ms=20_000))
+    master.send(stop=pb.StopTask(run_id=RUN, attempt=1, grace_ms=20_000))
     # The registry still says nothing.
     async with asyncio.timeout(DEADLINE_S):
-        report = await master.phase(COPY, 1, pb.PHASE_EXITED)
+        report = await master.phase(RUN, 1, pb.PHASE_EXITED)
     assert report.never_started
     assert report.stopped
     assert stored_log(master) == f"fetching image {images.image}\n"

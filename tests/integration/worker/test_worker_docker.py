@@ -347,7 +347,7 @@ async def test_worker_runs_containers_that_outlive_its_agent(
     try:
         await master.until(lambda: master.sessions)
         order = pb.TaskOrder(
-            copy_id="job-1/0",
+            run_id="job-1/0",
             attempt=1,
             job_id="job-1",
             run="[ -S $EVA_SOCKET ] && pwd && which sh; until [ -e go ]; do sleep 0.01; done;"
@@ -367,7 +367,7 @@ async def test_worker_runs_containers_that_outlive_its_agent(
         pieces = sorted((tmp_path / "objects/jobs/job-1/0/logs/0001").iterdir())
         log = "".join(piece.read_text() for piece in pieces)
         assert log.startswith("/eva/work\n/bin/sh\n")
-        master.send(forget=pb.ForgetTask(copy_id="job-1/0", attempt=1))
+        master.send(forget=pb.ForgetTask(run_id="job-1/0", attempt=1))
         await until(lambda: not client.containers.list(all=True, ignore_removed=True))
     finally:
         worker.terminate()

@@ -223,13 +223,13 @@ async def test_agent_of_a_frozen_engine_stays_with_its_master(
             return sum(one.WhichOneof("body") == "heartbeat" for one in master.session.heard)
 
         with engine.frozen():
-            order = pb.TaskOrder(copy_id="job-1/0", attempt=1, job_id="job-1", run="exit 5")
+            order = pb.TaskOrder(run_id="job-1/0", attempt=1, job_id="job-1", run="exit 5")
             master.send(start=pb.StartTask(order=order))
             await master.phase("job-1/0", 1, pb.PHASE_STARTING)
             before = heartbeats()
             # Fifty milliseconds between two of them.
             await master.until(lambda: heartbeats() > before + FROZEN_HEARTBEATS)
-            master.send(stop=pb.StopTask(copy_id="other/0", attempt=1))
+            master.send(stop=pb.StopTask(run_id="other/0", attempt=1))
             assert (await master.phase("other/0", 1, pb.PHASE_EXITED)).never_started
         report = await master.phase("job-1/0", 1, pb.PHASE_EXITED)
         said = [piece.read_text() for piece in master.store.glob("jobs/job-1/0/logs/*/*")]

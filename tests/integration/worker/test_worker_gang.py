@@ -70,7 +70,7 @@ class Worker:
         first = self.master.sessions[0].register
         gang = pb.Gang(rank=rank, size=2, address=first.address, port=port)
         order = pb.TaskOrder(
-            copy_id=MEMBERS[rank],
+            run_id=MEMBERS[rank],
             attempt=attempt,
             job_id="gang-1",
             index=rank,
@@ -130,7 +130,7 @@ async def workers(tmp_path: Path) -> AsyncIterator[list[Worker]]:
 async def stop(workers: list[Worker], attempt: int) -> list[int]:
     """Stop both members; returns the newest generation stored of each."""
     for member, worker in zip(MEMBERS, workers, strict=True):
-        worker.send(stop=pb.StopTask(copy_id=member, attempt=attempt, grace_ms=20_000))
+        worker.send(stop=pb.StopTask(run_id=member, attempt=attempt, grace_ms=20_000))
     master = workers[0].master
     reports = [await master.phase(member, attempt, pb.PHASE_EXITED) for member in MEMBERS]
     assert all(report.stopped for report in reports)

@@ -23,7 +23,7 @@ from eva_worker.process.durable_files import write_file
 from tests.fakes.authority import authority
 from tests.fakes.master import DEADLINE_S, FakeMaster
 
-COPY = "job-1/0"
+RUN = "job-1/0"
 SHORT_MS = 3_000
 """Life of a certificate; dates in certificates are whole seconds."""
 
@@ -121,24 +121,24 @@ async def test_tasks_run_on_while_certificates_come_and_go(
     await worker.start()
     await master.until(lambda: master.sessions)
     order = pb.TaskOrder(
-        copy_id=COPY,
+        run_id=RUN,
         attempt=1,
         job_id="job-1",
         run="echo $$ >> pids; until [ -e go ]; do sleep 0.02; done; exit 7",
         demand=pb.Resources(milli_cpus=1000, memory_mib=64),
     )
     master.send(start=pb.StartTask(order=order))
-    await master.phase(COPY, 1, pb.PHASE_RUNNING)
+    await master.phase(RUN, 1, pb.PHASE_RUNNING)
     first = worker.certificate()
     await master.until(lambda: master.renewals >= 2 and len(master.sessions) >= 3)
     listed = master.session.register.tasks
-    assert [(task.copy_id, task.phase) for task in listed] == [(COPY, pb.PHASE_RUNNING)]
+    assert [(task.run_id, task.phase) for task in listed] == [(RUN, pb.PHASE_RUNNING)]
     second = worker.certificate()
     assert second.serial_number != first.serial_number
     assert second.public_key() == first.public_key()
-    work = worker.state / "tasks" / COPY / "0001" / "work"
+    work = worker.state / "tasks" / RUN / "0001" / "work"
     (work / "go").touch()
-    assert (await master.phase(COPY, 1, pb.PHASE_EXITED)).exit_code == 7
+    assert (await master.phase(RUN, 1, pb.PHASE_EXITED)).exit_code == 7
     assert len((work / "pids").read_text().splitlines()) == 1
     assert len(master.joins) == 1
     # The agent ended the sessions by itself: nothing was lost.

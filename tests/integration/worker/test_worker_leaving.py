@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.integration.worker.test_worker_agent import COPY, SAVING, Worker, until
 
 from eva_worker._proto import worker_pb2 as pb
 from tests.fakes.master import DEADLINE_S, FakeMaster
 from tests.fakes.metadata import REBALANCE, FakeMetadata
+from tests.integration.worker.test_worker_agent import RUN, SAVING, Worker, until
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ async def ended(worker: Worker) -> int:
 
 
 def steps_stored(master: FakeMaster) -> list[str]:
-    stored = master.store / "jobs" / COPY / "checkpoints"
+    stored = master.store / "jobs" / RUN / "checkpoints"
     manifests = sorted(stored.glob("*/manifest.json"))
     return [entry["path"] for it in manifests for entry in json.loads(it.read_text())["files"]]
 
@@ -110,7 +110,7 @@ async def test_an_interruption_is_passed_on_and_tasks_are_stored_before_it(
     await until((worker.path() / "work" / "up").exists)
     at = int(time.time()) + 120
     metadata.interrupt(f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}")
-    report = await master.phase(COPY, 1, pb.PHASE_EXITED)
+    report = await master.phase(RUN, 1, pb.PHASE_EXITED)
     assert (report.stopped, report.generation) == (True, 1)
     assert await ended(worker) == 0
     assert master.goodbyes == ["spot interruption: terminate"]
@@ -127,7 +127,7 @@ async def test_a_task_that_will_not_stop_is_ended_in_time(
     await until((worker.path() / "work" / "up").exists)
     at = time.time() + 8
     metadata.interrupt(f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}")
-    report = await master.phase(COPY, 1, pb.PHASE_EXITED)
+    report = await master.phase(RUN, 1, pb.PHASE_EXITED)
     # Its order gives it 20 s.
     assert (report.stopped, report.exit_code) == (True, -9)
     assert time.time() < at
@@ -145,7 +145,7 @@ async def test_a_recommendation_is_passed_on_again_to_the_next_session_and_nothi
     master.hang_up()
     await master.until(lambda: len(master.sessions) > 1 and interruptions(master))
     assert [it.at_ms for it in interruptions(master)] == [0]
-    assert (await master.phase(COPY, 1, pb.PHASE_RUNNING)).stopped is False
+    assert (await master.phase(RUN, 1, pb.PHASE_RUNNING)).stopped is False
     worker.halt(grace_ms=0)
     assert await worker.stop() == 0
 

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.integration.worker.test_worker_agent import COPY, Worker
 
 from eva_worker._proto import worker_pb2 as pb
 from eva_worker.errors import Missing
@@ -15,6 +14,7 @@ from eva_worker.files.download import Fetcher
 from eva_worker.files.objects import Objects
 from tests.fakes.aws import bucket_url, shared
 from tests.fakes.master import FakeMaster
+from tests.integration.worker.test_worker_agent import RUN, Worker
 
 
 @pytest.fixture
@@ -92,15 +92,15 @@ async def test_a_mount_takes_the_place_of_uploads_and_copies(
         echo $EVA_TASK_ID >$EVA_STORAGE/shared/word
     """
     worker.order(run, inputs={"set": (mount / "sets" / "large").as_uri()})
-    report = await master.phase(COPY, 1, pb.PHASE_EXITED)
+    report = await master.phase(RUN, 1, pb.PHASE_EXITED)
     assert report.exit_code == 0, report
-    assert (mount / "jobs" / COPY / "outputs" / "read").read_text() == "much of it"
-    assert (mount / "jobs" / "job-1" / "shared" / "word").read_text() == f"{COPY}\n"
-    assert not (master.store / "jobs" / COPY / "outputs").exists()
-    master.send(forget=pb.ForgetTask(copy_id=COPY, attempt=1))
+    assert (mount / "jobs" / RUN / "outputs" / "read").read_text() == "much of it"
+    assert (mount / "jobs" / "job-1" / "shared" / "word").read_text() == f"{RUN}\n"
+    assert not (master.store / "jobs" / RUN / "outputs").exists()
+    master.send(forget=pb.ForgetTask(run_id=RUN, attempt=1))
     async with asyncio.timeout(20):
         while worker.path().exists():
             await asyncio.sleep(0.02)
     assert (mount / "sets" / "large" / "data").exists(), "what was linked stays"
-    assert (mount / "jobs" / COPY / "outputs" / "read").exists()
+    assert (mount / "jobs" / RUN / "outputs" / "read").exists()
     assert await worker.stop() == 0

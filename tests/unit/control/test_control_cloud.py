@@ -23,7 +23,6 @@ from eva_master.model.actions import (
 from eva_master.model.catalog import InstanceType, Offering, Purchase, spot_family
 from eva_master.model.events import (
     CloudListed,
-    CopyReport,
     InstanceGone,
     InstanceInterrupted,
     InstanceUp,
@@ -32,16 +31,17 @@ from eva_master.model.events import (
     Phase,
     PlanReady,
     Quoted,
+    RunReport,
     Tick,
     WorkerFetched,
     WorkerRegistered,
 )
-from eva_master.model.ids import CopyId, Family, InstanceId, Millis, Price, Workload
+from eva_master.model.ids import Family, InstanceId, Millis, Price, RunId, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import NewInstance, Place, Plan
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
-from eva_master.model.states import CopyState, InstanceState
+from eva_master.model.states import InstanceState, RunState
 
 HOUR_MS = 3_600_000
 REGISTER_MS = 600_000
@@ -58,7 +58,7 @@ SPOT = Offering(
     interruptions_ppm=100_000,
 )
 CATALOG = (*ZONES, SPOT)
-COPY = CopyId("job-1/0")
+RUN = RunId("job-1/0")
 FIRST = InstanceId("i00001")
 SECOND = InstanceId("i00002")
 
@@ -82,7 +82,7 @@ def request(actions: list[Action]) -> RequestPlan:
 def launched(it: Machine, actions: list[Action], on: Offering, now: int) -> list[Action]:
     """Answer a request for a plan: the job goes to a new instance."""
     offering = next(o for o in request(actions).snapshot.catalog if o.id == on.id)
-    plan = Plan((NewInstance(0, offering),), (Place(COPY, 0),))
+    plan = Plan((NewInstance(0, offering),), (Place(RUN, 0),))
     return it.handle([PlanReady(request(actions).round, plan, None)], Millis(now))
 
 
@@ -97,16 +97,16 @@ def running(it: Machine, on: Offering) -> None:
     it.handle([InstanceUp(FIRST, Millis(10_000))], Millis(10_000))
     it.handle([WorkerRegistered(FIRST, 1, SIZE, ())], Millis(20_000))
     it.handle([reported(Phase.RUNNING)], Millis(20_000))
-    assert it.state.copies[COPY].state is CopyState.RUNNING
+    assert it.state.runs[RUN].state is RunState.RUNNING
 
 
 def reported(phase: Phase, **more: int) -> WorkerRegistered:
-    report = CopyReport(COPY, 1, phase, stopped=phase is Phase.EXITED, **more)
+    report = RunReport(RUN, 1, phase, stopped=phase is Phase.EXITED, **more)
     return WorkerRegistered(FIRST, 2 if phase is Phase.RUNNING else 3, SIZE, (report,))
 
 
 def told(it: Machine) -> str:
-    return it.state.copies[COPY].waiting_for
+    return it.state.runs[RUN].waiting_for
 
 
 def offering(picture: Snapshot, like: Offering) -> Offering:
@@ -213,7 +213,7 @@ def test_new_prices_count_from_now_on() -> None:
     assert it.state.instances[FIRST].offering.price == 500_000
     assert it.state.instances[FIRST].paid == ((30_000, SPOT.price),)
     assert it.state.catalog[2].price == 500_000
-    (task,) = it.state.jobs[it.state.copies[COPY].job].spec.tasks
+    (task,) = it.state.jobs[it.state.runs[RUN].job].spec.tasks
     assert it.state.reservation_price(task) == 500_000
     # One that is not for sale is passed over.
     it.handle([Quoted(((InstanceId("x"), Price(1)),))], Millis(31_000))  # type: ignore[arg-type]
@@ -279,17 +279,17 @@ def test_an_interruption_stops_the_tasks_at_once_within_the_warning() -> None:
     notice = InstanceInterrupted(FIRST, 2, Millis(80_000), "spot interruption")
     actions = it.handle([notice], Millis(40_000))
     # 60 s of grace would be too long: what is left of 40 s, less the time for the last upload.
-    assert StopTask(FIRST, COPY, 1, 25_000) in actions
+    assert StopTask(FIRST, RUN, 1, 25_000) in actions
     passed(it, actions, 41_000)
     actions = it.handle([reported(Phase.EXITED, generation=1)], Millis(50_000))
     assert TerminateInstance(FIRST) in actions
     assert it.state.instances[FIRST].reason == "spot interruption"
     picture = request(actions).snapshot
     assert picture.instances == ()
-    assert picture.copies[0].instance is None
+    assert picture.runs[0].instance is None
     it.handle([InstanceGone(FIRST, Millis(10_000), Millis(60_000))], Millis(60_000))
     assert it.state.interruptions.known == {"c.1": (1, 50_000)}
-    assert it.state.jobs[it.state.copies[COPY].job].failures == 0
+    assert it.state.jobs[it.state.runs[RUN].job].failures == 0
 
 
 @pytest.mark.parametrize("session", [1, 3])
@@ -306,7 +306,7 @@ def test_a_recommendation_to_leave_is_written_down_at_least() -> None:
     it.handle([InstanceInterrupted(FIRST, 2, None, "rebalance")], Millis(40_000))
     instance = it.state.instances[FIRST]
     assert (instance.reason, instance.leaving_ms) == ("rebalance", None)
-    assert it.state.copies[COPY].state is CopyState.RUNNING
+    assert it.state.runs[RUN].state is RunState.RUNNING
 
 
 RISK = InstanceInterrupted(FIRST, 2, None, "rebalance recommendation")
@@ -326,7 +326,7 @@ def test_an_instance_at_risk_is_left_when_there_is_another_place() -> None:
     it = machine(rebalance_ms=900_000)
     actions = at_risk(it)
     picture = request(actions).snapshot
-    assert (picture.instances, picture.copies[0].instance) == ((), None)
+    assert (picture.instances, picture.runs[0].instance) == ((), None)
     assert not offering(picture, SPOT).available(Millis(939_999))
     assert offering(picture, SPOT).available(Millis(940_000))
     # It is said again in each session of its worker.
@@ -337,8 +337,8 @@ def test_an_instance_at_risk_is_left_when_there_is_another_place() -> None:
     fetching = it.handle([WorkerRegistered(SECOND, 1, SIZE, ())], Millis(60_000))
     assert any(isinstance(action, FetchFiles) for action in fetching)
     assert stops(actions + fetching) == []
-    moving = it.handle([WorkerFetched(SECOND, 1, COPY)], Millis(70_000))
-    assert stops(moving) == [StopTask(FIRST, COPY, 1, 60_000)]
+    moving = it.handle([WorkerFetched(SECOND, 1, RUN)], Millis(70_000))
+    assert stops(moving) == [StopTask(FIRST, RUN, 1, 60_000)]
     moved = it.handle([reported(Phase.EXITED, generation=1)], Millis(75_000))
     assert TerminateInstance(FIRST) in moved
     assert any(isinstance(action, StartTask) for action in moved)
@@ -355,25 +355,25 @@ def test_on_an_instance_at_risk_a_task_runs_on_while_there_is_no_other_place() -
     actions = it.handle([refused], Millis(43_000))
     assert stops(actions) == []
     passed(it, actions, 44_000)
-    copy = it.state.copies[COPY]
-    assert (copy.state, copy.instance, copy.target) == (CopyState.RUNNING, FIRST, FIRST)
+    run = it.state.runs[RUN]
+    assert (run.state, run.instance, run.target) == (RunState.RUNNING, FIRST, FIRST)
     # When the cloud does take it, it is left at once.
     notice = InstanceInterrupted(FIRST, 2, Millis(170_000), "spot interruption")
-    assert stops(it.handle([notice], Millis(50_000))) == [StopTask(FIRST, COPY, 1, 60_000)]
+    assert stops(it.handle([notice], Millis(50_000))) == [StopTask(FIRST, RUN, 1, 60_000)]
 
 
 def test_an_instance_at_risk_is_given_no_more_tasks() -> None:
     it = machine(rebalance_ms=900_000)
     actions = at_risk(it)
-    plan = Plan((), (Place(COPY, FIRST),))
+    plan = Plan((), (Place(RUN, FIRST),))
     it.handle([PlanReady(request(actions).round, plan, None)], Millis(42_000))
     restored = Machine(State.restored(CATALOG, it.take_changes()), it.settings)
     again = request(restored.recover(Millis(43_000))).snapshot
-    assert (again.instances, again.copies[0].instance) == ((), None)
+    assert (again.instances, again.runs[0].instance) == ((), None)
     # A task that fails there goes on elsewhere.
-    failed = CopyReport(COPY, 1, Phase.EXITED, exit_code=1)
+    failed = RunReport(RUN, 1, Phase.EXITED, exit_code=1)
     it.handle([WorkerRegistered(FIRST, 3, SIZE, (failed,))], Millis(50_000))
-    assert it.state.copies[COPY].target is None
+    assert it.state.runs[RUN].target is None
 
 
 def test_ends_that_were_asked_for_are_no_interruptions() -> None:

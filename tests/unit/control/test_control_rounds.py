@@ -55,8 +55,8 @@ def _settled() -> tuple[Machine, Millis]:
     machine = Machine(State((OFFERING,)), replace(SETTINGS, sync_period_ms=100 * PERIOD_MS))
     now = Millis(0)
     (number,) = _rounds(machine.handle([_submitted(1)], now))
-    (copy,) = machine.state.copies
-    plan = Plan((NewInstance(0, OFFERING),), (Place(copy, 0),))
+    (run,) = machine.state.runs
+    plan = Plan((NewInstance(0, OFFERING),), (Place(run, 0),))
     machine.handle([PlanReady(number, plan, None)], now)
     # The place that it has got is news, once.
     now = Millis(now + PERIOD_MS)

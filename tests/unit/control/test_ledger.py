@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from eva_master.control.measure import ledger
 from eva_master.control.state.store import State
 from eva_master.learning.knowledge import Knowledge
-from eva_master.model.ids import MILLION, CopyId, InstanceId, JobId, Millis, Price, Workload
+from eva_master.model.ids import MILLION, InstanceId, JobId, Millis, Price, RunId, Workload
 from eva_master.model.planning.snapshot import ThroughputTable
-from eva_master.model.records import Instance, Job, Progress, TaskCopy
+from eva_master.model.records import Instance, Job, Progress, TaskRun
 from tests.fakes.jobs import CATALOG, LARGE, job, task
 
 BOX = InstanceId("box")
@@ -28,7 +28,7 @@ def _state(*cpus: int, rate_ppm: int | None = None) -> State:
         name = JobId(f"j{number}")
         state.put_job(Job(name, spec, Millis(0), (("running", 1_000),)))
         running = (("running", 1_000),)
-        state.put_copy(TaskCopy(CopyId(f"{name}/0"), name, 0, running, 1, BOX, BOX))
+        state.put_run(TaskRun(RunId(f"{name}/0"), name, 0, running, 1, BOX, BOX))
     return state
 
 
@@ -69,22 +69,22 @@ def test_a_bill_books_nothing() -> None:
 
 def test_slow_work_would_have_cost_less_alone() -> None:
     state = _state(2, 4, rate_ppm=10 * MILLION)
-    copy = state.copies[CopyId("j0/0")]
-    state.put_copy(replace(copy, progress=Progress(steps=1, rate=7.5)))
+    run = state.runs[RunId("j0/0")]
+    state.put_run(replace(run, progress=Progress(steps=1, rate=7.5)))
     bill = ledger.bill(state, Millis(11_000))
     assert bill.jobs[JobId("j0")].alone == 100_000 * 10_000 * 750_000 // MILLION
 
 
 def test_work_that_is_slow_by_itself_costs_as_much_alone() -> None:
     state = _state(2, rate_ppm=10 * MILLION)
-    copy = state.copies[CopyId("j0/0")]
-    state.put_copy(replace(copy, progress=Progress(steps=1, rate=7.5)))
+    run = state.runs[RunId("j0/0")]
+    state.put_run(replace(run, progress=Progress(steps=1, rate=7.5)))
     assert ledger.bill(state, Millis(11_000)).alone == 100_000 * 10_000
 
 
 def test_the_first_run_books_the_boot_it_would_have_waited_for() -> None:
     state = _state(4)
-    ledger.book_boot(state, state.copies[CopyId("j0/0")], state.instances[BOX])
+    ledger.book_boot(state, state.runs[RunId("j0/0")], state.instances[BOX])
     assert state.job_accounts[JobId("j0")].alone == 190_000 * 60_000
 
 
@@ -151,5 +151,5 @@ def test_parts_add_up_to_the_last_integer(amount: int, weights: list[int]) -> No
 
 def test_the_bill_lists_jobs_as_they_came() -> None:
     state = _state(2, 4)
-    ledger.book_boot(state, state.copies[CopyId("j1/0")], state.instances[BOX])
+    ledger.book_boot(state, state.runs[RunId("j1/0")], state.instances[BOX])
     assert list(ledger.bill(state, Millis(31_000)).jobs) == ["j0", "j1"]

@@ -15,27 +15,27 @@ from eva_master.control.measure import learn
 from eva_master.control.measure.throughput import Meters
 from eva_master.control.state.store import State
 from eva_master.learning.colocation import key, recorded
-from eva_master.model.ids import MILLION, CopyId, Family, InstanceId, JobId, Millis, Workload
-from eva_master.model.records import Instance, Job, Progress, TaskCopy
+from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis, RunId, Workload
+from eva_master.model.records import Instance, Job, Progress, TaskRun
 from tests.fakes.jobs import CATALOG, CPU, LARGE, job, task
 
 BOX = InstanceId("box")
 WINDOW_MS = 60_000
-COPY = TaskCopy(CopyId("a/0"), JobId("a"), 0, (("running", 0),), 1, BOX, BOX)
+RUN = TaskRun(RunId("a/0"), JobId("a"), 0, (("running", 0),), 1, BOX, BOX)
 
 
 class Feed:
-    """A copy, and a meter that its reports are given to."""
+    """A task run, and a meter that its reports are given to."""
 
     def __init__(self, steps: int = 0) -> None:
         self.meters = Meters(WINDOW_MS)
-        self.copy = replace(COPY, progress=Progress(steps))
+        self.run = replace(RUN, progress=Progress(steps))
         self.windows: list[tuple[int, float]] = []
 
     def report(self, at: int, steps: int) -> None:
         """A report arrives; completed windows are noted."""
-        progress, complete = self.meters.sample(self.copy, Progress(steps), Millis(at))
-        self.copy = replace(self.copy, progress=progress)
+        progress, complete = self.meters.sample(self.run, Progress(steps), Millis(at))
+        self.run = replace(self.run, progress=progress)
         if complete:
             self.windows.append((at, progress.rate))
 
@@ -50,7 +50,7 @@ def test_a_window_is_measured_over_whole_steps() -> None:
 
 def test_up_to_the_first_step_and_the_warm_up_after_it_nothing_is_measured() -> None:
     feed = Feed()
-    feed.meters.began(COPY.id)
+    feed.meters.began(RUN.id)
     for second in range(0, 45):
         feed.report(second * 1_000, 0)
     for second in range(45, 75):  # slow at first
@@ -62,7 +62,7 @@ def test_up_to_the_first_step_and_the_warm_up_after_it_nothing_is_measured() -> 
 
 def test_an_attempt_that_resumes_warms_up_too() -> None:
     feed = Feed(steps=500)
-    feed.meters.began(COPY.id)
+    feed.meters.began(RUN.id)
     for second in range(0, 92):
         feed.report(second * 1_000, 500 + second)
     assert [at for at, _ in feed.windows] == [91_000]
@@ -92,9 +92,9 @@ def test_a_task_that_stalls_has_no_rate_after_ten_windows() -> None:
     feed.report(0, 1)
     feed.report(WINDOW_MS, 61)
     feed.report(WINDOW_MS * 11 - 1, 61)
-    assert feed.copy.progress.rate == 1
+    assert feed.run.progress.rate == 1
     feed.report(WINDOW_MS * 11, 61)
-    assert feed.copy.progress.rate == 0
+    assert feed.run.progress.rate == 0
 
 
 @given(
@@ -106,12 +106,12 @@ def test_whatever_is_reported_a_rate_is_finite_and_not_negative(
 ) -> None:
     feed, now = Feed(), 0
     if fresh:
-        feed.meters.began(COPY.id)
+        feed.meters.began(RUN.id)
     for elapsed, steps in heard:
         now += elapsed
         feed.report(now, steps)
-        assert math.isfinite(feed.copy.progress.rate)
-        assert feed.copy.progress.rate >= 0
+        assert math.isfinite(feed.run.progress.rate)
+        assert feed.run.progress.rate >= 0
     assert all(rate > 0 for _, rate in feed.windows)
 
 
@@ -120,10 +120,10 @@ def test_whatever_is_reported_a_rate_is_finite_and_not_negative(
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
 def test_figures_that_no_program_reaches_are_dropped(steps: int, total: int) -> None:
-    sample = wpb.Sample(copy_id="a/0", attempt=1, steps=steps, total_steps=total)
+    sample = wpb.Sample(run_id="a/0", attempt=1, steps=steps, total_steps=total)
     plausible = steps <= 2**53 and total <= 2**53
     assert [it[2].steps for it in samples([sample])] == ([steps] if plausible else [])
-    report = wpb.TaskReport(copy_id="a/0", attempt=1, phase=wpb.PHASE_RUNNING, progress=sample)
+    report = wpb.TaskReport(run_id="a/0", attempt=1, phase=wpb.PHASE_RUNNING, progress=sample)
     assert (reports([report])[0].progress is not None) == plausible
 
 
@@ -131,7 +131,7 @@ def test_figures_that_no_program_reaches_are_dropped(steps: int, total: int) -> 
 
 
 def _state(*rates: float, stated: int | None = None, gang: bool = False) -> State:
-    """Copies on one instance: of a gang, or of a job each."""
+    """Task runs on one instance: of a gang, or of a job each."""
     state = State(CATALOG)
     box = Instance(BOX, LARGE, (("ready", 0),), Millis(0), up_ms=Millis(0))
     state.put_instance(box)
@@ -142,13 +142,13 @@ def _state(*rates: float, stated: int | None = None, gang: bool = False) -> Stat
         state.put_job(Job(JobId(name), spec, Millis(0), (("running", 0),)))
     for number, (name, rate) in enumerate(zip(names, rates, strict=True)):
         owner, index = (names, number) if gang else (name, 0)
-        copy = replace(COPY, id=CopyId(f"{owner}/{index}"), job=JobId(owner), index=index)
-        state.put_copy(replace(copy, progress=Progress(rate=rate)))
+        run = replace(RUN, id=RunId(f"{owner}/{index}"), job=JobId(owner), index=index)
+        state.put_run(replace(run, progress=Progress(rate=rate)))
     return state
 
 
-def _teach(state: State, copy: str) -> bool:
-    return learn.from_window(state, state.copies[CopyId(copy)], Millis(7))
+def _teach(state: State, run: str) -> bool:
+    return learn.from_window(state, state.runs[RunId(run)], Millis(7))
 
 
 def test_a_window_alone_teaches_the_rate_even_where_one_is_stated() -> None:
@@ -162,22 +162,22 @@ def test_a_window_alone_teaches_the_rate_even_where_one_is_stated() -> None:
 
 def test_a_task_that_runs_on_without_a_step_is_known_to_report_none() -> None:
     state = _state(0.0)
-    copy = replace(state.copies[CopyId("a/0")], started_ms=Millis(1_000))
-    assert learn.unprofiled(state, copy)
+    run = replace(state.runs[RunId("a/0")], started_ms=Millis(1_000))
+    assert learn.unprofiled(state, run)
     later = {"since": Millis(1_000), "now": Millis(9_000)}
-    assert not learn.from_silence(state, replace(copy, progress=Progress(steps=1)), **later)
-    assert not learn.from_silence(state, replace(copy, started_ms=Millis(1_001)), **later)
-    waits = replace(copy, history=(("waiting", 0),))
+    assert not learn.from_silence(state, replace(run, progress=Progress(steps=1)), **later)
+    assert not learn.from_silence(state, replace(run, started_ms=Millis(1_001)), **later)
+    waits = replace(run, history=(("waiting", 0),))
     assert not learn.from_silence(state, waits, **later)
-    assert learn.from_silence(state, copy, **later)
-    assert not learn.from_silence(state, copy, **later), "it is known already"
-    assert not learn.unprofiled(state, copy)
+    assert learn.from_silence(state, run, **later)
+    assert not learn.from_silence(state, run, **later), "it is known already"
+    assert not learn.unprofiled(state, run)
     assert state.standalone.lookup(Workload("a"), CPU) is None
 
 
 def test_a_task_that_a_rate_is_stated_of_needs_no_profile() -> None:
     state = _state(0.0, stated=MILLION)
-    assert not learn.unprofiled(state, state.copies[CopyId("a/0")])
+    assert not learn.unprofiled(state, state.runs[RunId("a/0")])
 
 
 def test_a_window_in_company_teaches_how_it_slows_down() -> None:
@@ -221,7 +221,7 @@ def test_a_gang_on_two_families_teaches_no_rate() -> None:
     other = replace(LARGE, type=replace(LARGE.type, name="d.8", family=Family("d")))
     far = Instance(InstanceId("far"), other, (("ready", 0),), Millis(0), up_ms=Millis(0))
     state.put_instance(far)
-    state.put_copy(replace(state.copies[CopyId("ab/1")], instance=far.id, target=far.id))
+    state.put_run(replace(state.runs[RunId("ab/1")], instance=far.id, target=far.id))
     _teach(state, "ab/0")
     assert not state.standalone.rates
     state.put_instance(replace(far, offering=LARGE))

@@ -5,26 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eva_master.control.planning.validate_plan import reconcile
-from eva_master.model.ids import CopyId, InstanceId, JobId, Millis
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Hold, NewInstance, Place, Plan, Suspend
-from eva_master.model.planning.snapshot import CopyView, InstanceView, JobView, Snapshot
+from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
 from tests.fakes.jobs import CATALOG, LARGE, MEDIUM, SMALL, task
 
 BOX, TUB = InstanceId("box"), InstanceId("tub")
 
 
 def _snapshot(
-    *copies: tuple[str, int, InstanceId | None],
+    *runs: tuple[str, int, InstanceId | None],
     instances: dict[InstanceId, object] | None = None,
     pinned: tuple[str, ...] = (),
 ) -> Snapshot:
-    """Copies ``JOB/INDEX`` with their vCPUs and place; jobs are gangs."""
+    """Task runs ``JOB/INDEX`` with their vCPUs and place; jobs are gangs."""
     views = tuple(
-        CopyView(
-            CopyId(name), JobId(name.split("/")[0]), task(n), at, name in pinned, at is not None
-        )
-        for name, n, at in sorted(copies)
+        RunView(RunId(name), JobId(name.split("/")[0]), task(n), at, name in pinned, at is not None)
+        for name, n, at in sorted(runs)
     )
     jobs = sorted({view.job for view in views})
     boxes = instances if instances is not None else {BOX: MEDIUM, TUB: LARGE}
@@ -46,7 +44,7 @@ def _snapshot(
 
 
 def _place(**where: InstanceId | int) -> tuple[Place, ...]:
-    return tuple(Place(CopyId(name.replace("_", "/")), on) for name, on in where.items())
+    return tuple(Place(RunId(name.replace("_", "/")), on) for name, on in where.items())
 
 
 def test_a_plan_that_still_holds_is_kept_whole() -> None:
@@ -100,7 +98,7 @@ def test_a_member_that_stays_does_not_need_an_entry() -> None:
 def test_a_copy_in_transition_is_not_moved() -> None:
     decision = reconcile(_snapshot(("a/0", 2, BOX), pinned=("a/0",)), Plan((), _place(a_0=TUB)))
     assert (decision.places, decision.dropped) == ((), ("a/0",))
-    plan = Plan((), (Suspend(CopyId("a/0"), "why"),))
+    plan = Plan((), (Suspend(RunId("a/0"), "why"),))
     assert reconcile(_snapshot(("a/0", 2, BOX), pinned=("a/0",)), plan).suspends == ()
     assert reconcile(_snapshot(("a/0", 2, BOX)), plan).suspends == (("a/0", "why"),)
 
@@ -139,5 +137,5 @@ def test_a_task_is_never_put_on_a_family_that_it_cannot_run_on() -> None:
 
 def test_reasons_for_waiting_are_passed_on() -> None:
     present = _snapshot(("a/0", 2, None))
-    plan = Plan((), (Hold(CopyId("a/0"), "no room"), Hold(CopyId("x/0"), "unknown by now")))
+    plan = Plan((), (Hold(RunId("a/0"), "no room"), Hold(RunId("x/0"), "unknown by now")))
     assert reconcile(present, plan).holds == (("a/0", "no room"),)

@@ -15,10 +15,10 @@ from eva_master.learning.knowledge import Knowledge
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.changes import Changes
 from eva_master.model.errors import StorageError
-from eva_master.model.ids import CopyId, Family, InstanceId, JobId, Millis, Price, Workload
+from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
-from eva_master.model.planning.snapshot import CopyView, ThroughputTable
-from eva_master.model.records import Instance, Job, Progress, TaskCopy
+from eva_master.model.planning.snapshot import RunView, ThroughputTable
+from eva_master.model.records import Instance, Job, Progress, TaskRun
 from eva_master.model.resources import Resources
 from eva_master.model.states import InstanceState, JobState
 
@@ -67,12 +67,12 @@ def test_what_was_learned_in_another_form_keeps_the_master_from_starting() -> No
 def test_what_a_task_says_of_itself_is_neither_written_nor_seen() -> None:
     state = State((OFFERING,))
     state.put_job(job("a", 1))
-    copy = TaskCopy(CopyId("a-1/0"), JobId("a-1"), 0, (("running", 1),))
-    state.put_copy(copy)
+    run = TaskRun(RunId("a-1/0"), JobId("a-1"), 0, (("running", 1),))
+    state.put_run(run)
     state.take_changes()
     state.album.outdated_jobs()
-    state.put_progress(copy, Progress(5))
-    assert state.copies[copy.id].progress == Progress(5)
+    state.put_progress(run, Progress(5))
+    assert state.runs[run.id].progress == Progress(5)
     assert not state.take_changes()
     assert not state.album.outdated_jobs()
 
@@ -80,11 +80,11 @@ def test_what_a_task_says_of_itself_is_neither_written_nor_seen() -> None:
 def test_what_a_task_costs_alone_follows_the_prices() -> None:
     state = State((OFFERING,))
     state.put_job(job("a", 1))
-    copy = TaskCopy(CopyId("a-1/0"), JobId("a-1"), 0, (("waiting", 1),))
-    state.put_copy(copy)
-    assert state.alone_price(copy) == 1
+    run = TaskRun(RunId("a-1/0"), JobId("a-1"), 0, (("waiting", 1),))
+    state.put_run(run)
+    assert state.alone_price(run) == 1
     state.set_prices({OFFERING.id: Price(7)})
-    assert state.alone_price(copy) == 7
+    assert state.alone_price(run) == 7
 
 
 def test_what_is_expected_follows_what_was_learned() -> None:
@@ -104,9 +104,9 @@ def test_what_would_never_ring_is_not_kept() -> None:
 
 def test_nothing_is_left_of_who_was_on_an_instance() -> None:
     album, spec = Album(), job("a", 1).spec.tasks[0]
-    box, name = InstanceId("box"), CopyId("a-1/0")
-    there = CopyView(name, JobId("a-1"), spec, instance=box, pinned=False, running=True)
-    away = CopyView(name, JobId("a-1"), spec, instance=None, pinned=False, running=False)
+    box, name = InstanceId("box"), RunId("a-1/0")
+    there = RunView(name, JobId("a-1"), spec, instance=box, pinned=False, running=True)
+    away = RunView(name, JobId("a-1"), spec, instance=None, pinned=False, running=False)
     album.put_job(JobId("a-1"), None, (there,))
     assert album.residents(box) == (name,)
     album.put_job(JobId("a-1"), None, (away,))

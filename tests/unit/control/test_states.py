@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from eva_master.model.errors import IllegalTransition
-from eva_master.model.states import CopyState, InstanceState, JobState, moved
+from eva_master.model.states import InstanceState, JobState, RunState, moved
 
 
 def test_a_legal_move_extends_the_history() -> None:
@@ -16,9 +16,9 @@ def test_a_legal_move_extends_the_history() -> None:
     [
         ("succeeded", JobState.RUNNING),
         ("pending", JobState.SUCCEEDED),
-        ("waiting", CopyState.RUNNING),
-        ("failed", CopyState.STARTING),
-        ("stopping", CopyState.RUNNING),
+        ("waiting", RunState.RUNNING),
+        ("failed", RunState.STARTING),
+        ("stopping", RunState.RUNNING),
         ("gone", InstanceState.UP),
         ("launching", InstanceState.READY),
         ("terminating", InstanceState.READY),

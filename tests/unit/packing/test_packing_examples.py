@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eva_master.model.ids import MILLION, CopyId, Family, InstanceId, OfferingId
+from eva_master.model.ids import MILLION, Family, InstanceId, OfferingId, RunId
 from eva_master.model.job import JobKind
 from eva_master.packing.configuration.build import Configuration, configure, sums, waiting
 from eva_master.packing.configuration.matching import Reusable, Stakes, match
@@ -33,8 +33,8 @@ def by_type(problem: Problem, configuration: Configuration) -> list[tuple[str, s
     """Type and jobs of every instance, live or new."""
     new = {launch.key: launch.offering.type.name for launch in configuration.launches}
     jobs: dict[object, set[str]] = {}
-    for copy, host in configuration.places.items():
-        jobs.setdefault(host, set()).add(copy.split("/")[0])
+    for run, host in configuration.places.items():
+        jobs.setdefault(host, set()).add(run.split("/")[0])
     return sorted(
         (
             new[host] if isinstance(host, int) else problem.instances[host].offering.type.name,
@@ -46,7 +46,7 @@ def by_type(problem: Problem, configuration: Configuration) -> list[tuple[str, s
 
 def contents(problem: Problem, *jobs: str) -> dict[int, int]:
     """The set of the only tasks of these jobs."""
-    numbers = [problem.class_of[CopyId(f"{job}/0")] for job in jobs]
+    numbers = [problem.class_of[RunId(f"{job}/0")] for job in jobs]
     return {number: numbers.count(number) for number in numbers}
 
 
@@ -230,7 +230,7 @@ def test_live_instances_out_of_stock_are_used_again():
     cluster = Cluster(replace(TABLE_3[2], unavailable_until=START + 1), *TABLE_3[:2])
     cluster.instance("i", "it3").job("3", task(any=(0, 6, 20)), on=["i"])
     problem = problem_of(cluster)
-    assert configure(problem, problem.snapshot.copies).places == {"3/0": "i"}
+    assert configure(problem, problem.snapshot.runs).places == {"3/0": "i"}
 
 
 BOX = offer("box", (0, 8, 8), 1)
@@ -293,8 +293,8 @@ def test_what_takes_longer_to_move_costs_more():
     cluster.job("a", task(any=(0, 4, 4)), on=["i"], launch_s=10)
     cluster.job("b", task(any=(0, 4, 4)), on=["i"], launch_s=900)
     problem = problem_of(cluster)
-    moved = stakes(problem, problem.snapshot.copies)
-    assert moved[CopyId("b/0")] > moved[CopyId("a/0")] > 0
+    moved = stakes(problem, problem.snapshot.runs)
+    assert moved[RunId("b/0")] > moved[RunId("a/0")] > 0
 
 
 def test_each_member_of_a_gang_answers_for_all_of_it():
@@ -305,7 +305,7 @@ def test_each_member_of_a_gang_answers_for_all_of_it():
     # Of its own instance and of another one for 1,000 s, and twice as much for a gang of two.
     problem = problem_of(cluster)
     expected = {"g/0": 4_000_000, "g/1": 4_000_000, "a/0": 2_000_000}
-    assert stakes(problem, problem.snapshot.copies) == expected
+    assert stakes(problem, problem.snapshot.runs) == expected
 
 
 def test_amounts_beyond_64_bits_stay_exact():

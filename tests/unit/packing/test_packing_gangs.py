@@ -45,7 +45,7 @@ def gang(*members: TaskSpec, catalog: tuple[Offering, ...] = (FAST, SLOW)) -> Pr
 
 def worth(problem: Problem, index: int, family: Family) -> float:
     """Of one member by itself on a family, in dollars per hour."""
-    number = problem.class_of[problem.snapshot.jobs[0].copies[index]]
+    number = problem.class_of[problem.snapshot.jobs[0].runs[index]]
     return problem.value({number: 1}, family) / MILLION / MILLION
 
 
@@ -104,7 +104,7 @@ def test_a_member_that_others_wait_for_may_cost_more_than_it_would_alone():
     assert worth(gang(unsure), 0, P3) == pytest.approx(3.5)
     problem = gang(unsure, mate)
     assert worth(problem, 0, P3) == 4.0
-    assert problem.reservation(problem.class_of[problem.snapshot.jobs[0].copies[0]]) == FAST
+    assert problem.reservation(problem.class_of[problem.snapshot.jobs[0].runs[0]]) == FAST
     assert worth(problem, 0, C7I) == pytest.approx(4 - 5 / 7 * 8)
     plan = configure(problem, waiting(problem))
     assert [launch.offering.type.name for launch in plan.launches] == ["fast", "fast"]
@@ -182,7 +182,7 @@ def test_measured_rates_count_like_stated_ones():
 
 def test_an_appraisal_follows_what_was_measured():
     snapshot, appraiser = Cluster(FAST, SLOW).job("a", either()).snapshot(), Appraiser()
-    spec = snapshot.copies[0].task
+    spec = snapshot.runs[0].task
     assert appraiser.appraisal(snapshot).kind(spec).own == SLOW, "nothing is known of its speed"
     learned = StandaloneRates(
         (((Workload("w"), C7I), 1 * MILLION), ((Workload("w"), P3), 10 * MILLION))
@@ -201,7 +201,7 @@ def test_the_one_objective_takes_the_slowest_member_family_and_company_together(
     cluster.job("g", spec, spec, on=["i", "j"], kind=JobKind.GANG).job("n", mate, on=["j"])
     cluster.throughput = table({("g", ("n",)): 0.9, ("n", ("g",)): 1.0})
     problem = Problem(cluster.snapshot(), Valuation())
-    (gang,) = {problem.class_of[copy] for copy in problem.snapshot.jobs[0].copies}
+    (gang,) = {problem.class_of[run] for run in problem.snapshot.jobs[0].runs}
     assert problem.classes[gang].price == 1_000_000, "the cheapest iteration is on slow"
     terms = Terms(lost_ppm=MILLION)
     here = configure(problem, ())

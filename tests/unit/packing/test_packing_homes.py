@@ -31,18 +31,18 @@ def settled(made: Cluster, hosts: Sequence[Host]) -> tuple[list[Host], int]:
     """Where the jobs' tasks are in the end if they were to be on some hosts, and its cost."""
     problem = Problem(made.snapshot(), Valuation())
     book = Book(problem, Terms())
-    copies = [copy.id for copy in problem.snapshot.copies]
+    runs = [run.id for run in problem.snapshot.runs]
     contents: dict[Host, dict[int, int]] = {}
-    for copy, host in zip(copies, hosts, strict=True):
+    for run, host in zip(runs, hosts, strict=True):
         row = contents.setdefault(host, {})
-        row[problem.class_of[copy]] = row.get(problem.class_of[copy], 0) + 1
+        row[problem.class_of[run]] = row.get(problem.class_of[run], 0) + 1
     launches = tuple(NewInstance(key, BOX) for key in contents if isinstance(key, int))
-    start = Configuration(dict(zip(copies, hosts, strict=True)), contents, launches, {})
+    start = Configuration(dict(zip(runs, hosts, strict=True)), contents, launches, {})
     arrangement = Arrangement(problem, book, start)
     found = arrangement.configuration(start)
     assert arrangement.total == evaluate(problem, book.terms, found)
     assert len(found.launches) == sum(isinstance(host, int) for host in set(found.places.values()))
-    return [found.places[copy] for copy in copies], arrangement.total
+    return [found.places[run] for run in runs], arrangement.total
 
 
 I0, I1, I2 = (InstanceId(f"i{number}") for number in range(3))

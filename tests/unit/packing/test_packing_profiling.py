@@ -82,9 +82,9 @@ def test_where_there_is_no_room_of_its_own_a_task_is_packed_in_the_end():
     problem = Problem(snapshot, Valuation())
     first = configure(problem, waiting(problem))
     (left,) = first.unplaced
-    copies = tuple(replace(copy, held=True) for copy in snapshot.copies)
-    assert unprofiled(replace(snapshot, copies=copies)) == frozenset()
-    assert bought(replace(snapshot, copies=copies)) == ["box"]
+    runs = tuple(replace(run, held=True) for run in snapshot.runs)
+    assert unprofiled(replace(snapshot, runs=runs)) == frozenset()
+    assert bought(replace(snapshot, runs=runs)) == ["box"]
     assert left in {"1/0", "2/0"}
 
 
@@ -97,5 +97,5 @@ def test_reasons_tell_who_is_alone_to_be_profiled(policy):
     cluster = pair().job("3", task("c", any=(0, 4, 16)))
     plan, _ = build_policy(policy, {}).plan(profiled(cluster, "c"), None)
     assert plan.reasons is not None
-    told = {tenant.copy: tenant.profiled for h in plan.reasons.hostings for tenant in h.tenants}
+    told = {tenant.run: tenant.profiled for h in plan.reasons.hostings for tenant in h.tenants}
     assert told == {"1/0": True, "2/0": True, "3/0": False}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from eva_master.model.catalog import Purchase, spot_family
-from eva_master.model.ids import MILLION, CopyId, Family
+from eva_master.model.ids import MILLION, Family, RunId
 from eva_master.model.job import TaskSpec
 from eva_master.packing.configuration.build import configure, sums, waiting
 from eva_master.packing.greedy.algorithm1 import pack
@@ -162,7 +162,7 @@ def test_the_lp_weighs_speed_against_price():
     for name in "abc":
         cluster.job(name, spec)
     problem = Problem(cluster.snapshot(), ALONE)
-    counts = problem.counts([CopyId(f"{name}/0") for name in "abc"])
+    counts = problem.counts([RunId(f"{name}/0") for name in "abc"])
     supply = dict.fromkeys((small.id, large.id))
     # Three small ones for 3.00; one large one for 2.40 and half of the throughput, worth 1.50.
     sets, _ = Optimizer(problem, Tier.LP).pack(counts, supply)

@@ -46,7 +46,7 @@ def usd_per_hour(plan: Plan) -> float:
 
 
 def places(plan: Plan) -> dict[str, object]:
-    return {entry.copy: entry.on for entry in plan.entries if isinstance(entry, Place)}
+    return {entry.run: entry.on for entry in plan.entries if isinstance(entry, Place)}
 
 
 # -- interference-blind ----------------------------------------------------------------------------

@@ -9,19 +9,19 @@ from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.actions import RequestPlan
-from eva_master.model.events import CopyReport, Phase, ProgressSampled, WorkerLost, WorkerRegistered
-from eva_master.model.ids import MILLION, CopyId, InstanceId, JobId, Millis
-from eva_master.model.records import Instance, Job, Progress, TaskCopy
+from eva_master.model.events import Phase, ProgressSampled, RunReport, WorkerLost, WorkerRegistered
+from eva_master.model.ids import MILLION, InstanceId, JobId, Millis, RunId
+from eva_master.model.records import Instance, Job, Progress, TaskRun
 from tests.fakes.jobs import CATALOG, LARGE, job, task
 
 BOX = InstanceId("box")
-COPIES = (CopyId("j0/0"), CopyId("j1/0"))
+COPIES = (RunId("j0/0"), RunId("j1/0"))
 WINDOW_MS = 10_000
 RATE = 10
 
 
 def _registered(session: int, steps: int) -> WorkerRegistered:
-    reports = tuple(CopyReport(it, 1, Phase.RUNNING, progress=Progress(steps)) for it in COPIES)
+    reports = tuple(RunReport(it, 1, Phase.RUNNING, progress=Progress(steps)) for it in COPIES)
     return WorkerRegistered(BOX, session, LARGE.type.capacity, reports)
 
 
@@ -36,16 +36,16 @@ def _two_on_a_box() -> tuple[Machine, State]:
     state.put_instance(replace(box, ready_ms=Millis(0)))
     ledger.open_account(state, state.instances[BOX])
     running = (("running", 0),)
-    for copy in COPIES:
-        name = JobId(copy.partition("/")[0])
+    for run in COPIES:
+        name = JobId(run.partition("/")[0])
         spec = replace(job(name, 2), tasks=(task(2, name, RATE * MILLION),))
         state.put_job(Job(name, spec, Millis(0), running))
-        state.put_copy(TaskCopy(copy, name, 0, running, 1, BOX, BOX))
+        state.put_run(TaskRun(run, name, 0, running, 1, BOX, BOX))
     machine = Machine(state, Settings(window_ms=WINDOW_MS))
     machine.handle([_registered(1, 0)], Millis(0))
     machine.handle([_sampled(1, 1)], Millis(0))
     machine.handle([_sampled(1, 1 + RATE * 10)], Millis(WINDOW_MS))
-    assert {state.copies[it].progress.rate for it in COPIES} == {RATE}
+    assert {state.runs[it].progress.rate for it in COPIES} == {RATE}
     return machine, state
 
 
@@ -54,7 +54,7 @@ def test_a_host_that_stood_still_was_not_slowed_down_by_company() -> None:
     known = state.throughput
     steps = 1 + RATE * 10
     machine.handle([WorkerLost(BOX, 1)], Millis(20_000))
-    assert {state.copies[it].progress.rate for it in COPIES} == {0}, "nothing is measured"
+    assert {state.runs[it].progress.rate for it in COPIES} == {0}, "nothing is measured"
 
     # It comes back and has done nothing in all the time that it was away.
     asked = machine.handle([_registered(2, steps)], Millis(60_000))
@@ -63,7 +63,7 @@ def test_a_host_that_stood_still_was_not_slowed_down_by_company() -> None:
     assert not [it for it in asked if isinstance(it, RequestPlan)]
 
     machine.handle([_sampled(2, steps + RATE + RATE * 10)], Millis(61_000 + WINDOW_MS))
-    assert {state.copies[it].progress.rate for it in COPIES} == {RATE}
+    assert {state.runs[it].progress.rate for it in COPIES} == {RATE}
 
 
 def test_a_master_that_stood_still_has_measured_nothing() -> None:

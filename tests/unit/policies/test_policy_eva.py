@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.model.ids import JobId, Millis, copy_id
+from eva_master.model.ids import JobId, Millis, run_id
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Place, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
@@ -47,7 +47,7 @@ def bought(plan: Plan) -> list[str]:
 
 
 def moves(plan: Plan) -> set[str]:
-    return {entry.copy for entry in plan.entries if isinstance(entry, Place)}
+    return {entry.run for entry in plan.entries if isinstance(entry, Place)}
 
 
 def table_3() -> Snapshot:
@@ -130,8 +130,8 @@ def test_of_a_gang_the_member_counts_that_was_not_moved_for_longest():
     problem = Problem(snapshot, Valuation())
 
     def cost(**ago_s: int) -> int:
-        latest = {copy_id(JobId("g"), int(member[1:])): ago for member, ago in ago_s.items()}
-        times = {copy: Millis(snapshot.now_ms - ago * 1000) for copy, ago in latest.items()}
+        latest = {run_id(JobId("g"), int(member[1:])): ago for member, ago in ago_s.items()}
+        times = {run: Millis(snapshot.now_ms - ago * 1000) for run, ago in latest.items()}
         return Moves(problem, Terms(), times).cost["g"]
 
     assert cost(_0=0) == cost()
@@ -146,7 +146,7 @@ def test_moves_are_remembered_until_they_no_longer_matter():
     placed = replace(carried_out(snapshot, plan), completions=1)
     assert decide(later(placed, 119), memory)[1].data["moved"] == {"4/0": snapshot.now_ms}
     assert decide(later(placed, 120), memory)[1].data["moved"] == {}
-    gone = replace(placed, jobs=(), copies=())
+    gone = replace(placed, jobs=(), runs=())
     assert decide(later(gone, 1), memory)[1].data["moved"] == {}
 
 
@@ -196,12 +196,12 @@ def test_what_is_learned_is_acted_on_without_an_event():
 
 def test_variants_of_a_workload_teach_each_other():
     snapshot = pair(1.0)
-    copies = tuple(
-        replace(copy, task=replace(copy.task, workload=type(copy.task.workload)(f"{copy.job}[1]")))
-        for copy in snapshot.copies
+    runs = tuple(
+        replace(run, task=replace(run.task, workload=type(run.task.workload)(f"{run.job}[1]")))
+        for run in snapshot.runs
     )
     known = table({("a[2]", ("b[7]",)): 0.5, ("b[7]", ("a[2]",)): 0.5})
-    variants = replace(snapshot, copies=copies, throughput=known)
+    variants = replace(snapshot, runs=runs, throughput=known)
     assert len(moves(decide(variants)[0])) == 2
     assert moves(decide(variants, by_base=False)[0]) == set()
 
@@ -217,7 +217,7 @@ def test_pinned_copies_stay_and_are_reconsidered_once_they_are_free():
     snapshot = cluster.snapshot()
     plan, memory = decide(snapshot)
     assert plan.entries == ()
-    free = replace(snapshot, copies=tuple(replace(copy, pinned=False) for copy in snapshot.copies))
+    free = replace(snapshot, runs=tuple(replace(run, pinned=False) for run in snapshot.runs))
     plan, memory = decide(free, memory)
     assert moves(plan) == {"4/0"}
     assert decide(carried_out(free, plan), memory)[0].entries == ()

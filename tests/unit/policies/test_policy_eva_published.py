@@ -44,7 +44,7 @@ def bought(plan: Plan) -> list[str]:
 
 
 def moves(plan: Plan) -> set[str]:
-    return {entry.copy for entry in plan.entries if isinstance(entry, Place)}
+    return {entry.run for entry in plan.entries if isinstance(entry, Place)}
 
 
 def table_3() -> Snapshot:

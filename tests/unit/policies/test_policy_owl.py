@@ -42,7 +42,7 @@ def entries(cluster: Cluster, **settings: Any) -> list[object]:
 
 
 def together(plan: Plan) -> set[frozenset[str]]:
-    return {frozenset(one.copy for one in hosting.tenants) for hosting in plan.reasons.hostings}
+    return {frozenset(one.run for one in hosting.tenants) for hosting in plan.reasons.hostings}
 
 
 def bought(plan: Plan) -> list[str]:
@@ -155,7 +155,7 @@ def test_nothing_moves_without_an_occasion_or_if_it_is_not_to():
     assert decide(snapshot, memory)[0].entries == ()
     # Someone who waits is no occasion either.
     waiting = cluster.job("3", task("x", any=(0, 8, 32))).snapshot(arrivals=2)
-    assert [entry.copy for entry in decide(waiting, memory)[0].entries] == ["3/0"]
+    assert [entry.run for entry in decide(waiting, memory)[0].entries] == ["3/0"]
     memory = PolicyMemory("owl", 1, {"events": 1, "hindered": []})
     assert len(decide(snapshot, memory)[0].entries) == 1
 

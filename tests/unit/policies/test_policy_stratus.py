@@ -127,7 +127,7 @@ def test_tasks_of_a_bin_share_a_new_instance_if_it_is_as_efficient():
     assert bought(plan) == ["four", "one"]
     # The group is that of the longest; the shortest is left.
     four = next(launch.key for launch in plan.launches if launch.offering == FOUR)
-    assert {e.copy for e in plan.entries if e.on == four} == {f"g{n}/0" for n in range(1, 5)}
+    assert {e.run for e in plan.entries if e.on == four} == {f"g{n}/0" for n in range(1, 5)}
 
 
 def test_a_group_is_not_put_where_the_dollar_does_less():
@@ -243,7 +243,7 @@ def test_a_task_that_was_between_places_is_looked_at_again_when_it_has_come_to_r
     moving = left_behind(pinned=True).snapshot()
     plan, memory = decide(moving)
     assert plan.entries == ()
-    still = replace(moving, copies=(replace(moving.copies[0], pinned=False),))
+    still = replace(moving, runs=(replace(moving.runs[0], pinned=False),))
     plan, memory = decide(still, memory)
     assert plan.entries == (Place("a/0", 0),)
     assert decide(carried_out(still, plan), memory)[0].entries == ()

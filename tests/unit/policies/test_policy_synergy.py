@@ -54,7 +54,7 @@ def test_of_equals_the_one_is_taken_where_what_is_free_is_what_it_needs():
     # Both are worth 0.8 alone. On i 10 vCPUs and 16 GiB are free, on j 4 and 40.
     wide, tall = task("n", any=(0, 4, 4)), task("n", any=(0, 1, 16))
     assert entries(cluster.job("n", wide)) == [Place("n/0", "i")]
-    cluster.jobs.pop(), cluster.copies.pop()
+    cluster.jobs.pop(), cluster.runs.pop()
     assert entries(cluster.job("n", tall)) == [Place("n/0", "j")]
 
 

@@ -12,7 +12,7 @@ from eva_master.adapters.rpc.server.reasons import hosting as hosting_message
 from eva_master.adapters.store import SqlJournal
 from eva_master.adapters.store.journal import ROUNDS_EXPLAINED
 from eva_master.model.changes import Changes, Round
-from eva_master.model.ids import CopyId, InstanceId, Millis
+from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.reasons import Exchange, Hosting, Move, Reasons, Tenant
 from eva_master.model.planning.snapshot import Snapshot
@@ -31,8 +31,8 @@ def table_3() -> Cluster:
     return Cluster(*TABLE_3).job("1", T1).job("2", T2).job("3", T3).job("4", T4)
 
 
-def alone(copy: str, price: int) -> Tenant:
-    return Tenant(CopyId(copy), price, 1_000_000, price)
+def alone(run: str, price: int) -> Tenant:
+    return Tenant(RunId(run), price, 1_000_000, price)
 
 
 def test_table_3_is_explained_in_the_papers_dollars() -> None:
@@ -69,8 +69,8 @@ def test_slowdowns_are_charged_as_in_the_papers_second_example() -> None:
     # 0.8 * 12 + 0.9 * 3 = 12.3 against 12.
     assert shared.value_micro_usd_per_hour == 12_300_000
     assert shared.tenants == (
-        Tenant(CopyId("1/0"), 12_000_000, 800_000, 9_600_000),
-        Tenant(CopyId("2/0"), 3_000_000, 900_000, 2_700_000),
+        Tenant(RunId("1/0"), 12_000_000, 800_000, 9_600_000),
+        Tenant(RunId("2/0"), 3_000_000, 900_000, 2_700_000),
     )
 
 
@@ -91,7 +91,7 @@ def test_a_lone_move_saves_the_difference_of_the_prices() -> None:
     assert exchange.cost_micro_usd == 250_000
     assert exchange.break_even_ms == 100_000
     (move,) = exchange.moves
-    assert (move.copy, move.target, move.cost_micro_usd) == ("2/0", 0, 250_000)
+    assert (move.run, move.target, move.cost_micro_usd) == ("2/0", 0, 250_000)
 
 
 @pytest.mark.parametrize(
@@ -117,9 +117,9 @@ def test_exchanges_add_up_to_what_the_round_weighed(kind: str, method: dict[str,
         cluster.instance(f"i-{name}", machine)
         cluster.job(name, task(**{family: (0, 8, 8)}), on=[f"i-{name}"])
     plan, _ = decide(cluster.snapshot(), default_throughput_ppm=1_000_000, **method)
-    first, second = sorted(plan.reasons.exchanges, key=lambda one: one.moves[0].copy)
-    assert {move.copy for move in first.moves} == {"a/0", "b/0"}
-    assert {move.copy for move in second.moves} == {"x/0", "y/0"}
+    first, second = sorted(plan.reasons.exchanges, key=lambda one: one.moves[0].run)
+    assert {move.run for move in first.moves} == {"a/0", "b/0"}
+    assert {move.run for move in second.moves} == {"x/0", "y/0"}
     assert first.saved_micro_usd_per_hour == 500_000
     assert second.saved_micro_usd_per_hour == 800_000
     # A minute of both boxes and of the pair, and the pair while it comes up.
@@ -138,7 +138,7 @@ def test_members_of_a_gang_that_stop_along_are_in_the_exchange() -> None:
     cluster = Cluster(*TABLE_3).instance("i", "it1").instance("j", "it4")
     cluster.job("g", T4, T4, on=["i", "j"])
     (exchange,) = decide(cluster.snapshot())[0].reasons.exchanges
-    assert [move.copy for move in exchange.moves] == ["g/0"]
+    assert [move.run for move in exchange.moves] == ["g/0"]
     # g/0 holds it1 and the new it4 for a minute, g/1 its own it4.
     assert exchange.moves[0].cost_micro_usd == pytest.approx(12.4e6 / 60, abs=1)
     assert exchange.cost_micro_usd == pytest.approx(12.8e6 / 60, abs=1)
@@ -148,27 +148,27 @@ def test_members_of_a_gang_that_stop_along_are_in_the_exchange() -> None:
 def test_no_packing_has_simple_reasons() -> None:
     cluster = table_3().instance("i", "it1").job("5", T2, on=["i"])
     plan, _ = no_packing.POLICY.build(no_packing.POLICY.config()).plan(cluster.snapshot(), None)
-    found = {one.tenants[0].copy: one for one in plan.reasons.hostings}
+    found = {one.tenants[0].run: one for one in plan.reasons.hostings}
     assert all(len(one.tenants) == 1 for one in found.values())
-    assert found[CopyId("5/0")].on == "i"
-    assert found[CopyId("5/0")].price_micro_usd_per_hour == 12_000_000
-    assert found[CopyId("5/0")].value_micro_usd_per_hour == 3_000_000
-    assert found[CopyId("1/0")].value_micro_usd_per_hour == 12_000_000
+    assert found[RunId("5/0")].on == "i"
+    assert found[RunId("5/0")].price_micro_usd_per_hour == 12_000_000
+    assert found[RunId("5/0")].value_micro_usd_per_hour == 3_000_000
+    assert found[RunId("1/0")].value_micro_usd_per_hour == 12_000_000
     assert (plan.reasons.exchanges, plan.reasons.weighing) == ((), None)
 
 
 HOSTING = Hosting(0, "box", 5, 7, (alone("a/0", 3), alone("b/0", 4)))
-MOVE = Move(CopyId("a/0"), InstanceId("i"), 0, 9)
+MOVE = Move(RunId("a/0"), InstanceId("i"), 0, 9)
 
 
 def test_new_instances_get_their_names_and_what_was_dropped_is_left_out() -> None:
     other = replace(HOSTING, on=1, tenants=(alone("c/0", 3),))
     reasons = Reasons((HOSTING, other), (Exchange((MOVE,), 1, 2),))
-    adopted = reasons.adopted({0: InstanceId("i00007")}, {CopyId("b/0")})
+    adopted = reasons.adopted({0: InstanceId("i00007")}, {RunId("b/0")})
     (hosting,) = adopted.hostings
     assert (hosting.on, hosting.tenants) == ("i00007", (alone("a/0", 3),))
     assert adopted.exchanges[0].moves[0].target == "i00007"
-    assert reasons.adopted({}, {CopyId("a/0")}) == Reasons()
+    assert reasons.adopted({}, {RunId("a/0")}) == Reasons()
 
 
 @pytest.mark.parametrize(

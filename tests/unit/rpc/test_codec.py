@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from eva_master.adapters.store import codec
 from eva_master.model.errors import StorageError
-from eva_master.model.records import Instance, Job, TaskCopy
+from eva_master.model.records import Instance, Job, TaskRun
 
 
 # By repr, since a diverged loss is NaN and NaN equals nothing.
@@ -24,10 +24,10 @@ def test_jobs_come_back_exactly(jobs: list[Job]) -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.from_type(TaskCopy), max_size=3))
-def test_copies_come_back_exactly(copies: list[TaskCopy]) -> None:
-    documents = [codec.COPIES.encode(copy) for copy in copies]
-    assert repr(codec.COPIES.decode(documents)) == repr(copies)
+@given(st.lists(st.from_type(TaskRun), max_size=3))
+def test_copies_come_back_exactly(runs: list[TaskRun]) -> None:
+    documents = [codec.COPIES.encode(run) for run in runs]
+    assert repr(codec.COPIES.decode(documents)) == repr(runs)
 
 
 @settings(deadline=None)
@@ -38,13 +38,13 @@ def test_instances_come_back_exactly(instances: list[Instance]) -> None:
 
 
 @settings(deadline=None)
-@given(st.from_type(TaskCopy))
-def test_documents_are_json_that_any_database_reads(copy: TaskCopy) -> None:
+@given(st.from_type(TaskRun))
+def test_documents_are_json_that_any_database_reads(run: TaskRun) -> None:
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is not JSON")
 
-    document = json.loads(codec.COPIES.encode(copy), parse_constant=refuse)
-    assert document["id"] == copy.id
+    document = json.loads(codec.COPIES.encode(run), parse_constant=refuse)
+    assert document["id"] == run.id
 
 
 @settings(deadline=None, max_examples=10)

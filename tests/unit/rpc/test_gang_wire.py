@@ -6,7 +6,7 @@ import pytest
 
 from eva_master.adapters.rpc.workers.messages import order
 from eva_master.model import actions
-from eva_master.model.ids import CopyId, JobId
+from eva_master.model.ids import JobId, RunId
 from eva_master.model.job import Program
 from eva_master.model.resources import Resources
 from eva_worker._proto import worker_pb2 as pb
@@ -17,7 +17,7 @@ GANG = actions.Gang(rank=1, size=3, address="10.0.0.7", port=20_003)
 
 def sent(**more: object) -> orders.Order:
     task = actions.TaskOrder(
-        copy=CopyId("g-1/1"),
+        run=RunId("g-1/1"),
         attempt=4,
         job=JobId("g-1"),
         index=1,
@@ -38,7 +38,7 @@ def test_from_nothing_is_not_from_the_newest(resume: int | None) -> None:
 
 
 def test_a_member_knows_its_gang() -> None:
-    received = sent(gang=GANG, resume=7, checkpoint_of=CopyId("g-1/0"))
+    received = sent(gang=GANG, resume=7, checkpoint_of=RunId("g-1/0"))
     assert received.gang == orders.Gang(1, 3, "10.0.0.7", 20_003)
     assert received.checkpoint_of == "g-1/0"
     assert received.companions == ["g-1/0", "g-1/2"]

@@ -34,11 +34,11 @@ from eva_master.model.errors import (
     Unplaceable,
     Unreachable,
 )
-from eva_master.model.ids import CopyId, InstanceId, JobId, Millis
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Hold, NewInstance, Place, Plan, Suspend
 from eva_master.model.records import Progress
-from eva_master.model.states import CopyState, InstanceState
+from eva_master.model.states import InstanceState, RunState
 from tests.fakes.rpc_master import CATALOG, LARGE, SMALL, add_instance, add_job, spec
 
 HOUR = 3_600_000
@@ -49,20 +49,20 @@ def state() -> State:
     return State(CATALOG)
 
 
-def run_on(state: State, job: JobId, instance: InstanceId, at: int = 1000) -> CopyId:
-    """The job's first copy runs on an instance."""
-    copy = next(state.members(job)).to(CopyState.STARTING, Millis(at))
-    copy = copy.to(CopyState.RUNNING, Millis(at))
-    state.put_copy(replace(copy, attempt=1, instance=instance, target=instance))
-    return copy.id
+def run_on(state: State, job: JobId, instance: InstanceId, at: int = 1000) -> RunId:
+    """The job's first task run runs on an instance."""
+    run = next(state.members(job)).to(RunState.STARTING, Millis(at))
+    run = run.to(RunState.RUNNING, Millis(at))
+    state.put_run(replace(run, attempt=1, instance=instance, target=instance))
+    return run.id
 
 
 def test_a_job_shows_its_tasks_their_speed_and_its_debt(state: State) -> None:
     place, job = add_instance(state), add_job(state, spec("resnet", tasks=2))
     ledger.open_account(state, state.instances[place])
-    copy = run_on(state, job, place)
+    run = run_on(state, job, place)
     progress = Progress(steps=50, total_steps=100, metrics=(("loss", 0.5),), rate=1.5)
-    state.put_copy(replace(state.copies[copy], progress=progress))
+    state.put_run(replace(state.runs[run], progress=progress))
     shown = views.job(state, state.jobs[job], Millis(950 + HOUR))
     running, waiting = shown.tasks
     assert (running.state, waiting.state) == ("running", "waiting")
@@ -76,8 +76,8 @@ def test_a_job_shows_its_tasks_their_speed_and_its_debt(state: State) -> None:
 
 def test_a_task_that_nothing_can_be_bought_for_says_when_that_is_tried_again(state: State) -> None:
     job = add_job(state, spec("resnet"))
-    (copy,) = state.members(job)
-    state.put_copy(replace(copy, waiting_for="out of stock at present"))
+    (run,) = state.members(job)
+    state.put_run(replace(run, waiting_for="out of stock at present"))
     ids = [offering.id for offering in CATALOG]
     state.set_unavailable(ids[:1], Millis(90_000), "no capacity")
     state.set_unavailable(ids[1:], Millis(150_000), "no capacity")
@@ -89,7 +89,7 @@ def test_a_task_that_nothing_can_be_bought_for_says_when_that_is_tried_again(sta
     assert told(90_000) == "out of stock at present"
     # One that has a place to come already waits for that.
     place = add_instance(state)
-    state.put_copy(replace(state.copies[copy.id], target=place))
+    state.put_run(replace(state.runs[run.id], target=place))
     assert told(1_000) == "out of stock at present"
 
 
@@ -133,7 +133,7 @@ def test_a_preview_counts_moves_of_others_and_names_the_company(state: State) ->
     staying = run_on(state, add_job(state, spec("staying")), large)
     shown = preview(
         state,
-        Plan(entries=(Place(moving, large), Place(CopyId("preview/0"), large))),
+        Plan(entries=(Place(moving, large), Place(RunId("preview/0"), large))),
     )
     (placement,) = shown.placements
     assert (placement.instance, placement.instance_type) == ("i-2", "c7i.xlarge")
@@ -146,16 +146,16 @@ def test_a_preview_counts_moves_of_others_and_names_the_company(state: State) ->
 
 def test_a_preview_tells_why_a_task_would_wait(state: State) -> None:
     resident = run_on(state, add_job(state, spec("old")), add_instance(state))
-    entries = (Hold(CopyId("preview/0"), "no room"), Suspend(resident, "less urgent"))
+    entries = (Hold(RunId("preview/0"), "no room"), Suspend(resident, "less urgent"))
     shown = preview(state, Plan(entries=entries))
     assert shown.placements[0].waiting_for == "no room"
     assert shown.placements[0].instance_type == ""
-    # A suspended copy goes nowhere, and frees its instance.
+    # A suspended task run goes nowhere, and frees its instance.
     assert (shown.moves, shown.price_after_micro_usd_per_hour) == (0, 0)
 
 
 def test_placements_are_numbered_by_task_beyond_ten(state: State) -> None:
-    entries = tuple(Place(CopyId(f"preview/{index}"), index) for index in range(12))
+    entries = tuple(Place(RunId(f"preview/{index}"), index) for index in range(12))
     launches = tuple(NewInstance(index, LARGE if index == 2 else SMALL) for index in range(12))
     shown = preview(state, Plan(launches, entries), tasks=12)
     types = {placement.task: placement.instance_type for placement in shown.placements}
@@ -212,9 +212,9 @@ def test_a_detail_always_fits_into_the_metadata() -> None:
 
 
 def test_an_exit_code_is_said_only_of_what_ran_and_exited() -> None:
-    running = wpb.TaskReport(copy_id="a/0", attempt=1, phase=wpb.PHASE_RUNNING)
-    never = wpb.TaskReport(copy_id="a/0", attempt=1, phase=wpb.PHASE_EXITED, never_started=True)
-    exited = wpb.TaskReport(copy_id="a/0", attempt=1, phase=wpb.PHASE_EXITED)
+    running = wpb.TaskReport(run_id="a/0", attempt=1, phase=wpb.PHASE_RUNNING)
+    never = wpb.TaskReport(run_id="a/0", attempt=1, phase=wpb.PHASE_EXITED, never_started=True)
+    exited = wpb.TaskReport(run_id="a/0", attempt=1, phase=wpb.PHASE_EXITED)
     assert [it.exit_code for it in reports([running, never, exited])] == [None, None, 0]
     with pytest.raises(BadRequest):
-        reports([wpb.TaskReport(copy_id="a/0", attempt=1)])
+        reports([wpb.TaskReport(run_id="a/0", attempt=1)])

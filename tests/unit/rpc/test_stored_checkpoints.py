@@ -12,10 +12,10 @@ from eva_master.adapters.objects.checkpoints import StoredCheckpoints
 from eva_master.model.actions import ListCheckpoints
 from eva_master.model.errors import StorageError
 from eva_master.model.events import CheckpointsListed, Event, Read
-from eva_master.model.ids import CopyId, JobId
+from eva_master.model.ids import JobId, RunId
 from eva_master.ports import ObjectStore
 
-JOB, FIRST, SECOND = JobId("g-1"), CopyId("g-1/0"), CopyId("g-1/1")
+JOB, FIRST, SECOND = JobId("g-1"), RunId("g-1/0"), RunId("g-1/1")
 
 
 class Heard:

@@ -180,14 +180,14 @@ def test_the_master_s_own_settings_too(tmp_path: Path, line: str) -> None:
 def test_a_worker_cannot_state_a_rate_and_its_counts_are_checked() -> None:
     names = {field.name for field in wpb.Sample.DESCRIPTOR.fields}
     assert not [name for name in names if "rate" in name or "throughput" in name]
-    wild = wpb.Sample(copy_id="a/0", attempt=1, steps=2**53 + 1)
+    wild = wpb.Sample(run_id="a/0", attempt=1, steps=2**53 + 1)
     assert samples([wild]) == ()
-    report = wpb.TaskReport(copy_id="a/0", attempt=1, phase=wpb.PHASE_RUNNING, progress=wild)
+    report = wpb.TaskReport(run_id="a/0", attempt=1, phase=wpb.PHASE_RUNNING, progress=wild)
     assert reports([report])[0].progress is None
 
 
 def test_a_program_s_own_figures_may_be_anything_for_nobody_plans_with_them() -> None:
-    odd = wpb.Sample(copy_id="a/0", attempt=1, steps=1, metrics={"loss": math.nan})
+    odd = wpb.Sample(run_id="a/0", attempt=1, steps=1, metrics={"loss": math.nan})
     ((_, _, progress),) = samples([odd])
     assert progress.steps == 1
     assert progress.rate == 0

@@ -30,7 +30,7 @@ async def until(condition: Callable[[], object]) -> None:
 def spec(home: Path, command: str) -> TaskSpec:
     env = {
         "PATH": os.environ["PATH"],
-        "EVA_TASK_ID": KEY.copy,
+        "EVA_TASK_ID": KEY.run,
         "EVA_ATTEMPT": str(KEY.attempt),
         "EVA_SOCKET": str(home / "socket"),
     }

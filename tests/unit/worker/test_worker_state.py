@@ -24,7 +24,7 @@ from tests.fakes.authority import authority
 
 KEY = TaskKey("job-1/0+2", 7)
 ORDER = Order(
-    copy=KEY.copy, attempt=7, job="job-1", run="true", env={"A": "b"}, inputs={"d": "/x"}, gpus=2
+    run=KEY.run, attempt=7, job="job-1", command="true", env={"A": "b"}, inputs={"d": "/x"}, gpus=2
 )
 ARGUMENTS = {
     "--master": "h:1",
@@ -43,10 +43,10 @@ def test_records_survive(tmp_path: Path) -> None:
     Book(tmp_path).add(record)
     book = Book(tmp_path)
     assert book.load() == [record]
-    assert book.highest(KEY.copy) == 7
+    assert book.highest(KEY.run) == 7
     book.remove(KEY)
     assert Book(tmp_path).load() == []
-    assert Book(tmp_path).highest(KEY.copy) == 7
+    assert Book(tmp_path).highest(KEY.run) == 7
     assert Book(tmp_path).highest("job-1/0") == 0
 
 
@@ -87,7 +87,7 @@ def test_an_attempt_that_the_disk_has_no_room_for_was_seen(
     with pytest.raises(OSError, match="No space left"):
         book.add(Record(KEY, Stage.PREPARING, ORDER))
     # It is told as one that never started, so it must not be started when its order comes again.
-    assert book.highest(KEY.copy) == KEY.attempt
+    assert book.highest(KEY.run) == KEY.attempt
     assert book.load() == []
 
 
@@ -108,9 +108,9 @@ def test_half_written_document_is_not_seen(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     "copy", ["../0", "job", "job/x", "job/0/1", "/0", ".job/0", "a b/0", "job/0+", "job/0\n"]
 )
-def test_copy_ids_that_could_leave_the_state_directory(copy: str) -> None:
+def test_copy_ids_that_could_leave_the_state_directory(run: str) -> None:
     with pytest.raises(BadOrder):
-        TaskKey(copy, 1)
+        TaskKey(run, 1)
 
 
 def test_key_and_path_are_inverse() -> None:

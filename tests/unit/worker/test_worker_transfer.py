@@ -129,9 +129,9 @@ async def test_inputs_are_copied_read_only(fetcher: Fetcher, tmp_path: Path) -> 
     inputs = {"dir": (tmp_path / "data").as_uri(), "file": str(tmp_path / "data" / "deep" / "x")}
     for _ in range(2):  # Again after an agent's restart.
         await fetcher.inputs(inputs, tmp_path / "inputs")
-    copy = tmp_path / "inputs" / "dir" / "deep" / "x"
-    assert copy.read_text() == (tmp_path / "inputs" / "file").read_text() == "x"
-    assert copy.stat().st_mode & 0o222 == 0
+    run = tmp_path / "inputs" / "dir" / "deep" / "x"
+    assert run.read_text() == (tmp_path / "inputs" / "file").read_text() == "x"
+    assert run.stat().st_mode & 0o222 == 0
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ async def test_stored_log_gives_its_place_on_the_disk_back(
     assert len(text) - kept - mmap.PAGESIZE <= begin <= len(text) - kept
     assert b"".join(data for _, data in pieces).decode() == text[begin:]
     # All of it is stored, each byte once.
-    stored = await keys(objects, f"jobs/{KEY.copy}/logs")
+    stored = await keys(objects, f"jobs/{KEY.run}/logs")
     assert b"".join([await objects.get(key) for key in stored]).decode() == text
 
 

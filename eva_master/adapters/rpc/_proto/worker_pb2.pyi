@@ -351,12 +351,12 @@ class Sample(google.protobuf.message.Message):
         ) -> None: ...
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    COPY_ID_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
     ATTEMPT_FIELD_NUMBER: builtins.int
     STEPS_FIELD_NUMBER: builtins.int
     TOTAL_STEPS_FIELD_NUMBER: builtins.int
     METRICS_FIELD_NUMBER: builtins.int
-    copy_id: builtins.str
+    run_id: builtins.str
     attempt: builtins.int
     steps: builtins.int
     """Iterations done, those of earlier attempts included as far as the restored checkpoint has them."""
@@ -367,13 +367,13 @@ class Sample(google.protobuf.message.Message):
     def __init__(
         self,
         *,
-        copy_id: builtins.str = ...,
+        run_id: builtins.str = ...,
         attempt: builtins.int = ...,
         steps: builtins.int = ...,
         total_steps: builtins.int = ...,
         metrics: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "copy_id", b"copy_id", "metrics", b"metrics", "steps", b"steps", "total_steps", b"total_steps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "metrics", b"metrics", "run_id", b"run_id", "steps", b"steps", "total_steps", b"total_steps"]) -> None: ...
 
 global___Sample = Sample
 
@@ -381,7 +381,7 @@ global___Sample = Sample
 class TaskReport(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    COPY_ID_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
     ATTEMPT_FIELD_NUMBER: builtins.int
     PHASE_FIELD_NUMBER: builtins.int
     EXIT_CODE_FIELD_NUMBER: builtins.int
@@ -390,7 +390,7 @@ class TaskReport(google.protobuf.message.Message):
     PROGRESS_FIELD_NUMBER: builtins.int
     MESSAGE_FIELD_NUMBER: builtins.int
     STOPPED_FIELD_NUMBER: builtins.int
-    copy_id: builtins.str
+    run_id: builtins.str
     attempt: builtins.int
     phase: global___Phase.ValueType
     exit_code: builtins.int
@@ -408,7 +408,7 @@ class TaskReport(google.protobuf.message.Message):
     def __init__(
         self,
         *,
-        copy_id: builtins.str = ...,
+        run_id: builtins.str = ...,
         attempt: builtins.int = ...,
         phase: global___Phase.ValueType = ...,
         exit_code: builtins.int = ...,
@@ -419,7 +419,7 @@ class TaskReport(google.protobuf.message.Message):
         stopped: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["progress", b"progress"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "copy_id", b"copy_id", "exit_code", b"exit_code", "generation", b"generation", "message", b"message", "never_started", b"never_started", "phase", b"phase", "progress", b"progress", "stopped", b"stopped"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "exit_code", b"exit_code", "generation", b"generation", "message", b"message", "never_started", b"never_started", "phase", b"phase", "progress", b"progress", "run_id", b"run_id", "stopped", b"stopped"]) -> None: ...
 
 global___TaskReport = TaskReport
 
@@ -447,21 +447,21 @@ global___Reports = Reports
 class Fetched(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    COPY_ID_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
     ATTEMPT_FIELD_NUMBER: builtins.int
     ERROR_FIELD_NUMBER: builtins.int
-    copy_id: builtins.str
+    run_id: builtins.str
     attempt: builtins.int
     error: builtins.str
     """Empty when the files are there."""
     def __init__(
         self,
         *,
-        copy_id: builtins.str = ...,
+        run_id: builtins.str = ...,
         attempt: builtins.int = ...,
         error: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "copy_id", b"copy_id", "error", b"error"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "error", b"error", "run_id", b"run_id"]) -> None: ...
 
 global___Fetched = Fetched
 
@@ -504,7 +504,7 @@ global___Interruption = Interruption
 
 @typing.final
 class TaskOrder(google.protobuf.message.Message):
-    """All that an agent must know of one attempt of one copy of a task."""
+    """All that an agent must know of one attempt of one task run."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -540,7 +540,7 @@ class TaskOrder(google.protobuf.message.Message):
         ) -> None: ...
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    COPY_ID_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
     ATTEMPT_FIELD_NUMBER: builtins.int
     JOB_ID_FIELD_NUMBER: builtins.int
     INDEX_FIELD_NUMBER: builtins.int
@@ -556,7 +556,7 @@ class TaskOrder(google.protobuf.message.Message):
     IMAGE_FIELD_NUMBER: builtins.int
     BUILD_FIELD_NUMBER: builtins.int
     GANG_FIELD_NUMBER: builtins.int
-    copy_id: builtins.str
+    run_id: builtins.str
     attempt: builtins.int
     job_id: builtins.str
     index: builtins.int
@@ -570,7 +570,7 @@ class TaskOrder(google.protobuf.message.Message):
     object store.
     """
     checkpoint_of: builtins.str
-    """Whose checkpoint that is; empty for the copy's own."""
+    """Whose checkpoint that is; empty for the task run's own."""
     image: builtins.str
     """What it runs in: an image's reference, or what one is built from; neither for the worker's own."""
     @property
@@ -588,7 +588,7 @@ class TaskOrder(google.protobuf.message.Message):
     def __init__(
         self,
         *,
-        copy_id: builtins.str = ...,
+        run_id: builtins.str = ...,
         attempt: builtins.int = ...,
         job_id: builtins.str = ...,
         index: builtins.int = ...,
@@ -606,7 +606,7 @@ class TaskOrder(google.protobuf.message.Message):
         gang: global___Gang | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_resume", b"_resume", "build", b"build", "demand", b"demand", "gang", b"gang", "resume", b"resume"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_resume", b"_resume", "attempt", b"attempt", "build", b"build", "checkpoint_of", b"checkpoint_of", "copy_id", b"copy_id", "demand", b"demand", "env", b"env", "gang", b"gang", "grace_ms", b"grace_ms", "image", b"image", "index", b"index", "inputs", b"inputs", "job_id", b"job_id", "resume", b"resume", "run", b"run", "workdir", b"workdir", "workload", b"workload"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_resume", b"_resume", "attempt", b"attempt", "build", b"build", "checkpoint_of", b"checkpoint_of", "demand", b"demand", "env", b"env", "gang", b"gang", "grace_ms", b"grace_ms", "image", b"image", "index", b"index", "inputs", b"inputs", "job_id", b"job_id", "resume", b"resume", "run", b"run", "run_id", b"run_id", "workdir", b"workdir", "workload", b"workload"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_resume", b"_resume"]) -> typing.Literal["resume"] | None: ...
 
 global___TaskOrder = TaskOrder
@@ -662,7 +662,7 @@ global___Gang = Gang
 
 @typing.final
 class StartTask(google.protobuf.message.Message):
-    """An agent that has seen this attempt, or a later one of the copy, does not start it (again)."""
+    """An agent that has seen this attempt, or a later one of the task run, does not start it (again)."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -685,20 +685,20 @@ class StopTask(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    COPY_ID_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
     ATTEMPT_FIELD_NUMBER: builtins.int
     GRACE_MS_FIELD_NUMBER: builtins.int
-    copy_id: builtins.str
+    run_id: builtins.str
     attempt: builtins.int
     grace_ms: builtins.int
     def __init__(
         self,
         *,
-        copy_id: builtins.str = ...,
+        run_id: builtins.str = ...,
         attempt: builtins.int = ...,
         grace_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "copy_id", b"copy_id", "grace_ms", b"grace_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "grace_ms", b"grace_ms", "run_id", b"run_id"]) -> None: ...
 
 global___StopTask = StopTask
 
@@ -723,17 +723,17 @@ global___FetchFiles = FetchFiles
 class ForgetTask(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    COPY_ID_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
     ATTEMPT_FIELD_NUMBER: builtins.int
-    copy_id: builtins.str
+    run_id: builtins.str
     attempt: builtins.int
     def __init__(
         self,
         *,
-        copy_id: builtins.str = ...,
+        run_id: builtins.str = ...,
         attempt: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "copy_id", b"copy_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "run_id", b"run_id"]) -> None: ...
 
 global___ForgetTask = ForgetTask
 
@@ -752,11 +752,11 @@ class FollowLog(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     STREAM_ID_FIELD_NUMBER: builtins.int
-    COPY_ID_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
     OFFSET_FIELD_NUMBER: builtins.int
     ONCE_FIELD_NUMBER: builtins.int
     stream_id: builtins.str
-    copy_id: builtins.str
+    run_id: builtins.str
     offset: builtins.int
     once: builtins.bool
     """End with what is there instead of waiting for more."""
@@ -764,11 +764,11 @@ class FollowLog(google.protobuf.message.Message):
         self,
         *,
         stream_id: builtins.str = ...,
-        copy_id: builtins.str = ...,
+        run_id: builtins.str = ...,
         offset: builtins.int = ...,
         once: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["copy_id", b"copy_id", "offset", b"offset", "once", b"once", "stream_id", b"stream_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["offset", b"offset", "once", b"once", "run_id", b"run_id", "stream_id", b"stream_id"]) -> None: ...
 
 global___FollowLog = FollowLog
 

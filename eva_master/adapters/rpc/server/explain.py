@@ -11,9 +11,9 @@ from eva_master.adapters.store.journal import ROUNDS_EXPLAINED
 from eva_master.control.state.store import State
 from eva_master.model.changes import Round
 from eva_master.model.errors import NotFound
-from eva_master.model.ids import CopyId, InstanceId, Millis
+from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.planning.reasons import Exchange, Hosting, Reasons
-from eva_master.model.records import Instance, Job, TaskCopy
+from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.states import ENDED
 from eva_master.ports import RoundHistory
 
@@ -81,9 +81,9 @@ def _instance(instance: Instance) -> Subject:
 
 def _job(state: State, job: Job, now: Millis) -> Subject:
     members = list(state.members(job.id))
-    everyone = {copy.id for copy in members}
-    placed = {copy.id for copy in members if job.state in ENDED or _has_place(copy)}
-    moved = any(copy.moves or _moving(copy) for copy in members)
+    everyone = {run.id for run in members}
+    placed = {run.id for run in members if job.state in ENDED or _has_place(run)}
+    moved = any(run.moves or _moving(run) for run in members)
     return Subject(
         "job",
         job.id,
@@ -94,16 +94,16 @@ def _job(state: State, job: Job, now: Millis) -> Subject:
     )
 
 
-def _has_place(copy: TaskCopy) -> bool:
-    return copy.instance is not None or copy.target is not None
+def _has_place(run: TaskRun) -> bool:
+    return run.instance is not None or run.target is not None
 
 
-def _moving(copy: TaskCopy) -> bool:
-    return copy.instance is not None and copy.target not in (None, copy.instance)
+def _moving(run: TaskRun) -> bool:
+    return run.instance is not None and run.target not in (None, run.instance)
 
 
-def _moves(exchange: Exchange, copies: set[CopyId]) -> bool:
-    return any(move.copy in copies for move in exchange.moves)
+def _moves(exchange: Exchange, runs: set[RunId]) -> bool:
+    return any(move.run in runs for move in exchange.moves)
 
 
 def explain(history: RoundHistory, subject: Subject | int | None, now: Millis) -> pb.Explanation:

@@ -27,7 +27,7 @@ from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.errors import InvalidJob, NotFound
 from eva_master.model.events import CancelRequested, JobSubmitted
-from eva_master.model.ids import JobId, copy_id
+from eva_master.model.ids import JobId, run_id
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
@@ -215,8 +215,8 @@ class JobsService(JobsServicer):
         job = await self._front.read(lambda state: _find(state, owner, request.job))
         if request.task >= len(job.spec.tasks):
             raise NotFound(f"job {job.id} has {len(job.spec.tasks)} tasks, numbered from 0")
-        copy = copy_id(job.id, request.task)
-        reader = LogReader(self._front, self._sessions, self._store, copy)
+        run = run_id(job.id, request.task)
+        reader = LogReader(self._front, self._sessions, self._store, run)
         with self._front.watch({job.id}) as changes:
             async for data in reader.read(changes if request.follow else None):
                 for start in range(0, len(data), _LOG_BYTES):

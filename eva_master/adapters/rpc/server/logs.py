@@ -18,12 +18,12 @@ from eva_master.adapters.loop.gateway import Front, Watch
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
 from eva_master.control.state.store import State
 from eva_master.model.errors import Unreachable
-from eva_master.model.ids import CopyId, InstanceId
+from eva_master.model.ids import InstanceId, RunId
 from eva_master.model.job import JobKind
-from eva_master.model.states import ENDED, SETTLED, CopyState
+from eva_master.model.states import ENDED, SETTLED, RunState
 from eva_master.ports import ObjectStore
 
-_RUNS = (CopyState.STARTING, CopyState.RUNNING, CopyState.STOPPING)
+_RUNS = (RunState.STARTING, RunState.RUNNING, RunState.STOPPING)
 _RETRY_S = 2.0
 """A session that broke, or an attempt whose end is not reported yet, changes no record: look again
 after this time."""
@@ -45,22 +45,22 @@ class _Source:
 
 
 class LogReader:
-    """Reads the log of one copy, for one reader.
+    """Reads the log of one task run, for one reader.
 
     Args:
-        front: Tells where the copy is.
+        front: Tells where the task run is.
         sessions: The workers.
         store: Holds ``jobs/COPY/logs/ATTEMPT/OFFSET``.
-        copy: Whose log.
+        run: Whose log.
     """
 
     def __init__(
-        self, front: Front, sessions: WorkerSessions, store: ObjectStore, copy: CopyId
+        self, front: Front, sessions: WorkerSessions, store: ObjectStore, run: RunId
     ) -> None:
         self._front = front
         self._sessions = sessions
         self._store = store
-        self._copy = copy
+        self._run = run
         self._attempt = 0
         self._offset = 0
 
@@ -68,8 +68,8 @@ class LogReader:
         """The log from the beginning.
 
         Args:
-            changes: A watch of the copy's job: follow the log until it grows no more. `None` ends
-                with what there is.
+            changes: A watch of the task run's job: follow the log until it grows no more. `None`
+                ends with what there is.
         """
         while True:
             source = await self._front.read(self._source)
@@ -83,13 +83,13 @@ class LogReader:
             await _next_change(changes)
 
     def _source(self, state: State) -> _Source:
-        copy = state.copies[self._copy]
-        job = state.jobs[copy.job]
+        run = state.runs[self._run]
+        job = state.jobs[run.job]
         # A settled member of a gang starts over when another member fails.
-        settled = copy.state in SETTLED and job.spec.kind is not JobKind.GANG
-        live = copy.instance if copy.state in _RUNS else None
+        settled = run.state in SETTLED and job.spec.kind is not JobKind.GANG
+        live = run.instance if run.state in _RUNS else None
         return _Source(
-            attempt=copy.attempt,
+            attempt=run.attempt,
             live=live if live is not None and state.connected(live) else None,
             ended=settled or job.state in ENDED,
         )
@@ -101,7 +101,7 @@ class LogReader:
             self._attempt, self._offset = attempt, 0
         try:
             async for piece in self._sessions.follow_log(
-                instance, self._copy, self._offset, once=once
+                instance, self._run, self._offset, once=once
             ):
                 if piece.offset > self._offset:
                     # The worker has let go of what is stored: this reader is slower than the task.
@@ -116,7 +116,7 @@ class LogReader:
 
     async def _stored(self) -> AsyncIterator[bytes]:
         """What the store has beyond the position."""
-        chunks = [_place(key) for key in await self._store.list(f"jobs/{self._copy}/logs")]
+        chunks = [_place(key) for key in await self._store.list(f"jobs/{self._run}/logs")]
         end = (0, 0, "")
         for (attempt, start, key), (next_attempt, next_start, _) in pairwise([*chunks, end]):
             if attempt < self._attempt:

@@ -6,13 +6,13 @@ from collections.abc import Collection
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.control.measure.ledger import split
-from eva_master.model.ids import CopyId
+from eva_master.model.ids import RunId
 from eva_master.model.planning.reasons import Exchange, Hosting, Weighing, Where
 
 
-def hosts(one: Hosting, copies: Collection[CopyId]) -> bool:
-    """Whether any of these copies is on the instance."""
-    return any(tenant.copy in copies for tenant in one.tenants)
+def hosts(one: Hosting, runs: Collection[RunId]) -> bool:
+    """Whether any of these task runs is on the instance."""
+    return any(tenant.run in runs for tenant in one.tenants)
 
 
 def hosting(one: Hosting) -> pb.Hosting:
@@ -26,7 +26,7 @@ def hosting(one: Hosting) -> pb.Hosting:
         value_micro_usd_per_hour=one.value_micro_usd_per_hour,
         tenants=[
             pb.Tenant(
-                task=tenant.copy,
+                task=tenant.run,
                 reservation_micro_usd_per_hour=tenant.reservation_micro_usd_per_hour,
                 throughput_ppm=tenant.throughput_ppm,
                 value_micro_usd_per_hour=tenant.value_micro_usd_per_hour,
@@ -43,7 +43,7 @@ def exchange(one: Exchange) -> pb.Exchange:
     return pb.Exchange(
         moves=[
             pb.Move(
-                task=move.copy,
+                task=move.run,
                 source=move.source,
                 target=_name(move.target),
                 cost_micro_usd=move.cost_micro_usd,

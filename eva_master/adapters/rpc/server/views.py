@@ -14,14 +14,14 @@ from eva_master.control.planning.snapshot_builder import PREVIEW
 from eva_master.control.state.store import State
 from eva_master.model.catalog import Offering
 from eva_master.model.changes import InstanceAccount
-from eva_master.model.ids import CopyId, InstanceId, Millis, micro_usd
+from eva_master.model.ids import InstanceId, Millis, RunId, micro_usd
 from eva_master.model.planning.plan import Hold, Place, Plan, Suspend
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.model.records import Instance, Job, TaskCopy
+from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import Resources
-from eva_master.model.states import CopyState, InstanceState
+from eva_master.model.states import InstanceState, RunState
 
-_NO_PACKING_STATES = (CopyState.STARTING, CopyState.RUNNING)
+_NO_PACKING_STATES = (RunState.STARTING, RunState.RUNNING)
 
 
 def job(state: State, record: Job, now: Millis) -> pb.Job:
@@ -38,40 +38,40 @@ def job(state: State, record: Job, now: Millis) -> pb.Job:
         finished_ms=record.finished_ms or 0,
         exit_code=record.exit_code,
         failures=record.failures,
-        tasks=[task(state, copy, now) for copy in state.members(record.id)],
+        tasks=[task(state, run, now) for run in state.members(record.id)],
         cost_micro_usd=micro_usd(account.charged),
         no_packing_micro_usd=micro_usd(account.alone),
         priority=record.spec.priority,
     )
 
 
-def task(state: State, copy: TaskCopy, now: Millis) -> pb.Task:
-    """A task as its copy has it."""
-    spec = state.task(copy)
+def task(state: State, run: TaskRun, now: Millis) -> pb.Task:
+    """A task as its task run has it."""
+    spec = state.task(run)
     return pb.Task(
-        index=copy.index,
+        index=run.index,
         name=spec.name,
-        state=copy.state.value,
-        instance=copy.instance or "",
-        target=copy.target or "",
-        attempt=copy.attempt,
-        moves=copy.moves,
-        generation=copy.generation,
-        steps=copy.progress.steps,
-        total_steps=copy.progress.total_steps or state.jobs[copy.job].spec.total_steps or 0,
-        rate=copy.progress.rate,
-        normalised=normalised(state, copy) or 0.0,
-        metrics=dict(copy.progress.metrics),
+        state=run.state.value,
+        instance=run.instance or "",
+        target=run.target or "",
+        attempt=run.attempt,
+        moves=run.moves,
+        generation=run.generation,
+        steps=run.progress.steps,
+        total_steps=run.progress.total_steps or state.jobs[run.job].spec.total_steps or 0,
+        rate=run.progress.rate,
+        normalised=normalised(state, run) or 0.0,
+        metrics=dict(run.progress.metrics),
         workload=spec.workload,
-        waiting_for=_waiting_for(state, copy, now),
+        waiting_for=_waiting_for(state, run, now),
     )
 
 
-def _waiting_for(state: State, copy: TaskCopy, now: Millis) -> str:
-    """Why a copy waits, for the cloud perhaps."""
-    told = _refusal(state, copy, now)
-    target = None if copy.target is None else state.instances[copy.target].state
-    if copy.state is CopyState.WAITING and target in (None, InstanceState.LAUNCHING):
+def _waiting_for(state: State, run: TaskRun, now: Millis) -> str:
+    """Why a task run waits, for the cloud perhaps."""
+    told = _refusal(state, run, now)
+    target = None if run.target is None else state.instances[run.target].state
+    if run.state is RunState.WAITING and target in (None, InstanceState.LAUNCHING):
         told = _with_trouble(state, told)
     return told
 
@@ -89,11 +89,11 @@ def _clock_time(at: Millis) -> str:
     return f"{datetime.fromtimestamp(at / 1000, UTC):%H:%M:%S} UTC"
 
 
-def _refusal(state: State, copy: TaskCopy, now: Millis) -> str:
-    """Why a copy waits, and when what was refused is tried again if that is what it waits for."""
-    if not copy.waiting_for or copy.target is not None or copy.state is not CopyState.WAITING:
-        return copy.waiting_for
-    spec = state.task(copy)
+def _refusal(state: State, run: TaskRun, now: Millis) -> str:
+    """Why a task run waits, and when a refused offering is tried again if it waits for that."""
+    if not run.waiting_for or run.target is not None or run.state is not RunState.WAITING:
+        return run.waiting_for
+    spec = state.task(run)
     suitable = [
         offering
         for offering in state.catalog
@@ -101,9 +101,9 @@ def _refusal(state: State, copy: TaskCopy, now: Millis) -> str:
         and need.fits(offering.type.capacity)
     ]
     if not suitable or any(offering.available(now) for offering in suitable):
-        return copy.waiting_for
+        return run.waiting_for
     refused = [it.unavailable_until for it in suitable if it.unavailable_until is not None]
-    return f"{copy.waiting_for}; tried again at {_clock_time(min(refused))}"
+    return f"{run.waiting_for}; tried again at {_clock_time(min(refused))}"
 
 
 def cluster(
@@ -125,7 +125,7 @@ def cluster(
         policy=policy,
         instances=[instance(state, state.instances[key]) for key in listed],
         jobs_by_state=Counter(record.state.value for record in state.jobs.values()),
-        tasks_by_state=Counter(copy.state.value for copy in state.copies.values()),
+        tasks_by_state=Counter(run.state.value for run in state.runs.values()),
         now_ms=now,
         price_micro_usd_per_hour=price_per_hour(state),
         no_packing_micro_usd_per_hour=no_packing_price_per_hour(state),
@@ -144,10 +144,10 @@ def price_per_hour(state: State) -> int:
 def no_packing_price_per_hour(state: State) -> int:
     """Micro-dollars per hour of one instance per task, for tasks that run or start now."""
     return sum(
-        ledger.alone_price(state, copy)
+        ledger.alone_price(state, run)
         for key in state.active
-        for copy in state.members(key)
-        if copy.state in _NO_PACKING_STATES
+        for run in state.members(key)
+        if run.state in _NO_PACKING_STATES
     )
 
 
@@ -169,7 +169,7 @@ def instance(state: State, record: Instance) -> pb.Instance:
         gone_ms=record.gone_ms or 0,
         capacity=_resources(offering.type.capacity),
         used=_resources(state.demand(holders, on=record)),
-        tasks=[copy.id for copy in holders],
+        tasks=[run.id for run in holders],
         reason=reason,
         connected=state.connected(record.id),
     )
@@ -182,7 +182,7 @@ def bill(state: State, now: Millis) -> pb.Bill:
         cost_micro_usd=micro_usd(accounts.charged),
         idle_micro_usd=micro_usd(accounts.idle),
         no_packing_micro_usd=micro_usd(accounts.alone),
-        migrations=sum(copy.moves for copy in state.copies.values()),
+        migrations=sum(run.moves for run in state.runs.values()),
         instances=[
             _instance_cost(state.instances[key], account)
             for key, account in accounts.instances.items()
@@ -222,27 +222,27 @@ def plan(picture: Snapshot, decided: Plan, alone: int) -> pb.PlanResponse:
         decided: Its plan.
         alone: Price of one instance per task of the job, in micro-dollars per hour.
     """
-    places: dict[CopyId, InstanceId | int] = {
-        view.id: view.instance for view in picture.copies if view.instance is not None
+    places: dict[RunId, InstanceId | int] = {
+        view.id: view.instance for view in picture.runs if view.instance is not None
     }
     before = dict(places)
-    waiting: dict[CopyId, str] = {}
+    waiting: dict[RunId, str] = {}
     for entry in decided.entries:
         match entry:
-            case Place(copy=copy, on=on):
-                places[copy] = on
-            case Hold(copy=copy, reason=reason) | Suspend(copy=copy, reason=reason):
-                places.pop(copy, None)
-                waiting[copy] = reason
+            case Place(run=run, on=on):
+                places[run] = on
+            case Hold(run=run, reason=reason) | Suspend(run=run, reason=reason):
+                places.pop(run, None)
+                waiting[run] = reason
     offerings: dict[InstanceId | int, Offering] = {
         **{view.id: view.offering for view in picture.instances},
         **{new.key: new.offering for new in decided.launches},
     }
     kept = set(places.values())
-    copies = next(view.copies for view in picture.jobs if view.id == PREVIEW)
+    runs = next(view.runs for view in picture.jobs if view.id == PREVIEW)
     return pb.PlanResponse(
         placements=[
-            _placement(index, copy, places, waiting, offerings) for index, copy in enumerate(copies)
+            _placement(index, run, places, waiting, offerings) for index, run in enumerate(runs)
         ],
         price_before_micro_usd_per_hour=sum(it.offering.price for it in picture.instances),
         price_after_micro_usd_per_hour=sum(
@@ -251,7 +251,7 @@ def plan(picture: Snapshot, decided: Plan, alone: int) -> pb.PlanResponse:
         alone_micro_usd_per_hour=alone,
         moves=sum(key in places and places[key] != place for key, place in before.items()),
         hostings=[
-            reasons.hosting(one) for one in decided.reasons.hostings if reasons.hosts(one, copies)
+            reasons.hosting(one) for one in decided.reasons.hostings if reasons.hosts(one, runs)
         ],
         exchanges=map(reasons.exchange, decided.reasons.exchanges),
     )
@@ -259,19 +259,19 @@ def plan(picture: Snapshot, decided: Plan, alone: int) -> pb.PlanResponse:
 
 def _placement(
     index: int,
-    copy: CopyId,
-    places: Mapping[CopyId, InstanceId | int],
-    waiting: Mapping[CopyId, str],
+    run: RunId,
+    places: Mapping[RunId, InstanceId | int],
+    waiting: Mapping[RunId, str],
     offerings: Mapping[InstanceId | int, Offering],
 ) -> pb.Placement:
-    place = places.get(copy)
+    place = places.get(run)
     if place is None:
-        return pb.Placement(task=index, waiting_for=waiting.get(copy, "the next round"))
+        return pb.Placement(task=index, waiting_for=waiting.get(run, "the next round"))
     return pb.Placement(
         task=index,
         instance_type=offerings[place].type.name,
         instance=place if isinstance(place, str) else "",
-        beside=sorted(other for other, at in places.items() if at == place and other != copy),
+        beside=sorted(other for other, at in places.items() if at == place and other != run),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Self
 
 from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.model.errors import Unreachable
-from eva_master.model.ids import CopyId
+from eva_master.model.ids import RunId
 
 _WAITING_BYTES = 4 * 1024 * 1024
 """Held for a reader that is slower than the worker; beyond it the relay starts over, so that
@@ -39,14 +39,14 @@ class LogRelay:
         self._send = send
         self._follows: dict[str, Follow] = {}
 
-    def follow(self, copy: CopyId, offset: int, *, once: bool) -> Follow:
+    def follow(self, run: RunId, offset: int, *, once: bool) -> Follow:
         """Ask the worker for a log; the worker is told when the context ends."""
         stream = f"log-{next(self._ids)}"
         follow = self._follows[stream] = Follow(self, stream, offset)
         self._send(
             pb.MasterMessage(
                 command_id=f"follow/{stream}",
-                follow=pb.FollowLog(stream_id=stream, copy_id=copy, offset=offset, once=once),
+                follow=pb.FollowLog(stream_id=stream, run_id=run, offset=offset, once=once),
             )
         )
         return follow

@@ -15,8 +15,8 @@ from eva_master.model.actions import (
     TaskOrder,
     WorkerAction,
 )
-from eva_master.model.events import CopyReport, Phase
-from eva_master.model.ids import CopyId
+from eva_master.model.events import Phase, RunReport
+from eva_master.model.ids import RunId
 from eva_master.model.records import Progress
 from eva_master.model.resources import Resources
 
@@ -39,23 +39,23 @@ def command(action: WorkerAction) -> pb.MasterMessage:
     match action:
         case StartTask(order=task):
             return pb.MasterMessage(
-                command_id=f"start/{task.copy}/{task.attempt}",
+                command_id=f"start/{task.run}/{task.attempt}",
                 start=pb.StartTask(order=order(task)),
             )
-        case StopTask(copy=copy, attempt=attempt, grace_ms=grace_ms):
+        case StopTask(run=run, attempt=attempt, grace_ms=grace_ms):
             return pb.MasterMessage(
-                command_id=f"stop/{copy}/{attempt}/{grace_ms}",
-                stop=pb.StopTask(copy_id=copy, attempt=attempt, grace_ms=grace_ms),
+                command_id=f"stop/{run}/{attempt}/{grace_ms}",
+                stop=pb.StopTask(run_id=run, attempt=attempt, grace_ms=grace_ms),
             )
         case FetchFiles(order=task):
             return pb.MasterMessage(
-                command_id=f"fetch/{task.copy}/{task.attempt}",
+                command_id=f"fetch/{task.run}/{task.attempt}",
                 fetch=pb.FetchFiles(order=order(task)),
             )
-        case ForgetTask(copy=copy, attempt=attempt):
+        case ForgetTask(run=run, attempt=attempt):
             return pb.MasterMessage(
-                command_id=f"forget/{copy}/{attempt}",
-                forget=pb.ForgetTask(copy_id=copy, attempt=attempt),
+                command_id=f"forget/{run}/{attempt}",
+                forget=pb.ForgetTask(run_id=run, attempt=attempt),
             )
         case SyncWorker():
             return pb.MasterMessage(sync=pb.Sync())
@@ -65,7 +65,7 @@ def order(task: TaskOrder) -> pb.TaskOrder:
     """All that a worker must know of an attempt."""
     program, gang = task.program, task.gang
     return pb.TaskOrder(
-        copy_id=task.copy,
+        run_id=task.run,
         attempt=task.attempt,
         job_id=task.job,
         index=task.index,
@@ -97,7 +97,7 @@ def resources(message: pb.Resources) -> Resources:
     return Resources(message.gpus, message.milli_cpus, message.memory_mib)
 
 
-def reports(messages: Iterable[pb.TaskReport]) -> tuple[CopyReport, ...]:
+def reports(messages: Iterable[pb.TaskReport]) -> tuple[RunReport, ...]:
     """What a worker says of attempts.
 
     Raises:
@@ -106,13 +106,13 @@ def reports(messages: Iterable[pb.TaskReport]) -> tuple[CopyReport, ...]:
     return tuple(map(_report, messages))
 
 
-def _report(message: pb.TaskReport) -> CopyReport:
+def _report(message: pb.TaskReport) -> RunReport:
     phase = _PHASES.get(message.phase)
     if phase is None:
-        raise BadRequest(f"report of {message.copy_id!r} without a phase")
+        raise BadRequest(f"report of {message.run_id!r} without a phase")
     ran = phase is Phase.EXITED and not message.never_started
-    return CopyReport(
-        copy=CopyId(message.copy_id),
+    return RunReport(
+        run=RunId(message.run_id),
         attempt=message.attempt,
         phase=phase,
         exit_code=message.exit_code if ran else None,
@@ -126,11 +126,9 @@ def _report(message: pb.TaskReport) -> CopyReport:
     )
 
 
-def samples(messages: Iterable[pb.Sample]) -> tuple[tuple[CopyId, int, Progress], ...]:
+def samples(messages: Iterable[pb.Sample]) -> tuple[tuple[RunId, int, Progress], ...]:
     """Copy, attempt and progress of each sample of a heartbeat; implausible ones are dropped."""
-    return tuple(
-        (CopyId(it.copy_id), it.attempt, progress(it)) for it in messages if _plausible(it)
-    )
+    return tuple((RunId(it.run_id), it.attempt, progress(it)) for it in messages if _plausible(it))
 
 
 def _plausible(sample: pb.Sample) -> bool:

@@ -28,7 +28,7 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import CopyId, InstanceId, Millis
+from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.ports import Clock, Inbox
 
 Context = grpc.aio.ServicerContext[pb.WorkerMessage, pb.MasterMessage]
@@ -117,13 +117,13 @@ class WorkerSessions(WorkersServicer):
     # -- logs ------------------------------------------------------------------------------------
 
     async def follow_log(
-        self, instance: InstanceId, copy: CopyId, offset: int, *, once: bool
+        self, instance: InstanceId, run: RunId, offset: int, *, once: bool
     ) -> AsyncIterator[LogPiece]:
-        """Relay the log of the attempt that a worker runs of a copy.
+        """Relay the log of the attempt that a worker runs of a task run.
 
         Args:
             instance: The worker's.
-            copy: Whose log.
+            run: Whose log.
             offset: Where to begin in the attempt's log.
             once: End with what is there instead of with the attempt.
 
@@ -135,7 +135,7 @@ class WorkerSessions(WorkersServicer):
             session = self._sessions.get(instance)
             if session is None:
                 raise Unreachable(f"the worker on {instance} is not connected")
-            with session.logs.follow(copy, position, once=once) as follow:
+            with session.logs.follow(run, position, once=once) as follow:
                 async for piece in follow:
                     position = piece.offset + len(piece.data)
                     yield piece
@@ -262,15 +262,15 @@ class WorkerSessions(WorkersServicer):
 
     def _hear_fetched(self, session: _Session, fetched: pb.Fetched) -> None:
         if fetched.error:
-            # The command is repeated for as long as the copy wants to go there.
+            # The command is repeated for as long as the task run wants to go there.
             log.warning(
                 "files not fetched",
                 instance=session.instance,
-                copy=fetched.copy_id,
+                run=fetched.run_id,
                 error=fetched.error,
             )
             return
-        self._inbox.post(WorkerFetched(session.instance, session.number, CopyId(fetched.copy_id)))
+        self._inbox.post(WorkerFetched(session.instance, session.number, RunId(fetched.run_id)))
 
     def _close(self, session: _Session) -> None:
         session.end()
