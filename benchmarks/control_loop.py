@@ -29,7 +29,7 @@ from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
 from eva_master.ports import Policy
-from eva_master.simulation.simulated_cluster import World
+from eva_master.simulation.simulated_cluster import SimulatedCluster
 
 POLICIES = ("no_packing", "eva")
 _ARRIVAL_MS = 40_000
@@ -98,14 +98,14 @@ def measure(policy: str, jobs: int) -> Figures:
     }
 
 
-def _over(world: World, jobs: int) -> bool:
+def _over(world: SimulatedCluster, jobs: int) -> bool:
     return world.state.counters.completions == jobs and world.quiet()
 
 
-def _world(policy: TimedPolicy, jobs: int) -> tuple[World, Tally]:
+def _world(policy: TimedPolicy, jobs: int) -> tuple[SimulatedCluster, Tally]:
     catalog = load_catalog()
     families = sorted({offering.type.family for offering in catalog})
-    world = World(catalog, policy, settings=Settings(), truth=_truth)
+    world = SimulatedCluster(catalog, policy, settings=Settings(), truth=_truth)
     tally = Tally()
     post = world.inbox.post
 

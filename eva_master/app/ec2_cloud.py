@@ -12,7 +12,7 @@ from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.catalog.market import Choice, Terms, on_sale
 from eva_master.adapters.catalog.snapshot import Snapshot, read_snapshot
 from eva_master.adapters.ec2 import Ec2Cloud, Ec2Settings
-from eva_master.adapters.ec2.launching.launch_records import Launches
+from eva_master.adapters.ec2.launching.launch_records import LaunchRecords
 from eva_master.adapters.ec2.launching.userdata import METADATA_URL, Boot, user_data
 from eva_master.adapters.ec2.offerings import take_snapshot
 from eva_master.adapters.ec2.settings import IMAGES
@@ -127,7 +127,7 @@ def ec2_cloud(
     bootstrap: Bootstrap,
     *,
     catalog: Catalog,
-    launches: Launches,
+    launches: LaunchRecords,
 ) -> Ec2Cloud:
     """The cloud of an account's instances."""
     boot = boot_of(config)

@@ -19,7 +19,7 @@ from eva_master.adapters.catalog import FilePriceBook
 from eva_master.adapters.http.metrics import MasterMetrics
 from eva_master.adapters.local.cloud import WORKER, Containers, LocalCloud, LocalCloudConfig
 from eva_master.adapters.loop.clock import SystemClock
-from eva_master.adapters.loop.gateway import Front
+from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.loop.inbox import LiveInbox
 from eva_master.adapters.objects import open_store
 from eva_master.adapters.objects.checkpoints import StoredCheckpoints
@@ -132,7 +132,7 @@ class Master:
         self._journal = SqlJournal.open(config.journal_url)
         self._clock = SystemClock()
         self._inbox = LiveInbox(self._clock)
-        self._front = Front(self._inbox)
+        self._gateway = LoopGateway(self._inbox)
         pki = config.state_dir / "pki"
         self._authority = Authority.of(pki, config.cluster, self._clock)
         self._identity = ServerIdentity(self._authority, pki, _hosts(config), self._clock)
@@ -140,7 +140,7 @@ class Master:
             pki, JoinTokenTable(self._journal.engine), self._clock, config.join_token_lifetime
         )
         self._certificates = AgentCertificates(
-            self._authority, self._front, config.agent_certificate_lifetime
+            self._authority, self._gateway, config.agent_certificate_lifetime
         )
         self._user_tokens = UserTokens(self._journal.engine, self._clock)
         self._planner = ProcessPlanner(
@@ -151,7 +151,7 @@ class Master:
         )
         self._sessions = WorkerSessions(self._inbox, self._clock, self._certificates, welcome)
         self._metrics = MasterMetrics(
-            front=self._front, inbox=self._inbox, sessions=self._sessions, clock=self._clock
+            gateway=self._gateway, inbox=self._inbox, sessions=self._sessions, clock=self._clock
         )
         self._server = self._make_server()
         self._thread = threading.Thread(target=self._run_loop, name="control-loop", daemon=True)
@@ -166,7 +166,7 @@ class Master:
         )
         return MasterServer(
             jobs=JobsService(
-                front=self._front,
+                gateway=self._gateway,
                 sessions=self._sessions,
                 store=open_store(config.objects_url),
                 clock=self._clock,
@@ -176,7 +176,7 @@ class Master:
                 containers=self._open_cloud is not local_cloud or config.local.runtime == "docker",
             ),
             cluster=ClusterService(
-                front=self._front, clock=self._clock, about=about, history=self._journal
+                gateway=self._gateway, clock=self._clock, about=about, history=self._journal
             ),
             tokens=TokensService(self._user_tokens),
             enrolment=EnrolmentService(self._certificates, self._join_tokens),
@@ -244,7 +244,7 @@ class Master:
             workers=self._sessions,
             planner=self._planner,
             checkpoints=StoredCheckpoints(open_store(config.objects_url), self._inbox),
-            replies=self._front,
+            replies=self._gateway,
         )
         self._thread.start()
         return client_file

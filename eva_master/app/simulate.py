@@ -58,7 +58,7 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True)
-class So:
+class RunProgress:
     """How far a run is.
 
     Attributes:
@@ -193,7 +193,7 @@ def prepared(chosen: Chosen, setup: Setup) -> Setup:
     return replace(setup, policy=policy, round_gap_s=gap)
 
 
-def run(name: str, setup: Setup, watch: Callable[[So], None] | None = None) -> Run:
+def run(name: str, setup: Setup, watch: Callable[[RunProgress], None] | None = None) -> Run:
     """Simulate.
 
     Args:
@@ -211,10 +211,10 @@ def run(name: str, setup: Setup, watch: Callable[[So], None] | None = None) -> R
         steps += 1
         if watch is not None and steps % _STEPS == 0 and time.perf_counter() - told > _TOLD_EVERY_S:
             told = time.perf_counter()
-            watch(So(simulation.now_ms, simulation.finished, total, simulation.cost_usd))
+            watch(RunProgress(simulation.now_ms, simulation.finished, total, simulation.cost_usd))
     outcome = simulation.outcome()
     if watch is not None:
-        watch(So(simulation.now_ms, total, total, outcome.cost_usd))
+        watch(RunProgress(simulation.now_ms, total, total, outcome.cost_usd))
     return Run(name, outcome, time.perf_counter() - start)
 
 
@@ -238,7 +238,7 @@ def compare(
     *,
     rhythm: int | None = None,
     reference: bool = True,
-    watch: Callable[[str, So], None] = lambda _name, _so: None,
+    watch: Callable[[str, RunProgress], None] = lambda _name, _so: None,
 ) -> Comparison:
     """Run policies on one trace, one after another.
 
@@ -259,14 +259,14 @@ def compare(
     if reference:
 
         def told(done: int, total: int) -> None:
-            watch("lower bound", So(0, done, total, 0.0))
+            watch("lower bound", RunProgress(0, done, total, 0.0))
 
         bound = usd(reference_bound(setup.trace, setup.catalog, told))
     return Comparison(tuple(runs.values()), alone.outcome.cost_usd, bound)
 
 
 def _timed(
-    chosen: Chosen, setup: Setup, rhythm: int | None, watch: Callable[[str, So], None]
+    chosen: Chosen, setup: Setup, rhythm: int | None, watch: Callable[[str, RunProgress], None]
 ) -> Run:
     own = prepared(chosen, setup)
     if rhythm is not None:

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from typing import TypeVar
 
 from eva_master.control.measure import learn, ledger
-from eva_master.control.measure.delays import Stopwatches
+from eva_master.control.measure.delays import LatencyMeters
 from eva_master.control.measure.throughput import Meters
 from eva_master.control.settings import NEVER_MS, Settings
 from eva_master.control.state.store import State
@@ -33,7 +33,7 @@ from eva_master.model.values import replace
 _Name = TypeVar("_Name", JobId, InstanceId)
 
 Entity = tuple[str, str]
-"""What an alarm wakes: ("job" | "instance", id), ("sweep" | "period" | "stock" | "round", ""),
+"""What an alarm wakes: ("job" | "instance", id), ("resync" | "period" | "stock" | "round", ""),
 ("profile", id of a task run)."""
 
 _PATIENCE = 3
@@ -91,7 +91,7 @@ class Alarms:
         return ringing
 
 
-class Turn:
+class Context:
     """The context in which events are applied and entities settled.
 
     Every change of a record goes through here, so that accounts are booked before who is where
@@ -106,7 +106,7 @@ class Turn:
         self.outbox = outbox
         self.alarms = alarms
         self.meters = meters
-        self.stopwatches = Stopwatches()
+        self.latency_meters = LatencyMeters()
         self.now = Millis(0)
         self.actions: list[Action] = []
         self.plan_wanted = False
@@ -114,7 +114,7 @@ class Turn:
         """Since when a ready instance's worker has had no session."""
         self.unwanted: dict[InstanceId, Millis] = {}
         """Since when the cloud has been listing an instance that nobody asked for."""
-        self.stillborn: Counter[OfferingId] = Counter()
+        self.never_registered: Counter[OfferingId] = Counter()
         """How many instances of an offering in a row never had a worker."""
         self.asked: dict[JobId, int] = {}
         """The number of the question about a gang's checkpoints that has no answer yet."""
@@ -122,7 +122,7 @@ class Turn:
         """What is stored of gangs that are at rest."""
         self._jobs: dict[JobId, None] = {}
         self._instances: dict[InstanceId, None] = {}
-        self._sweep = False
+        self._resync = False
 
     # -- touching --------------------------------------------------------------------------------
 
@@ -134,8 +134,8 @@ class Turn:
                 self._jobs[JobId(name)] = None
             case "instance":
                 self._instances[InstanceId(name)] = None
-            case "sweep":
-                self._sweep = True
+            case "resync":
+                self._resync = True
             case "period" | "stock":
                 self.plan_wanted = self.plan_wanted or bool(self.state.active)
             case "profile":
@@ -143,9 +143,9 @@ class Turn:
             case _:
                 pass  # woken merely to be asked for a plan that is wanted already
 
-    def take_sweep(self) -> bool:
+    def take_resync(self) -> bool:
         """Whether everything is to be looked at in this turn."""
-        due, self._sweep = self._sweep, False
+        due, self._resync = self._resync, False
         return due
 
     def touched_job(self) -> JobId | None:
@@ -167,7 +167,7 @@ class Turn:
         """Settle an instance, and who waits for room on it; who runs there waits for nothing."""
         if instance is not None:
             self._instances[instance] = None
-            for run in self.state.aimed(instance):
+            for run in self.state.targeting(instance):
                 if run.instance != instance or run.state is not RunState.RUNNING:
                     self._jobs[run.job] = None
 
@@ -202,9 +202,9 @@ class Turn:
             self.watch(run)
         else:
             self.meters.ended(run.id)
-        lap = self.stopwatches.changed(old, run, self.now)
-        if lap is not None:
-            learn.from_lap(self.state, run, lap, self.now)
+        latency = self.latency_meters.changed(old, run, self.now)
+        if latency is not None:
+            learn.from_latency(self.state, run, latency, self.now)
 
     def watch(self, run: TaskRun) -> None:
         """Look at a task run that has begun to run again later: does it report steps?"""
@@ -222,7 +222,7 @@ class Turn:
         """Replace an instance."""
         self.state.put_instance(instance)
         self._touch_place(instance.id)
-        for run in self.state.holders(instance.id):
+        for run in self.state.occupants(instance.id):
             self.touch(("job", run.job))
 
     # -- task runs
@@ -275,10 +275,10 @@ class Turn:
 
     def abandon(self, instance: InstanceId) -> None:
         """Nobody shall be on this instance any more: who was on the way there stays or waits."""
-        for run in self.state.aimed(instance):
-            stay = run.instance if run.instance != instance else None
-            keep = stay is not None and self.state.tenable(stay)
-            self.retarget(run, stay if keep else None)
+        for run in self.state.targeting(instance):
+            occupancy = run.instance if run.instance != instance else None
+            keep = occupancy is not None and self.state.can_stay(occupancy)
+            self.retarget(run, occupancy if keep else None)
 
     # -- instances -------------------------------------------------------------------------------
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 
 from eva_master.control import availability, gangs, spot
-from eva_master.control.context import Turn
+from eva_master.control.context import Context
 from eva_master.control.handlers import is_gang, judge_failure
 from eva_master.control.measure import learn
 from eva_master.model.actions import SyncWorker
 from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.records import Instance, Job, Outcome, StopReason, TaskRun
-from eva_master.model.states import ENDED, HOLDING, InstanceState, JobState, RunState
+from eva_master.model.states import HOLDING, TERMINAL_JOB, InstanceState, JobState, RunState
 from eva_master.model.values import replace
 
 _PLACES = 8
@@ -25,170 +25,170 @@ _ACTIVE = (RunState.STARTING, RunState.RUNNING)
 # -- jobs ----------------------------------------------------------------------------------------
 
 
-def settle_job(turn: Turn, job_id: JobId) -> None:
+def converge_job(context: Context, job_id: JobId) -> None:
     """Move a job's task runs on, and the job with them."""
-    job = turn.state.jobs.get(job_id)
-    if job is None or job.state in ENDED:
+    job = context.state.jobs.get(job_id)
+    if job is None or job.state in TERMINAL_JOB:
         return
-    _check_duration(turn, job)
-    job = turn.state.jobs[job_id]
+    _check_duration(context, job)
+    job = context.state.jobs[job_id]
     if job.state is JobState.ENDING:
-        _end(turn, job)
+        _end(context, job)
         return
-    members = list(turn.state.members(job_id))
+    members = list(context.state.members(job_id))
     for unit in [members] if is_gang(job) else [[member] for member in members]:
-        _settle_unit(turn, job, unit)
-    members = list(turn.state.members(job_id))
+        _settle_unit(context, job, unit)
+    members = list(context.state.members(job_id))
     if all(run.state is RunState.SUCCEEDED for run in members):
-        ending = turn.state.jobs[job_id].to(JobState.ENDING, turn.now)
-        turn.put_job(replace(ending, outcome=Outcome.SUCCEEDED, exit_code=0, reason=""))
-        _end(turn, turn.state.jobs[job_id])
+        ending = context.state.jobs[job_id].to(JobState.ENDING, context.now)
+        context.put_job(replace(ending, outcome=Outcome.SUCCEEDED, exit_code=0, reason=""))
+        _end(context, context.state.jobs[job_id])
         return
-    _follow(turn, turn.state.jobs[job_id], members)
+    _follow(context, context.state.jobs[job_id], members)
 
 
-def _follow(turn: Turn, job: Job, members: list[TaskRun]) -> None:
+def _follow(context: Context, job: Job, members: list[TaskRun]) -> None:
     """A job runs while one of its tasks does."""
     runs = any(run.state is RunState.RUNNING for run in members)
     if runs and job.state is JobState.PENDING:
-        started = turn.now if job.started_ms is None else job.started_ms
-        turn.put_job(replace(job.to(JobState.RUNNING, turn.now), started_ms=started))
+        started = context.now if job.started_ms is None else job.started_ms
+        context.put_job(replace(job.to(JobState.RUNNING, context.now), started_ms=started))
         if job.spec.max_duration_ms is not None:
             limit = Millis(started + job.spec.max_duration_ms)
-            turn.alarms.at(limit, ("job", job.id))
+            context.alarms.at(limit, ("job", job.id))
     elif not runs and job.state is JobState.RUNNING:
-        turn.put_job(job.to(JobState.PENDING, turn.now))
+        context.put_job(job.to(JobState.PENDING, context.now))
 
 
-def _check_duration(turn: Turn, job: Job) -> None:
+def _check_duration(context: Context, job: Job) -> None:
     limit = job.spec.max_duration_ms
     if limit is None or job.started_ms is None or job.state is JobState.ENDING:
         return
-    if turn.now - job.started_ms >= limit:
-        ending = job.to(JobState.ENDING, turn.now)
+    if context.now - job.started_ms >= limit:
+        ending = job.to(JobState.ENDING, context.now)
         reason = f"ran for longer than its max_duration of {limit / 1000:g} s"
-        turn.put_job(replace(ending, outcome=Outcome.FAILED, exit_code=124, reason=reason))
+        context.put_job(replace(ending, outcome=Outcome.FAILED, exit_code=124, reason=reason))
 
 
-def _end(turn: Turn, job: Job) -> None:
+def _end(context: Context, job: Job) -> None:
     """Stop what runs, then close the job."""
-    for run in list(turn.state.members(job.id)):
+    for run in list(context.state.members(job.id)):
         if run.state in HOLDING:
-            turn.stop(run, StopReason.END)
-            _say(turn, turn.state.runs[run.id])
+            context.stop(run, StopReason.END)
+            _say(context, context.state.runs[run.id])
         elif run.state is RunState.WAITING:
             failed = job.outcome is Outcome.FAILED
             state = RunState.FAILED if failed else RunState.CANCELLED
-            turn.put_run(replace(run.to(state, turn.now), target=None, fetched=None))
-    if any(run.state in HOLDING for run in turn.state.members(job.id)):
+            context.put_run(replace(run.to(state, context.now), target=None, fetched=None))
+    if any(run.state in HOLDING for run in context.state.members(job.id)):
         return
     assert job.outcome is not None
-    turn.forget_list(job.id)
-    ended = job.to(JobState(job.outcome.value), turn.now)
-    turn.put_job(replace(ended, finished_ms=turn.now, failure=None))
-    turn.state.count(completions=1)
-    turn.plan_wanted = True
+    context.forget_list(job.id)
+    ended = job.to(JobState(job.outcome.value), context.now)
+    context.put_job(replace(ended, finished_ms=context.now, failure=None))
+    context.state.count(completions=1)
+    context.plan_wanted = True
 
 
-def _settle_unit(turn: Turn, job: Job, unit: list[TaskRun]) -> None:
+def _settle_unit(context: Context, job: Job, unit: list[TaskRun]) -> None:
     """Task runs that start together and stop together."""
     active = [run for run in unit if run.state in _ACTIVE]
     if any(run.state is RunState.WAITING for run in unit):
         # A gang restarts whole from one checkpoint.
         for run in active:
-            turn.stop(run, StopReason.GANG)
+            context.stop(run, StopReason.GANG)
         for run in unit:
             if run.state is RunState.SUCCEEDED and job.failure is None:
-                turn.put_run(run.to(RunState.WAITING, turn.now))
-                turn.plan_wanted = True
-    elif any(run.target != run.instance for run in active) and _may_leave(turn, active):
+                context.put_run(run.to(RunState.WAITING, context.now))
+                context.plan_wanted = True
+    elif any(run.target != run.instance for run in active) and _may_leave(context, active):
         for run in active:
             moves = run.target is not None and run.target != run.instance
             suspended = run.target is None
             reason = StopReason.SUSPEND if suspended else StopReason.GANG
-            turn.stop(run, StopReason.MOVE if moves else reason)
-    unit = [turn.state.runs[run.id] for run in unit]
+            context.stop(run, StopReason.MOVE if moves else reason)
+    unit = [context.state.runs[run.id] for run in unit]
     if job.failure is not None:
         if not any(run.state in HOLDING for run in unit):
-            judge_failure(turn, job)  # which has the job settled again
-    elif all(run.state is RunState.WAITING for run in unit) and _may_start(turn, job, unit):
-        _start(turn, job, unit)
+            judge_failure(context, job)  # which has the job settled again
+    elif all(run.state is RunState.WAITING for run in unit) and _may_start(context, job, unit):
+        _start(context, job, unit)
     for run in unit:
-        _say(turn, turn.state.runs[run.id])
+        _say(context, context.state.runs[run.id])
 
 
-def _say(turn: Turn, run: TaskRun) -> None:
+def _say(context: Context, run: TaskRun) -> None:
     """Send what the worker should know of this task run."""
     if run.state is RunState.STARTING:
-        turn.send_start(run)
+        context.send_start(run)
     elif run.state is RunState.STOPPING:
         assert run.instance is not None
-        place = turn.state.instances[run.instance]
-        grace = turn.state.jobs[run.job].spec.grace_period_ms
-        grace = spot.in_time(place, grace, turn.now)
-        turn.send_stop(run, 0 if run.stop is StopReason.LOST else grace)
+        place = context.state.instances[run.instance]
+        grace = context.state.jobs[run.job].spec.grace_period_ms
+        grace = spot.in_time(place, grace, context.now)
+        context.send_stop(run, 0 if run.stop is StopReason.LOST else grace)
     elif run.state is RunState.RUNNING and run.target not in (None, run.instance):
         assert run.target is not None
-        if _ready(turn, run.target) and run.fetched != run.target:
-            turn.send_fetch(run)
+        if _ready(context, run.target) and run.fetched != run.target:
+            context.send_fetch(run)
 
 
-def _ready(turn: Turn, instance: InstanceId) -> bool:
-    known = turn.state.instances.get(instance)
+def _ready(context: Context, instance: InstanceId) -> bool:
+    known = context.state.instances.get(instance)
     ready = known is not None and known.state is InstanceState.READY
-    return ready and turn.state.connected(instance)
+    return ready and context.state.connected(instance)
 
 
-def _may_start(turn: Turn, job: Job, unit: list[TaskRun]) -> bool:
+def _may_start(context: Context, job: Job, unit: list[TaskRun]) -> bool:
     """Whether every member has its place, ready and with room, and its checkpoint is known."""
-    if len(unit) > 1 and gangs.stored(turn, job) is None:
+    if len(unit) > 1 and gangs.stored(context, job) is None:
         return False
-    if turn.now < job.not_before_ms:
-        turn.alarms.at(job.not_before_ms, ("job", job.id))
+    if context.now < job.not_before_ms:
+        context.alarms.at(job.not_before_ms, ("job", job.id))
         return False
     arriving: defaultdict[InstanceId, list[TaskRun]] = defaultdict(list)
     for run in unit:
-        if run.target is None or not _ready(turn, run.target):
+        if run.target is None or not _ready(context, run.target):
             return False
         arriving[run.target].append(run)
     return all(
-        turn.state.demand((*turn.state.holders(place), *runs), instance).fits(
+        context.state.demand((*context.state.occupants(place), *runs), instance).fits(
             instance.offering.type.capacity
         )
         for place, runs in arriving.items()
-        for instance in [turn.state.instances[place]]
+        for instance in [context.state.instances[place]]
     )
 
 
-def _start(turn: Turn, job: Job, unit: list[TaskRun]) -> None:
+def _start(context: Context, job: Job, unit: list[TaskRun]) -> None:
     """Write down a new attempt, bound to its instance for good."""
     if len(unit) > 1:
-        _start_gang(turn, job, unit)
+        _start_gang(context, job, unit)
         return
     attempt = job.attempt + 1
-    turn.put_job(replace(job, attempt=attempt))
+    context.put_job(replace(job, attempt=attempt))
     for run in unit:
-        turn.put_run(_started(turn, run, attempt))
+        context.put_run(_started(context, run, attempt))
 
 
-def _start_gang(turn: Turn, job: Job, unit: list[TaskRun]) -> None:
+def _start_gang(context: Context, job: Job, unit: list[TaskRun]) -> None:
     """The same for members that meet, all from one checkpoint."""
-    stored = gangs.stored(turn, job)
-    meeting = gangs.meet(turn, unit[0])
+    stored = gangs.stored(context, job)
+    meeting = gangs.meet(context, unit[0])
     assert stored is not None
     if meeting is None:
-        gangs.hold(turn, job.id, gangs.NO_PORT)
+        gangs.hold(context, job.id, gangs.NO_PORT)
         return
     resume = gangs.common_generation(stored) if job.resume is None else job.resume
     origins = gangs.origins([run.id for run in unit], stored, resume)
     attempt = job.attempt + 1
-    turn.put_job(replace(job, attempt=attempt, meeting=meeting, resume=None))
-    turn.forget_list(job.id)
+    context.put_job(replace(job, attempt=attempt, meeting=meeting, resume=None))
+    context.forget_list(job.id)
     for run in unit:
         origin = origins[run.id]
-        turn.put_run(
+        context.put_run(
             replace(
-                _started(turn, run, attempt),
+                _started(context, run, attempt),
                 generation=origin.resume,
                 resume=origin.resume,
                 checkpoint_of=origin.checkpoint_of,
@@ -196,10 +196,10 @@ def _start_gang(turn: Turn, job: Job, unit: list[TaskRun]) -> None:
         )
 
 
-def _started(turn: Turn, run: TaskRun, attempt: int) -> TaskRun:
+def _started(context: Context, run: TaskRun, attempt: int) -> TaskRun:
     assert run.target is not None
     return replace(
-        run.to(RunState.STARTING, turn.now),
+        run.to(RunState.STARTING, context.now),
         attempt=attempt,
         instance=run.target,
         places=(*run.places, (attempt, run.target))[-_PLACES:],
@@ -208,34 +208,34 @@ def _started(turn: Turn, run: TaskRun, attempt: int) -> TaskRun:
     )
 
 
-def _may_leave(turn: Turn, active: list[TaskRun]) -> bool:
+def _may_leave(context: Context, active: list[TaskRun]) -> bool:
     """Whether moving task runs' targets are ready and their room is free, or is being freed."""
     movers = [run for run in active if run.target not in (None, run.instance)]
     if any(run.state is RunState.STARTING for run in active):
         return False
-    return all(_prepared(turn, run) for run in movers) and _has_room(turn, active)
+    return all(_prepared(context, run) for run in movers) and _has_room(context, active)
 
 
-def _prepared(turn: Turn, run: TaskRun) -> bool:
+def _prepared(context: Context, run: TaskRun) -> bool:
     target = run.target
-    return target is not None and _ready(turn, target) and run.fetched == target
+    return target is not None and _ready(context, target) and run.fetched == target
 
 
-def _has_room(turn: Turn, leaving: list[TaskRun]) -> bool:
+def _has_room(context: Context, leaving: list[TaskRun]) -> bool:
     """Whether all that has to leave the targets first is able to leave, in turn.
 
     Tasks may be waiting for each other in a ring, so this starts from "all can leave" and takes
     away those that cannot until nothing changes: rings stay, blocked chains go.
     """
-    if not _blocked(turn, leaving, {run.job: leaving for run in leaving}):
+    if not _blocked(context, leaving, {run.job: leaving for run in leaving}):
         return True  # whoever else can leave
     going = {run.job for run in leaving}
-    able = {job: runs for job, runs in _candidates(turn).items() if job not in going}
+    able = {job: runs for job, runs in _candidates(context).items() if job not in going}
     able.update({run.job: leaving for run in leaving})
-    if _blocked(turn, leaving, able):
+    if _blocked(context, leaving, able):
         return False
     while True:
-        stuck = [job for job, runs in able.items() if _blocked(turn, runs, able)]
+        stuck = [job for job, runs in able.items() if _blocked(context, runs, able)]
         if not stuck:
             break
         for job in stuck:
@@ -243,24 +243,26 @@ def _has_room(turn: Turn, leaving: list[TaskRun]) -> bool:
     return all(run.job in able for run in leaving)
 
 
-def _candidates(turn: Turn) -> dict[JobId, list[TaskRun]]:
+def _candidates(context: Context) -> dict[JobId, list[TaskRun]]:
     """Moving task runs by job, of jobs whose targets are all prepared."""
     moving: defaultdict[JobId, list[TaskRun]] = defaultdict(list)
-    for run in turn.state.moving():
+    for run in context.state.moving():
         moving[run.job].append(run)
-    return {job: runs for job, runs in moving.items() if all(_prepared(turn, run) for run in runs)}
+    return {
+        job: runs for job, runs in moving.items() if all(_prepared(context, run) for run in runs)
+    }
 
 
-def _blocked(turn: Turn, runs: list[TaskRun], able: dict[JobId, list[TaskRun]]) -> bool:
+def _blocked(context: Context, runs: list[TaskRun], able: dict[JobId, list[TaskRun]]) -> bool:
     for place in {run.target for run in runs if run.target not in (None, run.instance)}:
         assert place is not None
-        instance = turn.state.instances[place]
+        instance = context.state.instances[place]
         staying = [
             run
-            for run in turn.state.holders(place)
+            for run in context.state.occupants(place)
             if run.target != place and run.state is not RunState.STOPPING and run.job not in able
         ]
-        final = turn.state.demand((*turn.state.aimed(place), *staying), instance)
+        final = context.state.demand((*context.state.targeting(place), *staying), instance)
         if not final.fits(instance.offering.type.capacity):
             return True
     return False
@@ -269,68 +271,68 @@ def _blocked(turn: Turn, runs: list[TaskRun], able: dict[JobId, list[TaskRun]]) 
 # -- instances -----------------------------------------------------------------------------------
 
 
-def settle_instance(turn: Turn, instance_id: InstanceId) -> None:
+def converge_instance(context: Context, instance_id: InstanceId) -> None:
     """Move an instance on."""
-    instance = turn.state.instances.get(instance_id)
+    instance = context.state.instances.get(instance_id)
     if instance is None:
         return
-    if instance.state is InstanceState.UP and turn.state.connected(instance_id):
-        ready = instance.to(InstanceState.READY, turn.now)
-        turn.put_instance(replace(ready, ready_ms=turn.now))
-        instance = turn.state.instances[instance_id]
-        learn.from_boot(turn.state, instance, turn.now)
-    if reason := _why_unwanted(turn, instance):
-        turn.dismiss(instance, reason)
-        instance = turn.state.instances[instance_id]
+    if instance.state is InstanceState.UP and context.state.connected(instance_id):
+        ready = instance.to(InstanceState.READY, context.now)
+        context.put_instance(replace(ready, ready_ms=context.now))
+        instance = context.state.instances[instance_id]
+        learn.from_boot(context.state, instance, context.now)
+    if reason := _why_unwanted(context, instance):
+        context.dismiss(instance, reason)
+        instance = context.state.instances[instance_id]
     match instance.state:
         case InstanceState.LAUNCHING:
-            turn.send_launch(instance)
+            context.send_launch(instance)
         case InstanceState.TERMINATING:
-            turn.send_terminate(instance_id)
+            context.send_terminate(instance_id)
         case InstanceState.READY:
-            for run in turn.state.holders(instance_id):
-                _say(turn, run)
-            for run in turn.state.aimed(instance_id):
+            for run in context.state.occupants(instance_id):
+                _say(context, run)
+            for run in context.state.targeting(instance_id):
                 if run.instance != instance_id:
-                    _say(turn, run)
+                    _say(context, run)
         case _:
             pass
 
 
-def _why_unwanted(turn: Turn, instance: Instance) -> str:
-    holders = turn.state.holders(instance.id)
+def _why_unwanted(context: Context, instance: Instance) -> str:
+    occupants = context.state.occupants(instance.id)
     match instance.state:
         case InstanceState.LAUNCHING | InstanceState.UP | InstanceState.READY if not (
-            holders or turn.state.aimed(instance.id)
+            occupants or context.state.targeting(instance.id)
         ):
             taken = instance.leaving_ms is not None or instance.at_risk
             return instance.reason if taken else "empty"
         case InstanceState.UP if instance.up_ms is not None:
-            limit = turn.settings.register_timeout_ms
-            if _overdue(turn, instance, instance.up_ms, limit):
-                return availability.stillborn(turn, instance)
-        case InstanceState.READY if not turn.state.connected(instance.id):
-            since = turn.silent.setdefault(instance.id, turn.now)
-            limit = turn.settings.lost_worker_ms
-            if _overdue(turn, instance, since, limit):
+            limit = context.settings.register_timeout_ms
+            if _overdue(context, instance, instance.up_ms, limit):
+                return availability.never_registered(context, instance)
+        case InstanceState.READY if not context.state.connected(instance.id):
+            since = context.silent.setdefault(instance.id, context.now)
+            limit = context.settings.lost_worker_ms
+            if _overdue(context, instance, since, limit):
                 return f"its worker has been silent for {limit / 1000:g} s"
         case _:
             pass
     return ""
 
 
-def _overdue(turn: Turn, instance: Instance, since: Millis, limit: int) -> bool:
-    if turn.now - since >= limit:
+def _overdue(context: Context, instance: Instance, since: Millis, limit: int) -> bool:
+    if context.now - since >= limit:
         return True
-    turn.alarms.at(Millis(since + limit), ("instance", instance.id))
+    context.alarms.at(Millis(since + limit), ("instance", instance.id))
     return False
 
 
-def sweep(turn: Turn) -> None:
+def resync(context: Context) -> None:
     """Look at everything, and ask the busy workers what is true."""
-    for job in turn.state.active:
-        turn.touch(("job", job))
-    for instance in turn.state.live:
-        turn.touch(("instance", instance))
-        if turn.state.holders(instance) and turn.state.connected(instance):
-            turn.actions.append(SyncWorker(instance))
+    for job in context.state.active:
+        context.touch(("job", job))
+    for instance in context.state.live:
+        context.touch(("instance", instance))
+        if context.state.occupants(instance) and context.state.connected(instance):
+            context.actions.append(SyncWorker(instance))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from eva_master.control.context import Turn
+from eva_master.control.context import Context
 from eva_master.model.events import CheckpointsListed
 from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.records import Job, Meeting, TaskRun
@@ -59,17 +59,17 @@ def origins(
     }
 
 
-def free_port(first: int, last: int, taken: Collection[int], turn: int) -> int | None:
-    """The `turn`-th port of a range, going round, or the next one after it that is free."""
+def free_port(first: int, last: int, taken: Collection[int], start: int) -> int | None:
+    """The `start`-th port of a range, going round, or the next one after it that is free."""
     size = last - first + 1
-    candidates = (first + (turn + step) % size for step in range(size))
+    candidates = (first + (start + step) % size for step in range(size))
     return next((port for port in candidates if port not in taken), None)
 
 
 # -- in a turn -----------------------------------------------------------------------------------
 
 
-def stored(turn: Turn, job: Job) -> dict[RunId, tuple[int, ...]] | None:
+def stored(context: Context, job: Job) -> dict[RunId, tuple[int, ...]] | None:
     """What the store holds of a job that is all at rest, up to what it goes back to.
 
     `None`, and asked for, while that is unknown. What workers reported is no substitute: one that
@@ -83,60 +83,62 @@ def stored(turn: Turn, job: Job) -> dict[RunId, tuple[int, ...]] | None:
     """
     if job.attempt == 0:
         return {}
-    answer = turn.listed.get(job.id)
+    answer = context.listed.get(job.id)
     if answer is None:
-        turn.send_list(job)
+        context.send_list(job)
         return None
     known = dict(answer.generations)
     resume = common_generation(known) if job.resume is None else job.resume
     if all(generation <= resume for those in known.values() for generation in those):
         return known
-    del turn.listed[job.id]
+    del context.listed[job.id]
     reason = job.reason if resume else NOTHING_IN_COMMON
-    turn.put_job(replace(job, resume=resume, reason=reason))  # so it is settled, and asked, again
+    context.put_job(
+        replace(job, resume=resume, reason=reason)
+    )  # so it is settled, and asked, again
     return None
 
 
-def listed(turn: Turn, event: CheckpointsListed) -> None:
+def listed(context: Context, event: CheckpointsListed) -> None:
     """The object store has answered."""
-    job = turn.state.jobs.get(event.job)
-    if job is None or turn.asked.get(job.id) != event.number:
+    job = context.state.jobs.get(event.job)
+    if job is None or context.asked.get(job.id) != event.number:
         return
-    del turn.asked[job.id]
+    del context.asked[job.id]
     if event.error:
-        hold(turn, job.id, f"its checkpoints cannot be listed: {event.error}")
-        again = Millis(turn.now + turn.settings.worker_resend_ms)
-        turn.alarms.at(again, ("job", job.id))
+        hold(context, job.id, f"its checkpoints cannot be listed: {event.error}")
+        again = Millis(context.now + context.settings.worker_resend_ms)
+        context.alarms.at(again, ("job", job.id))
         return
-    turn.listed[job.id] = event
-    turn.touch(("job", job.id))
+    context.listed[job.id] = event
+    context.touch(("job", job.id))
 
 
-def meet(turn: Turn, first: TaskRun) -> Meeting | None:
+def meet(context: Context, first: TaskRun) -> Meeting | None:
     """A place for an attempt's members to meet, `None` if every port is taken.
 
     Ports are taken in turn: by the time one comes up again nothing of its last gang is left. The
     job's own last one may linger, and is taken again only if there is no other.
 
     Args:
-        turn: The present one.
+        context: The present one.
         first: The member of rank 0, which has a target.
     """
-    low, high = turn.settings.gang_ports
-    active = map(turn.state.jobs.__getitem__, turn.state.active)
+    low, high = context.settings.gang_ports
+    active = map(context.state.jobs.__getitem__, context.state.active)
     taken = {job.meeting.port: job.id for job in active if job.meeting is not None}
     others = {port for port, job in taken.items() if job != first.job}
-    number = turn.state.counters.meetings
+    number = context.state.counters.meetings
     port = free_port(low, high, taken, number) or free_port(low, high, others, number)
     if port is None:
         return None
-    turn.state.count(meetings=1)
+    context.state.count(meetings=1)
     assert first.target is not None
-    return Meeting(turn.state.instances[first.target].address, port)
+    return Meeting(context.state.instances[first.target].address, port)
 
 
-def hold(turn: Turn, job: JobId, reason: str) -> None:
+def hold(context: Context, job: JobId, reason: str) -> None:
     """Say why a job's members wait."""
-    for run in list(turn.state.members(job)):
+    for run in list(context.state.members(job)):
         if run.state is RunState.WAITING and run.waiting_for != reason:
-            turn.explain(run, reason)
+            context.explain(run, reason)

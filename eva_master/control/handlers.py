@@ -8,7 +8,7 @@ twice and none is given up before its end is certain.
 from __future__ import annotations
 
 from eva_master.control import availability, spot
-from eva_master.control.context import Turn
+from eva_master.control.context import Context
 from eva_master.control.measure import learn, ledger
 from eva_master.model.catalog import Purchase
 from eva_master.model.events import (
@@ -34,211 +34,211 @@ from eva_master.model.values import replace
 # -- cloud ---------------------------------------------------------------------------------------
 
 
-def instance_up(turn: Turn, event: InstanceUp) -> None:
+def instance_up(context: Context, event: InstanceUp) -> None:
     """The cloud bills an instance."""
-    instance = turn.state.instances.get(event.instance)
+    instance = context.state.instances.get(event.instance)
     if instance is None:
-        _unwanted(turn, event.instance)
+        _unwanted(context, event.instance)
         return
     if instance.state is InstanceState.GONE or instance.up_ms is not None:
         return
     up = replace(instance, up_ms=event.up_ms)
     if up.state is InstanceState.LAUNCHING:
-        up = up.to(InstanceState.UP, turn.now)
-    turn.put_instance(up)
-    ledger.open_account(turn.state, up)
+        up = up.to(InstanceState.UP, context.now)
+    context.put_instance(up)
+    ledger.open_account(context.state, up)
 
 
-def instance_gone(turn: Turn, event: InstanceGone) -> None:
+def instance_gone(context: Context, event: InstanceGone) -> None:
     """The cloud has no such instance any more, so nothing runs on it."""
-    instance = turn.state.instances.get(event.instance)
+    instance = context.state.instances.get(event.instance)
     if instance is None or instance.state is InstanceState.GONE:
         return
     gone = replace(instance, gone_ms=event.gone_ms, up_ms=instance.up_ms or event.up_ms)
     if event.reason and instance.state is not InstanceState.TERMINATING:
         gone = replace(gone, reason=event.reason)
     if gone.up_ms is not None:
-        ledger.close_account(turn.state, gone)
-        spot.note_end(turn, gone)
-    _remove(turn, gone)
+        ledger.close_account(context.state, gone)
+        spot.note_end(context, gone)
+    _remove(context, gone)
 
 
-def launch_failed(turn: Turn, event: LaunchFailed) -> None:
+def launch_failed(context: Context, event: LaunchFailed) -> None:
     """The cloud will not launch an instance."""
-    instance = turn.state.instances.get(event.instance)
+    instance = context.state.instances.get(event.instance)
     if instance is None or instance.state is InstanceState.GONE or instance.up_ms is not None:
         return
     refused = (instance.offering.id, *event.also)
-    availability.refuse(turn, refused, event.retry_at, event.reason)
-    for run in turn.state.aimed(instance.id):
-        turn.explain(run, f"{instance.offering.id} could not be launched: {event.reason}")
-    _remove(turn, replace(instance, reason=event.reason))
+    availability.refuse(context, refused, event.retry_at, event.reason)
+    for run in context.state.targeting(instance.id):
+        context.explain(run, f"{instance.offering.id} could not be launched: {event.reason}")
+    _remove(context, replace(instance, reason=event.reason))
 
 
-def quoted(turn: Turn, event: Quoted) -> None:
+def quoted(context: Context, event: Quoted) -> None:
     """Prices have changed; what was used until now is booked as it was.
 
     Instances that are bought on the spot market follow it.
     """
     prices = dict(event.prices)
-    for name in tuple(turn.state.live):
-        ledger.book(turn.state, name, turn.now)
-        instance = turn.state.instances[name]
+    for name in tuple(context.state.live):
+        ledger.book(context.state, name, context.now)
+        instance = context.state.instances[name]
         spot = instance.offering.purchase is Purchase.SPOT
         price = prices.get(instance.offering.id, instance.offering.price)
         if spot and price != instance.offering.price:
-            turn.put_instance(instance.at_price(price, turn.now))
-    turn.state.set_prices(prices)
+            context.put_instance(instance.at_price(price, context.now))
+    context.state.set_prices(prices)
 
 
-def _remove(turn: Turn, instance: Instance) -> None:
-    turn.put_instance(instance.to(InstanceState.GONE, turn.now))
-    turn.state.sessions.pop(instance.id, None)
-    turn.silent.pop(instance.id, None)
-    turn.outbox.forget(instance.id)
-    turn.abandon(instance.id)
-    for run in turn.state.holders(instance.id):
-        target = run.target if run.target and turn.state.usable(run.target) else None
-        turn.release(run, target=target, lost=True)
-    turn.plan_wanted = True
+def _remove(context: Context, instance: Instance) -> None:
+    context.put_instance(instance.to(InstanceState.GONE, context.now))
+    context.state.sessions.pop(instance.id, None)
+    context.silent.pop(instance.id, None)
+    context.outbox.forget(instance.id)
+    context.abandon(instance.id)
+    for run in context.state.occupants(instance.id):
+        target = run.target if run.target and context.state.can_place(run.target) else None
+        context.release(run, target=target, lost=True)
+    context.plan_wanted = True
 
 
-def cloud_listed(turn: Turn, event: CloudListed) -> None:
+def cloud_listed(context: Context, event: CloudListed) -> None:
     """All that the cloud bills: what nobody wants there goes, what was not heard of is up.
 
     What should be there and is not is asked about: a repeated launch is answered by what became of
     the first one.
     """
     listed = {instance for instance, _ in event.instances}
-    for absent in turn.unwanted.keys() - listed:
-        del turn.unwanted[absent]
-    for ours in map(turn.state.instances.__getitem__, turn.state.live):
+    for absent in context.unwanted.keys() - listed:
+        del context.unwanted[absent]
+    for ours in map(context.state.instances.__getitem__, context.state.live):
         if ours.up_ms is not None and ours.id not in listed:
-            turn.send_launch(ours)
+            context.send_launch(ours)
     for instance, up_ms in event.instances:
-        known = turn.state.instances.get(instance)
+        known = context.state.instances.get(instance)
         if known is not None and known.state is InstanceState.GONE:
-            turn.send_terminate(instance)
+            context.send_terminate(instance)
         else:
-            instance_up(turn, InstanceUp(instance, up_ms))
+            instance_up(context, InstanceUp(instance, up_ms))
 
 
-def _unwanted(turn: Turn, instance: InstanceId) -> None:
+def _unwanted(context: Context, instance: InstanceId) -> None:
     """A leak: nobody asked for it, as far as anybody remembers.
 
     It is given time, since it may be the memory that is wrong: a journal that was restored or
     begun anew while the instances of the old one do their work.
     """
-    since = turn.unwanted.setdefault(instance, turn.now)
-    if turn.now - since >= turn.settings.unwanted_ms:
-        turn.send_terminate(instance)
+    since = context.unwanted.setdefault(instance, context.now)
+    if context.now - since >= context.settings.unwanted_ms:
+        context.send_terminate(instance)
 
 
 # -- workers -------------------------------------------------------------------------------------
 
 
-def worker_registered(turn: Turn, event: WorkerRegistered) -> None:
+def worker_registered(context: Context, event: WorkerRegistered) -> None:
     """A worker opened a session and lists every attempt it knows of."""
-    instance = turn.state.instances.get(event.instance)
+    instance = context.state.instances.get(event.instance)
     if instance is None:
-        _unwanted(turn, event.instance)
+        _unwanted(context, event.instance)
         return
     if instance.state is InstanceState.GONE:
-        turn.send_terminate(event.instance)
+        context.send_terminate(event.instance)
         return
-    turn.stillborn.pop(instance.offering.id, None)
-    if event.session <= turn.state.sessions.get(event.instance, 0):
+    context.never_registered.pop(instance.offering.id, None)
+    if event.session <= context.state.sessions.get(event.instance, 0):
         return
-    turn.state.sessions[event.instance] = event.session
-    turn.silent.pop(event.instance, None)
-    turn.outbox.forget(event.instance)
-    turn.put_instance(replace(instance, address=event.address))
+    context.state.sessions[event.instance] = event.session
+    context.silent.pop(event.instance, None)
+    context.outbox.forget(event.instance)
+    context.put_instance(replace(instance, address=event.address))
     listed = {(report.run, report.attempt) for report in event.reports}
-    for run in turn.state.holders(event.instance):
+    for run in context.state.occupants(event.instance):
         lost = (run.id, run.attempt) not in listed
         if lost and run.state is RunState.RUNNING:
-            turn.stop(run, StopReason.LOST)  # its answer makes certain that nothing runs
+            context.stop(run, StopReason.LOST)  # its answer makes certain that nothing runs
     for report in event.reports:
-        _take(turn, event.instance, report)
+        _take(context, event.instance, report)
 
 
-def worker_reported(turn: Turn, event: WorkerReported) -> None:
+def worker_reported(context: Context, event: WorkerReported) -> None:
     """Something changed on a worker."""
-    if event.session == turn.state.sessions.get(event.instance):
+    if event.session == context.state.sessions.get(event.instance):
         for report in event.reports:
-            _take(turn, event.instance, report)
+            _take(context, event.instance, report)
 
 
-def worker_fetched(turn: Turn, event: WorkerFetched) -> None:
+def worker_fetched(context: Context, event: WorkerFetched) -> None:
     """A task run's files wait for it on its target."""
-    run = turn.state.runs.get(event.run)
+    run = context.state.runs.get(event.run)
     if run is not None and run.target == event.instance and run.fetched != event.instance:
-        turn.put_run(replace(run, fetched=event.instance))
+        context.put_run(replace(run, fetched=event.instance))
 
 
-def worker_lost(turn: Turn, event: WorkerLost) -> None:
+def worker_lost(context: Context, event: WorkerLost) -> None:
     """A session ended; without a goodbye the worker may come back, its tasks run on."""
-    if event.session != turn.state.sessions.get(event.instance):
+    if event.session != context.state.sessions.get(event.instance):
         return
-    del turn.state.sessions[event.instance]
-    instance = turn.state.instances.get(event.instance)
+    del context.state.sessions[event.instance]
+    instance = context.state.instances.get(event.instance)
     if instance is None:
         return
-    _unmeasured(turn, event.instance)
+    _unmeasured(context, event.instance)
     if event.goodbye:
-        turn.dismiss(instance, "its worker said goodbye")
-    turn.silent[event.instance] = turn.now
-    turn.touch(("instance", event.instance))
+        context.dismiss(instance, "its worker said goodbye")
+    context.silent[event.instance] = context.now
+    context.touch(("instance", event.instance))
 
 
-def progress_sampled(turn: Turn, event: ProgressSampled) -> None:
+def progress_sampled(context: Context, event: ProgressSampled) -> None:
     """Throughput reports; only what was learned from them is ever written."""
-    if event.session != turn.state.sessions.get(event.instance):
+    if event.session != context.state.sessions.get(event.instance):
         return
     if event.after_silence:
-        _unmeasured(turn, event.instance)
+        _unmeasured(context, event.instance)
     for run_id, attempt, heard in event.samples:
-        run = turn.state.runs.get(run_id)
+        run = context.state.runs.get(run_id)
         if run is None or run.attempt != attempt or run.instance != event.instance:
             continue
-        progress, complete = turn.meters.sample(run, heard, turn.now)
+        progress, complete = context.meters.sample(run, heard, context.now)
         if complete:
-            ledger.book(turn.state, event.instance, turn.now)
-        turn.state.put_progress(run, progress)
-        if lap := turn.stopwatches.stepped(run_id, heard, turn.now):
-            learn.from_lap(turn.state, run, lap, turn.now)
-        if complete and learn.from_window(turn.state, turn.state.runs[run_id], turn.now):
-            turn.plan_wanted = True
+            ledger.book(context.state, event.instance, context.now)
+        context.state.put_progress(run, progress)
+        if latency := context.latency_meters.stepped(run_id, heard, context.now):
+            learn.from_latency(context.state, run, latency, context.now)
+        if complete and learn.from_window(context.state, context.state.runs[run_id], context.now):
+            context.plan_wanted = True
 
 
-def _unmeasured(turn: Turn, instance: InstanceId) -> None:
+def _unmeasured(context: Context, instance: InstanceId) -> None:
     """Nothing was heard of an instance for a while: its tasks may have stood still, as it did.
 
     What is measured across such a time would pass for what they do to each other.
     """
-    ledger.book(turn.state, instance, turn.now)
-    turn.meters.restart(turn.state, instance)
-    turn.stopwatches.forget(turn.state, instance)
+    ledger.book(context.state, instance, context.now)
+    context.meters.restart(context.state, instance)
+    context.latency_meters.forget(context.state, instance)
 
 
-def _take(turn: Turn, instance: InstanceId, report: RunReport) -> None:
-    run = turn.state.runs.get(report.run)
+def _take(context: Context, instance: InstanceId, report: RunReport) -> None:
+    run = context.state.runs.get(report.run)
     ours = run is not None and run.attempt == report.attempt and run.instance == instance
     if report.phase is Phase.EXITED:
         if run is not None and ours and run.state in HOLDING:
-            _exited(turn, _noted(run, report), report)
-        turn.send_forget(instance, report.run, report.attempt)
+            _exited(context, _noted(run, report), report)
+        context.send_forget(instance, report.run, report.attempt)
         return
     if run is None or not ours or run.state not in HOLDING:
-        turn.send_kill(instance, report.run, report.attempt)
+        context.send_kill(instance, report.run, report.attempt)
         return
     noted = _noted(run, report)
     if report.phase is Phase.RUNNING and run.state is RunState.STARTING:
         if run.attempt == 1 or run.started_ms is None:
-            ledger.book_boot(turn.state, run, turn.state.instances[instance])
-        noted = replace(noted.to(RunState.RUNNING, turn.now), started_ms=turn.now)
+            ledger.book_boot(context.state, run, context.state.instances[instance])
+        noted = replace(noted.to(RunState.RUNNING, context.now), started_ms=context.now)
     if noted != run:
-        turn.put_run(noted)
+        context.put_run(noted)
 
 
 def _noted(run: TaskRun, report: RunReport) -> TaskRun:
@@ -251,37 +251,37 @@ def _noted(run: TaskRun, report: RunReport) -> TaskRun:
     return replace(run, progress=heard, generation=generation)
 
 
-def _exited(turn: Turn, run: TaskRun, report: RunReport) -> None:
-    job = turn.state.jobs[run.job]
+def _exited(context: Context, run: TaskRun, report: RunReport) -> None:
+    job = context.state.jobs[run.job]
     run = replace(run, exit_code=report.exit_code)
     wanted = run.state is RunState.STOPPING
     if report.exit_code == 0 and not report.stopped and not report.never_started:
-        turn.put_run(
+        context.put_run(
             replace(
-                run.to(RunState.SUCCEEDED, turn.now),
+                run.to(RunState.SUCCEEDED, context.now),
                 instance=None,
                 target=None,
                 fetched=None,
                 stop=None,
             )
         )
-        turn.plan_wanted = True
+        context.plan_wanted = True
     elif report.stopped or run.stop is StopReason.LOST:
         # A stop that was not ours means that the instance is shutting down: no place to go back to.
         lost = not wanted or run.stop is StopReason.LOST
-        turn.release(run, target=_after_stop(turn, run) if wanted else None, lost=lost)
+        context.release(run, target=_after_stop(context, run) if wanted else None, lost=lost)
     else:
-        turn.release(run, target=_after_stop(turn, run))
+        context.release(run, target=_after_stop(context, run))
         if job.state is JobState.ENDING:
             return
         if is_gang(job) and len(job.spec.tasks) > 1:
-            _note_failure(turn, turn.state.jobs[run.job], _failure(report))
+            _note_failure(context, context.state.jobs[run.job], _failure(report))
         else:
-            count_failure(turn, turn.state.jobs[run.job], _failure(report))
+            count_failure(context, context.state.jobs[run.job], _failure(report))
 
 
-def _after_stop(turn: Turn, run: TaskRun) -> InstanceId | None:
-    return run.target if run.target and turn.state.usable(run.target) else None
+def _after_stop(context: Context, run: TaskRun) -> InstanceId | None:
+    return run.target if run.target and context.state.can_place(run.target) else None
 
 
 def _failure(report: RunReport) -> Failure:
@@ -296,13 +296,13 @@ def _failure(report: RunReport) -> Failure:
     return Failure(code, f"task {report.run} {what}{why}")
 
 
-def _note_failure(turn: Turn, job: Job, failure: Failure) -> None:
+def _note_failure(context: Context, job: Job, failure: Failure) -> None:
     """Keep a gang's failure until all members' ends are known, and with them what it comes of."""
     if job.failure is None:
-        turn.put_job(replace(job, failure=failure, reason=failure.reason))
+        context.put_job(replace(job, failure=failure, reason=failure.reason))
 
 
-def judge_failure(turn: Turn, job: Job) -> None:
+def judge_failure(context: Context, job: Job) -> None:
     """Count the failure of a gang's attempt that is over.
 
     Not if a member was lost with its instance: the others then fail for want of it, often before
@@ -310,19 +310,19 @@ def judge_failure(turn: Turn, job: Job) -> None:
     """
     assert job.failure is not None
     judged = replace(job, failure=None)
-    if any(run.lost == job.attempt for run in turn.state.members(job.id)):
-        turn.put_job(judged)
+    if any(run.lost == job.attempt for run in context.state.members(job.id)):
+        context.put_job(judged)
     else:
-        count_failure(turn, judged, job.failure)
+        count_failure(context, judged, job.failure)
 
 
-def count_failure(turn: Turn, job: Job, failure: Failure) -> None:
+def count_failure(context: Context, job: Job, failure: Failure) -> None:
     """Have the job tried again after a while, or fail it when it has been tried enough."""
     failures, code, reason = job.failures + 1, failure.exit_code, failure.reason
     if failures > job.spec.retries:
-        turn.put_job(
+        context.put_job(
             replace(
-                job.to(JobState.ENDING, turn.now),
+                job.to(JobState.ENDING, context.now),
                 failures=failures,
                 outcome=Outcome.FAILED,
                 exit_code=1 if code is None else code,
@@ -330,10 +330,10 @@ def count_failure(turn: Turn, job: Job, failure: Failure) -> None:
             )
         )
         return
-    wait = min(turn.settings.backoff_ms << (failures - 1), turn.settings.backoff_limit_ms)
-    not_before = Millis(turn.now + wait)
-    turn.put_job(replace(job, failures=failures, not_before_ms=not_before, reason=reason))
-    turn.alarms.at(not_before, ("job", job.id))
+    wait = min(context.settings.backoff_ms << (failures - 1), context.settings.backoff_limit_ms)
+    not_before = Millis(context.now + wait)
+    context.put_job(replace(job, failures=failures, not_before_ms=not_before, reason=reason))
+    context.alarms.at(not_before, ("job", job.id))
 
 
 def is_gang(job: Job) -> bool:

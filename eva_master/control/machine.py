@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from eva_master.control import converge, gangs, handlers, spot
-from eva_master.control.context import Alarms, Outbox, Turn
+from eva_master.control.context import Alarms, Context, Outbox
 from eva_master.control.measure import learn
 from eva_master.control.measure.throughput import Meters
 from eva_master.control.planning.snapshot_builder import revision, snapshot
@@ -44,7 +44,7 @@ from eva_master.model.planning.reasons import Reasons
 from eva_master.model.records import Instance, Job, Outcome, TaskRun
 from eva_master.model.states import InstanceState, JobState, RunState
 
-_SWEEP = ("sweep", "")
+_RESYNC = ("resync", "")
 _ROUND = ("round", "")
 _PERIOD = ("period", "")
 
@@ -62,21 +62,21 @@ class Machine:
         self.settings = settings
         self._alarms = Alarms()
         meters = Meters(settings.window_ms)
-        self._turn = Turn(state, settings, Outbox(), self._alarms, meters)
+        self._turn = Context(state, settings, Outbox(), self._alarms, meters)
         self._requested: Millis | None = None
         self._in_flight: int | None = None
         self._seen: int | None = None
-        """The revision of the picture that the last plan was requested with."""
+        """The revision of the snapshot that the last plan was requested with."""
 
     def recover(self, now: Millis) -> list[Action]:
         """Begin, or begin again after a crash: everything that still holds is said again."""
-        turn = self._turn
-        turn.now = Millis(max(now, turn.now))
-        turn.plan_wanted = True
-        turn.touch(_SWEEP)
+        context = self._turn
+        context.now = Millis(max(now, context.now))
+        context.plan_wanted = True
+        context.touch(_RESYNC)
         for run in self.state.runs.values():
             if run.state is RunState.RUNNING:
-                turn.watch(run)
+                context.watch(run)
         return self.handle([Tick()], now)
 
     def deadline(self) -> Millis | None:
@@ -93,69 +93,69 @@ class Machine:
         Returns:
             What is to be done, once `take_changes` is safely written.
         """
-        turn = self._turn
-        turn.now = Millis(max(now, turn.now))
-        turn.actions = []
+        context = self._turn
+        context.now = Millis(max(now, context.now))
+        context.actions = []
         for event in events:
             self._apply(event)
-        for entity in self._alarms.ring(turn.now):
+        for entity in self._alarms.ring(context.now):
             if entity != _PERIOD or self._period_is_over():
-                turn.touch(entity)
-        if turn.take_sweep():
-            converge.sweep(turn)
-            turn.actions.append(SyncCloud())
-            self._alarms.at(Millis(turn.now + self.settings.sync_period_ms), _SWEEP)
-        self._settle()
+                context.touch(entity)
+        if context.take_resync():
+            converge.resync(context)
+            context.actions.append(SyncCloud())
+            self._alarms.at(Millis(context.now + self.settings.sync_period_ms), _RESYNC)
+        self._converge()
         self._plan()
-        return turn.actions
+        return context.actions
 
     def take_changes(self) -> Changes:
         """What is to be written before the actions are handed out."""
         return self.state.take_changes()
 
-    def _settle(self) -> None:
-        turn = self._turn
+    def _converge(self) -> None:
+        context = self._turn
         while True:
-            if (job := turn.touched_job()) is not None:
-                converge.settle_job(turn, job)
-            elif (instance := turn.touched_instance()) is not None:
-                converge.settle_instance(turn, instance)
+            if (job := context.touched_job()) is not None:
+                converge.converge_job(context, job)
+            elif (instance := context.touched_instance()) is not None:
+                converge.converge_instance(context, instance)
             else:
                 return
 
     def _apply(self, event: Event) -> None:  # noqa: C901, PLR0912 - one line per kind of event
-        turn = self._turn
+        context = self._turn
         match event:
             case JobSubmitted():
                 self._submit(event)
             case CancelRequested():
                 self._cancel(event)
             case InstanceUp():
-                handlers.instance_up(turn, event)
+                handlers.instance_up(context, event)
             case InstanceGone():
-                handlers.instance_gone(turn, event)
+                handlers.instance_gone(context, event)
             case LaunchFailed():
-                handlers.launch_failed(turn, event)
+                handlers.launch_failed(context, event)
             case Quoted():
-                handlers.quoted(turn, event)
+                handlers.quoted(context, event)
             case InstanceInterrupted():
-                spot.interrupted(turn, event)
+                spot.interrupted(context, event)
             case CloudListed():
-                handlers.cloud_listed(turn, event)
+                handlers.cloud_listed(context, event)
             case CloudTrouble():
                 self.state.trouble = event
             case WorkerRegistered():
-                handlers.worker_registered(turn, event)
+                handlers.worker_registered(context, event)
             case WorkerReported():
-                handlers.worker_reported(turn, event)
+                handlers.worker_reported(context, event)
             case WorkerFetched():
-                handlers.worker_fetched(turn, event)
+                handlers.worker_fetched(context, event)
             case ProgressSampled():
-                handlers.progress_sampled(turn, event)
+                handlers.progress_sampled(context, event)
             case WorkerLost():
-                handlers.worker_lost(turn, event)
+                handlers.worker_lost(context, event)
             case CheckpointsListed():
-                gangs.listed(turn, event)
+                gangs.listed(context, event)
             case PlanReady():
                 self._planned(event)
             case PlanFailed():
@@ -168,64 +168,66 @@ class Machine:
     # -- users -----------------------------------------------------------------------------------
 
     def _submit(self, event: JobSubmitted) -> None:
-        turn, spec = self._turn, event.spec
+        context, spec = self._turn, event.spec
         if (known := self.state.by_command(event.command)) is not None:
-            turn.actions.append(Reply(event.command, known))
+            context.actions.append(Reply(event.command, known))
             return
         if (active := self.state.by_name(spec.owner, spec.name)) is not None:
             error = DuplicateName(
                 f"a job named {spec.name!r} of yours is active already: {active}",
                 hint=f"choose another name, or cancel it first: eva cancel {active}",
             )
-            turn.actions.append(Reply(event.command, None, error))
+            context.actions.append(Reply(event.command, None, error))
             return
         number = self.state.count(jobs=1, arrivals=1).jobs
         job = Job(
             id=JobId(f"{spec.name}-{number}"),
             spec=spec,
-            submitted_ms=turn.now,
-            history=((JobState.PENDING.value, turn.now),),
+            submitted_ms=context.now,
+            history=((JobState.PENDING.value, context.now),),
             command=event.command,
         )
-        turn.put_job(job)
+        context.put_job(job)
         for index in range(len(spec.tasks)):
-            waiting = ((RunState.WAITING.value, int(turn.now)),)
-            turn.put_run(TaskRun(run_id(job.id, index), job.id, index, waiting))
-        turn.plan_wanted = True
-        turn.actions.append(Reply(event.command, job.id))
+            waiting = ((RunState.WAITING.value, int(context.now)),)
+            context.put_run(TaskRun(run_id(job.id, index), job.id, index, waiting))
+        context.plan_wanted = True
+        context.actions.append(Reply(event.command, job.id))
 
     def _cancel(self, event: CancelRequested) -> None:
-        turn = self._turn
+        context = self._turn
         job = self.state.jobs.get(event.job)
         if job is None:
             error = NotFound(f"there is no job {event.job}", hint="see: eva ls --all")
-            turn.actions.append(Reply(event.command, None, error))
+            context.actions.append(Reply(event.command, None, error))
             return
         if job.state in (JobState.PENDING, JobState.RUNNING):
-            ending = job.to(JobState.ENDING, turn.now)
+            ending = job.to(JobState.ENDING, context.now)
             reason = "cancelled by its owner"
-            turn.put_job(replace(ending, outcome=Outcome.CANCELLED, exit_code=130, reason=reason))
-        turn.actions.append(Reply(event.command, job.id))
+            context.put_job(
+                replace(ending, outcome=Outcome.CANCELLED, exit_code=130, reason=reason)
+            )
+        context.actions.append(Reply(event.command, job.id))
 
     # -- planning --------------------------------------------------------------------------------
 
     def _plan(self) -> None:
         """Request a plan if one is wanted, none is under way and the last one is not too recent."""
-        turn = self._turn
-        if self._in_flight is not None or not turn.plan_wanted:
+        context = self._turn
+        if self._in_flight is not None or not context.plan_wanted:
             return
         earliest = self._next_request()
-        if turn.now < earliest:
+        if context.now < earliest:
             self._alarms.at(earliest, _ROUND)
             return
-        turn.plan_wanted = False
-        self._alarms.at(Millis(turn.now + self.settings.round_period_ms), _PERIOD)
+        context.plan_wanted = False
+        self._alarms.at(Millis(context.now + self.settings.round_period_ms), _PERIOD)
         if self._nothing_new():
             return
-        self._requested = turn.now
+        self._requested = context.now
         self._in_flight = self.state.count(rounds=1).rounds
-        picture = snapshot(self.state, turn.now, self.settings)
-        turn.actions.append(RequestPlan(self._in_flight, picture, self.state.memory))
+        picture = snapshot(self.state, context.now, self.settings)
+        context.actions.append(RequestPlan(self._in_flight, picture, self.state.memory))
 
     def _next_request(self) -> Millis:
         """When the next plan may be requested."""
@@ -256,9 +258,9 @@ class Machine:
     def _planned(self, event: PlanReady) -> None:
         if event.round != self._in_flight:
             return
-        turn = self._turn
+        context = self._turn
         self._in_flight = None
-        present = snapshot(self.state, turn.now, self.settings)
+        present = snapshot(self.state, context.now, self.settings)
         decision = reconcile(present, event.plan)
         names = self._adopt(decision)
         self.state.set_memory(event.memory)
@@ -266,7 +268,7 @@ class Machine:
         reasons = event.plan.reasons.adopted(names, set(decision.dropped))
         self.state.put_round(self._round(event.round, event.plan, decision, reasons))
         if decision.dropped:
-            turn.plan_wanted = True
+            context.plan_wanted = True
 
     def _round(self, number: int, plan: Plan, decision: Decision, reasons: Reasons) -> Round:
         moves = sum(self.state.runs[run].instance is not None for run, _ in decision.places)
@@ -283,33 +285,33 @@ class Machine:
 
     def _adopt(self, decision: Decision) -> dict[int, InstanceId]:
         """Make a checked plan the desired state; returns the names of new instances."""
-        turn = self._turn
+        context = self._turn
         names: dict[int, InstanceId] = {}
         listed = (
             {offering.id: offering for offering in self.state.catalog} if decision.launches else {}
         )
         for launch in decision.launches:
             names[launch.key] = InstanceId(f"i{self.state.count(instances=1).instances:05d}")
-            # In the picture its delays were the learned ones, its price what it is worth.
+            # In the snapshot its delays were the learned ones, its price what it is worth.
             offering = listed[launch.offering.id]
-            turn.put_instance(
+            context.put_instance(
                 Instance(
                     id=names[launch.key],
                     offering=replace(offering, unavailable_until=None, why_unavailable=""),
-                    history=((InstanceState.LAUNCHING.value, int(turn.now)),),
-                    requested_ms=turn.now,
+                    history=((InstanceState.LAUNCHING.value, int(context.now)),),
+                    requested_ms=context.now,
                 )
             )
         for run, where in decision.places:
             target = names[where] if isinstance(where, int) else where
-            turn.retarget(self.state.runs[run], target)
+            context.retarget(self.state.runs[run], target)
         for run, reason in decision.holds:
             held = self.state.runs[run]
             if held.waiting_for != reason:
-                turn.put_run(replace(held, waiting_for=reason))
+                context.put_run(replace(held, waiting_for=reason))
                 if self.settings.profile and learn.unprofiled(self.state, held):
-                    turn.plan_wanted = True  # without room of its own it may be packed
+                    context.plan_wanted = True  # without room of its own it may be packed
         for run, reason in decision.suspends:
             suspended = replace(self.state.runs[run], waiting_for=reason)
-            turn.put_run(replace(suspended, target=None, fetched=None))
+            context.put_run(replace(suspended, target=None, fetched=None))
         return names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eva_master.control import availability
-from eva_master.control.context import Turn
+from eva_master.control.context import Context
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.catalog import Offering, Purchase
@@ -35,42 +35,42 @@ def valued(offering: Offering, state: State, settings: Settings) -> Offering:
     return replace(offering, price=Price(offering.price + extra))
 
 
-def interrupted(turn: Turn, event: InstanceInterrupted) -> None:
+def interrupted(context: Context, event: InstanceInterrupted) -> None:
     """The cloud will take an instance away: its tasks are stopped now, and planned anew."""
-    instance = turn.state.instances.get(event.instance)
+    instance = context.state.instances.get(event.instance)
     if instance is None or instance.state not in LIVE or instance.leaving_ms is not None:
         return
-    if event.session != turn.state.sessions.get(event.instance):
+    if event.session != context.state.sessions.get(event.instance):
         return
     if event.at_ms is None:
-        _recommended(turn, instance, event.reason)
+        _recommended(context, instance, event.reason)
         return
-    turn.put_instance(replace(instance, leaving_ms=event.at_ms, reason=event.reason))
-    turn.abandon(instance.id)
-    turn.plan_wanted = True
+    context.put_instance(replace(instance, leaving_ms=event.at_ms, reason=event.reason))
+    context.abandon(instance.id)
+    context.plan_wanted = True
 
 
-def _recommended(turn: Turn, instance: Instance, reason: str) -> None:
+def _recommended(context: Context, instance: Instance, reason: str) -> None:
     """The cloud may take an instance away: its tasks go elsewhere, and run on until they can.
 
     So nobody is given a place there any more, and policies see its tasks as without one. What was
     bought in the same place would soon be at the same risk, so nothing is for a while.
     """
-    stays = turn.settings.rebalance_ms == 0
-    if instance.at_risk or stays:
-        turn.put_instance(replace(instance, reason=reason))
+    occupancies = context.settings.rebalance_ms == 0
+    if instance.at_risk or occupancies:
+        context.put_instance(replace(instance, reason=reason))
         return
-    turn.put_instance(replace(instance, at_risk=True, reason=reason))
-    for run in turn.state.aimed(instance.id):
+    context.put_instance(replace(instance, at_risk=True, reason=reason))
+    for run in context.state.targeting(instance.id):
         if run.instance == instance.id:
-            turn.state.album.job_changed(run.job)
+            context.state.view_cache.job_changed(run.job)
         else:
-            turn.retarget(run, run.instance)
-    until = Millis(turn.now + turn.settings.rebalance_ms)
+            context.retarget(run, run.instance)
+    until = Millis(context.now + context.settings.rebalance_ms)
     availability.refuse(
-        turn, [instance.offering.id], until, f"{instance.id} was at risk there: {reason}"
+        context, [instance.offering.id], until, f"{instance.id} was at risk there: {reason}"
     )
-    turn.plan_wanted = True
+    context.plan_wanted = True
 
 
 def in_time(instance: Instance, grace_ms: int, now: Millis) -> int:
@@ -80,7 +80,7 @@ def in_time(instance: Instance, grace_ms: int, now: Millis) -> int:
     return max(0, min(grace_ms, instance.leaving_ms - _UPLOAD_MS - now))
 
 
-def note_end(turn: Turn, instance: Instance) -> None:
+def note_end(context: Context, instance: Instance) -> None:
     """Learn from the end of an instance, which was not the master's doing if it was in use."""
     if instance.offering.purchase is not Purchase.SPOT:
         return
@@ -89,4 +89,4 @@ def note_end(turn: Turn, instance: Instance) -> None:
     unasked = instance.state is not InstanceState.TERMINATING
     lived_ms = max(0, instance.gone_ms - instance.up_ms)
     taken = unasked or instance.leaving_ms is not None or instance.at_risk
-    turn.state.count_spot(instance.offering.type.name, lived_ms, interrupted=taken)
+    context.state.count_spot(instance.offering.type.name, lived_ms, interrupted=taken)

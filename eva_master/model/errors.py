@@ -159,7 +159,7 @@ class IllegalTransition(EvaError):
     """A move that a state table forbids.
 
     Args:
-        entity: What was to move, such as ``copy resnet-3/0``.
+        entity: What was to move, such as ``task run resnet-3/0``.
         source: The state it is in.
         target: The state it was to enter.
         history: The states it went through, oldest first, each with its time in milliseconds.

@@ -128,11 +128,11 @@ def moved(
     return (*history[1 - _KEPT :], (entered, at))
 
 
-ENDED = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
+TERMINAL_JOB = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 """A job in one of these never changes again."""
 HOLDING = frozenset({RunState.STARTING, RunState.RUNNING, RunState.STOPPING})
 """A task run in one of these takes room on an instance."""
-SETTLED = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED})
+TERMINAL_RUN = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED})
 """A task run in one of these wants no place."""
 LIVE = frozenset({InstanceState.LAUNCHING, InstanceState.UP, InstanceState.READY})
 """An instance in one of these may be given tasks."""

@@ -19,8 +19,8 @@ from eva_master.ports import Policy
 from eva_master.simulation.cluster.attempt_log import Books
 from eva_master.simulation.cluster.clock import VirtualInbox
 from eva_master.simulation.cluster.delays import Accounting
-from eva_master.simulation.cluster.fault_injector import Faults, Misfortune
-from eva_master.simulation.cluster.report_schedule import Telling
+from eva_master.simulation.cluster.fault_injector import FaultInjector, Faults
+from eva_master.simulation.cluster.report_schedule import ReportSchedule
 from eva_master.simulation.cluster.truth import UNDISTURBED, Truth
 from eva_master.simulation.cluster.work import Work
 from eva_master.simulation.results.metrics import (
@@ -37,7 +37,7 @@ from eva_master.simulation.results.metrics import (
 from eva_master.simulation.scenario.journal_replay import Past
 from eva_master.simulation.scenario.script import PastScript, Task, TraceScript, work_of
 from eva_master.simulation.scenario.submission import work_ms
-from eva_master.simulation.simulated_cluster import World
+from eva_master.simulation.simulated_cluster import SimulatedCluster
 
 _PATIENCE = 20
 """A cluster in which nothing has started or ended for so many times the longest job is stuck."""
@@ -157,7 +157,7 @@ class CountingInbox(VirtualInbox):
         super().post(event)
 
 
-class TraceWorld(World):
+class TraceCluster(SimulatedCluster):
     """A world whose inbox counts."""
 
     inbox: CountingInbox
@@ -177,9 +177,9 @@ class Simulation:
         self._total = len(setup.trace.jobs if setup.past is None else setup.past.jobs)
         self._policy = TimedPolicy(setup.policy, setup.stopwatch)
         self._rounds = Rounds(keep=setup.keep_record)
-        self._books = Books(stays=[] if setup.keep_record else None)
+        self._books = Books(occupancies=[] if setup.keep_record else None)
         settings = _settings(setup)
-        self.world = TraceWorld(
+        self.world = TraceCluster(
             setup.catalog,
             self._policy,
             settings=settings,
@@ -187,8 +187,8 @@ class Simulation:
             delays=script.delays(self._task_of),
             truth=setup.truth,
             work_of=self._work_of,
-            reports=partial(Telling, window_ms=settings.window_ms),
-            chronicle=self._books,
+            reports=partial(ReportSchedule, window_ms=settings.window_ms),
+            attempt_log=self._books,
             latency_ms=setup.latency_ms,
             answers_ms=None if setup.past is None else setup.past.planned_ms,
             journal=self._rounds,
@@ -196,7 +196,7 @@ class Simulation:
         )
         if isinstance(script, PastScript):
             self.world.cloud.life_of = script.life_of
-        Misfortune(
+        FaultInjector(
             setup.faults,
             setup.seed,
             timeline=self.world.timeline,
@@ -304,7 +304,7 @@ class Simulation:
         if self._setup.keep_record:
             record = Record(
                 tuple(self._rounds.kept),
-                tuple(books.stays or ()),
+                tuple(books.occupancies or ()),
                 tuple(jobs),
                 tuple(
                     instance_figures(machine, state.instances[name].requested_ms)
@@ -374,7 +374,7 @@ def _check(setup: Setup) -> None:
                 )
 
 
-def _stalled(world: World) -> SimulationStalled:
+def _stalled(world: SimulatedCluster) -> SimulationStalled:
     waiting = {
         run.waiting_for or "no place"
         for job in world.state.active

@@ -16,7 +16,7 @@ from eva_master.model.events import JobSubmitted, PlanReady
 from eva_master.model.ids import Millis, RunId
 from eva_master.model.job import JobSpec
 from eva_master.ports import Inbox, Journal, Policy
-from eva_master.simulation.cluster.attempt_log import Chronicle, History
+from eva_master.simulation.cluster.attempt_log import AttemptLog, History
 from eva_master.simulation.cluster.checkpoints import SimulatedCheckpoints
 from eva_master.simulation.cluster.clock import Timeline, VirtualInbox
 from eva_master.simulation.cluster.cloud import SimulatedCloud
@@ -76,7 +76,7 @@ class Answers:
         """Nobody watches."""
 
 
-class World:
+class SimulatedCluster:
     """A simulated cluster.
 
     Args:
@@ -89,7 +89,7 @@ class World:
         terminate_ms: From the request to the end of a machine.
         terminate_grid_ms: Machines end at multiples of it alone, 0 for at any time.
         reports: When tasks report progress; at the intervals that `delays` says by default.
-        chronicle: Is told what happens to attempts.
+        attempt_log: Is told what happens to attempts.
         latency_ms: What the planner and the object store take to answer.
         answers_ms: When the plans of some rounds are ready instead.
         journal: Where changes are written; by default one from which the master can restart.
@@ -108,7 +108,7 @@ class World:
         terminate_ms: int = 1_000,
         terminate_grid_ms: int = 0,
         reports: Callable[[Timeline], Reports] | None = None,
-        chronicle: Chronicle | None = None,
+        attempt_log: AttemptLog | None = None,
         latency_ms: int = 100,
         answers_ms: Mapping[int, int] | None = None,
         journal: Journal | None = None,
@@ -127,7 +127,7 @@ class World:
             delays=delays,
             truth=truth,
             work_of=work_of or self._stated_work,
-            chronicle=chronicle or self.history,
+            attempt_log=attempt_log or self.history,
             reports=reports(self.timeline),
         )
         self.cloud = SimulatedCloud(

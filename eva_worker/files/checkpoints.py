@@ -14,14 +14,14 @@ _KEPT = 2
 """One to start from and one more, should the newest turn out to be of no use."""
 
 
-def checkpoints_prefix(copy: str) -> str:
-    """Where the generations of a copy are in the object store."""
-    return f"jobs/{copy}/checkpoints"
+def checkpoints_prefix(run: str) -> str:
+    """Where the generations of a task run are in the object store."""
+    return f"jobs/{run}/checkpoints"
 
 
-def checkpoint_key(copy: str, generation: int) -> str:
+def checkpoint_key(run: str, generation: int) -> str:
     """Where one of them is."""
-    return f"{checkpoints_prefix(copy)}/{generation:08d}"
+    return f"{checkpoints_prefix(run)}/{generation:08d}"
 
 
 def newest_in_common(own: Collection[int], others: Iterable[Collection[int]]) -> int:
@@ -35,17 +35,17 @@ def newest_in_common(own: Collection[int], others: Iterable[Collection[int]]) ->
 
 
 def obsolete(own: Collection[int], keep: Collection[int]) -> set[int]:
-    """Which complete generations of a copy nobody will start from: not the newest, not `keep`."""
+    """Generations nobody will start from: complete, not the newest, not in `keep`."""
     return set(own) - {*sorted(own)[-_KEPT:], *keep}
 
 
-async def newest(objects: Objects, copy: str) -> int:
-    """The newest complete generation of a copy, 0 for none; raises `StoreUnavailable`."""
-    return max(_complete(copy, await _stored(objects, copy)), default=0)
+async def newest(objects: Objects, run: str) -> int:
+    """The newest complete generation of a task run, 0 for none; raises `StoreUnavailable`."""
+    return max(_complete(run, await _stored(objects, run)), default=0)
 
 
 async def prune(
-    objects: Objects, copy: str, gang: Sequence[str] = (), keep: Collection[int] = ()
+    objects: Objects, run: str, gang: Sequence[str] = (), keep: Collection[int] = ()
 ) -> int:
     """Remove what no attempt will start from, complete or not.
 
@@ -54,7 +54,7 @@ async def prune(
 
     Args:
         objects: The store.
-        copy: Whose.
+        run: Whose.
         gang: The other members of its gang.
         keep: To be kept in any case: what the attempt began from, since a member that starts late
             may have to fetch it, and what this returned last, since another member that looked
@@ -66,8 +66,8 @@ async def prune(
     Raises:
         StoreUnavailable: The store failed.
     """
-    stored = await _stored(objects, copy)
-    own = _complete(copy, stored)
+    stored = await _stored(objects, run)
+    own = _complete(run, stored)
     others = await asyncio.gather(*(_stored(objects, member) for member in gang))
     common = newest_in_common(own, map(_complete, gang, others))
     torn = {number for number in stored if number not in own and number < max(own, default=0)}
@@ -76,9 +76,9 @@ async def prune(
     return common
 
 
-async def _stored(objects: Objects, copy: str) -> dict[int, list[str]]:
+async def _stored(objects: Objects, run: str) -> dict[int, list[str]]:
     """The keys of each generation of which anything is there."""
-    prefix = checkpoints_prefix(copy)
+    prefix = checkpoints_prefix(run)
     found: dict[int, list[str]] = {}
     async for key in objects.list(prefix):
         number = key.removeprefix(f"{prefix}/").partition("/")[0]
@@ -87,11 +87,11 @@ async def _stored(objects: Objects, copy: str) -> dict[int, list[str]]:
     return found
 
 
-def _complete(copy: str, stored: Mapping[int, Sequence[str]]) -> set[int]:
+def _complete(run: str, stored: Mapping[int, Sequence[str]]) -> set[int]:
     return {
         number
         for number, keys in stored.items()
-        if f"{checkpoint_key(copy, number)}/manifest.json" in keys
+        if f"{checkpoint_key(run, number)}/manifest.json" in keys
     }
 
 

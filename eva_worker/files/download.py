@@ -165,11 +165,11 @@ class Fetcher:
                 await store.fetch(key, target, size=size)
                 target.chmod(0o444)
 
-    async def checkpoint(self, copy: str, wanted: int | None, target: Path) -> tuple[int, int]:
+    async def checkpoint(self, run: str, wanted: int | None, target: Path) -> tuple[int, int]:
         """Restore a checkpoint generation.
 
         Args:
-            copy: Whose.
+            run: Whose.
             wanted: Its number, 0 for none; `None` for the newest complete one, if any.
             target: ``$EVA_CHECKPOINT_DIR``; the generation appears in it at once.
 
@@ -181,10 +181,10 @@ class Fetcher:
             Corrupt, StoreUnavailable, BadOrder: It cannot be had.
         """
         target.mkdir(parents=True, exist_ok=True)
-        generation = await newest(self._objects, copy) if wanted is None else wanted
+        generation = await newest(self._objects, run) if wanted is None else wanted
         if generation == 0:
             return 0, 0
-        prefix = checkpoint_key(copy, generation)
+        prefix = checkpoint_key(run, generation)
         manifest = await self._objects.get(f"{prefix}/manifest.json")
         entries, steps = read_manifest(manifest), _steps_held(manifest)
         if (target / f"{generation:08d}").exists():

@@ -135,7 +135,7 @@ class Task:
             terminate()
         self.deadline = deadline if self.deadline is None else min(self.deadline, deadline)
 
-    def doomed(self) -> bool:
+    def terminating(self) -> bool:
         """Whether whatever is left is to be killed."""
         if self.deadline is None:
             return self.code is not None  # The program is over; what it left behind is not wanted.
@@ -145,7 +145,7 @@ class Task:
         """Watch until no process is left."""
         while self.reap():
             timeout: float | None = None
-            if self.doomed():
+            if self.terminating():
                 send(descendants(), signal.SIGKILL)
                 timeout = POLL_S
             elif self.deadline is not None:

@@ -83,13 +83,13 @@ def _rename(draft: Path, directory: Path) -> int:
 
 def _prune(directory: Path) -> None:
     for generation in generations(directory)[:-KEPT_GENERATIONS]:
-        doomed = directory / f".tmp-{os.getpid()}-{uuid.uuid4().hex}"
+        terminating = directory / f".tmp-{os.getpid()}-{uuid.uuid4().hex}"
         try:
             # Renamed first: a generation must not be seen half removed either.
-            path_of(directory, generation).rename(doomed)
+            path_of(directory, generation).rename(terminating)
         except FileNotFoundError:
             continue  # another process prunes too
-        shutil.rmtree(doomed, ignore_errors=True)
+        shutil.rmtree(terminating, ignore_errors=True)
 
 
 def _sync_tree(root: Path) -> None:

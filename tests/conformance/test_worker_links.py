@@ -122,7 +122,7 @@ class SimulatedWorker:
             self._timeline,
             self._inbox,
             delays=Delays(),
-            chronicle=History(),
+            attempt_log=History(),
             truth=lambda _workload, _others: 1.0,
             work_of=lambda run: self._work[run],
         )
@@ -148,7 +148,7 @@ class SimulatedWorker:
         pass
 
     def starts(self) -> Counter[tuple[RunId, int]]:
-        return Counter((run, attempt) for run, attempt, _ in self.link.chronicle.starts)
+        return Counter((run, attempt) for run, attempt, _ in self.link.attempt_log.starts)
 
     async def cut(self) -> None:
         self.link.cut(I1, 120_000)

@@ -58,17 +58,23 @@ def run_again(history: History) -> Simulation:
 
 
 def as_it_was(history: History) -> list[Assignment]:
-    stints = history.past.stints.values()
-    assert all(stint.over_ms is not None for stint in stints)
+    recorded_attempts = history.past.recorded_attempts.values()
+    assert all(recorded.over_ms is not None for recorded in recorded_attempts)
     return sorted(
-        (stint.run, stint.attempt, stint.instance, stint.ordered_ms, stint.over_ms or 0)
-        for stint in stints
+        (
+            recorded.run,
+            recorded.attempt,
+            recorded.instance,
+            recorded.ordered_ms,
+            recorded.over_ms or 0,
+        )
+        for recorded in recorded_attempts
     )
 
 
 def as_simulated(simulation: Simulation) -> list[Assignment]:
-    stays = simulation.outcome().record.stays
-    return sorted((s.run, s.attempt, s.instance, s.from_ms, s.to_ms) for s in stays)
+    occupancies = simulation.outcome().record.occupancies
+    return sorted((s.run, s.attempt, s.instance, s.from_ms, s.to_ms) for s in occupancies)
 
 
 def bought(simulation: Simulation) -> dict[InstanceId, tuple[str, int]]:

@@ -44,7 +44,7 @@ ON_DEMAND = {"c7i.large": "0.0892500000", "c7i.xlarge": "0.1785000000", "g5.xlar
 StartResponse = Callable[..., Any]
 
 
-class Front:
+class LoopGateway:
     """WSGI around moto's application."""
 
     def __init__(self, moto: Callable[..., Iterable[bytes]]) -> None:
@@ -347,7 +347,7 @@ def main() -> None:
     server = make_server(
         sys.argv[1],
         0,
-        Front(DomainDispatcherApplication(create_backend_app)),
+        LoopGateway(DomainDispatcherApplication(create_backend_app)),
         threaded=True,
         request_handler=MotoRequestHandler,
     )

@@ -23,7 +23,7 @@ from eva_master.model.planning.plan import Hold, NewInstance, Place, Plan, Polic
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import NOTHING
 from eva_master.simulation.cluster.clock import VirtualInbox
-from eva_master.simulation.simulated_cluster import World
+from eva_master.simulation.simulated_cluster import SimulatedCluster
 
 LOSABLE = (
     InstanceUp,
@@ -79,7 +79,7 @@ class Fused:
         return call
 
 
-class ChaoticWorld(World):
+class ChaoticWorld(SimulatedCluster):
     """A world whose messages and master are unreliable while it is not `calm`.
 
     Args:

@@ -13,7 +13,7 @@ from botocore.exceptions import ReadTimeoutError
 from eva_master.adapters.ec2 import Ec2Cloud, Ec2Settings
 from eva_master.adapters.ec2.client import boto_client
 from eva_master.adapters.ec2.launching.images import PARAMETER, Image
-from eva_master.adapters.ec2.launching.launch_records import Launches
+from eva_master.adapters.ec2.launching.launch_records import LaunchRecords
 from eva_master.adapters.ec2.launching.run_instances_request import launch_request
 from eva_master.model.actions import LaunchInstance, SyncCloud
 from eva_master.model.catalog import Catalog, InstanceType, Offering
@@ -71,7 +71,7 @@ class Account:
         self,
         wrap: Callable[[Any], Any] = lambda client: client,
         user_data: str = USER_DATA,
-        launches: Launches | None = None,
+        launches: LaunchRecords | None = None,
         catalog: Catalog = (),
         **changed: Any,
     ) -> tuple[Ec2Cloud, Mailbox]:

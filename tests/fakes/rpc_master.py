@@ -16,7 +16,7 @@ from sqlalchemy import Engine, create_engine
 from sqlalchemy.pool import StaticPool
 
 from eva_master.adapters.loop.clock import SystemClock
-from eva_master.adapters.loop.gateway import Front
+from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.loop.inbox import LiveInbox
 from eva_master.adapters.objects import open_store
 from eva_master.adapters.pki import MASTER_NAME
@@ -138,7 +138,7 @@ class ScriptedLoop:
 
     def __init__(self, answer: Callable[[State, JobSubmitted | CancelRequested], Reply]) -> None:
         self.inbox = LiveInbox(SystemClock())
-        self.front = Front(self.inbox)
+        self.gateway = LoopGateway(self.inbox)
         self.state = State(CATALOG)
         self.commands: list[JobSubmitted | CancelRequested] = []
         self._answer = answer
@@ -156,7 +156,7 @@ class ScriptedLoop:
                         item.run(self.state)
                     case JobSubmitted() | CancelRequested():
                         self.commands.append(item)
-                        self.front.reply(self._answer(self.state, item))
+                        self.gateway.reply(self._answer(self.state, item))
                     case Tick():
                         pass
                     case event:
@@ -165,12 +165,12 @@ class ScriptedLoop:
     async def change(self, fn: Callable[[State], T]) -> T:
         """Change the state in the loop's thread, as a turn does, and publish it."""
 
-        def turn(state: State) -> T:
+        def context(state: State) -> T:
             result = fn(state)
-            self.front.publish(state.take_changes())
+            self.gateway.publish(state.take_changes())
             return result
 
-        return await self.front.read(turn)
+        return await self.gateway.read(context)
 
     async def event(self) -> Event:
         """The next event that is neither a read nor a command."""
@@ -333,16 +333,16 @@ class RpcMaster:
         return agent
 
 
-def agent_certificates(front: Front) -> AgentCertificates:
+def agent_certificates(gateway: LoopGateway) -> AgentCertificates:
     """Those of the tests' authority."""
-    return AgentCertificates(authority().authority, front, _CERTIFICATE_MS)
+    return AgentCertificates(authority().authority, gateway, _CERTIFICATE_MS)
 
 
 @asynccontextmanager
 async def served(
     loop: ScriptedLoop | None,
     *,
-    front: Front,
+    gateway: LoopGateway,
     sessions: WorkerSessions,
     store: ObjectStore,
     planner: InlinePlanner,
@@ -355,7 +355,7 @@ async def served(
     join_tokens = JoinTokens(b"secret", JoinTokenTable(database()), clock, _JOIN_MS)
     server = MasterServer(
         jobs=JobsService(
-            front=front,
+            gateway=gateway,
             sessions=sessions,
             store=store,
             clock=clock,
@@ -363,13 +363,13 @@ async def served(
             settings=settings,
         ),
         cluster=ClusterService(
-            front=front,
+            gateway=gateway,
             clock=clock,
             about=About("test", "first-fit", "0.0", '{"policy": "first-fit"}'),
             history=history or NoRounds(),
         ),
         tokens=TokensService(tokens),
-        enrolment=EnrolmentService(agent_certificates(front), join_tokens),
+        enrolment=EnrolmentService(agent_certificates(gateway), join_tokens),
         workers=sessions,
         access=AccessInterceptor(tokens),
         identity=authority().server(),
@@ -397,11 +397,11 @@ async def rpc_master(
     """Run the server over a control loop that does as it is told."""
     loop = ScriptedLoop(answer)
     welcome = Welcome("test", f"file://{directory}/objects", heartbeat_ms=1000, upload_ms=5000)
-    sessions = WorkerSessions(loop.inbox, SystemClock(), agent_certificates(loop.front), welcome)
+    sessions = WorkerSessions(loop.inbox, SystemClock(), agent_certificates(loop.gateway), welcome)
     try:
         async with served(
             loop,
-            front=loop.front,
+            gateway=loop.gateway,
             sessions=sessions,
             store=open_store(f"file://{directory}/objects"),
             planner=InlinePlanner(loop.inbox, policy or FirstFit()),

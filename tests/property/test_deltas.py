@@ -1,4 +1,4 @@
-"""A picture that is sent piece by piece arrives whole."""
+"""A snapshot that is sent piece by piece arrives whole."""
 
 from __future__ import annotations
 

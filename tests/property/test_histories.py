@@ -19,8 +19,8 @@ from tests.simulation.test_accounting import setup
 
 
 def times(simulation: Simulation) -> list[tuple[object, ...]]:
-    stays = simulation.outcome().record.stays
-    return sorted((s.run, s.attempt, s.instance, s.from_ms, s.to_ms) for s in stays)
+    occupancies = simulation.outcome().record.occupancies
+    return sorted((s.run, s.attempt, s.instance, s.from_ms, s.to_ms) for s in occupancies)
 
 
 def bills(simulation: Simulation) -> dict[str, tuple[str, int]]:

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.packing.greedy import instance_fill, kernels, pack
+from eva_master.packing.greedy import instance_fill, kernels
+from eva_master.packing.greedy.algorithm1 import pack
 from eva_master.packing.greedy.backfill import fill_free
 from eva_master.packing.problem import Problem, Valuation
 from tests.fakes.snapshots import Cluster, offer, task

@@ -1,4 +1,4 @@
-"""Pictures are kept up to date piece by piece, and are those that would be made from scratch."""
+"""Snapshots are kept up to date piece by piece, and are those that would be made from scratch."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from hypothesis import given, settings
 
 from eva_master.control.planning import snapshot_builder
 from eva_master.control.state.store import State
-from eva_master.control.state.view_cache import Album
+from eva_master.control.state.view_cache import ViewCache
 from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.planning.snapshot import InstanceView, Snapshot
 from eva_master.model.records import TaskRun
-from eva_master.model.states import LIVE, SETTLED, InstanceState, JobState
+from eva_master.model.states import LIVE, TERMINAL_RUN, InstanceState, JobState
 from tests.fakes.chaos import ChaoticWorld
 from tests.property.test_control_loop import CHAOS_MS, QUICK, Story, _world, stories
 
 
 def _from_scratch(state: State, now: Millis) -> Snapshot:
     """All over again: nothing that was kept is looked at."""
-    kept, state.album = state.album, Album()
+    kept, state.view_cache = state.view_cache, ViewCache()
     for job in state.jobs:
-        state.album.job_changed(job)
+        state.view_cache.job_changed(job)
     for instance in state.instances:
-        state.album.instance_changed(instance)
+        state.view_cache.instance_changed(instance)
     made = snapshot_builder.snapshot(state, now, QUICK)
-    state.album = kept
+    state.view_cache = kept
     return made
 
 
@@ -37,13 +37,13 @@ def _place(state: State, run: TaskRun) -> InstanceId | None:
 
 
 def _check(state: State, now: Millis, seen: Snapshot) -> None:
-    """What is in the picture is what the records say."""
+    """What is in the snapshot is what the records say."""
     assert seen == _from_scratch(state, now)
     assert [job.id for job in seen.jobs] == sorted(
         job for job in state.active if state.jobs[job].state is not JobState.ENDING
     )
     shown = {job.id for job in seen.jobs}
-    runs = {c.id: c for c in state.runs.values() if c.job in shown and c.state not in SETTLED}
+    runs = {c.id: c for c in state.runs.values() if c.job in shown and c.state not in TERMINAL_RUN}
     assert [(view.id, view.instance) for view in seen.runs] == [
         (name, _place(state, runs[name])) for name in sorted(runs)
     ]
@@ -71,8 +71,8 @@ def _timeless(seen: Snapshot) -> Snapshot:
 
 
 def _live(world: ChaoticWorld) -> None:
-    """Take a picture after every third step: what has changed meanwhile adds up."""
-    before, album, number = None, None, 0
+    """Take a snapshot after every third step: what has changed meanwhile adds up."""
+    before, view_cache, number = None, None, 0
     for step in range(100_000):
         if world.timeline.now() >= CHAOS_MS:
             return
@@ -83,9 +83,9 @@ def _live(world: ChaoticWorld) -> None:
         seen = snapshot_builder.snapshot(state, now, QUICK)
         _check(state, now, seen)
         revision = snapshot_builder.revision(state, now, QUICK)
-        if before is not None and state.album is album and revision == number:
+        if before is not None and state.view_cache is view_cache and revision == number:
             assert _timeless(before) == _timeless(seen), "what is new has a new number"
-        before, album, number = seen, state.album, revision
+        before, view_cache, number = seen, state.view_cache, revision
     raise AssertionError("time does not pass")
 
 

@@ -91,11 +91,11 @@ def test_books_agree_and_nothing_runs_twice(given_: Setup) -> None:
     assert sum(billed.values()) >= 0.999 * reference_bound(given_.trace, CATALOG)
 
     by_run = defaultdict(list)
-    for stay in outcome.record.stays:
-        by_run[stay.run].append(stay)
-    for stays in by_run.values():
-        stays.sort(key=lambda stay: stay.attempt)
-        for before, after in pairwise(stays):
+    for occupancy in outcome.record.occupancies:
+        by_run[occupancy.run].append(occupancy)
+    for occupancies in by_run.values():
+        occupancies.sort(key=lambda occupancy: occupancy.attempt)
+        for before, after in pairwise(occupancies):
             assert before.to_ms <= after.from_ms, "two attempts at a time"
             assert before.attempt < after.attempt
     assert outcome.tasks_per_instance >= 0

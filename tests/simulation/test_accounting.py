@@ -65,11 +65,11 @@ def setup(*jobs: TraceJob, policy: Policy | None = None, **options: object) -> S
     return Setup(Trace("t", jobs), CATALOG, policy, **options)  # type: ignore[arg-type]
 
 
-def stays(outcome: Outcome) -> list[tuple[str, str, int, int]]:
+def occupancies(outcome: Outcome) -> list[tuple[str, str, int, int]]:
     """Copy, instance, and from when to when, in seconds."""
     return [
-        (stay.run, stay.instance, stay.from_ms // 1000, stay.to_ms // 1000)
-        for stay in outcome.record.stays
+        (occupancy.run, occupancy.instance, occupancy.from_ms // 1000, occupancy.to_ms // 1000)
+        for occupancy in outcome.record.occupancies
     ]
 
 
@@ -77,7 +77,7 @@ def test_a_task_alone_from_arrival_to_bill() -> None:
     # Arrives at 100 s, is planned for at 300 s. Up at 320 s, registered at 420 s; fetched and
     # built by 455 s, at work from 465 s to 4,065 s. Rounds end its instance at 4,200 s and 1 s.
     it = simulate(setup(job("a", 100, 3600), round_gap_s=300))
-    assert stays(it) == [("a-1/0", "i00001", 420, 4065)]
+    assert occupancies(it) == [("a-1/0", "i00001", 420, 4065)]
     (bill,) = it.record.instances
     assert (bill.type, bill.up_ms, bill.gone_ms) == ("c.2", 320_000, 4_201_000)
     assert it.cost_usd == pytest.approx(0.36 * (4201 - 320) / 3600)
@@ -120,7 +120,7 @@ def test_tasks_slow_each_other_down_from_the_start_of_their_programs() -> None:
     assert b_done > 1000, "b is done first"
     b_end = b_start + 1000 / 0.8
     a_end = b_end + a_left - (b_end - 405) * 0.5
-    ends = {run: end for run, _, _, end in stays(it)}
+    ends = {run: end for run, _, _, end in occupancies(it)}
     assert ends == {"a-1/0": int(a_end), "b-2/0": int(b_end)}
     expected = (1000 / (a_end - 165) + 0.8) / 2
     assert it.norm_throughput_mean == pytest.approx(expected, abs=1e-5)
@@ -144,7 +144,7 @@ def moving(accounting: Accounting) -> Outcome:
 def test_a_move_costs_stop_fetch_build_and_start_one_after_the_other() -> None:
     # Up and registered at 620 s. a stops until 626 s; its image is new there: 661 s, 671 s.
     it = moving(Accounting.COMPAT)
-    first, second = (stay for stay in stays(it) if stay[0] == "a-1/0")
+    first, second = (occupancy for occupancy in occupancies(it) if occupancy[0] == "a-1/0")
     assert first == ("a-1/0", "i00001", 120, 626)
     done = 620 - 165
     assert second == ("a-1/0", "i00002", 626, 671 + 1000 - done)
@@ -154,7 +154,7 @@ def test_a_move_costs_stop_fetch_build_and_start_one_after_the_other() -> None:
 def test_in_production_the_target_is_made_ready_first() -> None:
     # Fetched and built from 620 s to 655 s while a goes on; stopped until 661 s, at work at 671 s.
     it = moving(Accounting.PRODUCTION)
-    first, second = (stay for stay in stays(it) if stay[0] == "a-1/0")
+    first, second = (occupancy for occupancy in occupancies(it) if occupancy[0] == "a-1/0")
     assert first == ("a-1/0", "i00001", 120, 661)
     assert second == ("a-1/0", "i00002", 661, 671 + 1000 - (655 - 165))
 
@@ -166,7 +166,7 @@ def test_a_gang_gets_on_once_its_last_member_has_started_and_as_its_slowest_does
     jobs = job("g", 0, 1000, tasks=2), job("b", 0, 1000)
     it = simulate(setup(*jobs, policy=script, truth=slow))
     # b works from 165 s to 1,165 s; by then a quarter of that is done of both members' work.
-    assert {run: end for run, _, _, end in stays(it)} == {
+    assert {run: end for run, _, _, end in occupancies(it)} == {
         "b-2/0": 1165,
         "g-1/0": 1165 + 750,
         "g-1/1": 1165 + 750,
@@ -177,7 +177,7 @@ def test_an_image_is_made_once_on_an_instance() -> None:
     script = Script({RunId(f"{name}/0"): "box" for name in ("a-1", "b-2")}, {"box": LARGE})
     it = simulate(setup(job("a", 0, 100), job("b", 0, 200), policy=script))
     # Both wait for the one build, since neither can start before it is done.
-    assert {end for _, _, _, end in stays(it)} == {265, 365}
+    assert {end for _, _, _, end in occupancies(it)} == {265, 365}
 
 
 def test_the_lower_bound_packs_fractionally_and_knows_no_delays() -> None:
@@ -195,9 +195,9 @@ def test_the_lower_bound_packs_fractionally_and_knows_no_delays() -> None:
 def test_machines_that_fail_take_what_was_not_saved_along() -> None:
     faults = Faults(failures_per_hour=2.0, checkpoint_ms=600_000)
     it = simulate(setup(job("a", 0, 7200), faults=faults, seed=1))
-    attempts = [stay for stay in it.record.stays if stay.run == "a-1/0"]
+    attempts = [occupancy for occupancy in it.record.occupancies if occupancy.run == "a-1/0"]
     assert len(attempts) > 1
-    kept = [stay.moving_ms // 600_000 * 600_000 for stay in attempts[:-1]]
+    kept = [occupancy.moving_ms // 600_000 * 600_000 for occupancy in attempts[:-1]]
     # The clock of a program's own checkpoints begins with it, 10 s before its work.
     assert attempts[-1].moving_ms == pytest.approx(7_200_000 - sum(kept), abs=10_000 * len(kept))
 

@@ -71,8 +71,8 @@ def test_synergy_moves_nothing_and_the_others_do():
 def test_under_owl_there_are_never_more_than_two_on_an_instance(trace):
     outcome = recorded("owl", trace)
     changes: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-    for stay in outcome.record.stays:
-        changes[stay.instance] += [(stay.from_ms, 1), (stay.to_ms, -1)]
+    for occupancy in outcome.record.occupancies:
+        changes[occupancy.instance] += [(occupancy.from_ms, 1), (occupancy.to_ms, -1)]
     most = 0
     for those in changes.values():
         there = 0

@@ -13,7 +13,7 @@ from eva_master.model.ids import JobId, RunId
 from eva_master.model.records import Job, TaskRun
 from eva_master.simulation.cluster.delays import Delays
 from eva_master.simulation.cluster.work import Checkpoint, Work
-from eva_master.simulation.simulated_cluster import World
+from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import CATALOG, MEDIUM, Script, job
 
 DELAYS = Delays(fetch_ms=4_000, start_ms=5_000, stop_ms=3_000, report_ms=10_000)
@@ -32,7 +32,7 @@ class Stage:
     def __init__(self, works: dict[RunId, Work] | None = None, **options: object) -> None:
         self.works = {FIRST: Work(HOUR_MS), SECOND: Work(HOUR_MS), **(works or {})}
         self.script = Script({}, {})
-        self.world = World(
+        self.world = SimulatedCluster(
             CATALOG,
             self.script,
             delays=DELAYS,
@@ -95,7 +95,7 @@ def test_members_are_told_where_to_meet() -> None:
 
 
 def test_a_task_on_its_own_meets_nobody_and_resumes_from_what_is_there() -> None:
-    world = World(CATALOG, Script({}, {}), delays=DELAYS)
+    world = SimulatedCluster(CATALOG, Script({}, {}), delays=DELAYS)
     world.submit(job("a", 2))
     world.submit(job("array", 1, 1, array=True))
     assert world.run(world.quiet)

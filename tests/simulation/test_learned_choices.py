@@ -19,7 +19,7 @@ from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.policies.eva import POLICY
 from eva_master.simulation.cluster.delays import Delays
 from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import World
+from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import CPU, LARGE, MEDIUM, SMALL, job
 
 SETTINGS = Settings(checkpoint_ms=8_000, launch_ms=47_000)
@@ -112,7 +112,7 @@ def test_of_two_types_the_one_that_is_there_soon_is_taken_if_the_other_costs_lit
 def test_a_master_that_starts_again_knows_what_it_knew() -> None:
     pair = replace(MEDIUM, price=type(MEDIUM.price)(130_000))
     slow = {"a": 0.9, "b": 0.8}
-    world = World(
+    world = SimulatedCluster(
         (SMALL, pair),
         POLICY.build(POLICY.config(**ENSEMBLE)),
         settings=Settings(window_ms=30_000, round_period_ms=60_000),

@@ -14,22 +14,24 @@ from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.records import Job, TaskRun
 from eva_master.simulation.cluster.delays import Delays
-from eva_master.simulation.simulated_cluster import World
+from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import CATALOG, LARGE, MEDIUM, Script, job
 
 SETTINGS = Settings(checkpoint_ms=8_000, launch_ms=47_000)
 
 
-def _world(script: Script, **delays: int) -> World:
+def _world(script: Script, **delays: int) -> SimulatedCluster:
     measured = {"fetch_ms": 4_000, "start_ms": 25_000, "stop_ms": 13_000, "report_ms": 5_000}
-    return World(CATALOG, script, settings=SETTINGS, delays=Delays(**{**measured, **delays}))
+    return SimulatedCluster(
+        CATALOG, script, settings=SETTINGS, delays=Delays(**{**measured, **delays})
+    )
 
 
-def _picture(world: World) -> Snapshot:
+def _picture(world: SimulatedCluster) -> Snapshot:
     return snapshot(world.state, world.timeline.now(), SETTINGS)
 
 
-def _until_steps(world: World, name: str) -> None:
+def _until_steps(world: SimulatedCluster, name: str) -> None:
     def steps() -> bool:
         run = world.state.runs.get(RunId(name))
         return run is not None and run.state == "running" and run.progress.steps > 0
@@ -37,7 +39,7 @@ def _until_steps(world: World, name: str) -> None:
     assert world.run(steps, limit_ms=3_600_000)
 
 
-def _moved(world: World, script: Script, name: str, place: str, moves: int = 1) -> None:
+def _moved(world: SimulatedCluster, script: Script, name: str, place: str, moves: int = 1) -> None:
     script.wanted[name] = place
     script.offerings[place] = LARGE
     world.submit(job(f"nudge-{place}", 1, minutes=0.01))
@@ -74,7 +76,7 @@ def test_a_start_that_was_heard_of_late_teaches_nothing() -> None:
     assert not [name for kind, name in _known(world) if kind is Delay.START]
 
 
-def _state(world: World, name: str) -> str:
+def _state(world: SimulatedCluster, name: str) -> str:
     return world.state.runs[RunId(name)].state
 
 
@@ -88,8 +90,8 @@ def test_a_job_that_nothing_happens_to_is_pictured_with_what_another_one_taught(
     seen = []
     for measured in (None, 20_000, 20_100):
         if measured:
-            lap = (Delay.START, measured)
-            learn.from_lap(state, state.runs[RunId("a-1/0")], lap, Millis(1))
+            latency = (Delay.START, measured)
+            learn.from_latency(state, state.runs[RunId("a-1/0")], latency, Millis(1))
         seen += [view.launch_ms for view in snapshot(state, Millis(1), SETTINGS).jobs]
     assert seen == [47_000, 47_000, 20_000, 20_000, 20_000, 20_000]
 
@@ -129,14 +131,14 @@ def test_a_stop_without_a_checkpoint_teaches_nothing() -> None:
     assert not [name for kind, name in _known(world) if kind is Delay.CHECKPOINT]
 
 
-def _known(world: World) -> list[tuple[Delay, str]]:
+def _known(world: SimulatedCluster) -> list[tuple[Delay, str]]:
     return list(world.state.learned.delays.known)
 
 
 def test_an_instance_teaches_how_long_its_type_takes() -> None:
     slow = replace(MEDIUM, type=replace(MEDIUM.type, acquisition_ms=9_876, setup_ms=61_234))
     script = Script({"a-1/0": "box"}, {"box": MEDIUM})
-    world = World((slow, LARGE), script, settings=SETTINGS)
+    world = SimulatedCluster((slow, LARGE), script, settings=SETTINGS)
     world.submit(job("a", 2, minutes=60))
     _until_steps(world, "a-1/0")
     assert {(kind, name) for kind, name in _known(world) if name == "c.4"} == {

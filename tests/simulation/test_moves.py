@@ -15,17 +15,17 @@ from eva_master.model.records import TaskRun
 from eva_master.policies.no_packing import POLICY as NO_PACKING
 from eva_master.simulation.cluster.delays import Delays
 from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import World
+from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import CATALOG, LARGE, MEDIUM, SMALL, Script, job
 
 DELAYS = Delays(fetch_ms=4_000, start_ms=5_000, stop_ms=3_000, report_ms=10_000)
 
 
-def _world(script: Script, **more: object) -> World:
-    return World(CATALOG, script, delays=DELAYS, **more)  # type: ignore[arg-type]
+def _world(script: Script, **more: object) -> SimulatedCluster:
+    return SimulatedCluster(CATALOG, script, delays=DELAYS, **more)  # type: ignore[arg-type]
 
 
-def _run(world: World, name: str) -> TaskRun:
+def _run(world: SimulatedCluster, name: str) -> TaskRun:
     return world.state.runs[RunId(name)]
 
 
@@ -33,7 +33,7 @@ def _entered(record: object, state: str) -> list[int]:
     return [at for name, at in record.history if name == state]  # type: ignore[attr-defined]
 
 
-def _run_until_running(world: World, *names: str) -> None:
+def _run_until_running(world: SimulatedCluster, *names: str) -> None:
     assert world.run(
         lambda: all(
             RunId(name) in world.state.runs and _run(world, name).state == "running"
@@ -43,7 +43,7 @@ def _run_until_running(world: World, *names: str) -> None:
     )
 
 
-def _replan(world: World) -> None:
+def _replan(world: SimulatedCluster) -> None:
     """Something happens that calls for a plan: a job comes and goes."""
     command = world.submit(job("nudge", 1, minutes=0.01))
     assert world.run(lambda: command in world.answers.replies, limit_ms=60_000)
@@ -271,7 +271,9 @@ def test_the_ledger_equals_the_clouds_own_record() -> None:
 
 def test_what_was_out_of_stock_is_tried_again_when_the_cloud_says() -> None:
     policy = NO_PACKING.build(NO_PACKING.config())
-    world = World(CATALOG, policy, delays=DELAYS, settings=Settings(round_period_ms=86_400_000))
+    world = SimulatedCluster(
+        CATALOG, policy, delays=DELAYS, settings=Settings(round_period_ms=86_400_000)
+    )
     world.cloud.sold_out = lambda _offering: world.timeline.now() < 30_000
     world.submit(job("a", 2, minutes=1))
     assert world.run(world.quiet)

@@ -12,7 +12,7 @@ from eva_master.model.job import JobSpec
 from eva_master.policies.eva import POLICY
 from eva_master.simulation.cluster.delays import Delays
 from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import World
+from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import CPU, MEDIUM, SMALL, job
 
 WINDOW_MS = 60_000
@@ -23,8 +23,8 @@ DELAYS = Delays(fetch_ms=0, start_ms=5_000, stop_ms=3_000, report_ms=10_000)
 
 def world(
     *catalog: Offering, profile: bool = True, steps: bool = True, period_ms: int = 3_600_000
-) -> World:
-    return World(
+) -> SimulatedCluster:
+    return SimulatedCluster(
         catalog or (SMALL, PAIR),
         POLICY.build(POLICY.config()),
         settings=Settings(profile=profile, window_ms=WINDOW_MS, round_period_ms=period_ms),
@@ -39,13 +39,13 @@ def of(workload: str, name: str) -> JobSpec:
     return replace(spec, tasks=(replace(spec.tasks[0], workload=Workload(workload)),))
 
 
-def shared(state: World) -> bool:
+def shared(state: SimulatedCluster) -> bool:
     """Whether an instance has been given more than one task."""
     targets = [run.target for run in state.state.runs.values() if run.target is not None]
     return max(Counter(targets).values(), default=0) > 1
 
 
-def running(state: World, *names: str) -> bool:
+def running(state: SimulatedCluster, *names: str) -> bool:
     return all(
         (run := state.state.runs.get(RunId(name))) is not None and run.state == "running"
         for name in names

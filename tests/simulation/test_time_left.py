@@ -8,24 +8,24 @@ from eva_master.control.settings import Settings
 from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.planning.snapshot import JobView
 from eva_master.policies.no_packing import POLICY as NO_PACKING
-from eva_master.simulation.simulated_cluster import World
+from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import CATALOG, job
 
 HOUR = 3_600_000
 
 
-def _view(world: World, name: str) -> JobView:
+def _view(world: SimulatedCluster, name: str) -> JobView:
     pictured = snapshot(world.state, world.timeline.now(), Settings())
     return next(view for view in pictured.jobs if view.id == name)
 
 
-def _started(world: World, name: str) -> Millis:
+def _started(world: SimulatedCluster, name: str) -> Millis:
     run = world.state.runs[RunId(f"{name}/0")]
     return Millis(next(at for state, at in run.history if state == "running"))
 
 
-def _world() -> World:
-    return World(CATALOG, NO_PACKING.build(NO_PACKING.config()))
+def _world() -> SimulatedCluster:
+    return SimulatedCluster(CATALOG, NO_PACKING.build(NO_PACKING.config()))
 
 
 def test_time_that_a_job_has_run_is_taken_off_though_nothing_has_happened_since() -> None:
@@ -48,7 +48,7 @@ def test_time_before_the_last_booking_is_not_taken_off_twice() -> None:
     (instance,) = world.state.live
     ledger.book(world.state, instance, later)
     assert _view(world, "a-1").left_ms(later) == HOUR - HOUR // 4
-    world.state.album.job_changed(JobId("a-1"))
+    world.state.view_cache.job_changed(JobId("a-1"))
     assert _view(world, "a-1").left_ms(later) == HOUR - HOUR // 4
     assert _view(world, "a-1").left_ms(Millis(start + HOUR // 2)) == HOUR // 2
 

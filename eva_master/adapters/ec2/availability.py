@@ -18,7 +18,7 @@ class _Refusals:
     trying: bool = False
 
 
-class Stock:
+class AvailabilityBook:
     """What is known of each offering; of one thread.
 
     An offering that was refused is left alone for a while, each time for twice as long. Then one

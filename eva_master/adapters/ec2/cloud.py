@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from eva_master.adapters.ec2.availability import Stock
+from eva_master.adapters.ec2.availability import AvailabilityBook
 from eva_master.adapters.ec2.client import Aws, ClientFactory, Ec2Client, boto_client
 from eva_master.adapters.ec2.faults import retry_after_ms, worth_repeating
 from eva_master.adapters.ec2.launching.images import Images
-from eva_master.adapters.ec2.launching.launch_executor import Launched, Launcher
-from eva_master.adapters.ec2.launching.launch_records import Launches, ShortMemory
+from eva_master.adapters.ec2.launching.launch_executor import Launched, LaunchExecutor
+from eva_master.adapters.ec2.launching.launch_records import LaunchRecords, ShortMemory
 from eva_master.adapters.ec2.quotas import also_over
 from eva_master.adapters.ec2.settings import Ec2Settings
 from eva_master.adapters.ec2.sightings import GONE_TAG, UP_TAG, Sighting, by_instance
@@ -81,7 +81,7 @@ class Ec2Cloud:
         settings: Ec2Settings,
         *,
         user_data: Callable[[LaunchInstance], str],
-        launches: Launches | None = None,
+        launches: LaunchRecords | None = None,
         catalog: Catalog = (),
         client_factory: ClientFactory = boto_client,
     ) -> None:
@@ -94,13 +94,13 @@ class Ec2Cloud:
         aws = Aws(settings, self._closing, client_factory)
         self._client = Ec2Client(aws, settings)
         images = Images(settings.images, aws.call, time.monotonic)
-        self._launcher = Launcher(
+        self._launcher = LaunchExecutor(
             aws, settings, self._launches, images=images, user_data=user_data, catalog=catalog
         )
         self._prices = SpotPrices(aws, catalog, settings.spot_prices_s)
         self._notes: queue.SimpleQueue[_Note] = queue.SimpleQueue()
         self._lives: dict[InstanceId, Life] = {}
-        self._stock = Stock()
+        self._stock = AvailabilityBook()
         self._immortal: set[str] = set()
         self._listing_owed = False
         self._ending: list[threading.Event] = []
@@ -208,16 +208,16 @@ class Ec2Cloud:
         elif isinstance(error, CloudDenied):
             also = tuple(other.id for other in self._catalog if other.id != offering.id)
         refused = {offering.id, *also}
-        hopeless = [
+        pending_same_offering = [
             life
             for life in self._lives.values()
             if life.waiting is not None and life.waiting.offering.id in refused
         ]
-        for life in (self._life(action.instance), *hopeless):
+        for life in (self._life(action.instance), *pending_same_offering):
             failed = life.refused(error, retry_at)
             if failed is not None:
                 self._inbox.post(replace(failed, also=also))
-        self._forget([action.instance, *(life.instance for life in hopeless)])
+        self._forget([action.instance, *(life.instance for life in pending_same_offering)])
 
     def _forget(self, instances: list[InstanceId]) -> None:
         """Drop what is written of launches that will not be repeated."""
@@ -236,19 +236,19 @@ class Ec2Cloud:
             for name, life in self._lives.items()
             if name in found or not life.forgettable(now)
         }
-        doomed = [extra.ec2_id for extra in surplus if extra.state != "shutting-down"]
-        if doomed:
-            _log.error("launched twice; the later ones are terminated", instances=doomed)
+        terminating = [extra.ec2_id for extra in surplus if extra.state != "shutting-down"]
+        if terminating:
+            _log.error("launched twice; the later ones are terminated", instances=terminating)
         settle_ms = round(self._settings.settle_s * 1000)
         for life in self._lives.values():
             if self._ending:
-                life.doomed = True
+                life.terminating = True
             seen = found.get(life.instance)
             step = life.look(seen, now, settle_ms)
             if step is Call.LAUNCH and life.wanted is not None:
                 self._launch(life, life.wanted)
             elif step is Call.TERMINATE and seen is not None:
-                doomed.append(seen.ec2_id)
+                terminating.append(seen.ec2_id)
             elif step is not None and not isinstance(step, Call):
                 self._inbox.post(step)
         if not any(life.unsettled for life in self._lives.values()):
@@ -256,12 +256,12 @@ class Ec2Cloud:
         if self._listing_owed:
             self._listing_owed = False
             self._inbox.post(_listing(found.values()))
-        self._terminate(doomed)
+        self._terminate(terminating)
         self._prices.refresh(self._pool, self._inbox.post)
         self._end(found)
 
-    def _terminate(self, doomed: list[str]) -> None:
-        for ec2_id, error in self._client.terminate(doomed).items():
+    def _terminate(self, terminating: list[str]) -> None:
+        for ec2_id, error in self._client.terminate(terminating).items():
             if ec2_id not in self._immortal:
                 self._immortal.add(ec2_id)
                 _log.critical("EC2 does not terminate an instance", ec2_id=ec2_id, error=f"{error}")

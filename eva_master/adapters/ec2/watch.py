@@ -41,7 +41,7 @@ class Life:
         launching: A call of RunInstances is under way.
         made: EC2 has made it: that it is not listed may only mean not yet.
         unsettled: EC2 may have made it; repeating the launch with the same token tells.
-        doomed: It is to be terminated.
+        terminating: It is to be terminated.
         owed: Whoever asked last has no answer yet.
         up_ms: When billing began, as far as seen.
         missing_ms: Since when it should be listed but is not.
@@ -54,7 +54,7 @@ class Life:
     launching: bool = False
     made: bool = False
     unsettled: bool = False
-    doomed: bool = False
+    terminating: bool = False
     owed: bool = False
     up_ms: Millis | None = None
     missing_ms: Millis | None = None
@@ -77,12 +77,12 @@ class Life:
         """Take note that it is to go."""
         if isinstance(self.end, LaunchFailed):
             self.end = None
-        self.doomed = self.owed = True
+        self.terminating = self.owed = True
 
     @property
     def waiting(self) -> LaunchInstance | None:
         """The launch that is still to be asked for, and that EC2 knows nothing of."""
-        idle = not (self.launching or self.made or self.unsettled or self.doomed)
+        idle = not (self.launching or self.made or self.unsettled or self.terminating)
         return self.wanted if idle and self.end is None else None
 
     def forgettable(self, now: Millis) -> bool:
@@ -116,7 +116,7 @@ class Life:
     def refused(self, error: CloudError, retry_at: Millis) -> LaunchFailed | None:
         """RunInstances is over: EC2 has made no instance, and is not to be asked before a time."""
         self.launching = self.unsettled = False
-        if self.doomed:
+        if self.terminating:
             return None  # The next look finds nothing, and says so.
         self.end = LaunchFailed(self.instance, retry_at, reason(error))
         self.owed = False
@@ -140,7 +140,7 @@ class Life:
         if seen.terminated:
             ended = now if seen.ended_ms is None else seen.ended_ms
             return self._gone(Millis(max(ended, self.up_ms or 0)), seen.why)
-        if self.doomed or self.end is not None or seen.state in {"stopping", "stopped"}:
+        if self.terminating or self.end is not None or seen.state in {"stopping", "stopped"}:
             # Nothing of Eva's is ever stopped to be started again.
             return None if seen.state == "shutting-down" else Call.TERMINATE
         if seen.running and self.owed:
@@ -151,7 +151,7 @@ class Life:
     def _absent(self, now: Millis, settle_ms: int) -> Step:
         if self.end is not None:
             return self._answer(self.end)
-        if self.wanted is not None and not self.doomed and not self.made:
+        if self.wanted is not None and not self.terminating and not self.made:
             return Call.LAUNCH if now >= self._not_before else None
         if not self.made and not self.unsettled:
             return self._gone(now)

@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from eva_master.adapters.http.server import HttpsServer
-from eva_master.adapters.loop.gateway import Front
+from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.loop.inbox import LiveInbox
 from eva_master.adapters.pki import ServerIdentity
 from eva_master.adapters.rpc.server import views
@@ -25,7 +25,7 @@ from eva_master.control.measure import ledger
 from eva_master.control.state.store import State
 from eva_master.model.changes import Changes
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
-from eva_master.model.states import ENDED, SETTLED, InstanceState, JobState, RunState
+from eva_master.model.states import TERMINAL_JOB, TERMINAL_RUN, InstanceState, JobState, RunState
 from eva_master.ports import Clock
 
 _DEADLINE_S = 5.0
@@ -52,7 +52,7 @@ class MasterMetrics(Collector):
     """The master's own registry.
 
     Args:
-        front: The way to the control loop.
+        gateway: The way to the control loop.
         inbox: Counts what the loop has taken in.
         sessions: The workers.
         clock: For what is owed now.
@@ -62,9 +62,9 @@ class MasterMetrics(Collector):
     """
 
     def __init__(
-        self, *, front: Front, inbox: LiveInbox, sessions: WorkerSessions, clock: Clock
+        self, *, gateway: LoopGateway, inbox: LiveInbox, sessions: WorkerSessions, clock: Clock
     ) -> None:
-        self._front = front
+        self._gateway = gateway
         self._inbox = inbox
         self._sessions = sessions
         self._clock = clock
@@ -76,7 +76,7 @@ class MasterMetrics(Collector):
             registry=self.registry,
         )
         self.registry.register(self)
-        front.observe(self._observe)
+        gateway.observe(self._observe)
 
     def serve(self, address: str, port: int, identity: ServerIdentity) -> HttpsServer:
         """Answer ``GET /metrics`` on a thread.
@@ -97,7 +97,7 @@ class MasterMetrics(Collector):
         Raises:
             TimeoutError: The control loop does not answer.
         """
-        figures = self._front.ask(self._figures).result(_DEADLINE_S)
+        figures = self._gateway.ask(self._figures).result(_DEADLINE_S)
         yield from _states(figures)
         yield from _money(figures)
         yield _gauge("eva_workers_connected", "Workers with a session.", figures.workers)
@@ -120,7 +120,7 @@ class MasterMetrics(Collector):
         runs = [run for key in state.active for run in state.members(key)]
         return _Figures(
             jobs=Tally(state.jobs[key].state for key in state.active),
-            tasks=Tally(run.state for run in runs if run.state not in SETTLED),
+            tasks=Tally(run.state for run in runs if run.state not in TERMINAL_RUN),
             instances=Tally((it.state, it.offering.type.name) for it in live),
             queued=sum(run.state is RunState.WAITING for run in runs),
             rounds=state.counters.rounds,
@@ -135,12 +135,12 @@ class MasterMetrics(Collector):
 def _states(figures: _Figures) -> Iterator[Metric]:
     jobs = GaugeMetricFamily("eva_jobs", "Jobs that have not ended.", labels=["state"])
     for job_state in JobState:
-        if job_state not in ENDED:
+        if job_state not in TERMINAL_JOB:
             jobs.add_metric([job_state.value], figures.jobs[job_state])
     yield jobs
     tasks = GaugeMetricFamily("eva_tasks", "Tasks that are not settled.", labels=["state"])
     for run_state in RunState:
-        if run_state not in SETTLED:
+        if run_state not in TERMINAL_RUN:
             tasks.add_metric([run_state.value], figures.tasks[run_state])
     yield tasks
     instances = GaugeMetricFamily(

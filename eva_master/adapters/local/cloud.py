@@ -96,10 +96,10 @@ class BillLine:
 
 @dataclass(frozen=True, slots=True)
 class _Life:
-    """The running coroutine of an instance, which ends it once `doomed` is set."""
+    """The running coroutine of an instance, which ends it once `terminating` is set."""
 
     task: asyncio.Task[None]
-    doomed: asyncio.Event
+    terminating: asyncio.Event
 
 
 class LocalCloud:
@@ -175,7 +175,7 @@ class LocalCloud:
         """Take up every life where the last master left it."""
         for record in self._records.values():
             if not record.closed:
-                self._enliven(record)
+                self._ensure_running(record)
 
     def _handle(self, action: CloudAction) -> None:
         try:
@@ -203,7 +203,7 @@ class LocalCloud:
             return
         if record.up_ms is not None:
             self._inbox.post(InstanceUp(record.instance, record.up_ms))
-        self._enliven(record)
+        self._ensure_running(record)
 
     def _terminate(self, instance: InstanceId) -> None:
         record = self._records.get(instance)
@@ -216,7 +216,7 @@ class LocalCloud:
         if record.closed:
             self._post_end(record)
         else:
-            self._enliven(record).doomed.set()
+            self._ensure_running(record).terminating.set()
 
     def _list(self) -> None:
         self._inbox.post(
@@ -247,13 +247,13 @@ class LocalCloud:
             retry_at = Millis(record.requested_ms + RETRY_MS)
             self._inbox.post(LaunchFailed(record.instance, retry_at, record.failed))
 
-    def _enliven(self, record: Record) -> _Life:
+    def _ensure_running(self, record: Record) -> _Life:
         """Run the coroutine of an instance unless it runs."""
         life = self._lives.get(record.instance)
         if life is None:
-            doomed = asyncio.Event()
-            course = self._guarded(record.instance, self._live(record, doomed))
-            life = self._lives[record.instance] = _Life(self._loop.create_task(course), doomed)
+            terminating = asyncio.Event()
+            course = self._guarded(record.instance, self._live(record, terminating))
+            life = self._lives[record.instance] = _Life(self._loop.create_task(course), terminating)
         return life
 
     async def _guarded(self, instance: InstanceId, life: Coroutine[Any, Any, None]) -> None:
@@ -265,17 +265,17 @@ class LocalCloud:
         finally:
             del self._lives[instance]
 
-    async def _live(self, record: Record, doomed: asyncio.Event) -> None:
+    async def _live(self, record: Record, terminating: asyncio.Event) -> None:
         """See an instance from where it is to its end."""
         if record.up_ms is None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(doomed.wait(), self._delay_left_s(record))
-            if not doomed.is_set():
+                await asyncio.wait_for(terminating.wait(), self._delay_left_s(record))
+            if not terminating.is_set():
                 record = self._start(record)
             if record.failed:
                 return
         if record.pid is not None and record.birth is not None:
-            await self._watch(record.pid, record.birth, doomed)
+            await self._watch(record.pid, record.birth, terminating)
         await self._clear(record)
         # A wall clock may be set back; an instance is not gone before it is up.
         gone_ms = max(self._clock.now(), record.up_ms or Millis(0))
@@ -352,13 +352,13 @@ class LocalCloud:
     def _mark(self, instance: InstanceId) -> str:
         return f"{instance}@{self._files.root}"
 
-    async def _watch(self, pid: int, birth: str, doomed: asyncio.Event) -> None:
+    async def _watch(self, pid: int, birth: str, terminating: asyncio.Event) -> None:
         """Wait until a host has ended, by itself or by being switched off."""
         host = processes.Handle.take(pid, birth)
         if host is None:
             return
         try:
-            await _either(host.exited, doomed)
+            await _either(host.exited, terminating)
             if not host.exited.is_set():
                 host.kill(signal.SIGTERM)
                 with contextlib.suppress(TimeoutError):

@@ -19,7 +19,7 @@ from eva_master.ports import Inbox
 T = TypeVar("T")
 
 
-class Front:
+class LoopGateway:
     """Carries questions to the control loop and answers back, as `eva_master.ports.Replies`.
 
     `command`, `read` and `watch` belong to asyncio, `ask` to any thread; `reply` and `publish`
@@ -141,8 +141,8 @@ class Watch:
     but never the last one, and holds at most one id per job.
     """
 
-    def __init__(self, front: Front, jobs: frozenset[JobId] | None) -> None:
-        self._front = front
+    def __init__(self, gateway: LoopGateway, jobs: frozenset[JobId] | None) -> None:
+        self._gateway = gateway
         self._jobs = jobs
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
@@ -182,4 +182,4 @@ class Watch:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._front.unwatch(self)
+        self._gateway.unwatch(self)

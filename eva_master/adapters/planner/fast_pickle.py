@@ -1,6 +1,6 @@
 """Values of the model on their way to another process and back.
 
-A picture of a thousand jobs is ten thousand small values. `pickle` would take them apart by
+A snapshot of a thousand jobs is ten thousand small values. `pickle` would take them apart by
 `dataclasses`' own generic code, holding the interpreter's lock for so long that a user notices;
 here each is its class and the values of its fields.
 """

@@ -159,7 +159,7 @@ class _Child:
     already when the *thread* that spawned the child ends.
 
     Attributes:
-        pictures: What it has been sent of pictures.
+        snapshots: What it has been sent of snapshots.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Pictures on their way to another process: only what that does not have yet.
+"""Snapshots on their way to another process: only what that does not have yet.
 
 From one round to the next a large cluster changes little, and views that have not changed are the
 same objects (see `eva_master.control.state.view_cache`). So both ends keep the last snapshot, and
@@ -11,18 +11,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eva_master.control.state.view_cache import Shelf
+from eva_master.control.state.view_cache import SortedValues
 from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What one picture has that another one has not.
+    """What one snapshot has that another one has not.
 
     Attributes:
-        base: Number of the picture that it adds to, 0 for an empty one.
-        number: Of the picture that comes of it.
-        rest: The picture without jobs, task runs and instances.
+        base: Number of the snapshot that it adds to, 0 for an empty one.
+        number: Of the snapshot that comes of it.
+        rest: The snapshot without jobs, task runs and instances.
         dropped: Names of jobs, task runs and instances that are gone.
     """
 
@@ -36,7 +36,7 @@ class Difference:
 
 
 class Sender:
-    """The end that has the pictures."""
+    """The end that has the snapshots."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -44,7 +44,7 @@ class Sender:
         self._sent: tuple[dict[str, Any], ...] = ({}, {}, {})
 
     def difference(self, snapshot: Snapshot) -> Difference:
-        """What to send of a picture; from now on the other end counts as having it."""
+        """What to send of a snapshot; from now on the other end counts as having it."""
         views: tuple[tuple[Any, ...], ...] = snapshot.jobs, snapshot.runs, snapshot.instances
         kept: list[dict[str, Any]] = []
         fresh: list[Any] = []
@@ -62,7 +62,7 @@ class Sender:
         return Difference(base, self._number, rest, jobs, runs, instances, gone)
 
     def forget(self) -> None:
-        """The other end may have lost track: send all of the next picture."""
+        """The other end may have lost track: send all of the next snapshot."""
         self._base, self._sent = 0, ({}, {}, {})
 
 
@@ -71,24 +71,28 @@ class Receiver:
 
     def __init__(self) -> None:
         self._number = 0
-        self._shelves: tuple[Shelf[str, Any], ...] = (Shelf(), Shelf(), Shelf())
+        self._sorted: tuple[SortedValues[str, Any], ...] = (
+            SortedValues(),
+            SortedValues(),
+            SortedValues(),
+        )
 
     def snapshot(self, difference: Difference) -> Snapshot:
-        """The picture that was sent.
+        """The snapshot that was sent.
 
         Raises:
-            LookupError: The picture that the difference adds to never came.
+            LookupError: The snapshot that the difference adds to never came.
         """
         if difference.base == 0:
-            self._shelves = Shelf(), Shelf(), Shelf()
+            self._sorted = SortedValues(), SortedValues(), SortedValues()
         elif difference.base != self._number:
             raise LookupError(f"picture {difference.base} is not {self._number}")
         fresh: list[Iterable[Any]] = [difference.jobs, difference.runs, difference.instances]
-        for shelf, views, gone in zip(self._shelves, fresh, difference.dropped, strict=True):
+        for sorted_values, views, gone in zip(self._sorted, fresh, difference.dropped, strict=True):
             for name in gone:
-                shelf.drop(name)
+                sorted_values.drop(name)
             for view in views:
-                shelf.put(view.id, view)
+                sorted_values.put(view.id, view)
         self._number = difference.number
-        jobs, runs, instances = (shelf.ordered() for shelf in self._shelves)
+        jobs, runs, instances = (sorted_values.ordered() for sorted_values in self._sorted)
         return replace(difference.rest, jobs=jobs, runs=runs, instances=instances)

@@ -22,7 +22,7 @@ _INSERTS: dict[str, Callable[[Table], Any]] = {
 
 
 class LaunchTable:
-    """Implements `adapters.ec2.launching.launch_records.Launches`; any thread may use it.
+    """Implements `adapters.ec2.launching.launch_records.LaunchRecords`; any thread may use it.
 
     Args:
         engine: See `eva_master.adapters.store.SqlJournal.engine`.
@@ -34,7 +34,7 @@ class LaunchTable:
     def remember(
         self, instance: InstanceId, attempt: int, request: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """See `Launches.remember`."""
+        """See `LaunchRecords.remember`."""
         row = {"instance_id": instance, "attempt": attempt, "request": json.dumps(dict(request))}
         with self._transaction() as connection:
             insert = _INSERTS[self._engine.dialect.name](LAUNCHES)
@@ -44,13 +44,13 @@ class LaunchTable:
         return dict(json.loads(written))
 
     def remembered(self, instance: InstanceId, attempt: int) -> dict[str, Any] | None:
-        """See `Launches.remembered`."""
+        """See `LaunchRecords.remembered`."""
         with self._transaction() as connection:
             written = connection.scalar(select(LAUNCHES.c.request).where(_this(instance, attempt)))
         return None if written is None else dict(json.loads(written))
 
     def forget(self, instances: Iterable[InstanceId]) -> None:
-        """See `Launches.forget`."""
+        """See `LaunchRecords.forget`."""
         with self._transaction() as connection:
             connection.execute(delete(LAUNCHES).where(LAUNCHES.c.instance_id.in_(list(instances))))
 

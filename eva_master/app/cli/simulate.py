@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from eva_master.app.history import History
-    from eva_master.app.simulate import Chosen, Comparison, Run, So
+    from eva_master.app.simulate import Chosen, Comparison, Run, RunProgress
     from eva_master.simulation.run import Setup
 
 _EXISTING = click.Path(path_type=Path, exists=True)
@@ -233,7 +233,7 @@ def _compare(chosen: Sequence[Chosen], setup: Setup, options: Mapping[str, Any])
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[str, So], None]]:
+def _bar() -> Iterator[Callable[[str, RunProgress], None]]:
     """A line per policy: jobs, virtual time and cost so far."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
@@ -247,7 +247,7 @@ def _bar() -> Iterator[Callable[[str, So], None]]:
     with Progress(*columns, console=screen, disable=not sys.stderr.isatty()) as bar:
         lines: dict[str, TaskID] = {}
 
-        def watch(name: str, so: So) -> None:
+        def watch(name: str, so: RunProgress) -> None:
             if name not in lines:
                 lines[name] = bar.add_task(plain(name), total=so.total, told="")
             told = f"{span(so.now_ms)} simulated, {_usd(so.cost_usd)}" if so.now_ms else ""

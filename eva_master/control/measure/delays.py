@@ -10,7 +10,7 @@ from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.records import Progress, StopReason, TaskRun
 from eva_master.model.states import RunState
 
-Lap = tuple[Delay, int]
+Latency = tuple[Delay, int]
 """What was measured, and how long it took in milliseconds."""
 
 
@@ -42,21 +42,21 @@ class _Stop:
     generation: int
 
 
-class Stopwatches:
+class LatencyMeters:
     """Measurements of starts and stops that are under way; a restart of the master ends them."""
 
     def __init__(self) -> None:
         self._starts: dict[RunId, _Start] = {}
         self._stops: dict[RunId, _Stop] = {}
 
-    def changed(self, old: TaskRun, new: TaskRun, now: Millis) -> Lap | None:
+    def changed(self, old: TaskRun, new: TaskRun, now: Millis) -> Latency | None:
         """Take in that a task run changed its state.
 
         Returns:
             A stop that left a newer checkpoint than there was; or the start of an attempt that
             is over and never reported a step: then it is the time until its program ran.
         """
-        lap: Lap | None = None
+        latency: Latency | None = None
         start = self._starts.get(new.id)
         match new.state:
             case RunState.STARTING:
@@ -69,21 +69,21 @@ class Stopwatches:
             case RunState.STOPPING:
                 self._stops[new.id] = _Stop(now, old.generation)
             case _:
-                lap = self._stopped(old, new, now)
+                latency = self._stopped(old, new, now)
         if start is not None:
             del self._starts[new.id]
-            if lap is None and start.running_ms is not None:
-                lap = Delay.START, start.running_ms
-        return lap
+            if latency is None and start.running_ms is not None:
+                latency = Delay.START, start.running_ms
+        return latency
 
-    def _stopped(self, old: TaskRun, new: TaskRun, now: Millis) -> Lap | None:
+    def _stopped(self, old: TaskRun, new: TaskRun, now: Millis) -> Latency | None:
         stop = self._stops.pop(new.id, None)
         lost = old.stop is StopReason.LOST or new.lost == old.attempt
         if stop is None or lost or new.generation <= stop.generation:
             return None
         return Delay.CHECKPOINT, now - stop.at
 
-    def stepped(self, run: RunId, heard: Progress, now: Millis) -> Lap | None:
+    def stepped(self, run: RunId, heard: Progress, now: Millis) -> Latency | None:
         """Take in a report of progress; the first one of a new step ends the start."""
         start = self._starts.get(run)
         if start is None:
@@ -97,6 +97,6 @@ class Stopwatches:
 
     def forget(self, state: State, instance: InstanceId) -> None:
         """A worker was away: what happened there meanwhile is heard of late."""
-        for run in state.holders(instance):
+        for run in state.occupants(instance):
             self._starts.pop(run.id, None)
             self._stops.pop(run.id, None)

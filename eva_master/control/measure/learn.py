@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eva_master.control.measure.delays import Lap
+from eva_master.control.measure.delays import Latency
 from eva_master.control.measure.throughput import accompanied, company, standalone_rate
 from eva_master.control.state.store import State
 from eva_master.learning.delays import Delay
@@ -97,9 +97,9 @@ def _running_members(state: State, run: TaskRun) -> list[TaskRun]:
     return [member for member in members if member.state is RunState.RUNNING]
 
 
-def from_lap(state: State, run: TaskRun, lap: Lap, now: Millis) -> None:
+def from_latency(state: State, run: TaskRun, latency: Latency, now: Millis) -> None:
     """Learn how long a start or a stop of a task run's workload takes."""
-    kind, delay_ms = lap
+    kind, delay_ms = latency
     _delay(state, kind, state.task(run).workload, delay_ms, now)
 
 
@@ -122,4 +122,4 @@ def _delay(state: State, kind: Delay, name: str, delay_ms: int, now: Millis) -> 
     delays = before.observe(kind, name, delay_ms, now)
     state.set_learned(replace(state.learned, delays=delays))
     if delays.relied_on(kind, name) != before.relied_on(kind, name):
-        state.album.workload_changed(name)
+        state.view_cache.workload_changed(name)

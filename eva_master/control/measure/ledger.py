@@ -91,12 +91,12 @@ def _accrue(state: State, instance: Instance, account: InstanceAccount, until: M
     if elapsed <= 0 or account.closed:
         return _Accrual(account, ())
     amount = charge(instance, account.until_ms, until)
-    holders = state.holders(instance.id)
-    idle = 0 if holders else amount
-    prices = [alone_price(state, run) for run in holders]
+    occupants = state.occupants(instance.id)
+    idle = 0 if occupants else amount
+    prices = [alone_price(state, run) for run in occupants]
     jobs = tuple(
         _increment(state, run, share, price, elapsed)
-        for run, share, price in zip(holders, split(amount, prices), prices, strict=True)
+        for run, share, price in zip(occupants, split(amount, prices), prices, strict=True)
     )
     booked = InstanceAccount(
         account.instance,

@@ -53,7 +53,7 @@ class Meters:
 
     def restart(self, state: State, instance: InstanceId) -> None:
         """Company on an instance changed: what was measured there says nothing now."""
-        for run in state.holders(instance):
+        for run in state.occupants(instance):
             self._open.pop(run.id, None)
             if run.progress.rate:
                 state.put_progress(run, run.progress.at_rate(0.0))
@@ -139,7 +139,7 @@ def accompanied(state: State, run: TaskRun) -> bool:
     assert run.instance is not None
     return any(
         other.state is RunState.RUNNING and other.id != run.id
-        for other in state.holders(run.instance)
+        for other in state.occupants(run.instance)
     )
 
 
@@ -148,7 +148,7 @@ def company(state: State, run: TaskRun) -> Key:
     assert run.instance is not None
     others = (
         state.task(other).workload
-        for other in state.holders(run.instance)
+        for other in state.occupants(run.instance)
         if other.id != run.id and other.state is RunState.RUNNING
     )
     return key(state.task(run).workload, others)

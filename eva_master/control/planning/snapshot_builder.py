@@ -1,6 +1,6 @@
 """The state as a policy may see it.
 
-A picture is not made from scratch: the album keeps the views of the last one, and only jobs and
+A snapshot is not made from scratch: the album keeps the views of the last one, and only jobs and
 instances that have changed since are looked at.
 """
 
@@ -18,28 +18,28 @@ from eva_master.model.ids import InstanceId, JobId, Millis, RunId, run_id
 from eva_master.model.job import JobKind, JobSpec
 from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
 from eva_master.model.records import Job, TaskRun
-from eva_master.model.states import LIVE, SETTLED, InstanceState, JobState, RunState
+from eva_master.model.states import LIVE, TERMINAL_RUN, InstanceState, JobState, RunState
 
 PREVIEW = JobId("preview")
 """The job of `hypothetical`."""
 
 
 def snapshot(state: State, now: Millis, settings: Settings) -> Snapshot:
-    """Picture the cluster.
+    """Snapshot the cluster.
 
     Args:
-        state: What to picture; ended jobs and instances that are going are left out.
-        now: The time of the picture.
+        state: What to snapshot; ended jobs and instances that are going are left out.
+        now: The time of the snapshot.
         settings: Assumed delays where nothing was measured and a job gave no hint.
     """
-    album = state.album
+    view_cache = state.view_cache
     _brought_up_to_date(state, now, settings)
     return Snapshot(
         now_ms=now,
-        catalog=album.catalog,
-        jobs=album.jobs.ordered(),
-        runs=album.runs.ordered(),
-        instances=album.instances.ordered(),
+        catalog=view_cache.catalog,
+        jobs=view_cache.jobs.ordered(),
+        runs=view_cache.runs.ordered(),
+        instances=view_cache.instances.ordered(),
         arrivals=state.counters.arrivals,
         completions=state.counters.completions,
         throughput=state.throughput,
@@ -49,34 +49,34 @@ def snapshot(state: State, now: Millis, settings: Settings) -> Snapshot:
 
 
 def revision(state: State, now: Millis, settings: Settings) -> int:
-    """A number that is the same as long as pictures differ in their time alone.
+    """A number that is the same as long as snapshots differ in their time alone.
 
-    What it takes depends on how much has changed since the last picture, not on the cluster.
+    What it takes depends on how much has changed since the last snapshot, not on the cluster.
     """
     _brought_up_to_date(state, now, settings)
-    return state.album.revision
+    return state.view_cache.revision
 
 
 def _brought_up_to_date(state: State, now: Millis, settings: Settings) -> None:
     """Make the views anew that may no longer be true."""
-    album = state.album
+    view_cache = state.view_cache
     _follow_the_rest(state, now, settings)
-    for name in album.outdated_jobs():
+    for name in view_cache.outdated_jobs():
         job = state.jobs[name]
         if name in state.active and job.state is not JobState.ENDING:
             runs = _views(state, job)
             view = _job_view(state, job, tuple(run.id for run in runs), settings)
-            album.put_job(name, view, runs)
+            view_cache.put_job(name, view, runs)
         else:
-            album.put_job(name, None, ())
+            view_cache.put_job(name, None, ())
     # Who came and who went has been noted by now.
-    for place in album.outdated_instances():
-        album.put_instance(place, _instance_view(state, place))
+    for place in view_cache.outdated_instances():
+        view_cache.put_instance(place, _instance_view(state, place))
 
 
 def _follow_the_rest(state: State, now: Millis, settings: Settings) -> None:
     """See whether anything has changed that is no job, task run or instance."""
-    album = state.album
+    view_cache = state.view_cache
     basis = (
         tuple(offering.id for offering in state.catalog if not offering.available(now)),
         state.counters.arrivals,
@@ -84,26 +84,26 @@ def _follow_the_rest(state: State, now: Millis, settings: Settings) -> None:
         state.throughput,
         state.standalone.known,
     )
-    if basis != album.basis:
-        album.basis = basis
-        album.revision += 1
+    if basis != view_cache.basis:
+        view_cache.basis = basis
+        view_cache.revision += 1
     sources = state.catalog, state.interruptions, state.learned.delays
-    kept = tuple(map(is_, album.sources, sources))
+    kept = tuple(map(is_, view_cache.sources, sources))
     if kept and all(kept):
         return
-    album.sources = sources
+    view_cache.sources = sources
     measured = _measured(state)
-    if measured != album.measured:
-        album.measured = measured
-        album.instances_changed()
+    if measured != view_cache.measured:
+        view_cache.measured = measured
+        view_cache.instances_changed()
     elif kept and all(kept[:2]):
         return  # what was measured last is no news
     listed = tuple(
         valued(_with_delays(offering, measured), state, settings) for offering in state.catalog
     )
-    if listed != album.catalog:
-        album.catalog = listed
-        album.revision += 1
+    if listed != view_cache.catalog:
+        view_cache.catalog = listed
+        view_cache.revision += 1
 
 
 def pinned(unit: list[TaskRun]) -> bool:
@@ -147,7 +147,7 @@ def _views(state: State, job: Job) -> tuple[RunView, ...]:
             held=run.target is None and bool(run.waiting_for),
         )
         for run in members
-        if run.state not in SETTLED
+        if run.state not in TERMINAL_RUN
     )
 
 
@@ -250,19 +250,19 @@ def _instance_view(state: State, name: InstanceId) -> InstanceView | None:
         return None
     return InstanceView(
         id=name,
-        offering=_with_delays(instance.offering, state.album.measured),
-        residents=state.album.residents(name),
+        offering=_with_delays(instance.offering, state.view_cache.measured),
+        residents=state.view_cache.residents(name),
         ready=stage is InstanceState.READY,
     )
 
 
 def hypothetical(state: State, spec: JobSpec, now: Millis, settings: Settings) -> Snapshot:
-    """Picture the cluster as if a job had just been submitted; nothing changes.
+    """Snapshot the cluster as if a job had just been submitted; nothing changes.
 
     Args:
         state: The cluster.
-        spec: The job that might be submitted; its id in the picture is `PREVIEW`.
-        now: The time of the picture.
+        spec: The job that might be submitted; its id in the snapshot is `PREVIEW`.
+        now: The time of the snapshot.
         settings: Assumed delays where nothing was measured and a job gave no hint.
     """
     real = snapshot(state, now, settings)

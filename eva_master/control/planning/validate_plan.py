@@ -1,6 +1,6 @@
 """From a plan to what is to change, checked against what is true now.
 
-A plan was made from a picture that may be old by the time it arrives. Whatever of it no longer
+A plan was made from a snapshot that may be old by the time it arrives. Whatever of it no longer
 holds is dropped, a gang's entries together; the next round sees to the rest.
 """
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 
-from eva_master.control.state.view_cache import Album
+from eva_master.control.state.view_cache import ViewCache
 from eva_master.learning.colocation import Key, lookup
 from eva_master.learning.interruptions import Interruptions
 from eva_master.learning.knowledge import Knowledge
@@ -31,7 +31,7 @@ from eva_master.model.planning.plan import Json, PolicyMemory
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.model.records import Instance, Job, Progress, TaskRun
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.model.states import ENDED, LIVE, InstanceState, RunState
+from eva_master.model.states import LIVE, TERMINAL_JOB, InstanceState, RunState
 from eva_master.model.values import replace
 
 
@@ -67,7 +67,7 @@ class State:
         learned: About workloads and instance types.
         interruptions: What became of spot instances.
         trouble: Whether the cloud does what it is asked; not journalled.
-        album: What `control.picture` made of the records, and what of it may be out of date.
+        view_cache: What `control.picture` made of the records, and what of it may be out of date.
     """
 
     def __init__(self, catalog: Catalog) -> None:
@@ -89,8 +89,8 @@ class State:
         """Jobs that have not ended, in order of submission."""
         self.live: dict[InstanceId, None] = {}
         """Instances that are not gone, in order of launch."""
-        self._holders: defaultdict[InstanceId, dict[RunId, None]] = defaultdict(dict)
-        self._aimed: defaultdict[InstanceId, dict[RunId, None]] = defaultdict(dict)
+        self._occupants: defaultdict[InstanceId, dict[RunId, None]] = defaultdict(dict)
+        self._targeting: defaultdict[InstanceId, dict[RunId, None]] = defaultdict(dict)
         self._moving: dict[RunId, None] = {}
         self._unplaced: dict[RunId, None] = {}
         self._reservation_prices: dict[tuple[tuple[Family, Resources], ...], int] = {}
@@ -100,7 +100,7 @@ class State:
         self._names: dict[tuple[str, str], JobId] = {}
         self._members: dict[JobId, tuple[RunId, ...]] = {}
         self.trouble = CloudTrouble(None)
-        self.album = Album()
+        self.view_cache = ViewCache()
         self._unwritten = _Unwritten()
 
     @classmethod
@@ -150,13 +150,13 @@ class State:
         """Add or replace a job."""
         known = job.id in self.jobs
         self.jobs[job.id] = job
-        self.album.job_changed(job.id)
+        self.view_cache.job_changed(job.id)
         self._unwritten.jobs[job.id] = None
         if not known:
             self._commands[job.command] = job.id
             self._members[job.id] = tuple(run_id(job.id, i) for i in range(len(job.spec.tasks)))
         key = (job.spec.owner, job.spec.name)
-        if job.state in ENDED:
+        if job.state in TERMINAL_JOB:
             self.active.pop(job.id, None)
             for run in self._members[job.id]:
                 self._alone_prices.pop(run, None)
@@ -170,12 +170,12 @@ class State:
         """Add or replace a task run."""
         old = self.runs.get(run.id)
         self.runs[run.id] = run
-        self.album.job_changed(run.job)
+        self.view_cache.job_changed(run.job)
         self._unwritten.runs[run.id] = None
         if old is None or old.instance != run.instance:
-            self._reindex(self._holders, run.id, old.instance if old else None, run.instance)
+            self._reindex(self._occupants, run.id, old.instance if old else None, run.instance)
         if old is None or old.target != run.target:
-            self._reindex(self._aimed, run.id, old.target if old else None, run.target)
+            self._reindex(self._targeting, run.id, old.target if old else None, run.target)
         if run.state is RunState.WAITING and run.target is None:
             self._unplaced[run.id] = None
         else:
@@ -207,7 +207,7 @@ class State:
     def put_instance(self, instance: Instance) -> None:
         """Add or replace an instance."""
         self.instances[instance.id] = instance
-        self.album.instance_changed(instance.id)
+        self.view_cache.instance_changed(instance.id)
         self._unwritten.instances[instance.id] = None
         if instance.state is InstanceState.GONE:
             self.live.pop(instance.id, None)
@@ -218,7 +218,7 @@ class State:
         """Replace what a job owes."""
         self.job_accounts[account.job] = account
         if self.jobs[account.job].spec.duration_ms is not None:
-            self.album.job_changed(account.job)  # less of it is left
+            self.view_cache.job_changed(account.job)  # less of it is left
         self._unwritten.job_accounts[account.job] = None
 
     def put_instance_account(self, account: InstanceAccount) -> None:
@@ -340,13 +340,13 @@ class State:
         """What the task run is a task run of."""
         return self.jobs[run.job].spec.tasks[run.index]
 
-    def holders(self, instance: InstanceId) -> tuple[TaskRun, ...]:
+    def occupants(self, instance: InstanceId) -> tuple[TaskRun, ...]:
         """The task runs that take room on an instance."""
-        return tuple(map(self.runs.__getitem__, self._holders.get(instance, ())))
+        return tuple(map(self.runs.__getitem__, self._occupants.get(instance, ())))
 
-    def aimed(self, instance: InstanceId) -> tuple[TaskRun, ...]:
+    def targeting(self, instance: InstanceId) -> tuple[TaskRun, ...]:
         """The task runs that are, or will be, on an instance."""
-        return tuple(map(self.runs.__getitem__, self._aimed.get(instance, ())))
+        return tuple(map(self.runs.__getitem__, self._targeting.get(instance, ())))
 
     def demand(self, runs: Iterable[TaskRun], on: Instance | Offering) -> Resources:
         """What task runs take together of an instance or an offering of its kind."""
@@ -393,11 +393,11 @@ class State:
             price = self._alone_prices[run.id] = self.reservation_price(self.task(run))
         return price
 
-    def usable(self, instance: InstanceId) -> bool:
+    def can_place(self, instance: InstanceId) -> bool:
         """Whether tasks may be given to the instance, now or when it is ready."""
-        return self.tenable(instance) and not self.instances[instance].at_risk
+        return self.can_stay(instance) and not self.instances[instance].at_risk
 
-    def tenable(self, instance: InstanceId) -> bool:
+    def can_stay(self, instance: InstanceId) -> bool:
         """Whether tasks that are on the instance may stay there."""
         known = self.instances.get(instance)
         return known is not None and known.state in LIVE and known.leaving_ms is None

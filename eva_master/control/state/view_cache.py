@@ -1,4 +1,4 @@
-"""Views of jobs, task runs and instances, kept from picture to picture until they change."""
+"""Views of jobs, task runs and instances, kept from snapshot to snapshot until they change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ V = TypeVar("V")
 _RUNS_DOWN = frozenset({"remaining_ms", "since_ms"})
 
 
-class Shelf(Generic[K, V]):
+class SortedValues(Generic[K, V]):
     """Values in the order of their keys; the tuple of them is made anew only after a change."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Shelf(Generic[K, V]):
         return self._ordered
 
 
-class Album:
+class ViewCache:
     """What `control.picture` has made, and what of it may no longer be true.
 
     Attributes:
@@ -80,9 +80,9 @@ class Album:
     """
 
     def __init__(self) -> None:
-        self.jobs: Shelf[JobId, JobView] = Shelf()
-        self.runs: Shelf[RunId, RunView] = Shelf()
-        self.instances: Shelf[InstanceId, InstanceView] = Shelf()
+        self.jobs: SortedValues[JobId, JobView] = SortedValues()
+        self.runs: SortedValues[RunId, RunView] = SortedValues()
+        self.instances: SortedValues[InstanceId, InstanceView] = SortedValues()
         self.catalog: Catalog = ()
         self.measured: dict[str, InstanceType] = {}
         self.basis: tuple[object, ...] = ()

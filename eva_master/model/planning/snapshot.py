@@ -1,4 +1,4 @@
-"""The cluster as a policy sees it: an immutable picture of one moment."""
+"""The cluster as a policy sees it: an immutable snapshot of one moment."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Snapshot:
     """Everything a policy may know; built by the control loop, never changed.
 
     Attributes:
-        now_ms: The time of the picture.
+        now_ms: The time of the snapshot.
         catalog: Every offering; a policy checks availability and limits.
         jobs: Sorted by id, as are task runs and instances.
         arrivals: Jobs that arrived since the cluster began.

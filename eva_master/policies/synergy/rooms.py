@@ -32,7 +32,7 @@ class ValuedRooms(Rooms):
             self._worth = np.concatenate([self._worth, more])
             self._price = np.concatenate([self._price, more])
         family = self.family(row)
-        self._worth[row] = sum(self.kind(copy).worth[family] for copy in self.residents[row])
+        self._worth[row] = sum(self.kind(run).worth[family] for run in self.residents[row])
         self._price[row] = self.offerings[row].price
 
     def at_most(self, kind: Kind, rows: npt.NDArray[np.intp]) -> Floats:

@@ -74,9 +74,9 @@ class Agent:
         attempts, now = self.present(), self._timeline.now()
         self._attempts.clear()
         for attempt in attempts:
-            for one in (attempt, *self._world.motion.lose(attempt)):
+            for one in (attempt, *self._world.progress_model.lose(attempt)):
                 self._keep_saved(one)
-            self._world.chronicle.over(attempt, now)
+            self._world.attempt_log.over(attempt, now)
 
     def _keep_saved(self, attempt: Attempt) -> None:
         """What a program had saved by itself is what is left of an attempt that is cut short."""
@@ -163,7 +163,7 @@ class Agent:
         now = self._timeline.now()
         attempt = Attempt(order, self._instance, self._world.work(order.run), now)
         self._attempts[key] = attempt
-        self._world.chronicle.ordered(attempt)
+        self._world.attempt_log.ordered(attempt)
         if self._restore(attempt):
             delay = self._delays.start(order, self._instance, now)
             self._timeline.after(delay, lambda: self._runs(attempt))
@@ -185,7 +185,7 @@ class Agent:
             self._say(attempt.report)
             return False
         origin = source.get(generation)
-        self._world.chronicle.began_from(attempt, origin)
+        self._world.attempt_log.began_from(attempt, origin)
         attempt.generation = generation
         attempt.done_ms = attempt.seen_ms = attempt.told_ms = origin.done_ms if origin else 0.0
         return True
@@ -207,7 +207,7 @@ class Agent:
         attempt.phase = Phase.RUNNING
         attempt.at_ms = self._timeline.now()
         self._say(self._report(attempt))
-        self._world.motion.begin(attempt, self._delays.init(attempt.order))
+        self._world.progress_model.begin(attempt, self._delays.init(attempt.order))
         self._world.reports.began(self, attempt)
 
     def _stop(self, run: RunId, number: int, grace_ms: int) -> None:
@@ -223,7 +223,7 @@ class Agent:
             attempt.stopping = True
             needed = self._delays.stop(attempt.order)
             graceful = grace_ms >= needed and attempt.phase is Phase.RUNNING
-            self._world.motion.halt(attempt)
+            self._world.progress_model.halt(attempt)
             delay = needed if graceful else 0
             self._timeline.after(delay, lambda: self._stopped(attempt, graceful=graceful))
 
@@ -255,8 +255,8 @@ class Agent:
             progress=progress,
         )
         self._say(attempt.report)
-        self._world.motion.end(attempt)
-        self._world.chronicle.over(attempt, self._timeline.now())
+        self._world.progress_model.end(attempt)
+        self._world.attempt_log.over(attempt, self._timeline.now())
 
     def _fetched(self, order: TaskOrder) -> None:
         if self._on and self.session:

@@ -10,7 +10,7 @@ from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.simulation.cluster.work import Attempt, Checkpoint
 
 
-class Chronicle(Protocol):
+class AttemptLog(Protocol):
     """Is told what happens to attempts."""
 
     def ordered(self, attempt: Attempt, /) -> None:
@@ -41,13 +41,13 @@ class History:
     origins: dict[tuple[RunId, int], Checkpoint | None] = field(default_factory=dict)
 
     def ordered(self, attempt: Attempt) -> None:
-        """See `Chronicle.ordered`."""
+        """See `AttemptLog.ordered`."""
         order = attempt.order
         self.starts.append((order.run, order.attempt, attempt.instance))
         self.orders[order.run, order.attempt] = order
 
     def began_from(self, attempt: Attempt, origin: Checkpoint | None) -> None:
-        """See `Chronicle.began_from`."""
+        """See `AttemptLog.began_from`."""
         self.origins[attempt.order.run, attempt.order.attempt] = origin
 
     def over(self, attempt: Attempt, now: Millis) -> None:
@@ -55,7 +55,7 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class Occupancy:
     """An attempt's time on an instance, in milliseconds of virtual time.
 
     Attributes:
@@ -85,7 +85,7 @@ class Books:
         gpu_ms: GPUs held, times the time.
         milli_cpu_ms: vCPUs likewise, in thousandths.
         mib_ms: Memory likewise, in MiB.
-        stays: Every attempt, `None` if they are not to be kept.
+        occupancies: Every attempt, `None` if they are not to be kept.
     """
 
     executing_ms: dict[JobId, int] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Books:
     gpu_ms: int = 0
     milli_cpu_ms: int = 0
     mib_ms: int = 0
-    stays: list[Stay] | None = None
+    occupancies: list[Occupancy] | None = None
 
     def ordered(self, _attempt: Attempt) -> None:
         """An attempt counts once it is over."""
@@ -103,7 +103,7 @@ class Books:
         """Of no interest."""
 
     def over(self, attempt: Attempt, now: Millis) -> None:
-        """See `Chronicle.over`."""
+        """See `AttemptLog.over`."""
         order = attempt.order
         held, need = now - attempt.since_ms, order.demand
         executing = 0
@@ -119,9 +119,9 @@ class Books:
             job = order.job
             self.executing_ms[job] = self.executing_ms.get(job, 0) + executing
             self.moving_ms[job] = self.moving_ms.get(job, 0) + attempt.moving_ms
-        if self.stays is not None:
-            self.stays.append(
-                Stay(
+        if self.occupancies is not None:
+            self.occupancies.append(
+                Occupancy(
                     order.run,
                     order.attempt,
                     attempt.instance,

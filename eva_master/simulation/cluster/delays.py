@@ -83,7 +83,7 @@ class Delays:
 
 
 @dataclass(frozen=True, slots=True)
-class Toll:
+class MoveDelays:
     """What the starts and stops of one task take, in milliseconds.
 
     Attributes:
@@ -114,7 +114,7 @@ class TaskDelays:
 
     report_ms = 60_000
 
-    def __init__(self, toll_of: Callable[[RunId], Toll], accounting: Accounting) -> None:
+    def __init__(self, toll_of: Callable[[RunId], MoveDelays], accounting: Accounting) -> None:
         self._toll_of = toll_of
         self._ahead = accounting is Accounting.PRODUCTION
         self._images: dict[InstanceId, dict[str, Millis]] = {}
@@ -139,10 +139,10 @@ class TaskDelays:
 
     def _arrival(self, run: RunId, on: InstanceId, now: Millis) -> Millis:
         """When files and image will be on an instance; an image is made once."""
-        toll = self._toll_of(run)
-        fetched = Millis(now + toll.fetch_ms)
+        move_delays = self._toll_of(run)
+        fetched = Millis(now + move_delays.fetch_ms)
         images = self._images.setdefault(on, {})
-        made = images.setdefault(toll.image, Millis(fetched + toll.build_ms))
+        made = images.setdefault(move_delays.image, Millis(fetched + move_delays.build_ms))
         return max(fetched, made)
 
     def init(self, order: TaskOrder) -> int:

@@ -40,7 +40,7 @@ class Faults:
     noise: float = 0.0
 
 
-class Misfortune:
+class FaultInjector:
     """Brings faults upon a simulated cloud and its workers.
 
     Each kind has a source of randomness of its own, so that one changes nothing about another.

@@ -28,7 +28,7 @@ class Crew:
     moving: bool = False
 
 
-class Motion:
+class ProgressModel:
     """The tasks that run, everywhere.
 
     Args:
@@ -168,7 +168,7 @@ class Motion:
         if speed == attempt.speed:
             return False
         now = self._timeline.now()
-        attempt.turn(now, speed)
+        attempt.context(now, speed)
         if speed <= 0:
             return True
         epoch, work = attempt.epoch, attempt.work

@@ -46,7 +46,7 @@ class Periodic:
             self.began(agent, attempt)
 
 
-class Telling:
+class ReportSchedule:
     """Only those reports that tell the master's meters something new.
 
     A task that gets on as before has nothing to say. When its company or its pace changes, one

@@ -113,7 +113,7 @@ class Attempt:
         """Work done by now."""
         return self.done_ms + (now - self.at_ms) * self.speed
 
-    def turn(self, now: int, speed: float) -> None:
+    def context(self, now: int, speed: float) -> None:
         """Go on at another speed from now on."""
         if self.speed > 0:
             self.moving_ms += now - self.at_ms

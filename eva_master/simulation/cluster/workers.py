@@ -9,11 +9,11 @@ from eva_master.model.events import Phase, WorkerLost
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.ports import Inbox
 from eva_master.simulation.cluster.agent import Agent
-from eva_master.simulation.cluster.attempt_log import Chronicle
+from eva_master.simulation.cluster.attempt_log import AttemptLog
 from eva_master.simulation.cluster.clock import Timeline
 from eva_master.simulation.cluster.cloud import Hosts, Machine
 from eva_master.simulation.cluster.delays import Durations
-from eva_master.simulation.cluster.progress_model import Motion
+from eva_master.simulation.cluster.progress_model import ProgressModel
 from eva_master.simulation.cluster.report_schedule import Periodic, Reports
 from eva_master.simulation.cluster.truth import Truth
 from eva_master.simulation.cluster.work import Attempt, Work
@@ -28,7 +28,7 @@ class SimulatedWorkers(Hosts):
         delays: How long things take.
         truth: How much tasks slow each other down.
         work_of: What a task has to do, asked when its first attempt starts.
-        chronicle: Is told what happens to attempts.
+        attempt_log: Is told what happens to attempts.
         reports: When progress is reported; every minute by default.
     """
 
@@ -40,19 +40,21 @@ class SimulatedWorkers(Hosts):
         delays: Durations,
         truth: Truth,
         work_of: Callable[[RunId], Work],
-        chronicle: Chronicle,
+        attempt_log: AttemptLog,
         reports: Reports | None = None,
     ) -> None:
         self.timeline = timeline
         self.inbox = inbox
         self.delays = delays
         self.reports = reports or Periodic(timeline, 60_000)
-        self.motion = Motion(timeline, truth, finish=self._finish, changed=self._changed)
+        self.progress_model = ProgressModel(
+            timeline, truth, finish=self._finish, changed=self._changed
+        )
         self._work_of = work_of
         self._agents: dict[InstanceId, Agent] = {}
         self._work: dict[RunId, Work] = {}
         self._sessions = 0
-        self.chronicle = chronicle
+        self.attempt_log = attempt_log
         self.told: Callable[[Attempt, float], float] = lambda _attempt, done_ms: done_ms
         """What an attempt reports to have done, from what it has."""
         self.wiped: set[InstanceId] = set()

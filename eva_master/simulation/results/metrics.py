@@ -9,7 +9,7 @@ from statistics import fmean, median
 from eva_master.model.changes import Round
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, InstanceId, Millis
 from eva_master.model.records import Job
-from eva_master.simulation.cluster.attempt_log import Books, Stay
+from eva_master.simulation.cluster.attempt_log import Books, Occupancy
 from eva_master.simulation.cluster.cloud import Machine
 
 _USD = MILLION * MILLIS_PER_HOUR
@@ -61,13 +61,14 @@ class Record:
 
     Attributes:
         rounds: Planning rounds.
-        stays: Attempts on instances; two of one copy in a row on different ones are a move.
+        occupancies: Attempts on instances; two of one task run in a row on different ones are a
+            move.
         jobs: That finished.
         instances: That were billed.
     """
 
     rounds: tuple[Round, ...] = ()
-    stays: tuple[Stay, ...] = ()
+    occupancies: tuple[Occupancy, ...] = ()
     jobs: tuple[JobFigures, ...] = ()
     instances: tuple[InstanceFigures, ...] = ()
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from eva_master.model.changes import Round
 from eva_master.model.ids import RunId
-from eva_master.simulation.cluster.attempt_log import Stay
+from eva_master.simulation.cluster.attempt_log import Occupancy
 from eva_master.simulation.results.metrics import JobFigures, Record
 
 Cell = str | int | float | bool | None
@@ -17,8 +17,8 @@ def tables(record: Record) -> Mapping[str, list[dict[str, Cell]]]:
     """Rows by the name of their table; times in milliseconds of virtual time."""
     return {
         "rounds": [_round(one) for one in record.rounds],
-        "moves": list(_moves(record.stays)),
-        "attempts": [asdict(stay) for stay in record.stays],
+        "moves": list(_moves(record.occupancies)),
+        "attempts": [asdict(occupancy) for occupancy in record.occupancies],
         "jobs": [_job(job) for job in record.jobs],
         "bills": [asdict(instance) for instance in record.instances],
     }
@@ -30,21 +30,21 @@ def _round(one: Round) -> dict[str, Cell]:
     return {**fixed, **{f"plan_{name}": value for name, value in sorted(one.figures.items())}}
 
 
-def _moves(stays: tuple[Stay, ...]) -> Iterator[dict[str, Cell]]:
+def _moves(occupancies: tuple[Occupancy, ...]) -> Iterator[dict[str, Cell]]:
     """From each attempt to the next one of the same task run elsewhere, in order of arrival."""
-    before: dict[RunId, Stay] = {}
-    for stay in sorted(stays, key=lambda one: (one.from_ms, one.run)):
-        last = before.get(stay.run)
-        if last is not None and last.instance != stay.instance:
+    before: dict[RunId, Occupancy] = {}
+    for occupancy in sorted(occupancies, key=lambda one: (one.from_ms, one.run)):
+        last = before.get(occupancy.run)
+        if last is not None and last.instance != occupancy.instance:
             yield {
-                "copy": stay.run,
-                "attempt": stay.attempt,
+                "copy": occupancy.run,
+                "attempt": occupancy.attempt,
                 "from": last.instance,
-                "to": stay.instance,
+                "to": occupancy.instance,
                 "left_ms": last.to_ms,
-                "ordered_ms": stay.from_ms,
+                "ordered_ms": occupancy.from_ms,
             }
-        before[stay.run] = stay
+        before[occupancy.run] = occupancy
 
 
 def _job(job: JobFigures) -> dict[str, Cell]:

@@ -30,7 +30,7 @@ _OVER = (RunState.WAITING, RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELL
 
 
 @dataclass(frozen=True, slots=True)
-class Stint:
+class RecordedAttempt:
     """An attempt as it was recorded; times of the master's clock, `None` for not yet or never.
 
     Attributes:
@@ -72,7 +72,7 @@ class Past:
         truth: How much tasks slow each other down, as far as it was measured.
         lives: Of instances that are gone.
         kinds: Their types.
-        stints: Of tasks.
+        recorded_attempts: Of tasks.
         fetches_ms: Before a move to an attempt, how long its files took to be ready.
         inits_ms: From the start of an attempt's last program to its first step.
         usual_inits_ms: The same by workload, as a rule.
@@ -87,7 +87,7 @@ class Past:
     truth: Measured
     lives: Mapping[InstanceId, Life]
     kinds: Mapping[InstanceId, str]
-    stints: Mapping[Attempt, Stint]
+    recorded_attempts: Mapping[Attempt, RecordedAttempt]
     fetches_ms: Mapping[Attempt, int]
     inits_ms: Mapping[Attempt, int]
     usual_inits_ms: Mapping[Workload, int]
@@ -132,8 +132,8 @@ def past(state: State, rounds: Iterable[Round], charged: int) -> Past:
         charged: Its bill by the last time that a record tells of.
     """
     runs = state.runs.values()
-    found = [stint for run in runs for stint in _stints(run, state.task(run).workload)]
-    stints = {(stint.run, stint.attempt): stint for stint in found}
+    found = [recorded for run in runs for recorded in _stints(run, state.task(run).workload)]
+    recorded_attempts = {(recorded.run, recorded.attempt): recorded for recorded in found}
     held = list(rounds)
     planned = {one.number: one.at_ms + one.planned_ms for one in held}
     inits = _inits(state, found)
@@ -148,7 +148,7 @@ def past(state: State, rounds: Iterable[Round], charged: int) -> Past:
         truth=work.truth,
         lives=lives,
         kinds={name: state.instances[name].offering.type.name for name in lives},
-        stints=stints,
+        recorded_attempts=recorded_attempts,
         fetches_ms=_fetches(state, found, sorted(planned.values())),
         inits_ms=work.inits_ms,
         usual_inits_ms=inits,
@@ -191,7 +191,7 @@ def _life(instance: Instance) -> Life | None:
     )
 
 
-def _stints(run: TaskRun, workload: Workload) -> Iterator[Stint]:
+def _stints(run: TaskRun, workload: Workload) -> Iterator[RecordedAttempt]:
     """The attempts of a task run that are on record with their places.
 
     Histories and places are bounded; what is no longer there is not made up.
@@ -203,7 +203,7 @@ def _stints(run: TaskRun, workload: Workload) -> Iterator[Stint]:
             if name == RunState.STARTING.value:
                 break
             times.setdefault(name, at)
-        yield Stint(
+        yield RecordedAttempt(
             run.id,
             attempt,
             workload,
@@ -215,14 +215,16 @@ def _stints(run: TaskRun, workload: Workload) -> Iterator[Stint]:
         )
 
 
-def _fetches(state: State, stints: Iterable[Stint], plans: Sequence[int]) -> dict[Attempt, int]:
+def _fetches(
+    state: State, recorded_attempts: Iterable[RecordedAttempt], plans: Sequence[int]
+) -> dict[Attempt, int]:
     """How long files took before moves: from the plan, or the target's start, to the stop."""
     found: dict[Attempt, int] = {}
-    by_run: defaultdict[RunId, list[Stint]] = defaultdict(list)
-    for stint in stints:
-        by_run[stint.run].append(stint)
+    by_run: defaultdict[RunId, list[RecordedAttempt]] = defaultdict(list)
+    for recorded in recorded_attempts:
+        by_run[recorded.run].append(recorded)
     for own in by_run.values():
-        for before, after in pairwise(sorted(own, key=lambda stint: stint.attempt)):
+        for before, after in pairwise(sorted(own, key=lambda recorded: recorded.attempt)):
             if before.stopped_ms is not None and before.instance != after.instance:
                 ready = state.instances[after.instance].ready_ms or 0
                 planned = max((at for at in plans if at <= before.stopped_ms), default=0)
@@ -231,18 +233,20 @@ def _fetches(state: State, stints: Iterable[Stint], plans: Sequence[int]) -> dic
     return found
 
 
-def starts_ms(stints: Iterable[Stint]) -> dict[Workload, int]:
+def starts_ms(recorded_attempts: Iterable[RecordedAttempt]) -> dict[Workload, int]:
     """By workload, how long starts took, as a rule."""
     return _usual(
-        (it.workload, it.runs_ms - it.ordered_ms) for it in stints if it.runs_ms is not None
+        (it.workload, it.runs_ms - it.ordered_ms)
+        for it in recorded_attempts
+        if it.runs_ms is not None
     )
 
 
-def stops_ms(stints: Iterable[Stint]) -> dict[Workload, int]:
+def stops_ms(recorded_attempts: Iterable[RecordedAttempt]) -> dict[Workload, int]:
     """By workload, how long stops took, as a rule."""
     return _usual(
         (it.workload, it.over_ms - it.stopped_ms)
-        for it in stints
+        for it in recorded_attempts
         if it.stopped_ms is not None and it.over_ms is not None
     )
 
@@ -254,12 +258,12 @@ def _usual(measured: Iterable[tuple[Workload, int]]) -> dict[Workload, int]:
     return {workload: median_low(values) for workload, values in by_workload.items()}
 
 
-def _inits(state: State, stints: Iterable[Stint]) -> dict[Workload, int]:
+def _inits(state: State, recorded_attempts: Iterable[RecordedAttempt]) -> dict[Workload, int]:
     """What was learned of starts up to the first step, less the start itself."""
     known = state.learned.delays.known
     return {
         workload: max(0, known[Delay.START, workload].value - start)
-        for workload, start in starts_ms(stints).items()
+        for workload, start in starts_ms(recorded_attempts).items()
         if (Delay.START, workload) in known
     }
 
@@ -272,18 +276,21 @@ class _Work:
     """
 
     def __init__(
-        self, state: State, stints: Sequence[Stint], inits: Mapping[Workload, int]
+        self,
+        state: State,
+        recorded_attempts: Sequence[RecordedAttempt],
+        inits: Mapping[Workload, int],
     ) -> None:
         self.truth = Measured(state)
         self._state = state
         self.inits_ms: dict[Attempt, int] = {}
         self._inits = inits
         self._until = latest(state)
-        self._residents: defaultdict[InstanceId, list[Stint]] = defaultdict(list)
-        self._of: defaultdict[RunId, list[Stint]] = defaultdict(list)
-        for stint in stints:
-            self._residents[stint.instance].append(stint)
-            self._of[stint.run].append(stint)
+        self._residents: defaultdict[InstanceId, list[RecordedAttempt]] = defaultdict(list)
+        self._of: defaultdict[RunId, list[RecordedAttempt]] = defaultdict(list)
+        for recorded in recorded_attempts:
+            self._residents[recorded.instance].append(recorded)
+            self._of[recorded.run].append(recorded)
 
     def of(self, job: Job) -> PastJob:
         """A job with the work that each of its tasks did."""
@@ -297,15 +304,17 @@ class _Work:
         own = self._of[run.id]
         if run.history[0][1] != job.submitted_ms:  # its first attempts are no longer on record
             return max(1.0, self._booked(job))
-        crews = (self._crew(stint, job, members) for stint in own)
+        crews = (self._crew(recorded, job, members) for recorded in own)
         return max(1.0, sum(map(self._moved, own, crews)))
 
-    def _crew(self, stint: Stint, job: Job, members: Sequence[TaskRun]) -> list[Stint]:
+    def _crew(
+        self, recorded: RecordedAttempt, job: Job, members: Sequence[TaskRun]
+    ) -> list[RecordedAttempt]:
         if job.spec.kind is not JobKind.GANG:
-            return [stint]
-        return [it for run in members for it in self._of[run.id] if it.attempt == stint.attempt]
+            return [recorded]
+        return [it for run in members for it in self._of[run.id] if it.attempt == recorded.attempt]
 
-    def _moved(self, stint: Stint, crew: Sequence[Stint]) -> float:
+    def _moved(self, recorded: RecordedAttempt, crew: Sequence[RecordedAttempt]) -> float:
         """How far an attempt got."""
         if any(it.runs_ms is None for it in crew):
             return 0.0
@@ -313,8 +322,8 @@ class _Work:
         # What is usual may be longer than this attempt was, which may yet have ended the job.
         longest = max(0, min(map(self._halt, crew)) - together) // 2
         init = min(longest, max(self._inits.get(it.workload, 0) for it in crew))
-        self.inits_ms[stint.run, stint.attempt] = init
-        begin, end = together + init, self._halt(stint)
+        self.inits_ms[recorded.run, recorded.attempt] = init
+        begin, end = together + init, self._halt(recorded)
         times = {begin, end}
         for member in crew:
             times.add(self._halt(member))
@@ -323,15 +332,15 @@ class _Work:
         moments = sorted(at for at in times if begin <= at <= end)
         return sum((later - at) * self._pace(crew, at) for at, later in pairwise(moments))
 
-    def _pace(self, crew: Sequence[Stint], at: int) -> float:
+    def _pace(self, crew: Sequence[RecordedAttempt], at: int) -> float:
         return min(
             self.truth(member.workload, self._company(member, at))
             for member in crew
             if self._halt(member) > at
         )
 
-    def _company(self, stint: Stint, at: int) -> tuple[Workload, ...]:
-        others = (it for it in self._residents[stint.instance] if it is not stint)
+    def _company(self, recorded: RecordedAttempt, at: int) -> tuple[Workload, ...]:
+        others = (it for it in self._residents[recorded.instance] if it is not recorded)
         return tuple(
             sorted(
                 it.workload
@@ -341,9 +350,9 @@ class _Work:
             )
         )
 
-    def _halt(self, stint: Stint) -> int:
+    def _halt(self, recorded: RecordedAttempt) -> int:
         """When an attempt did nothing more."""
-        ends = [at for at in (stint.stopped_ms, stint.over_ms) if at is not None]
+        ends = [at for at in (recorded.stopped_ms, recorded.over_ms) if at is not None]
         return min(ends, default=self._until)
 
     def _booked(self, job: Job) -> float:

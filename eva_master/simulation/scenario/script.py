@@ -13,9 +13,9 @@ from eva_master.model.ids import Family, InstanceId, Millis, RunId, Workload
 from eva_master.model.job import JobSpec
 from eva_master.model.trace import Trace, TraceJob
 from eva_master.simulation.cluster.cloud import Life
-from eva_master.simulation.cluster.delays import Accounting, Durations, TaskDelays, Toll
+from eva_master.simulation.cluster.delays import Accounting, Durations, MoveDelays, TaskDelays
 from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.scenario.journal_replay import Past, Stint, starts_ms, stops_ms
+from eva_master.simulation.scenario.journal_replay import Past, RecordedAttempt, starts_ms, stops_ms
 from eva_master.simulation.scenario.submission import STEPS_PER_S, spec_of, stop_ms, work_ms
 
 _START_MS, _STOP_MS = 5_000, 8_000
@@ -81,11 +81,11 @@ class TraceScript:
     def delays(self, task_of: Callable[[RunId], Task]) -> Durations:
         """See `Script.delays`."""
 
-        def toll_of(run: RunId) -> Toll:
+        def toll_of(run: RunId) -> MoveDelays:
             command, index = task_of(run)
             job = self._jobs[command]
             task = job.tasks[index]
-            return Toll(task.image, task.fetch_ms, task.build_ms, job.init_ms, stop_ms(task))
+            return MoveDelays(task.image, task.fetch_ms, task.build_ms, job.init_ms, stop_ms(task))
 
         return TaskDelays(toll_of, self._accounting)
 
@@ -152,8 +152,8 @@ class PastDelays:
 
     def __init__(self, past: Past) -> None:
         self._past = past
-        self._starts = starts_ms(past.stints.values())
-        self._stops = stops_ms(past.stints.values())
+        self._starts = starts_ms(past.recorded_attempts.values())
+        self._stops = stops_ms(past.recorded_attempts.values())
         self._fetch = median_low(past.fetches_ms.values()) if past.fetches_ms else 0
 
     def fetch(self, order: TaskOrder, _on: InstanceId, _now: Millis) -> int:
@@ -162,9 +162,9 @@ class PastDelays:
 
     def start(self, order: TaskOrder, _on: InstanceId, _now: Millis) -> int:
         """See `Durations.start`."""
-        stint = self._known(order)
-        if stint is not None and stint.runs_ms is not None:
-            return stint.runs_ms - stint.ordered_ms
+        recorded = self._known(order)
+        if recorded is not None and recorded.runs_ms is not None:
+            return recorded.runs_ms - recorded.ordered_ms
         return _of(self._starts, Workload(order.workload), _START_MS)
 
     def init(self, order: TaskOrder) -> int:
@@ -175,16 +175,20 @@ class PastDelays:
 
     def stop(self, order: TaskOrder) -> int:
         """See `Durations.stop`."""
-        stint = self._known(order)
-        if stint is not None and stint.stopped_ms is not None and stint.over_ms is not None:
-            return stint.over_ms - stint.stopped_ms
+        recorded = self._known(order)
+        if (
+            recorded is not None
+            and recorded.stopped_ms is not None
+            and recorded.over_ms is not None
+        ):
+            return recorded.over_ms - recorded.stopped_ms
         return _of(self._stops, Workload(order.workload), _STOP_MS)
 
     def lost(self, _instance: InstanceId) -> None:
         """See `Durations.lost`."""
 
-    def _known(self, order: TaskOrder) -> Stint | None:
-        return self._past.stints.get((order.run, order.attempt))
+    def _known(self, order: TaskOrder) -> RecordedAttempt | None:
+        return self._past.recorded_attempts.get((order.run, order.attempt))
 
 
 def work_of(script: Script, task: Task, saves_every_ms: int) -> Work:

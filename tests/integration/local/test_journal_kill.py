@@ -28,7 +28,7 @@ PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["eva_master.adapters.store"])
 
 
-def turn(number: int) -> Changes:
+def context(number: int) -> Changes:
     """Changes that touch every table, each record bearing the same number."""
     return Changes(
         jobs=(replace(JOB, attempt=number),),
@@ -57,7 +57,7 @@ def write(url: str, first: int, acknowledge: Connection) -> None:
     journal = SqlJournal.open(url)
     journal.load()
     for number in range(first, first + 1_000_000):
-        journal.commit(turn(number))
+        journal.commit(context(number))
         acknowledge.send(number)
 
 

@@ -186,8 +186,10 @@ async def test_callers_at_the_same_time_are_told_apart(master: RpcMaster) -> Non
     owners = [f"user{number}" for number in range(8)]
     stubs = [JobsStub(master.channel_of(owner, Role.USER)) for owner in owners]
     requests = [
-        pb.SubmitRequest(command_id=f"{owner}/{turn}", job_yaml=JOB_YAML.format(name=f"j{turn}"))
-        for turn in range(5)
+        pb.SubmitRequest(
+            command_id=f"{owner}/{context}", job_yaml=JOB_YAML.format(name=f"j{context}")
+        )
+        for context in range(5)
         for owner in owners
     ]
     calls = [

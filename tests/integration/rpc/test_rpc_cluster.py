@@ -108,7 +108,7 @@ def scrape(port: int) -> dict[tuple[str, ...], float]:
 async def test_metrics_are_read_when_somebody_scrapes(master: RpcMaster) -> None:
     loop = master.loop
     metrics = MasterMetrics(
-        front=loop.front, inbox=loop.inbox, sessions=master.sessions, clock=SystemClock()
+        gateway=loop.gateway, inbox=loop.inbox, sessions=master.sessions, clock=SystemClock()
     )
     server = metrics.serve("127.0.0.1", 0, authority().server())
     try:
@@ -120,7 +120,7 @@ async def test_metrics_are_read_when_somebody_scrapes(master: RpcMaster) -> None
         await loop.event()
         await loop.change(one_runs_one_waits)
         round_ = Round(1, Millis(1), planned_ms=20, launches=0, moves=0)
-        loop.front.publish(Changes(rounds=(round_,)))
+        loop.gateway.publish(Changes(rounds=(round_,)))
         after = await asyncio.to_thread(scrape, server.port)
     finally:
         await asyncio.to_thread(server.stop)
@@ -160,7 +160,7 @@ async def test_how_long_boots_take_is_counted_by_type_and_stage(master: RpcMaste
         await agent.hear()
         await loop.event()
     metrics = MasterMetrics(
-        front=loop.front, inbox=loop.inbox, sessions=master.sessions, clock=SystemClock()
+        gateway=loop.gateway, inbox=loop.inbox, sessions=master.sessions, clock=SystemClock()
     )
     server = metrics.serve("127.0.0.1", 0, authority().server())
     try:

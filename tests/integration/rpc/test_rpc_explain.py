@@ -208,4 +208,4 @@ async def test_a_preview_gives_the_same_reasons_and_changes_nothing(
     text = await site.told("plan", str(file))
     assert "a new c7i.large: worth $0.1606/h, costs $0.0892/h" in text
     assert await asyncio.to_thread(site.journal.explained) is None
-    assert await site.master.loop.front.read(lambda state: list(state.jobs)) == []
+    assert await site.master.loop.gateway.read(lambda state: list(state.jobs)) == []

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from eva_master.adapters.loop.clock import SystemClock
-from eva_master.adapters.loop.gateway import Front
+from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.loop.inbox import LiveInbox
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.control.state.store import State
@@ -36,8 +36,8 @@ def inbox() -> LiveInbox:
 
 
 @pytest.fixture
-def front(inbox: LiveInbox) -> Front:
-    return Front(inbox)
+def gateway(inbox: LiveInbox) -> LoopGateway:
+    return LoopGateway(inbox)
 
 
 def test_everything_that_was_posted_comes_at_once_and_in_order(inbox: LiveInbox) -> None:
@@ -77,37 +77,39 @@ def test_a_post_wakes_the_waiting_thread(inbox: LiveInbox) -> None:
     assert heard == [Tick()]
 
 
-async def test_commands_with_the_same_id_all_get_the_answer(front: Front) -> None:
+async def test_commands_with_the_same_id_all_get_the_answer(gateway: LoopGateway) -> None:
     command = CancelRequested("c", JobId("a"))
-    waiting = [asyncio.ensure_future(front.command(command)) for _ in range(3)]
+    waiting = [asyncio.ensure_future(gateway.command(command)) for _ in range(3)]
     await asyncio.sleep(0)
     reply = Reply("c", JobId("a"))
     # The machine answers each of them.
     for _ in range(3):
-        await asyncio.to_thread(front.reply, reply)
+        await asyncio.to_thread(gateway.reply, reply)
     assert await asyncio.gather(*waiting) == [reply] * 3
-    assert front._waiting == {}
+    assert gateway._waiting == {}
 
 
-async def test_a_refused_command_raises_and_an_abandoned_one_is_forgotten(front: Front) -> None:
-    refused = asyncio.ensure_future(front.command(CancelRequested("c", JobId("a"))))
-    abandoned = asyncio.ensure_future(front.command(CancelRequested("d", JobId("a"))))
+async def test_a_refused_command_raises_and_an_abandoned_one_is_forgotten(
+    gateway: LoopGateway,
+) -> None:
+    refused = asyncio.ensure_future(gateway.command(CancelRequested("c", JobId("a"))))
+    abandoned = asyncio.ensure_future(gateway.command(CancelRequested("d", JobId("a"))))
     await asyncio.sleep(0)
     abandoned.cancel()
-    front.reply(Reply("c", None, NotFound("gone")))
+    gateway.reply(Reply("c", None, NotFound("gone")))
     with pytest.raises(NotFound):
         await refused
     with pytest.raises(asyncio.CancelledError):
         await abandoned
-    front.reply(Reply("d", None))
-    assert front._waiting == {}
+    gateway.reply(Reply("d", None))
+    assert gateway._waiting == {}
 
 
-async def test_what_a_read_raises_travels_back(front: Front, inbox: LiveInbox) -> None:
+async def test_what_a_read_raises_travels_back(gateway: LoopGateway, inbox: LiveInbox) -> None:
     def fails(_: State) -> None:
         raise NotFound("no such thing")
 
-    reading = asyncio.ensure_future(front.read(fails))
+    reading = asyncio.ensure_future(gateway.read(fails))
     await asyncio.sleep(0)
     (question,) = inbox.wait(None)
     assert isinstance(question, Read)
@@ -116,9 +118,11 @@ async def test_what_a_read_raises_travels_back(front: Front, inbox: LiveInbox) -
         await reading
 
 
-async def test_a_read_that_nobody_waits_for_is_not_run(front: Front, inbox: LiveInbox) -> None:
+async def test_a_read_that_nobody_waits_for_is_not_run(
+    gateway: LoopGateway, inbox: LiveInbox
+) -> None:
     ran: list[State] = []
-    reading = asyncio.ensure_future(front.read(ran.append))
+    reading = asyncio.ensure_future(gateway.read(ran.append))
     await asyncio.sleep(0)
     reading.cancel()
     await asyncio.sleep(0)
@@ -127,12 +131,12 @@ async def test_a_read_that_nobody_waits_for_is_not_run(front: Front, inbox: Live
     assert ran == []
 
 
-async def test_a_slow_watcher_gets_each_job_once(front: Front) -> None:
-    with front.watch() as watch:
+async def test_a_slow_watcher_gets_each_job_once(gateway: LoopGateway) -> None:
+    with gateway.watch() as watch:
         for _ in range(1000):
-            await asyncio.to_thread(front.publish, changed("a", "b"))
+            await asyncio.to_thread(gateway.publish, changed("a", "b"))
         assert await anext(watch) == {"a", "b"}
-        await asyncio.to_thread(front.publish, changed("c"))
+        await asyncio.to_thread(gateway.publish, changed("c"))
         assert await anext(watch) == {"c"}
         # One wake-up was enough: nothing is left over.
         with pytest.raises(TimeoutError):
@@ -140,13 +144,13 @@ async def test_a_slow_watcher_gets_each_job_once(front: Front) -> None:
                 await anext(watch)
 
 
-async def test_a_watch_is_woken_by_its_own_jobs_alone_and_ends(front: Front) -> None:
-    with front.watch({JobId("b")}) as watch:
-        front.publish(changed("a"))
-        front.publish(changed("a", "b"))
+async def test_a_watch_is_woken_by_its_own_jobs_alone_and_ends(gateway: LoopGateway) -> None:
+    with gateway.watch({JobId("b")}) as watch:
+        gateway.publish(changed("a"))
+        gateway.publish(changed("a", "b"))
         assert await anext(watch) == {"b"}
-    assert front._watches == []
-    front.publish(changed("b"))
+    assert gateway._watches == []
+    gateway.publish(changed("b"))
 
 
 @pytest.fixture
@@ -163,10 +167,10 @@ async def test_a_user_who_hangs_up_leaves_no_watch_behind(master: RpcMaster, bus
     if not busy:
         for _ in range(499):
             await stream.read()
-    assert len(master.loop.front._watches) == 1
+    assert len(master.loop.gateway._watches) == 1
     stream.cancel()
     async with asyncio.timeout(DEADLINE_S):
-        while master.loop.front._watches:
+        while master.loop.gateway._watches:
             await asyncio.sleep(0.01)
     with pytest.raises(asyncio.CancelledError):
         await stream.code() and await stream.read()

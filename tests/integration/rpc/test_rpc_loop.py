@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 
 from eva_master.adapters.loop.clock import SystemClock
-from eva_master.adapters.loop.gateway import Front
+from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.loop.inbox import LiveInbox
 from eva_master.adapters.objects import open_store
 from eva_master.adapters.objects.checkpoints import StoredCheckpoints
@@ -65,9 +65,9 @@ async def master(
 ) -> AsyncIterator[RpcMaster]:
     clock, settings = SystemClock(), Settings(round_gap_ms=10)
     cloud.inbox = inbox = LiveInbox(clock)
-    front, store = Front(inbox), open_store(f"file://{directory}")
+    gateway, store = LoopGateway(inbox), open_store(f"file://{directory}")
     welcome = Welcome("test", f"file://{directory}", heartbeat_ms=1000, upload_ms=5000)
-    sessions = WorkerSessions(inbox, clock, agent_certificates(front), welcome)
+    sessions = WorkerSessions(inbox, clock, agent_certificates(gateway), welcome)
     planner = InlinePlanner(inbox, FirstFit())
     loop = Loop(
         Machine(State.restored(CATALOG, journal.load()), settings),
@@ -78,7 +78,7 @@ async def master(
         workers=sessions,
         planner=planner,
         checkpoints=StoredCheckpoints(store, inbox),
-        replies=front,
+        replies=gateway,
     )
     stopping = threading.Event()
 
@@ -92,7 +92,7 @@ async def master(
     try:
         async with served(
             None,
-            front=front,
+            gateway=gateway,
             sessions=sessions,
             store=store,
             planner=planner,

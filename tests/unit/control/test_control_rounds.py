@@ -66,11 +66,11 @@ def _settled() -> tuple[Machine, Millis]:
 
 def test_a_round_in_which_nothing_has_changed_is_not_held() -> None:
     machine, now = _settled()
-    made = machine.state.album.made
+    made = machine.state.view_cache.made
     for _ in range(5):
         now = Millis(now + PERIOD_MS)
         assert not _rounds(machine.handle([Tick()], now))
-    assert machine.state.album.made == made, "nothing was pictured anew"
+    assert machine.state.view_cache.made == made, "nothing was pictured anew"
     assert _rounds(machine.handle([_submitted(2)], now))
 
 

@@ -1,4 +1,4 @@
-"""A plan is checked against the present, not against the picture it was made from."""
+"""A plan is checked against the present, not against the snapshot it was made from."""
 
 from __future__ import annotations
 

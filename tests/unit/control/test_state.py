@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from eva_master.control.context import Alarms
 from eva_master.control.settings import NEVER_MS
 from eva_master.control.state.store import State
-from eva_master.control.state.view_cache import Album, Shelf
+from eva_master.control.state.view_cache import SortedValues, ViewCache
 from eva_master.learning.colocation import DEFAULT_PPM, key
 from eva_master.learning.knowledge import Knowledge
 from eva_master.model.catalog import InstanceType, Offering
@@ -70,11 +70,11 @@ def test_what_a_task_says_of_itself_is_neither_written_nor_seen() -> None:
     run = TaskRun(RunId("a-1/0"), JobId("a-1"), 0, (("running", 1),))
     state.put_run(run)
     state.take_changes()
-    state.album.outdated_jobs()
+    state.view_cache.outdated_jobs()
     state.put_progress(run, Progress(5))
     assert state.runs[run.id].progress == Progress(5)
     assert not state.take_changes()
-    assert not state.album.outdated_jobs()
+    assert not state.view_cache.outdated_jobs()
 
 
 def test_what_a_task_costs_alone_follows_the_prices() -> None:
@@ -103,28 +103,28 @@ def test_what_would_never_ring_is_not_kept() -> None:
 
 
 def test_nothing_is_left_of_who_was_on_an_instance() -> None:
-    album, spec = Album(), job("a", 1).spec.tasks[0]
+    view_cache, spec = ViewCache(), job("a", 1).spec.tasks[0]
     box, name = InstanceId("box"), RunId("a-1/0")
     there = RunView(name, JobId("a-1"), spec, instance=box, pinned=False, running=True)
     away = RunView(name, JobId("a-1"), spec, instance=None, pinned=False, running=False)
-    album.put_job(JobId("a-1"), None, (there,))
-    assert album.residents(box) == (name,)
-    album.put_job(JobId("a-1"), None, (away,))
-    assert album.residents(box) == ()
-    assert not album._residents
+    view_cache.put_job(JobId("a-1"), None, (there,))
+    assert view_cache.residents(box) == (name,)
+    view_cache.put_job(JobId("a-1"), None, (away,))
+    assert view_cache.residents(box) == ()
+    assert not view_cache._residents
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from(["put", "drop", "look"]))))
 def test_a_shelf_is_in_order_whatever_was_put_and_dropped(steps: list[tuple[str, str]]) -> None:
-    shelf: Shelf[str, int] = Shelf()
+    sorted_values: SortedValues[str, int] = SortedValues()
     there: dict[str, int] = {}
     for number, (key_, what) in enumerate(steps):
         if what == "put":
-            shelf.put(key_, number)
+            sorted_values.put(key_, number)
             there[key_] = number
         elif what == "look":
-            assert shelf.ordered() == tuple(there[name] for name in sorted(there))
+            assert sorted_values.ordered() == tuple(there[name] for name in sorted(there))
         elif key_ in there:
-            shelf.drop(key_)
+            sorted_values.drop(key_)
             del there[key_]
-    assert shelf.ordered() == tuple(there[name] for name in sorted(there))
+    assert sorted_values.ordered() == tuple(there[name] for name in sorted(there))

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.ids import CopyId, Family, InstanceId, JobId, Millis, Price
+from eva_master.model.ids import RunId, Family, InstanceId, JobId, Millis, Price
 from eva_master.model.job import JobSpec
-from eva_master.model.records import Instance, Job, Progress, TaskCopy
+from eva_master.model.records import Instance, Job, Progress, TaskRun
 from eva_master.model.resources import Resources
 from eva_master.model.values import replace
 
 BOX = Offering(InstanceType("c.2", Family("c"), Resources(0, 2_000, 4_096)), Price(1))
 CHANGES: list[tuple[Any, dict[str, Any]]] = [
     (Progress(3, 9, (("loss", 0.5),)), {"rate": 2.0}),
-    (TaskCopy(CopyId("a/0"), JobId("a"), 0, (("waiting", 1),)), {"moves": 2, "places": ()}),
+    (TaskRun(RunId("a/0"), JobId("a"), 0, (("waiting", 1),)), {"moves": 2, "places": ()}),
     (Instance(InstanceId("i1"), BOX, (("up", 1),), Millis(1)), {"paid": (), "at_risk": True}),
     (Job(JobId("a-1"), JobSpec("a", "me", ()), Millis(1), (("pending", 1),)), {"attempt": 1}),
     (BOX, {}),

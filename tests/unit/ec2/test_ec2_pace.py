@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eva_master.adapters.ec2.availability import Stock
+from eva_master.adapters.ec2.availability import AvailabilityBook
 from eva_master.adapters.ec2.limits import Allowance, Limits, RateLimiter
 from eva_master.adapters.ec2.quotas import in_words, quota_of
 from eva_master.model.catalog import InstanceType, Offering, Purchase
@@ -65,7 +65,7 @@ def test_each_kind_of_call_has_a_bucket_of_its_own() -> None:
 
 
 def test_pauses_double_up_to_a_limit_and_begin_anew_after_a_sale() -> None:
-    stock = Stock()
+    stock = AvailabilityBook()
     pauses = []
     for _ in range(7):
         assert stock.admit(ONE)
@@ -78,7 +78,7 @@ def test_pauses_double_up_to_a_limit_and_begin_anew_after_a_sale() -> None:
 
 
 def test_after_a_refusal_one_launch_finds_out_for_all() -> None:
-    stock = Stock()
+    stock = AvailabilityBook()
     assert stock.admit(ONE)
     assert stock.admit(ONE)
     stock.refused(ONE, 10, Millis(0))

@@ -30,7 +30,7 @@ _SUFFIXES = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}
 _SUFFIXES["summary"] = ["_sum", "_count"]
 
 
-class Front:
+class LoopGateway:
     """An empty cluster, for whoever asks."""
 
     def observe(self, told: Any) -> None: ...
@@ -44,7 +44,7 @@ class Front:
 def families() -> Iterator[Metric]:
     """Of the master and of a worker."""
     master = MasterMetrics(
-        front=Front(),  # type: ignore[arg-type]
+        gateway=LoopGateway(),  # type: ignore[arg-type]
         inbox=SimpleNamespace(received=0),  # type: ignore[arg-type]
         sessions=SimpleNamespace(heartbeats=0, boots={}),  # type: ignore[arg-type]
         clock=SimpleNamespace(now=lambda: Millis(0)),

@@ -233,7 +233,7 @@ def test_clearing_waits_for_an_occasion():
     snapshot = cluster.snapshot()
     plan, memory = decide(snapshot)
     assert plan.entries == ()
-    # The same picture without b, as if nothing had happened: nothing is done, until b has ended.
+    # The same snapshot without b, as if nothing had happened: nothing is done, until b has ended.
     quiet = replace(ended(snapshot, "b"), completions=0)
     assert decide(quiet, memory)[0].entries == ()
     assert decide(ended(snapshot, "b"), memory)[0].entries == (Place("a/0", 0),)

@@ -87,7 +87,7 @@ def test_what_all_have_seen_in_common_is_not_lost_to_an_older_one(
     members = 2
     stored: list[set[int]] = [{1} for _ in range(members)]
     common = [1] * members
-    doomed: list[set[int]] = [set() for _ in range(members)]
+    terminating: list[set[int]] = [set() for _ in range(members)]
     for member, step in steps:
         match step:
             case "store":
@@ -95,9 +95,9 @@ def test_what_all_have_seen_in_common_is_not_lost_to_an_older_one(
             case "look":
                 others = [stored[other] for other in range(members) if other != member]
                 now = newest_in_common(stored[member], others)
-                doomed[member] = obsolete(stored[member], {now, 1, common[member]})
+                terminating[member] = obsolete(stored[member], {now, 1, common[member]})
                 common[member] = now
             case _:
-                stored[member] -= doomed[member]
-                doomed[member] = set()
+                stored[member] -= terminating[member]
+                terminating[member] = set()
         assert max(set.intersection(*stored)) >= min(common)

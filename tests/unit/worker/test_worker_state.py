@@ -106,9 +106,9 @@ def test_half_written_document_is_not_seen(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    "copy", ["../0", "job", "job/x", "job/0/1", "/0", ".job/0", "a b/0", "job/0+", "job/0\n"]
+    "run", ["../0", "job", "job/x", "job/0/1", "/0", ".job/0", "a b/0", "job/0+", "job/0\n"]
 )
-def test_copy_ids_that_could_leave_the_state_directory(run: str) -> None:
+def test_run_ids_that_could_leave_the_state_directory(run: str) -> None:
     with pytest.raises(BadOrder):
         TaskKey(run, 1)
 

@@ -11,7 +11,7 @@ from eva_master.adapters.ec2 import quotas
 from eva_master.adapters.ec2.client import Aws, Ec2Client
 from eva_master.adapters.ec2.faults import CloudUnsettled
 from eva_master.adapters.ec2.launching.images import Images
-from eva_master.adapters.ec2.launching.launch_records import Launches
+from eva_master.adapters.ec2.launching.launch_records import LaunchRecords
 from eva_master.adapters.ec2.launching.run_instances_request import launch_request
 from eva_master.adapters.ec2.settings import Ec2Settings
 from eva_master.model.actions import LaunchInstance
@@ -29,7 +29,7 @@ class Launched:
     error: CloudError | None = None
 
 
-class Launcher:
+class LaunchExecutor:
     """Carries launches out, in any number of threads.
 
     Args:
@@ -45,7 +45,7 @@ class Launcher:
         self,
         aws: Aws,
         settings: Ec2Settings,
-        launches: Launches,
+        launches: LaunchRecords,
         *,
         images: Images,
         user_data: Callable[[LaunchInstance], str],

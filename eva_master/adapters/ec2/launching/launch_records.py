@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from eva_master.model.ids import InstanceId
 
 
-class Launches(Protocol):
+class LaunchRecords(Protocol):
     """Parameters of launches whose instance no listing has shown yet; any thread may call.
 
     EC2 takes a client token again only with the very same parameters. Settings and images may have
@@ -51,15 +51,15 @@ class ShortMemory:
     def remember(
         self, instance: InstanceId, attempt: int, request: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """See `Launches.remember`."""
+        """See `LaunchRecords.remember`."""
         return self._written.setdefault((instance, attempt), dict(request))
 
     def remembered(self, instance: InstanceId, attempt: int) -> dict[str, Any] | None:
-        """See `Launches.remembered`."""
+        """See `LaunchRecords.remembered`."""
         return self._written.get((instance, attempt))
 
     def forget(self, instances: Iterable[InstanceId]) -> None:
-        """See `Launches.forget`."""
+        """See `LaunchRecords.forget`."""
         gone = set(instances)
         for key in [key for key in self._written if key[0] in gone]:
             del self._written[key]

@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from eva_master.adapters.loop.gateway import Front
+from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterServicer
 from eva_master.adapters.rpc.server import explain, learned, views
@@ -39,14 +39,16 @@ class ClusterService(ClusterServicer):
     """Questions about the cluster.
 
     Args:
-        front: The way to the control loop.
+        gateway: The way to the control loop.
         clock: For what is owed now.
         about: What does not change.
         history: Why rounds were planned as they were.
     """
 
-    def __init__(self, *, front: Front, clock: Clock, about: About, history: RoundHistory) -> None:
-        self._front = front
+    def __init__(
+        self, *, gateway: LoopGateway, clock: Clock, about: About, history: RoundHistory
+    ) -> None:
+        self._gateway = gateway
         self._clock = clock
         self._about = about
         self._history = history
@@ -58,7 +60,7 @@ class ClusterService(ClusterServicer):
     ) -> pb.ClusterState:
         """The cluster as it is."""
         now, about = self._clock.now(), self._about
-        return await self._front.read(
+        return await self._gateway.read(
             lambda state: views.cluster(
                 state,
                 now,
@@ -76,7 +78,7 @@ class ClusterService(ClusterServicer):
     ) -> pb.Bill:
         """The bill."""
         now = self._clock.now()
-        return await self._front.read(lambda state: views.bill(state, now))
+        return await self._gateway.read(lambda state: views.bill(state, now))
 
     async def Interference(  # noqa: N802
         self,
@@ -85,7 +87,7 @@ class ClusterService(ClusterServicer):
     ) -> pb.Learned:
         """What was learned of workloads and instance types."""
         now = self._clock.now()
-        return await self._front.read(lambda state: learned.view(state, now))
+        return await self._gateway.read(lambda state: learned.view(state, now))
 
     async def Explain(  # noqa: N802
         self,
@@ -94,7 +96,7 @@ class ClusterService(ClusterServicer):
     ) -> pb.Explanation:
         """Why a job, an instance or a round is as it is."""
         owner, now = caller().owner, self._clock.now()
-        subject = await self._front.read(
+        subject = await self._gateway.read(
             lambda state: explain.find(state, owner, request.subject, now)
         )
         return await asyncio.to_thread(explain.explain, self._history, subject, now)

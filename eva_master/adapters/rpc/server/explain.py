@@ -14,7 +14,7 @@ from eva_master.model.errors import NotFound
 from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.planning.reasons import Exchange, Hosting, Reasons
 from eva_master.model.records import Instance, Job, TaskRun
-from eva_master.model.states import ENDED
+from eva_master.model.states import TERMINAL_JOB
 from eva_master.ports import RoundHistory
 
 
@@ -82,7 +82,7 @@ def _instance(instance: Instance) -> Subject:
 def _job(state: State, job: Job, now: Millis) -> Subject:
     members = list(state.members(job.id))
     everyone = {run.id for run in members}
-    placed = {run.id for run in members if job.state in ENDED or _has_place(run)}
+    placed = {run.id for run in members if job.state in TERMINAL_JOB or _has_place(run)}
     moved = any(run.moves or _moving(run) for run in members)
     return Subject(
         "job",

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import grpc
 
 from eva_master.adapters.jobfile import parse_job
-from eva_master.adapters.loop.gateway import Front
+from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.objects.blobs import missing, put_blob
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import JobsServicer
@@ -32,7 +32,7 @@ from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.records import Job
-from eva_master.model.states import ENDED
+from eva_master.model.states import TERMINAL_JOB
 from eva_master.ports import Clock, ObjectStore
 
 _PAGE = 100
@@ -56,7 +56,7 @@ class JobsService(JobsServicer):
     """Users' commands and questions about jobs.
 
     Args:
-        front: The way to the control loop.
+        gateway: The way to the control loop.
         sessions: The workers, for the logs of running tasks.
         store: Blobs and stored logs.
         clock: For what jobs owe now.
@@ -68,7 +68,7 @@ class JobsService(JobsServicer):
     def __init__(
         self,
         *,
-        front: Front,
+        gateway: LoopGateway,
         sessions: WorkerSessions,
         store: ObjectStore,
         clock: Clock,
@@ -76,7 +76,7 @@ class JobsService(JobsServicer):
         settings: Settings,
         containers: bool = True,
     ) -> None:
-        self._front = front
+        self._gateway = gateway
         self._sessions = sessions
         self._store = store
         self._clock = clock
@@ -105,7 +105,7 @@ class JobsService(JobsServicer):
                 hint="submit it with a command of this version",
             )
         command = request.command_id or uuid.uuid4().hex
-        reply = await self._front.command(JobSubmitted(command, spec))
+        reply = await self._gateway.command(JobSubmitted(command, spec))
         return pb.SubmitResponse(job_id=reply.job or "")
 
     async def Cancel(  # noqa: N802
@@ -115,10 +115,10 @@ class JobsService(JobsServicer):
     ) -> pb.CancelResponse:
         """Have a job end; somebody else's only for an operator."""
         owner = caller().owner
-        job = await self._front.read(lambda state: _find(state, owner, request.job))
+        job = await self._gateway.read(lambda state: _find(state, owner, request.job))
         require_owner(job.spec.owner, f"job {job.id}")
         command = request.command_id or uuid.uuid4().hex
-        await self._front.command(CancelRequested(command, job.id))
+        await self._gateway.command(CancelRequested(command, job.id))
         return pb.CancelResponse(job_id=job.id)
 
     async def _parse(self, request: pb.SubmitRequest | pb.PlanRequest) -> JobSpec:
@@ -129,7 +129,7 @@ class JobsService(JobsServicer):
             request.job_yaml,
             file_name=request.file_name,
             owner=caller().owner,
-            catalog=await self._front.read(lambda state: state.catalog),
+            catalog=await self._gateway.read(lambda state: state.catalog),
             workdir=submitted.workdir or None,
             build=submitted.build,
             envs=dict(submitted.envs),
@@ -142,7 +142,7 @@ class JobsService(JobsServicer):
     async def Get(self, request: pb.GetJobRequest, context: Context) -> pb.Job:  # noqa: ARG002, N802
         """One job."""
         owner, now = caller().owner, self._clock.now()
-        return await self._front.read(
+        return await self._gateway.read(
             lambda state: views.job(state, _find(state, owner, request.job), now)
         )
 
@@ -167,7 +167,7 @@ class JobsService(JobsServicer):
                 next_page_token=_encode_token(jobs[size - 1].id) if len(jobs) > size else "",
             )
 
-        return await self._front.read(page)
+        return await self._gateway.read(page)
 
     async def Watch(  # noqa: N802
         self,
@@ -179,16 +179,18 @@ class JobsService(JobsServicer):
         A reader that is too slow for all the changes gets the latest state of each job.
         """
         owner = caller().owner
-        chosen = await self._front.read(
+        chosen = await self._gateway.read(
             lambda state: {_find(state, owner, reference).id for reference in request.jobs}
         )
-        with self._front.watch(chosen or None) as changes:
-            due: Iterable[JobId] = chosen or await self._front.read(lambda state: list(state.jobs))
+        with self._gateway.watch(chosen or None) as changes:
+            due: Iterable[JobId] = chosen or await self._gateway.read(
+                lambda state: list(state.jobs)
+            )
             unfinished = set(chosen)
             while True:
                 async for job in self._messages(list(due)):
                     yield job
-                    if job.state in ENDED:
+                    if job.state in TERMINAL_JOB:
                         unfinished.discard(JobId(job.id))
                 if chosen and not unfinished:
                     return
@@ -198,7 +200,7 @@ class JobsService(JobsServicer):
         for start in range(0, len(jobs), _JOBS_PER_READ):
             some = jobs[start : start + _JOBS_PER_READ]
             now = self._clock.now()
-            for message in await self._front.read(
+            for message in await self._gateway.read(
                 lambda state, some=some, now=now: [  # type: ignore[misc]
                     views.job(state, state.jobs[job], now) for job in some
                 ]
@@ -212,12 +214,12 @@ class JobsService(JobsServicer):
     ) -> AsyncIterator[pb.LogChunk]:
         """A task's log from its beginning, see `eva_master.adapters.rpc.server.logs`."""
         owner = caller().owner
-        job = await self._front.read(lambda state: _find(state, owner, request.job))
+        job = await self._gateway.read(lambda state: _find(state, owner, request.job))
         if request.task >= len(job.spec.tasks):
             raise NotFound(f"job {job.id} has {len(job.spec.tasks)} tasks, numbered from 0")
         run = run_id(job.id, request.task)
-        reader = LogReader(self._front, self._sessions, self._store, run)
-        with self._front.watch({job.id}) as changes:
+        reader = LogReader(self._gateway, self._sessions, self._store, run)
+        with self._gateway.watch({job.id}) as changes:
             async for data in reader.read(changes if request.follow else None):
                 for start in range(0, len(data), _LOG_BYTES):
                     yield pb.LogChunk(data=data[start : start + _LOG_BYTES])
@@ -230,7 +232,7 @@ class JobsService(JobsServicer):
         """What would happen to a job; changes nothing."""
         spec = await self._parse(request)
         now = self._clock.now()
-        picture, memory, alone = await self._front.read(
+        picture, memory, alone = await self._gateway.read(
             lambda state: (
                 hypothetical(state, spec, now, self._settings),
                 state.memory,

@@ -14,13 +14,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from eva_master.adapters.loop.gateway import Front, Watch
+from eva_master.adapters.loop.gateway import LoopGateway, Watch
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
 from eva_master.control.state.store import State
 from eva_master.model.errors import Unreachable
 from eva_master.model.ids import InstanceId, RunId
 from eva_master.model.job import JobKind
-from eva_master.model.states import ENDED, SETTLED, RunState
+from eva_master.model.states import TERMINAL_JOB, TERMINAL_RUN, RunState
 from eva_master.ports import ObjectStore
 
 _RUNS = (RunState.STARTING, RunState.RUNNING, RunState.STOPPING)
@@ -48,16 +48,16 @@ class LogReader:
     """Reads the log of one task run, for one reader.
 
     Args:
-        front: Tells where the task run is.
+        gateway: Tells where the task run is.
         sessions: The workers.
         store: Holds ``jobs/COPY/logs/ATTEMPT/OFFSET``.
         run: Whose log.
     """
 
     def __init__(
-        self, front: Front, sessions: WorkerSessions, store: ObjectStore, run: RunId
+        self, gateway: LoopGateway, sessions: WorkerSessions, store: ObjectStore, run: RunId
     ) -> None:
-        self._front = front
+        self._gateway = gateway
         self._sessions = sessions
         self._store = store
         self._run = run
@@ -72,7 +72,7 @@ class LogReader:
                 ends with what there is.
         """
         while True:
-            source = await self._front.read(self._source)
+            source = await self._gateway.read(self._source)
             async for data in self._stored():
                 yield data
             if source.live is not None:
@@ -86,12 +86,12 @@ class LogReader:
         run = state.runs[self._run]
         job = state.jobs[run.job]
         # A settled member of a gang starts over when another member fails.
-        settled = run.state in SETTLED and job.spec.kind is not JobKind.GANG
+        settled = run.state in TERMINAL_RUN and job.spec.kind is not JobKind.GANG
         live = run.instance if run.state in _RUNS else None
         return _Source(
             attempt=run.attempt,
             live=live if live is not None and state.connected(live) else None,
-            ended=settled or job.state in ENDED,
+            ended=settled or job.state in TERMINAL_JOB,
         )
 
     async def _live(

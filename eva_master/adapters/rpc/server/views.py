@@ -153,7 +153,7 @@ def no_packing_price_per_hour(state: State) -> int:
 
 def instance(state: State, record: Instance) -> pb.Instance:
     """An instance with who is on it."""
-    holders = state.holders(record.id)
+    occupants = state.occupants(record.id)
     offering, reason = record.offering, record.reason
     if record.state in (InstanceState.LAUNCHING, InstanceState.TERMINATING):
         reason = _with_trouble(state, reason)
@@ -168,8 +168,8 @@ def instance(state: State, record: Instance) -> pb.Instance:
         up_ms=record.up_ms or 0,
         gone_ms=record.gone_ms or 0,
         capacity=_resources(offering.type.capacity),
-        used=_resources(state.demand(holders, on=record)),
-        tasks=[run.id for run in holders],
+        used=_resources(state.demand(occupants, on=record)),
+        tasks=[run.id for run in occupants],
         reason=reason,
         connected=state.connected(record.id),
     )
@@ -214,16 +214,16 @@ def _instance_cost(record: Instance, account: InstanceAccount) -> pb.InstanceCos
     )
 
 
-def plan(picture: Snapshot, decided: Plan, alone: int) -> pb.PlanResponse:
+def plan(snapshot: Snapshot, decided: Plan, alone: int) -> pb.PlanResponse:
     """What a plan would do for the job `PREVIEW`.
 
     Args:
-        picture: What the policy was shown.
+        snapshot: What the policy was shown.
         decided: Its plan.
         alone: Price of one instance per task of the job, in micro-dollars per hour.
     """
     places: dict[RunId, InstanceId | int] = {
-        view.id: view.instance for view in picture.runs if view.instance is not None
+        view.id: view.instance for view in snapshot.runs if view.instance is not None
     }
     before = dict(places)
     waiting: dict[RunId, str] = {}
@@ -235,16 +235,16 @@ def plan(picture: Snapshot, decided: Plan, alone: int) -> pb.PlanResponse:
                 places.pop(run, None)
                 waiting[run] = reason
     offerings: dict[InstanceId | int, Offering] = {
-        **{view.id: view.offering for view in picture.instances},
+        **{view.id: view.offering for view in snapshot.instances},
         **{new.key: new.offering for new in decided.launches},
     }
     kept = set(places.values())
-    runs = next(view.runs for view in picture.jobs if view.id == PREVIEW)
+    runs = next(view.runs for view in snapshot.jobs if view.id == PREVIEW)
     return pb.PlanResponse(
         placements=[
             _placement(index, run, places, waiting, offerings) for index, run in enumerate(runs)
         ],
-        price_before_micro_usd_per_hour=sum(it.offering.price for it in picture.instances),
+        price_before_micro_usd_per_hour=sum(it.offering.price for it in snapshot.instances),
         price_after_micro_usd_per_hour=sum(
             it.price for key, it in offerings.items() if key in kept
         ),

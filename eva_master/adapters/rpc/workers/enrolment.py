@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
-from eva_master.adapters.loop.gateway import Front
+from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.pki.authority import Authority, PublicKey, requested_key
 from eva_master.adapters.pki.tokens import JoinTokens
 from eva_master.adapters.rpc._proto import worker_pb2 as pb
@@ -32,13 +32,13 @@ class AgentCertificates:
 
     Args:
         authority: Signs them.
-        front: Tells which instances there are.
+        gateway: Tells which instances there are.
         life_ms: How long a certificate is valid.
     """
 
-    def __init__(self, authority: Authority, front: Front, life_ms: int) -> None:
+    def __init__(self, authority: Authority, gateway: LoopGateway, life_ms: int) -> None:
         self._authority = authority
-        self._front = front
+        self._gateway = gateway
         self._life_ms = life_ms
 
     async def require_live(self, instance: InstanceId) -> None:
@@ -47,7 +47,7 @@ class AgentCertificates:
         Raises:
             NotAuthorised: It does not, or no longer.
         """
-        if not await self._front.read(lambda state: instance in state.live):
+        if not await self._gateway.read(lambda state: instance in state.live):
             raise NotAuthorised(
                 f"there is no instance {instance!r}, or no longer",
                 hint="only instances that this master has launched may join",

@@ -155,10 +155,10 @@ class WorkerSessions(WorkersServicer):
         try:
             await self._listen(session)
         except asyncio.CancelledError:
-            if session.fate is None:
+            if session.close_reason is None:
                 raise
             session.task.uncancel()
-            raise session.fate from None
+            raise session.close_reason from None
         finally:
             self._close(session)
             await session.settle()
@@ -293,7 +293,7 @@ class _Session:
         assert task is not None
         self.task = task
         self.goodbye = False
-        self.fate: EvaError | None = None
+        self.close_reason: EvaError | None = None
         self.logs = LogRelay(self.send)
         # By command id: a command that still waits to be sent is not queued again.
         self._outgoing: dict[str, pb.MasterMessage] = {}
@@ -335,8 +335,8 @@ class _Session:
 
     def break_off(self, error: EvaError) -> None:
         """End this session, and tell the agent why."""
-        if self.fate is None:
-            self.fate = error
+        if self.close_reason is None:
+            self.close_reason = error
             self.task.cancel()
 
     def end(self) -> None:

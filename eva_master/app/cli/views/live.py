@@ -24,7 +24,7 @@ def render(state: ClusterState, jobs: Sequence[Job], bill: Bill) -> RenderableTy
     """Draw the cluster: instances with what is packed on them, tasks, and money.
 
     Args:
-        state: As `Client.describe` returns it; its `now_ms` is the time of the picture.
+        state: As `Client.describe` returns it; its `now_ms` is the time of the snapshot.
         jobs: As `Client.jobs` returns them.
         bill: As `Client.cost` returns it.
     """
