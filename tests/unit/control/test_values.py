@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.ids import RunId, Family, InstanceId, JobId, Millis, Price
+from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId
 from eva_master.model.job import JobSpec
 from eva_master.model.records import Instance, Job, Progress, TaskRun
 from eva_master.model.resources import Resources
