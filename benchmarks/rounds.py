@@ -3,11 +3,11 @@
 Run as `python -m benchmarks.rounds [--tasks N] [--changes N] [--rounds N] [--json]`. The production
 state machine gets its events directly and its actions take effect at once, on virtual time: first
 all tasks are placed and run, then some jobs end and as many arrive, again and again. Timed are the
-parts of each such round: from the events to the request for a plan, with the picture of the
+parts of each such round: from the events to the request for a plan, with the snapshot of the
 cluster; the request on its way to the planner's process and the plan on its way back; the plan;
-and from the plan to the actions. Beside them stands what the picture takes when it is made from
+and from the plan to the actions. Beside them stands what the snapshot takes when it is made from
 scratch. All times are processor time of this process. Counts, which no busy machine can move, say
-how much of the picture was made anew, and that a round in which nothing has changed is not held.
+how much of the snapshot was made anew, and that a round in which nothing has changed is not held.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from eva_master.control.machine import Machine
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
-from eva_master.control.state.view_cache import Album
+from eva_master.control.state.view_cache import ViewCache
 from eva_master.learning.colocation import key, observe
 from eva_master.model.actions import (
     Action,
@@ -164,9 +164,9 @@ class Cluster:
         self._settle(actions)
         return None if request is None else request.snapshot
 
-    def _sent(self, picture: Snapshot) -> Snapshot:
+    def _sent(self, seen: Snapshot) -> Snapshot:
         """What arrives in the planner's process."""
-        return self._receiver.snapshot(_sent(self._sender.difference(picture)))
+        return self._receiver.snapshot(_sent(self._sender.difference(seen)))
 
     def _settle(self, actions: Sequence[Action]) -> None:
         """Answer actions until nobody wants anything any more; no time passes."""
@@ -286,9 +286,9 @@ def measure(policy: str, tasks: int, changes: int, rounds: int) -> Figures:
     for _ in range(rounds):
         events = _change(cluster, choose, jobs, changes)
         laps.append(Stopwatch())
-        before = state.album.made
+        before = state.view_cache.made
         cluster.round(events, laps[-1])
-        anew.append(state.album.made - before)
+        anew.append(state.view_cache.made - before)
     whole = _summary([sum(lap.seconds.values()) for lap in laps])
     return {
         "tasks": len(cluster.running()),
@@ -300,7 +300,7 @@ def measure(policy: str, tasks: int, changes: int, rounds: int) -> Figures:
             for part in ("events", "parcel", "plan", "adoption")
         },
         "views_made": round(statistics.median(anew)),
-        **_pictures(cluster),
+        **_snapshots(cluster),
         **_quiet(cluster),
         "goal_s": GOAL_S,
         "missed": ["round_s"] if whole["median"] > GOAL_S else [],
@@ -313,26 +313,26 @@ def _change(cluster: Cluster, choose: random.Random, jobs: _Jobs, changes: int) 
     return [*cluster.end(ending), *cluster.submit(jobs(changes - changes // 2))]
 
 
-def _pictures(cluster: Cluster) -> Figures:
-    """A picture after one change against one from scratch."""
+def _snapshots(cluster: Cluster) -> Figures:
+    """A snapshot after one change against one from scratch."""
     state, settings = cluster.machine.state, cluster.machine.settings
     change, scratch = Stopwatch(), Stopwatch()
-    kept = state.album
+    kept = state.view_cache
     for _ in range(_REPEATED):
-        state.album.job_changed(next(iter(state.active)))
-        picture = change.time("", lambda: snapshot(state, cluster.now, settings))
-        state.album = Album()
+        state.view_cache.job_changed(next(iter(state.active)))
+        seen = change.time("", lambda: snapshot(state, cluster.now, settings))
+        state.view_cache = ViewCache()
         for job in state.active:
-            state.album.job_changed(job)
+            state.view_cache.job_changed(job)
         for instance in state.live:
-            state.album.instance_changed(instance)
+            state.view_cache.instance_changed(instance)
         made = scratch.time("", lambda: snapshot(state, cluster.now, settings))
-        assert made == picture, "a picture from scratch shows the same"
-        state.album = kept
+        assert made == seen, "a snapshot from scratch shows the same"
+        state.view_cache = kept
     return {
-        "picture_ms": round(1000 * change.seconds[""] / _REPEATED, 3),
-        "picture_from_scratch_ms": round(1000 * scratch.seconds[""] / _REPEATED, 3),
-        "picture_ratio": round(scratch.seconds[""] / change.seconds[""], 1),
+        "snapshot_ms": round(1000 * change.seconds[""] / _REPEATED, 3),
+        "snapshot_from_scratch_ms": round(1000 * scratch.seconds[""] / _REPEATED, 3),
+        "snapshot_ratio": round(scratch.seconds[""] / change.seconds[""], 1),
     }
 
 
@@ -341,14 +341,14 @@ def _quiet(cluster: Cluster) -> Figures:
     watch = Stopwatch()
     cluster.wait()
     cluster.round([Tick()], Stopwatch())  # that the last changes took effect is news
-    rounds, made = cluster.rounds, cluster.machine.state.album.made
+    rounds, made = cluster.rounds, cluster.machine.state.view_cache.made
     for _ in range(_REPEATED):
         cluster.wait()
         cluster.round([Tick()], watch)
     return {
         "quiet_ms": round(1000 * sum(watch.seconds.values()) / _REPEATED, 3),
         "quiet_rounds_held": cluster.rounds - rounds,
-        "quiet_views_made": cluster.machine.state.album.made - made,
+        "quiet_views_made": cluster.machine.state.view_cache.made - made,
     }
 
 

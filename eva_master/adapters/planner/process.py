@@ -226,7 +226,7 @@ def _policy(source: _PolicySource) -> Policy:
 
 
 @cache
-def _pictures() -> Receiver:
+def _snapshots() -> Receiver:
     return Receiver()
 
 
@@ -238,7 +238,7 @@ def _policy_ready(source: _PolicySource) -> None:
 def _plan(source: _PolicySource, question: Parcel[_Question]) -> Parcel[_Planned] | _Failed:
     asked = question.content
     try:
-        seen = _pictures().snapshot(asked.snapshot)
+        seen = _snapshots().snapshot(asked.snapshot)
         return Parcel(_Planned(*_policy(source).plan(seen, asked.memory)))
     except Exception as error:
         return _Failed(_describe(error), traceback.format_exc())

@@ -14,8 +14,8 @@ from benchmarks.packing import PAIRS, snapshot, spread_out, table_7, table_of
 from eva_master.policies.eva import POLICY
 
 for trial in (table_7(60, 3), spread_out(60, 3)):
-    snapshot = snapshot(trial, table_of(PAIRS, trial))
-    plan, memory = POLICY.build(POLICY.config(optimizer="lp")).plan(snapshot, None)
+    seen = snapshot(trial, table_of(PAIRS, trial))
+    plan, memory = POLICY.build(POLICY.config(optimizer="lp")).plan(seen, None)
     places = [(entry.run, entry.on) for entry in plan.entries]
     launches = [(launch.key, launch.offering.id) for launch in plan.launches]
     print(json.dumps([launches, places, dict(plan.figures), memory.data]))
