@@ -3,23 +3,32 @@
 Each instance is charged from up to gone, at the price of each moment. Time at which tasks held room
 on it is split over them in proportion to their reservation prices, the rest is booked as idle; the
 parts add up to the charge to the last integer. Beside it runs what the same work would have cost
-with one instance per task: each task run's reservation price for the time it ran, scaled, where it
-had company, by how fast it ran against running alone; plus one boot of an instance. Time lost to
-moves and to sharing is on our bill and not on that one.
+with one instance per task: each task run's reservation price for the time that the same work would
+have taken where that price comes from, plus one boot of an instance. So time counts by the speed of
+the family that the task run is on and, in company, by how fast it ran against running alone. Time
+lost to moves, to sharing and to slow families is on our bill and not on that one.
+
+Prices and speeds are those of the valuation in force when a stretch of time is booked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
-from eva_master.control.measure.throughput import accompanied, company, normalised
+from eva_master.control.measure.throughput import (
+    accompanied,
+    company,
+    normalised,
+    placed_with,
+)
 from eva_master.control.state.store import State
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.ids import MILLION, Exact, InstanceId, JobId, Millis
-from eva_master.model.job import JobKind
 from eva_master.model.records import Instance, TaskRun
 from eva_master.model.states import RunState
+from eva_master.packing.valuation.job_valuation import slowest
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +61,6 @@ class _Accrual:
     account: InstanceAccount
     jobs: tuple[JobAccount, ...]
     """Increments, at most one per task run."""
-
-
-def alone_price(state: State, run: TaskRun) -> int:
-    """The reservation price of a task run's task, in micro-dollars per hour (Eva, section 4.2)."""
-    return state.alone_price(run)
 
 
 def split(amount: int, weights: Sequence[int]) -> list[int]:
@@ -93,7 +97,7 @@ def _accrue(state: State, instance: Instance, account: InstanceAccount, until: M
     amount = charge(instance, account.until_ms, until)
     occupants = state.occupants(instance.id)
     idle = 0 if occupants else amount
-    prices = [alone_price(state, run) for run in occupants]
+    prices = [state.reservation(run).price for run in occupants]
     jobs = tuple(
         _increment(state, run, share, price, elapsed)
         for run, share, price in zip(occupants, split(amount, prices), prices, strict=True)
@@ -111,24 +115,24 @@ def _accrue(state: State, instance: Instance, account: InstanceAccount, until: M
 def _increment(state: State, run: TaskRun, share: int, price: int, elapsed: int) -> JobAccount:
     if run.state is not RunState.RUNNING:
         return JobAccount(run.job, charged=Exact(share))
-    ppm = _speed_ppm(state, run)
-    return JobAccount(
-        run.job,
-        charged=Exact(share),
-        alone=Exact(price * elapsed * ppm // MILLION),
-        busy_ms=elapsed,
-    )
+    placed = placed_with(state, run)
+    speed = slowest(_speed(state, member) for member in placed) * _company_ppm(state, run, placed)
+    alone = price * elapsed * speed.numerator // (speed.denominator * MILLION)
+    return JobAccount(run.job, charged=Exact(share), alone=Exact(alone), busy_ms=elapsed)
 
 
-def _speed_ppm(state: State, run: TaskRun) -> int:
-    """How fast a task run runs against running alone, in millionths.
+def _speed(state: State, run: TaskRun) -> Fraction:
+    """How fast a placed task run's family lets it run, see `Reservation.speed_on`."""
+    assert run.instance is not None
+    return state.reservation(run).speed_on(state.instances[run.instance].offering.type.family)
+
+
+def _company_ppm(state: State, run: TaskRun, placed: Sequence[TaskRun]) -> int:
+    """How fast a task run is against running alone on the same family, in millionths.
 
     A job that shares no instance runs alone, however much its throughput varies by itself. In
     company it is as fast as was measured, or as is expected until a window is complete.
     """
-    gang = state.jobs[run.job].spec.kind is JobKind.GANG
-    members = state.members(run.job) if gang else (run,)
-    placed = [member for member in members if member.instance is not None]
     if not any(accompanied(state, member) for member in placed):
         return MILLION
     speed = normalised(state, run)
@@ -176,7 +180,7 @@ def book_boot(state: State, run: TaskRun, instance: Instance) -> None:
     if instance.ready_ms is None or instance.up_ms is None:
         return
     boot = max(0, instance.ready_ms - instance.up_ms)
-    _add(state, JobAccount(run.job, alone=Exact(alone_price(state, run) * boot)))
+    _add(state, JobAccount(run.job, alone=Exact(state.reservation(run).price * boot)))
 
 
 def close_account(state: State, instance: Instance) -> None:

@@ -9,6 +9,7 @@ from eva_master.learning.colocation import Key, key
 from eva_master.learning.windows import Mark, pace
 from eva_master.model.catalog import base_family
 from eva_master.model.ids import InstanceId, Millis, RunId
+from eva_master.model.job import JobKind
 from eva_master.model.records import Progress, TaskRun
 from eva_master.model.states import RunState
 
@@ -126,12 +127,24 @@ def standalone_rate(state: State, run: TaskRun) -> float | None:
     return stated if stated is not None else state.standalone.lookup(task.workload, family)
 
 
+def placed_with(state: State, run: TaskRun) -> list[TaskRun]:
+    """The members of a task run's gang that have an instance, or the task run itself if it has."""
+    gang = state.jobs[run.job].spec.kind is JobKind.GANG
+    members = state.members(run.job) if gang else (run,)
+    return [member for member in members if member.instance is not None]
+
+
 def normalised(state: State, run: TaskRun) -> float | None:
-    """Last measured rate over stand-alone rate, `None` while either is unknown."""
+    """Last measured rate over standalone rate, `None` while either is unknown.
+
+    The standalone rate of a gang is that of its slowest member, on the families they are on.
+    """
     if run.progress.rate <= 0 or run.state is not RunState.RUNNING:
         return None
-    alone = standalone_rate(state, run)
-    return None if not alone else run.progress.rate / alone
+    if not standalone_rate(state, run):
+        return None
+    rates = (standalone_rate(state, member) for member in placed_with(state, run))
+    return run.progress.rate / min(rate for rate in rates if rate)
 
 
 def accompanied(state: State, run: TaskRun) -> bool:

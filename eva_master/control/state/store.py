@@ -17,7 +17,6 @@ from eva_master.model.changes import Changes, Deferred, InstanceAccount, JobAcco
 from eva_master.model.errors import StorageError
 from eva_master.model.events import CloudTrouble
 from eva_master.model.ids import (
-    Family,
     InstanceId,
     JobId,
     Millis,
@@ -33,6 +32,7 @@ from eva_master.model.records import Instance, Job, Progress, TaskRun
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.states import LIVE, TERMINAL_JOB, InstanceState, RunState
 from eva_master.model.values import replace
+from eva_master.packing.valuation.job_valuation import JobValuation, Reservation
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +93,9 @@ class State:
         self._targeting: defaultdict[InstanceId, dict[RunId, None]] = defaultdict(dict)
         self._moving: dict[RunId, None] = {}
         self._unplaced: dict[RunId, None] = {}
-        self._reservation_prices: dict[tuple[tuple[Family, Resources], ...], int] = {}
-        self._alone_prices: dict[RunId, int] = {}
-        """The same of the task runs that were asked about, since demands are slow to look up."""
+        self._valuation: JobValuation | None = None
+        self._reservations: dict[JobId, tuple[Reservation, ...]] = {}
+        """Of the active jobs that were asked about, as long as prices and rates are the same."""
         self._commands: dict[str, JobId] = {}
         self._names: dict[tuple[str, str], JobId] = {}
         self._members: dict[JobId, tuple[RunId, ...]] = {}
@@ -158,8 +158,7 @@ class State:
         key = (job.spec.owner, job.spec.name)
         if job.state in TERMINAL_JOB:
             self.active.pop(job.id, None)
-            for run in self._members[job.id]:
-                self._alone_prices.pop(run, None)
+            self._reservations.pop(job.id, None)
             if self._names.get(key) == job.id:
                 del self._names[key]
         else:
@@ -265,7 +264,11 @@ class State:
         """Keep what was learned; written with the next round."""
         if learned.throughput is not self.learned.throughput:
             self._expected.clear()
-        self.learned = learned
+        before, self.learned = self.learned, learned
+        if learned.standalone.known is not before.standalone.known:
+            self._reservations.clear()
+            if self._valuation is not None:
+                self._valuation.follow(learned.standalone.known)
 
     def write_learned(self) -> None:
         """Have what was learned since the last time written with the next commit."""
@@ -299,8 +302,8 @@ class State:
         self.catalog = tuple(
             replace(known, price=prices.get(known.id, known.price)) for known in self.catalog
         )
-        self._reservation_prices.clear()
-        self._alone_prices.clear()
+        self._valuation = None
+        self._reservations.clear()
 
     def count_spot(self, machine: str, lived_ms: int, *, interrupted: bool) -> None:
         """Learn from the life of a spot instance."""
@@ -367,31 +370,22 @@ class State:
         """The running task runs that are to run elsewhere."""
         return tuple(self.runs[run] for run in self._moving)
 
-    def reservation_price(self, task: TaskSpec) -> int:
-        """Micro-dollars per hour of the cheapest offering that can host a task alone.
+    @property
+    def valuation(self) -> JobValuation:
+        """What jobs are worth at the prices of this moment and the rates that are known."""
+        if self._valuation is None:
+            self._valuation = JobValuation(self.catalog, self.standalone.known)
+        return self._valuation
 
-        Availability does not matter here: this is what a job is worth, not where it can go.
-        """
-        price = self._reservation_prices.get(task.demand)
-        if price is None:
-            price = min(
-                (
-                    offering.price
-                    for offering in self.catalog
-                    if (need := task.demand_on(offering.type.family)) is not None
-                    and need.fits(offering.type.capacity)
-                ),
-                default=0,
-            )
-            self._reservation_prices[task.demand] = price
-        return price
-
-    def alone_price(self, run: TaskRun) -> int:
-        """The reservation price of a task run's task."""
-        price = self._alone_prices.get(run.id)
-        if price is None:
-            price = self._alone_prices[run.id] = self.reservation_price(self.task(run))
-        return price
+    def reservation(self, run: TaskRun) -> Reservation:
+        """What a task run's task is worth, and on which offering."""
+        found = self._reservations.get(run.job)
+        if found is None:
+            job = self.jobs[run.job]
+            found = self.valuation.of(job.spec)
+            if job.state not in TERMINAL_JOB:
+                self._reservations[run.job] = found
+        return found[run.index]
 
     def can_place(self, instance: InstanceId) -> bool:
         """Whether tasks may be given to the instance, now or when it is ready."""

@@ -11,6 +11,7 @@ from eva_master.model.planning.reasons import Exchange, Hosting, Move, Reasons, 
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.bins.open_instances import Rooms
 from eva_master.packing.bins.placement_groups import Stuck, holds
+from eva_master.packing.valuation.migration_cost import expected_migration_cost, launch_cost
 
 Tenants = Callable[[Rooms, int], tuple[Tenant, ...]]
 """What the task runs on a row are worth, by id."""
@@ -59,9 +60,7 @@ def shift(rooms: Rooms, runs: Sequence[RunId], saved: int, bought: Iterable[int]
             mates.update(dict.fromkeys(rooms.gang_of(run)))
     besides = sum(_idle(rooms, mate) for mate in mates if mate not in leaving)
     for row in bought:
-        machine = rooms.offerings[row].type
-        delay = machine.acquisition_ms + machine.setup_ms
-        besides += micro_usd(rooms.offerings[row].price * delay)
+        besides += micro_usd(launch_cost(rooms.offerings[row]))
     return Shift(tuple(runs), saved, tuple(_idle(rooms, run) for run in runs), besides)
 
 
@@ -69,8 +68,7 @@ def _idle(rooms: Rooms, run: RunId) -> int:
     view = rooms.runs[run]
     if not view.running:
         return 0
-    job = rooms.jobs[view.job]
-    return micro_usd(2 * rooms.kind(run).price * (job.checkpoint_ms + job.launch_ms))
+    return micro_usd(expected_migration_cost(rooms.jobs[view.job], rooms.kind(run).price))
 
 
 def undisturbed(rooms: Rooms, row: int) -> tuple[Tenant, ...]:

@@ -13,12 +13,12 @@ from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import NewInstance
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.matching import Reusable, match
+from eva_master.packing.configuration.move_costs import move_costs
 from eva_master.packing.configuration.unplaced_reason import why_unplaced
 from eva_master.packing.greedy.algorithm1 import PackedSet, Supply, pack
 from eva_master.packing.greedy.backfill import fill_free
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.problem import Contents, Problem
-from eva_master.packing.valuation.migration_cost import stakes
 
 Host = InstanceId | int
 """A live instance, or a new one by its key."""
@@ -140,7 +140,7 @@ def _place(problem: Problem, runs: list[RunView], buy: Packer) -> Configuration:
             staying[instance] = left_there
             if not left_there:
                 del staying[instance]
-    cost = stakes(problem, runs)
+    cost = move_costs(problem, runs)
     joined, left = fill_free(problem, staying, problem.counts(run.id for run in runs))
     sets, _ = buy(left, supply(problem, staying))
     slots: dict[Host, Contents] = {}

@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from itertools import combinations
 from operator import le
 
-from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, Family, Millis, RunId, Workload
+from eva_master.model.ids import MILLION, Exact, Family, Millis, RunId, Workload
 from eva_master.model.job import JobKind
-from eva_master.model.planning.snapshot import RunView, ThroughputTable
+from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.interference.incremental import changes
 from eva_master.packing.interference.throughput import UNPROFILED, Crowd, compiled
 from eva_master.packing.problem import Problem
+from eva_master.packing.valuation.migration_cost import expected_migration_cost, launch_cost
 from eva_master.packing.valuation.task_classes import TaskClass
 from eva_master.packing.valuation.vectors import vector
 
@@ -47,9 +47,10 @@ class Terms:
 
     Attributes:
         horizon_ms: H, over which moves and launches are to pay.
-        lost_ppm: Weight of the throughput lost, in millionths.
-        gang_lost_ppm: The same of what gangs lose.
-        moves_ppm: How often the cost of a move is charged, in millionths.
+        lost_ppm: Weight of the throughput lost to company, in millionths. Throughput lost to a
+            slow family counts in full: the task needs that much longer, at the full price.
+        gang_lost_ppm: The same of what gangs lose to company.
+        moves_ppm: Weight of the cost of a move, in millionths.
         lasting_ppm: The next move of a task is to pay within this part of the time since its last
             one, in millionths, where that is shorter than the horizon.
     """
@@ -57,7 +58,7 @@ class Terms:
     horizon_ms: int = 3_600_000
     lost_ppm: int = 700_000
     gang_lost_ppm: int = 1_000_000
-    moves_ppm: int = 1_000_000
+    moves_ppm: int = 500_000
     lasting_ppm: int = 500_000
 
     def pays_within_ms(self, since_ms: int) -> int:
@@ -68,6 +69,21 @@ class Terms:
         """
         lasting = since_ms * self.lasting_ppm // MILLION
         return min(max(lasting, _SHORTEST_MS), self.horizon_ms)
+
+    def per_hour(self, cost: Exact) -> int:
+        """Spread what is paid once over the horizon, in millionths of micro-dollars per hour."""
+        return cost * MILLION // self.horizon_ms
+
+    def counted(self, speed_ppm: int, company_ppm: int) -> int:
+        """How far a gang's member counts as getting on, in millionths.
+
+        Args:
+            speed_ppm: Its speed on its family against what the gang can use; counts in full.
+            company_ppm: What it achieves of that beside its neighbours; the loss counts by
+                `gang_lost_ppm`.
+        """
+        lost = speed_ppm * (MILLION - company_ppm) // MILLION
+        return speed_ppm - lost * self.gang_lost_ppm // MILLION
 
 
 class Load:
@@ -133,7 +149,7 @@ class Book:
         self._key = _identity(problem, terms)
         self.offerings = problem.offerings
         self.index = {offering.id: number for number, offering in enumerate(self.offerings)}
-        self.launch = [launch_cost(offering, terms) for offering in self.offerings]
+        self.launch = [terms.per_hour(launch_cost(offering)) for offering in self.offerings]
         self.fresh = [
             offering.price * MILLION + launch
             for offering, launch in zip(self.offerings, self.launch, strict=True)
@@ -282,16 +298,18 @@ class Book:
             self._holding.setdefault(part, set()).add(load)
         members = tuple(sorted(crowd.items()))
         paces = {workload: self._pace(workload, members) for workload, _ in members}
-        lost = 0
+        slow = company = 0
         for number, count in classes.items():
             task_class, pace = self._classes[number], paces[self._workloads[number]]
             if task_class.others:
                 # A slow family holds up the gang as bad company does.
-                load.paces[number] = pace * task_class.charge_on(family) // task_class.charge
+                speed = task_class.charge_on(family) * MILLION // task_class.charge
+                load.paces[number] = self.terms.counted(speed, pace)
                 continue
             price = task_class.price_on(family) if task_class.prices else task_class.price
-            lost += count * ((task_class.most - price) * MILLION + price * (MILLION - pace))
-        load.lost = lost * self.terms.lost_ppm // MILLION
+            slow += count * (task_class.most - price)
+            company += count * price * (MILLION - pace)
+        load.lost = slow * MILLION + company * self.terms.lost_ppm // MILLION
         return load.lost
 
     def _pace(self, workload: int, crowd: Crowd) -> int:
@@ -304,15 +322,9 @@ class Book:
         return self._colocation.throughput(workload, beside) if beside else MILLION
 
 
-def launch_cost(offering: Offering, terms: Terms) -> int:
-    """What a launch costs until the instance can run tasks, spread over the horizon."""
-    boot_ms = offering.type.setup_ms + offering.type.acquisition_ms
-    return offering.price * boot_ms * MILLION // terms.horizon_ms
-
-
-def slowdown_cost(charge: int, slowest_ppm: int, terms: Terms) -> int:
-    """What a gang loses that runs at the pace of its slowest member."""
-    return charge * (MILLION - slowest_ppm) * terms.gang_lost_ppm // MILLION
+def slowdown_cost(charge: int, slowest_ppm: int) -> int:
+    """What a gang loses by the member that counts for least, see `Terms.counted`."""
+    return charge * (MILLION - slowest_ppm)
 
 
 class Moves:
@@ -354,7 +366,9 @@ class Moves:
             if run.job in whole:
                 unit = self.gang[run.id] = run.job
             if run.running:
-                idle[unit] = idle.get(unit, 0) + _idle(problem, run)
+                job, number = problem.jobs[run.job], problem.class_of[run.id]
+                cost = expected_migration_cost(job, problem.classes[number].price)
+                idle[unit] = idle.get(unit, 0) + cost
                 moved = latest.get(run.id)
                 within = terms.horizon_ms
                 if moved is not None:
@@ -370,13 +384,6 @@ class Moves:
             if places.get(run, home) != home
         }
         return sum(self.cost.get(unit, 0) for unit in moved)
-
-
-def _idle(problem: Problem, run: RunView) -> int:
-    """What a run holds idle if it moves, in micro-dollars per hour times milliseconds."""
-    job = problem.jobs[run.job]
-    price = problem.classes[problem.class_of[run.id]].price
-    return price * (job.checkpoint_ms + job.launch_ms)
 
 
 def evaluate(
@@ -414,7 +421,7 @@ def evaluate(
             pace = loads[host].paces[book.number(task_class)]
             paces[job] = min(paces.get(job, MILLION), pace)
             charges[job] = task_class.charge
-    total += sum(slowdown_cost(charges[job], pace, terms) for job, pace in paces.items())
+    total += sum(slowdown_cost(charges[job], pace) for job, pace in paces.items())
     return total + Moves(problem, terms, latest).total(configuration.places)
 
 

@@ -236,7 +236,7 @@ class Arrangement:
     def _slow(self, gangs: Iterable[int]) -> None:
         for gang in gangs:
             slowest = min(self._pace[member] for member in self._members[gang])
-            cost = slowdown_cost(self._charge[gang], slowest, self._book.terms)
+            cost = slowdown_cost(self._charge[gang], slowest)
             self.total += cost - self._slowdown[gang]
             self._slowdown[gang] = cost
 
@@ -249,7 +249,7 @@ class Arrangement:
                 load.paces[self._class[member]] if member in here else self._pace[member]
                 for member in self._members[gang]
             )
-            cost = slowdown_cost(self._charge[gang], slowest, self._book.terms)
+            cost = slowdown_cost(self._charge[gang], slowest)
             more += cost - self._slowdown[gang]
         return more
 

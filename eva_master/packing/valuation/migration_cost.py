@@ -1,61 +1,56 @@
-"""What is lost if a running task run has to move."""
+"""What it costs to move a task run and to launch an instance (Eva, section 4.5).
+
+While a task run is checkpointed at its source and started at its target, its share of both
+instances is paid for and does no work. Where a share is not known yet, the reservation price takes
+its place: on an instance that pays for itself no share is larger.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from eva_master.model.ids import MILLIS_PER_HOUR, InstanceId, JobId, RunId
-from eva_master.model.job import JobKind
-from eva_master.model.planning.snapshot import RunView
-from eva_master.packing.problem import Problem
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import Exact
+from eva_master.model.planning.snapshot import JobView
 
 
-def stakes(problem: Problem, runs: Iterable[RunView]) -> dict[RunId, int]:
-    """Estimate in micro-dollars what each running task run's move would cost.
-
-    While it is checkpointed and started it holds its share of the instance idle, and as much as
-    its reservation price elsewhere. A gang stops and starts as a whole: each member answers for
-    all of them.
+def share(price: int, own: int, everyone: int) -> int:
+    """A task run's part of an instance's price, in micro-dollars per hour, rounded down.
 
     Args:
-        problem: The snapshot's.
-        runs: Which to look at.
+        price: Of the instance, per hour.
+        own: Reservation price of the task run.
+        everyone: Reservation prices of all task runs on the instance, this one included.
     """
-    total: dict[InstanceId, int] = {}
-    cost: dict[RunId, int] = {}
-    gangs: dict[JobId, int] = {}
-
-    def idle(run: RunView) -> int:
-        place = run.instance
-        if not run.running or place is None or place not in problem.instances:
-            return 0
-        if place not in total:
-            total[place] = _everyone(problem, place)
-        return _idle(problem, run, total[place])
-
-    for run in runs:
-        if not run.running or run.instance not in problem.instances:
-            continue
-        job = problem.jobs[run.job]
-        if job.kind is not JobKind.GANG or len(job.runs) == 1:
-            cost[run.id] = idle(run)
-            continue
-        if run.job not in gangs:
-            gangs[run.job] = sum(idle(problem.runs[member]) for member in job.runs)
-        cost[run.id] = gangs[run.job]
-    return cost
+    return price * own // everyone if everyone else price
 
 
-def _everyone(problem: Problem, place: InstanceId) -> int:
-    """The reservation prices of all who are there."""
-    residents = problem.instances[place].residents
-    return sum(problem.classes[problem.class_of[run]].price for run in residents)
+def migration_cost(job: JobView, source: int, target: int) -> Exact:
+    """What one task run costs while it moves.
+
+    A member of a gang that stops and starts again where it is holds its own share alone: its
+    target's is 0.
+
+    Args:
+        job: Its job, which says how long a checkpoint and a start take.
+        source: Its share of the instance that it leaves, in micro-dollars per hour.
+        target: Its share of the instance that it goes to, likewise.
+    """
+    return Exact((source + target) * (job.checkpoint_ms + job.launch_ms))
 
 
-def _idle(problem: Problem, run: RunView, everyone: int) -> int:
-    assert run.instance is not None
-    job = problem.jobs[run.job]
-    mine = problem.classes[problem.class_of[run.id]].price
-    price = problem.offering_of(run.instance).price
-    share = price * mine // everyone if everyone else price
-    return (share + mine) * (job.checkpoint_ms + job.launch_ms) // MILLIS_PER_HOUR
+def expected_migration_cost(job: JobView, price: int, source: int | None = None) -> Exact:
+    """`migration_cost` before the target is known: its share there is its reservation price.
+
+    The estimate is never below the cost where the instances are worth their prices.
+
+    Args:
+        job: Its job.
+        price: Its reservation price, in micro-dollars per hour.
+        source: Its share of the instance that it leaves, if that was worked out.
+    """
+    return migration_cost(job, price if source is None else source, price)
+
+
+def launch_cost(offering: Offering) -> Exact:
+    """What is paid for a new instance until it can run tasks."""
+    machine = offering.type
+    return Exact(offering.price * (machine.acquisition_ms + machine.setup_ms))

@@ -138,11 +138,14 @@ def reservation(
         The offering that hosts the task alone for the least price divided by its speed there, of
         equals the first; `None` if none hosts it.
     """
-    hosting = (offering for offering in offerings if hosts(offering, demand))
-    if not pace:
-        return next(hosting, None)
-    rate = dict(pace)
-    return min(hosting, key=lambda o: Fraction(o.price + others, rate[o.type.family]), default=None)
+    first: dict[Family, int] = {}
+    for number, offering in enumerate(offerings):
+        if offering.type.family not in first and hosts(offering, demand):
+            first[offering.type.family] = number
+            if not pace:
+                return offering
+    chosen = _cheapest_iteration(offerings, first, pace, others)
+    return None if chosen is None else offerings[chosen]
 
 
 def reservations(
@@ -172,14 +175,53 @@ def reservations(
         found = np.minimum(found, numbers)
     chosen = found.tolist()
     for row, pace in enumerate(paces):
-        options = [
-            (Fraction(offerings[number].price + others[row], rate), number)
-            for family, rate in pace
-            if family in first and (number := int(first[family][row])) < none
-        ]
-        if options:
-            chosen[row] = min(options)[1]
+        if pace:
+            hosting = {family: int(first[family][row]) for family, _ in pace if family in first}
+            there = {family: number for family, number in hosting.items() if number < none}
+            best = _cheapest_iteration(offerings, there, pace, others[row])
+            chosen[row] = chosen[row] if best is None else best
     return [None if number == none else offerings[number] for number in chosen]
+
+
+def _cheapest_iteration(
+    offerings: Sequence[Offering], first: Mapping[Family, int], pace: Speeds, others: int
+) -> int | None:
+    """The offering on which an iteration costs least; of equals the first.
+
+    Args:
+        offerings: Cheapest first.
+        first: The first of them that hosts the task, by family.
+        pace: How fast the task runs on each family.
+        others: What the rest of its gang costs.
+    """
+    options = [
+        (Fraction(offerings[number].price + others, rate), number)
+        for family, rate in pace
+        if (number := first.get(family)) is not None
+    ]
+    return min(options)[1] if options else None
+
+
+def reservation_price(offering: Offering | None) -> int:
+    """The reservation price of tasks whose reservation offering this is (Eva, section 4.2).
+
+    Returns:
+        Micro-dollars per hour; 0 if nothing hosts them.
+    """
+    return 0 if offering is None else offering.price
+
+
+def relative_speed(family: Family, offering: Offering | None, pace: Speeds) -> Fraction:
+    """How fast a task runs on a family against where its reservation price comes from.
+
+    Args:
+        family: Where it runs; one that it has no demand on counts as the offering's own.
+        offering: The one that sets its reservation price.
+        pace: How fast the task runs on each family.
+    """
+    rate = dict(pace)
+    own = 1 if offering is None else rate.get(offering.type.family, 1)
+    return Fraction(rate.get(family, own), own)
 
 
 def price_on(
@@ -199,11 +241,8 @@ def price_on(
         Micro-dollars per hour, rounded down; the offering's price on its own family. Of a member
         of a gang it may be negative.
     """
-    if offering is None:
-        return 0
-    rate = dict(pace)
-    own = rate.get(offering.type.family, 1)
-    there = rate.get(family, own)
-    if charge is None:
-        return offering.price * there // own
-    return offering.price - charge + charge * min(there, own) // own
+    price, speed = reservation_price(offering), relative_speed(family, offering, pace)
+    if charge is None or offering is None:
+        return price * speed.numerator // speed.denominator
+    speed = min(speed, Fraction(1))
+    return price - charge + charge * speed.numerator // speed.denominator

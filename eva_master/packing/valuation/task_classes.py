@@ -24,6 +24,7 @@ from eva_master.packing.valuation.reservation_price import (
     price_on,
     rates,
     reservation,
+    reservation_price,
     reservations,
 )
 from eva_master.packing.valuation.vectors import IMPOSSIBLE, needs_on, vector
@@ -75,14 +76,15 @@ class TaskClass:
 
     def reserved(self, offering: Offering) -> TaskClass:
         """The class if this offering sets its reservation price."""
-        if offering.price == self.price and not self.prices:
+        price = reservation_price(offering)
+        if price == self.price and not self.prices:
             return self
-        charge = offering.price + self.others
+        charge = price + self.others
         gang = charge if self.others else None
         prices = tuple(
             (name, price_on(name, offering, self.speeds, gang)) for name, _ in self.prices
         )
-        return replace(self, price=offering.price, charge=charge, prices=prices)
+        return replace(self, price=price, charge=charge, prices=prices)
 
     @property
     def others(self) -> int:

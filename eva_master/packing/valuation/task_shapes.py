@@ -21,6 +21,7 @@ from eva_master.packing.valuation.reservation_price import (
     price_on,
     purchasable,
     reservation,
+    reservation_price,
     speeds,
 )
 from eva_master.packing.valuation.vectors import IMPOSSIBLE, vector
@@ -61,7 +62,7 @@ class Kind:
     @property
     def price(self) -> int:
         """The reservation price in micro-dollars per hour, 0 if nothing hosts them."""
-        return 0 if self.own is None else self.own.price
+        return reservation_price(self.own)
 
 
 class Appraisal:

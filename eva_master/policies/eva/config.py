@@ -28,9 +28,10 @@ class Config:
             much is waiting.
 
         horizon_s: Search: over which time moves and launches are to pay.
-        lost_ppm: Search: weight of the throughput lost against prices, in millionths.
-        gang_lost_ppm: Search: the same of the throughput that gangs lose.
-        moves_ppm: Search: how often the cost of a move is charged, in millionths; less moves more.
+        lost_ppm: Search: weight of the throughput lost to company against prices, in millionths.
+            What is lost to a slow family always counts in full.
+        gang_lost_ppm: Search: the same of the throughput that gangs lose to company.
+        moves_ppm: Search: weight of the cost of a move, in millionths; less moves more.
         lasting_ppm: Search: the next move of a task is to pay within this part of the time since
             its last one, in millionths, where that is shorter than the horizon.
         attempts: Search: how often per round something is taken apart.
@@ -60,7 +61,7 @@ class Config:
     horizon_s: Seconds = 3600
     lost_ppm: Weight = 700_000
     gang_lost_ppm: Weight = 1_000_000
-    moves_ppm: Weight = 1_000_000
+    moves_ppm: Weight = 500_000
     lasting_ppm: Weight = 500_000
     attempts: Count = 250
     afresh_every: Count = 0

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from eva_master.model.ids import MILLION
 from eva_master.model.job import JobKind
-from eva_master.model.planning.plan import NewInstance
-from eva_master.model.planning.snapshot import JobView, RunView
+from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.problem import Contents, Problem
+from eva_master.packing.valuation.migration_cost import launch_cost, migration_cost, share
 
 
 def moved(problem: Problem, configuration: Configuration) -> list[RunView]:
@@ -25,7 +25,7 @@ def moved(problem: Problem, configuration: Configuration) -> list[RunView]:
     ]
 
 
-def migration_cost(
+def reconfiguration_cost(
     problem: Problem,
     present: Configuration,
     configuration: Configuration,
@@ -45,28 +45,21 @@ def migration_cost(
         configuration: Where it is to be.
         moves: The task runs that move, see `moved`.
     """
-    cost = sum(launch_cost(launch) for launch in configuration.launches)
+    cost: int = sum(launch_cost(launch.offering) for launch in configuration.launches)
     for run in disturbed(problem, moves):
         cost += idle_cost(problem, present, configuration, run)
     return cost
 
 
-def launch_cost(launch: NewInstance) -> int:
-    """What is paid for a new instance until it can run tasks; in the unit of `migration_cost`."""
-    machine = launch.offering.type
-    return launch.offering.price * (machine.setup_ms + machine.acquisition_ms)
-
-
 def idle_cost(
     problem: Problem, present: Configuration, configuration: Configuration, run: RunView
 ) -> int:
-    """What a disturbed task run holds idle meanwhile, see `migration_cost`."""
+    """What a disturbed task run holds idle meanwhile, see `reconfiguration_cost`."""
     source = run.instance
     target = configuration.places.get(run.id, source)
-    idle = _share(problem, present, run, source)
-    if target != source:
-        idle += _share(problem, configuration, run, target)
-    return idle * _delay_ms(problem.jobs[run.job])
+    elsewhere = _share(problem, configuration, run, target) if target != source else 0
+    held = _share(problem, present, run, source)
+    return migration_cost(problem.jobs[run.job], held, elsewhere)
 
 
 def disturbed(problem: Problem, moves: Sequence[RunView]) -> list[RunView]:
@@ -89,17 +82,12 @@ def _share(problem: Problem, configuration: Configuration, run: RunView, host: H
         price = configuration.launches[host].offering.price
     else:
         price = problem.offering_of(host).price
-    mine = problem.classes[problem.class_of[run.id]].price
-    everyone = _reservation_prices(problem, configuration.contents[host])
-    return price * mine // everyone if everyone else price
+    own = problem.classes[problem.class_of[run.id]].price
+    return share(price, own, _reservation_prices(problem, configuration.contents[host]))
 
 
 def _reservation_prices(problem: Problem, contents: Contents) -> int:
     return sum(count * problem.classes[number].price for number, count in contents.items())
-
-
-def _delay_ms(job: JobView) -> int:
-    return job.checkpoint_ms + job.launch_ms
 
 
 def net_value(savings: int, horizon_ms: int, cost: int) -> int:

@@ -11,7 +11,7 @@ from eva_master.model.planning.reasons import Alternative, Reasons, Weighing
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Configuration, Sums, sums
 from eva_master.packing.problem import Problem
-from eva_master.policies.eva.costs import migration_cost, moved, net_value
+from eva_master.policies.eva.costs import moved, net_value, reconfiguration_cost
 
 Figures = dict[str, int | float | str]
 
@@ -52,7 +52,7 @@ def option(
         kind,
         configuration,
         sums(problem, configuration),
-        migration_cost(problem, present, configuration, moves),
+        reconfiguration_cost(problem, present, configuration, moves),
         len(moves),
     )
 

@@ -17,8 +17,9 @@ from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.interference.throughput import UNPROFILED, CoLocation
 from eva_master.packing.problem import Contents, Problem
+from eva_master.packing.valuation.migration_cost import launch_cost
 from eva_master.packing.valuation.task_classes import TaskClass
-from eva_master.policies.eva.costs import disturbed, idle_cost, launch_cost, moved
+from eva_master.policies.eva.costs import disturbed, idle_cost, moved
 
 _Worths = Mapping[int, tuple[int, int, int]]
 """Reservation price, throughput and TNRP of a task, by class."""
@@ -134,7 +135,7 @@ def exchanges(
                 worth = problem.value(contents, offering.type.family)
                 saved[group[node]] += sign * (worth - offering.price * MILLION)
         for launch in configuration.launches:
-            cost[group[_node(launch.key, new=new)]] += sign * launch_cost(launch)
+            cost[group[_node(launch.key, new=new)]] += sign * launch_cost(launch.offering)
     idle = {run.id: idle_cost(problem, present, chosen, run) for run in stopped}
     for run in stopped:
         cost[group[_node(chosen.places[run.id], new=True)]] += idle[run.id]

@@ -358,7 +358,7 @@ class _Work:
     def _booked(self, job: Job) -> float:
         """What the ledger has of it: time that it ran, scaled by how fast it ran."""
         account = self._state.job_accounts.get(job.id)
-        prices = sum(map(self._state.reservation_price, job.spec.tasks))
+        prices = sum(one.price for one in self._state.valuation.of(job.spec))
         return account.alone / prices if account is not None and prices else 0.0
 
 

@@ -213,8 +213,7 @@ def test_new_prices_count_from_now_on() -> None:
     assert it.state.instances[FIRST].offering.price == 500_000
     assert it.state.instances[FIRST].paid == ((30_000, SPOT.price),)
     assert it.state.catalog[2].price == 500_000
-    (task,) = it.state.jobs[it.state.runs[RUN].job].spec.tasks
-    assert it.state.reservation_price(task) == 500_000
+    assert it.state.reservation(it.state.runs[RUN]).price == 500_000
     # One that is not for sale is passed over.
     it.handle([Quoted(((InstanceId("x"), Price(1)),))], Millis(31_000))  # type: ignore[arg-type]
     assert len(it.state.catalog) == len(CATALOG)

@@ -82,9 +82,9 @@ def test_what_a_task_costs_alone_follows_the_prices() -> None:
     state.put_job(job("a", 1))
     run = TaskRun(RunId("a-1/0"), JobId("a-1"), 0, (("waiting", 1),))
     state.put_run(run)
-    assert state.alone_price(run) == 1
+    assert state.reservation(run).price == 1
     state.set_prices({OFFERING.id: Price(7)})
-    assert state.alone_price(run) == 7
+    assert state.reservation(run).price == 7
 
 
 def test_what_is_expected_follows_what_was_learned() -> None:

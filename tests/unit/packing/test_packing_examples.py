@@ -11,9 +11,9 @@ from eva_master.model.ids import MILLION, Family, InstanceId, OfferingId, RunId
 from eva_master.model.job import JobKind
 from eva_master.packing.configuration.build import Configuration, configure, sums, waiting
 from eva_master.packing.configuration.matching import Reusable, Stakes, match
+from eva_master.packing.configuration.move_costs import move_costs
 from eva_master.packing.greedy.algorithm1 import PackedSet, pack
 from eva_master.packing.problem import Problem, Valuation
-from eva_master.packing.valuation.migration_cost import stakes
 from eva_master.packing.valuation.reservation_price import cheapest_first, reservation
 from tests.fakes.snapshots import START, T1, T2, T3, T4, TABLE_3, Cluster, offer, table, task
 
@@ -293,7 +293,7 @@ def test_what_takes_longer_to_move_costs_more():
     cluster.job("a", task(any=(0, 4, 4)), on=["i"], launch_s=10)
     cluster.job("b", task(any=(0, 4, 4)), on=["i"], launch_s=900)
     problem = problem_of(cluster)
-    moved = stakes(problem, problem.snapshot.runs)
+    moved = move_costs(problem, problem.snapshot.runs)
     assert moved[RunId("b/0")] > moved[RunId("a/0")] > 0
 
 
@@ -305,7 +305,7 @@ def test_each_member_of_a_gang_answers_for_all_of_it():
     # Of its own instance and of another one for 1,000 s, and twice as much for a gang of two.
     problem = problem_of(cluster)
     expected = {"g/0": 4_000_000, "g/1": 4_000_000, "a/0": 2_000_000}
-    assert stakes(problem, problem.snapshot.runs) == expected
+    assert move_costs(problem, problem.snapshot.runs) == expected
 
 
 def test_amounts_beyond_64_bits_stay_exact():

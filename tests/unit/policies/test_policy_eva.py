@@ -102,7 +102,7 @@ def test_moves_have_to_pay_within_the_horizon():
     slow = wasteful(launch_s=30 * 3600, checkpoint_s=0)
     assert moves(decide(slow)[0]) == set()
     assert moves(decide(slow, horizon_s=7200)[0]) == {"4/0"}
-    assert moves(decide(slow, moves_ppm=500_000)[0]) == {"4/0"}
+    assert moves(decide(slow, moves_ppm=250_000)[0]) == {"4/0"}
 
 
 def test_what_was_moved_a_moment_ago_is_not_moved_again_for_little():

@@ -236,7 +236,7 @@ class JobsService(JobsServicer):
             lambda state: (
                 hypothetical(state, spec, now, self._settings),
                 state.memory,
-                sum(state.reservation_price(task) for task in spec.tasks),
+                sum(one.price for one in state.valuation.of(spec)),
             )
         )
         return views.plan(picture, await self._planner.preview(picture, memory), alone)

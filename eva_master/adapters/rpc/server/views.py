@@ -144,7 +144,7 @@ def price_per_hour(state: State) -> int:
 def no_packing_price_per_hour(state: State) -> int:
     """Micro-dollars per hour of one instance per task, for tasks that run or start now."""
     return sum(
-        ledger.alone_price(state, run)
+        state.reservation(run).price
         for key in state.active
         for run in state.members(key)
         if run.state in _NO_PACKING_STATES

@@ -1,0 +1,125 @@
+"""What the tasks of a job are worth: the one valuation that books, plans and simulations ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import Family, Workload
+from eva_master.model.job import JobKind, JobSpec, TaskSpec
+from eva_master.model.planning.snapshot import StandaloneRates
+from eva_master.packing.valuation.gang_pace import Member, Part, parts
+from eva_master.packing.valuation.reservation_price import (
+    Demand,
+    Rates,
+    Speeds,
+    cheapest_first,
+    compared,
+    measured_rates,
+    rates,
+    relative_speed,
+    reservation,
+    reservation_price,
+)
+
+_REMEMBERED = 65_536
+"""Different tasks whose reservations are remembered at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """What one task of a job is worth, and where.
+
+    Attributes:
+        offering: The offering that sets its reservation price, `None` if nothing hosts the task.
+        speeds: How fast the task runs on each family, as far as its gang can use it.
+    """
+
+    offering: Offering | None
+    speeds: Speeds = ()
+
+    @property
+    def price(self) -> int:
+        """The reservation price in micro-dollars per hour (Eva, section 4.2)."""
+        return reservation_price(self.offering)
+
+    def speed_on(self, family: Family) -> Fraction:
+        """How fast the task runs on a family against where its reservation price comes from."""
+        return relative_speed(family, self.offering, self.speeds)
+
+
+class JobValuation:
+    """Values jobs at one set of offerings and of standalone rates.
+
+    Args:
+        offerings: What instances may be launched of. An offering that is out of stock for a while
+            counts: a job is worth no more for it. One whose limit is 0 does not count.
+        standalone: Measured rates of tasks that do not state their own.
+    """
+
+    def __init__(
+        self, offerings: Iterable[Offering], standalone: StandaloneRates | None = None
+    ) -> None:
+        self._offerings = cheapest_first(it for it in offerings if it.limit != 0)
+        self._measured: Mapping[Workload, Rates] = measured_rates(standalone or StandaloneRates())
+        self._reservations: dict[tuple[Demand, Part], Reservation] = {}
+        self._gangs: dict[tuple[Member, ...], tuple[Part, ...]] = {}
+
+    def follow(self, standalone: StandaloneRates) -> None:
+        """Go by other measured rates from now on; what was said so far stays as it was."""
+        self._measured = measured_rates(standalone)
+
+    def rates(self, task: TaskSpec) -> Rates:
+        """Standalone iterations per second of a task, in millionths, per family it can run on.
+
+        Returns:
+            Empty if neither the user nor a measurement tells them.
+        """
+        return rates(task, self._measured.get(task.workload, ()))
+
+    def of(self, spec: JobSpec) -> tuple[Reservation, ...]:
+        """The reservation of each task of a job; those of a gang are found together."""
+        if spec.kind is JobKind.GANG and len(spec.tasks) > 1:
+            members = tuple((task.demand, self.rates(task)) for task in spec.tasks)
+            found = zip(spec.tasks, self._gang(members), strict=True)
+            return tuple(self._reserved(task.demand, part) for task, part in found)
+        return tuple(
+            self._reserved(task.demand, Part(compared(self.rates(task)))) for task in spec.tasks
+        )
+
+    def _gang(self, members: tuple[Member, ...]) -> tuple[Part, ...]:
+        known = self._gangs.get(members)
+        if known is None:
+            if len(self._gangs) >= _REMEMBERED:
+                self._gangs.clear()
+            known = self._gangs[members] = gang_parts(members, self._offerings)
+        return known
+
+    def _reserved(self, demand: Demand, part: Part) -> Reservation:
+        known = self._reservations.get((demand, part))
+        if known is None:
+            if len(self._reservations) >= _REMEMBERED:
+                self._reservations.clear()
+            offering = reservation(demand, self._offerings, part.speeds, part.others)
+            known = self._reservations[demand, part] = Reservation(offering, part.speeds)
+        return known
+
+
+def gang_parts(members: Sequence[Member], offerings: Sequence[Offering]) -> tuple[Part, ...]:
+    """What a gang needs of each of its members.
+
+    Args:
+        members: Demand and rates of each.
+        offerings: Cheapest first.
+    """
+    found = parts(members, offerings)
+    if found is None:
+        return tuple(Part(compared(known)) for _, known in members)
+    return tuple(found)
+
+
+def slowest(speeds: Iterable[Fraction]) -> Fraction:
+    """The pace of tasks that wait for each other; 1 if there are none."""
+    return min(speeds, default=Fraction(1))
