@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from eva_master.model.catalog import base_family
 from eva_master.model.ids import MILLION, Family, Workload, base_of
 from eva_master.model.resources import Resources
 
@@ -22,6 +23,8 @@ class TraceTask:
         build_ms: To make its image, the first time that this meets an instance.
         kill_ms: To end it.
         upload_ms: To store its checkpoint after that.
+        speed_by_family: How fast it runs on certain families, in millionths of the speed at which
+            its job takes `TraceJob.duration_ms`; a million on all others. Sorted.
     """
 
     demand: Resources | None
@@ -31,6 +34,12 @@ class TraceTask:
     build_ms: int = 0
     kill_ms: int = 0
     upload_ms: int = 0
+    speed_by_family: tuple[tuple[Family, int], ...] = ()
+
+    def speed_on(self, family: Family) -> int:
+        """How fast it runs on a family, in millionths; how an instance is bought is no matter."""
+        machine = base_family(family)
+        return next((speed for name, speed in self.speed_by_family if name == machine), MILLION)
 
     def resolved(self, families: Iterable[Family]) -> tuple[tuple[Family, Resources], ...]:
         """The demand on each family that can host the task, sorted; the form of a `TaskSpec`."""
@@ -48,7 +57,7 @@ class TraceJob:
         workload: The class whose throughput is learned, such as ``resnet18[3]``; what stands
             before the bracket is its base, the row of the interference table.
         arrival_ms: After the beginning of the trace.
-        duration_ms: Running alone, without delays.
+        duration_ms: Running alone, without delays, on families where its tasks' speed is a million.
         init_ms: From the start of its last task to first progress.
         steps_per_s: Running alone, in millionths of an iteration per second.
         total_steps: Whole iterations until it is done; 0 if it is shorter than one.

@@ -11,10 +11,10 @@ from eva_master.model.catalog import Catalog
 from eva_master.model.changes import Changes, Round
 from eva_master.model.errors import InvalidTrace, SimulationStalled
 from eva_master.model.events import Event, JobSubmitted, Read
-from eva_master.model.ids import RunId
+from eva_master.model.ids import MILLION, Family, RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.model.trace import Trace
+from eva_master.model.trace import Trace, TraceJob
 from eva_master.ports import Policy
 from eva_master.simulation.cluster.attempt_log import Books
 from eva_master.simulation.cluster.clock import VirtualInbox
@@ -187,6 +187,7 @@ class Simulation:
             delays=script.delays(self._task_of),
             truth=setup.truth,
             work_of=self._work_of,
+            speed_of=self._speed_of,
             reports=partial(ReportSchedule, window_ms=settings.window_ms),
             attempt_log=self._books,
             latency_ms=setup.latency_ms,
@@ -205,7 +206,7 @@ class Simulation:
         )
         self._steps = 0
         self._seen_ms: int = script.start_ms
-        self._patience_ms = max(_DAY_MS, _PATIENCE * max(map(work_ms, setup.trace.jobs)))
+        self._patience_ms = max(_DAY_MS, _PATIENCE * max(map(_longest_ms, setup.trace.jobs)))
         self._arrive()
 
     def run(self) -> Outcome:
@@ -275,6 +276,9 @@ class Simulation:
     def _work_of(self, run: RunId) -> Work:
         return work_of(self._script, self._task_of(run), self._setup.faults.checkpoint_ms)
 
+    def _speed_of(self, run: RunId, family: Family) -> float:
+        return self._script.speed(self._task_of(run), family)
+
     # -- what it came to -------------------------------------------------------------------------
 
     def outcome(self) -> Outcome:
@@ -318,8 +322,7 @@ class Simulation:
 def _script(setup: Setup) -> TraceScript | PastScript:
     if setup.past is not None:
         return PastScript(setup.past, durations=setup.durations)
-    families = sorted({offering.type.family for offering in setup.catalog})
-    return TraceScript(setup.trace, families, setup.accounting, durations=setup.durations)
+    return TraceScript(setup.trace, setup.catalog, setup.accounting, durations=setup.durations)
 
 
 def _settings(setup: Setup) -> Settings:
@@ -372,6 +375,12 @@ def _check(setup: Setup) -> None:
                     f"job {job.id} has a task that no instance type of the catalog can hold",
                     hint="leave the job out of the trace, or add a larger type to the catalog",
                 )
+
+
+def _longest_ms(job: TraceJob) -> float:
+    """How long a job takes alone on the slowest family of any of its tasks."""
+    speeds = [speed for task in job.tasks for _, speed in task.speed_by_family]
+    return work_ms(job) * MILLION / min(MILLION, *speeds) if speeds else work_ms(job)
 
 
 def _stalled(world: SimulatedCluster) -> SimulationStalled:

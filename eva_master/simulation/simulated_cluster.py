@@ -13,7 +13,7 @@ from eva_master.model.actions import Reply, RequestPlan
 from eva_master.model.catalog import Catalog
 from eva_master.model.changes import Changes
 from eva_master.model.events import JobSubmitted, PlanReady
-from eva_master.model.ids import Millis, RunId
+from eva_master.model.ids import Family, Millis, RunId
 from eva_master.model.job import JobSpec
 from eva_master.ports import Inbox, Journal, Policy
 from eva_master.simulation.cluster.attempt_log import AttemptLog, History
@@ -86,6 +86,7 @@ class SimulatedCluster:
         delays: The workers' delays.
         truth: Interference as it really is; the scheduler never sees it.
         work_of: What each task has to do; by default its job's stated duration.
+        speed_of: How fast each task really runs on a family; by default as fast on all.
         terminate_ms: From the request to the end of a machine.
         terminate_grid_ms: Machines end at multiples of it alone, 0 for at any time.
         reports: When tasks report progress; at the intervals that `delays` says by default.
@@ -105,6 +106,7 @@ class SimulatedCluster:
         delays: Durations | None = None,
         truth: Truth = UNDISTURBED,
         work_of: Callable[[RunId], Work] | None = None,
+        speed_of: Callable[[RunId, Family], float] | None = None,
         terminate_ms: int = 1_000,
         terminate_grid_ms: int = 0,
         reports: Callable[[Timeline], Reports] | None = None,
@@ -127,6 +129,7 @@ class SimulatedCluster:
             delays=delays,
             truth=truth,
             work_of=work_of or self._stated_work,
+            speed_of=speed_of,
             attempt_log=attempt_log or self.history,
             reports=reports(self.timeline),
         )

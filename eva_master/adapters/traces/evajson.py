@@ -30,6 +30,7 @@ LINES = ".jsonl"
 """What a file of one job per line ends in."""
 
 _Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False, strict=True)]
+_Speed = Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
 _Demand = tuple[
     Annotated[int, Field(ge=0, le=1_000, strict=True)],
     Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False, strict=True)],
@@ -42,7 +43,7 @@ class _Row(BaseModel):
 
 
 class _Task(_Row):
-    """One task; `name` and `shm_size` are read by others."""
+    """One task; `name` and `shm_size` are read by others, `speed` by Eva alone."""
 
     demand: Annotated[dict[str, _Demand | None], Field(min_length=1)]
     image_id: int | str = ""
@@ -50,6 +51,7 @@ class _Task(_Row):
     build_image_delay: _Seconds = 0
     kill_delay: _Seconds = 0
     upload_delay: _Seconds = 0
+    speed: dict[str, _Speed] = Field(default_factory=dict)
     name: str = ""
     shm_size: float = 0
 
@@ -162,6 +164,9 @@ def _task(row: _Task) -> TraceTask:
         build_ms=_millis(row.build_image_delay),
         kill_ms=_millis(row.kill_delay),
         upload_ms=_millis(row.upload_delay),
+        speed_by_family=tuple(
+            (Family(family), round(row.speed[family] * MILLION)) for family in sorted(row.speed)
+        ),
     )
 
 
@@ -191,7 +196,7 @@ def _row(job: TraceJob) -> dict[str, Any]:
 def _task_row(task: TraceTask) -> dict[str, Any]:
     demands: dict[str, Any] = {} if task.demand is None else {_ANY: _vector(task.demand)}
     demands |= {family: need and _vector(need) for family, need in task.demand_by_family}
-    return {
+    row = {
         "demand": demands,
         "image_id": task.image,
         "fetch_delay": _seconds(task.fetch_ms),
@@ -199,6 +204,9 @@ def _task_row(task: TraceTask) -> dict[str, Any]:
         "kill_delay": _seconds(task.kill_ms),
         "upload_delay": _seconds(task.upload_ms),
     }
+    if task.speed_by_family:
+        row["speed"] = {family: speed / MILLION for family, speed in task.speed_by_family}
+    return row
 
 
 def _vector(need: Resources) -> list[float]:

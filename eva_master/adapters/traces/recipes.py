@@ -17,6 +17,7 @@ from eva_master.adapters.traces.shapes import (
     Shape,
     arrivals,
     assigned,
+    family_speeds,
     gang_sizes,
     gavel_durations,
     generator,
@@ -67,16 +68,26 @@ class _Drawn(_Recipe):
     multi_task: _Share = Field(
         default=0.0, description="share of jobs with 2 or 4 tasks, as many of each"
     )
+    family_speeds: _Share = Field(
+        default=0.0, description="share of demands that run faster on some families than on others"
+    )
 
-    def _trace(self, name: str, seed: int, shapes: Sequence[Shape]) -> Trace:
+    def _trace(self, name: str, seed: int, shapes: Sequence[Shape], catalog: Catalog) -> Trace:
         """Give shapes arrivals, behaviour and numbers of tasks."""
-        classes = assigned(seed, [shape.demand for shape in shapes])
+        demands = [shape.demand for shape in shapes]
+        classes = assigned(seed, demands)
+        speeds = family_speeds(seed, demands, self.family_speeds, catalog)
         sizes = gang_sizes(seed, len(shapes), self.multi_task)
         arrive = arrivals(seed, len(shapes), self.gap)
         jobs = []
         for number, (shape, size, at) in enumerate(zip(shapes, sizes, arrive, strict=True)):
             workload, measured = classes[shape.demand]
-            tasks = (measured.task(shape.demand),) * size
+            fares = speeds[shape.demand]
+            task = replace(
+                measured.task(shape.demand),
+                demand_by_family=fares.demands,
+                speed_by_family=fares.speeds,
+            )
             jobs.append(
                 _job(
                     number,
@@ -84,7 +95,7 @@ class _Drawn(_Recipe):
                     measured,
                     arrival_ms=at,
                     duration_ms=shape.duration_ms,
-                    tasks=tasks,
+                    tasks=(task,) * size,
                 )
             )
         return slowed(Trace(name, tuple(jobs)), self.delay_factor)
@@ -114,7 +125,7 @@ class AlibabaRecipe(_Drawn):
             shapes = _lasting(shapes, _DURATIONS[self.durations](seed, len(shapes)))
         if self.multi_gpu is not None:
             shapes = with_gpus(seed, shapes, self.multi_gpu, pods)
-        return self._trace(f"alibaba-{self.durations}-{seed}", seed, shapes)
+        return self._trace(f"alibaba-{self.durations}-{seed}", seed, shapes, catalog)
 
 
 class ProductionRecipe(_Drawn):
@@ -129,12 +140,12 @@ class ProductionRecipe(_Drawn):
         default=None, description="share of jobs with 2, 4 or 8 GPUs (5:4:1); default: 0.5 %"
     )
 
-    def trace(self, seed: int, catalog: Catalog) -> Trace:  # noqa: ARG002
+    def trace(self, seed: int, catalog: Catalog) -> Trace:
         """Make the trace of a seed."""
         shapes = production_shapes(seed, _DURATIONS[self.durations](seed, self.jobs))
         if self.multi_gpu is not None:
             shapes = with_gpus(seed, shapes, self.multi_gpu, production_pool())
-        return self._trace(f"production-{self.durations}-{seed}", seed, shapes)
+        return self._trace(f"production-{self.durations}-{seed}", seed, shapes, catalog)
 
 
 class WorkloadsRecipe(_Recipe):

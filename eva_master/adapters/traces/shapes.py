@@ -11,8 +11,9 @@ from enum import IntEnum
 import numpy as np
 
 from eva_master.adapters.traces.workloads import MeasuredWorkload, measured_bases
+from eva_master.model.catalog import Catalog, base_family
 from eva_master.model.errors import InvalidTrace
-from eva_master.model.ids import Workload
+from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.resources import Resources
 
 _GPUS = (2, 4, 8)
@@ -29,6 +30,7 @@ class Draw(IntEnum):
     GPUS = 4
     GANGS = 5
     SHAPES = 6
+    SPEEDS = 7
 
 
 def generator(seed: int, draw: Draw) -> np.random.Generator:
@@ -107,6 +109,63 @@ def assigned(
         base, measured = bases[int(rng.integers(len(bases)))]
         found[demand] = Workload(f"{base}[{numbers[base]}]"), measured
         numbers[base] += 1
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class FamilySpeeds:
+    """How tasks of one class fare on the families of a catalog.
+
+    Attributes:
+        demands: What they need on families where they would not run otherwise.
+        speeds: See `TraceTask.speed_by_family`.
+    """
+
+    demands: tuple[tuple[Family, Resources], ...] = ()
+    speeds: tuple[tuple[Family, int], ...] = ()
+
+
+def family_speeds(
+    seed: int, demands: Sequence[Resources], share: float, catalog: Catalog
+) -> dict[Resources, FamilySpeeds]:
+    """Let a share of the classes run faster on some families than on others.
+
+    A class without GPUs runs at full speed on one family and at 0.2 to 1 of it on the others. One
+    with GPUs also runs without, on twice the CPU time and at 0.005 to 0.5 of the speed: now that
+    is a bargain, now it is not. Logarithms of speeds are uniform.
+
+    Args:
+        seed: Of the trace.
+        demands: Of the jobs; equal ones are one class.
+        share: Of the classes.
+        catalog: Whose families there are.
+    """
+    rng = generator(seed, Draw.SPEEDS)
+    families = sorted({base_family(offering.type.family) for offering in catalog})
+    gpus = {base_family(it.type.family) for it in catalog if it.type.capacity.gpus}
+    found: dict[Resources, FamilySpeeds] = {}
+    for demand in dict.fromkeys(demands):
+        drawn = np.exp(rng.uniform(math.log(0.2), 0, len(families))).tolist()
+        fastest, chosen = int(rng.integers(len(families))), rng.random() < share
+        factor = math.exp(rng.uniform(math.log(0.005), math.log(0.5)))
+        if not chosen:
+            found[demand] = FamilySpeeds()
+        elif demand.gpus:
+            without = Resources(0, 2 * demand.milli_cpus, demand.memory_mib)
+            slow = [family for family in families if family not in gpus]
+            speed = round(factor * MILLION)
+            found[demand] = FamilySpeeds(
+                tuple((family, without) for family in slow),
+                tuple((family, speed) for family in slow),
+            )
+        else:
+            speeds = [1.0 if n == fastest else speed for n, speed in enumerate(drawn)]
+            found[demand] = FamilySpeeds(
+                speeds=tuple(
+                    (family, round(speed * MILLION))
+                    for family, speed in zip(families, speeds, strict=True)
+                )
+            )
     return found
 
 

@@ -11,7 +11,7 @@ from eva_master.model.ids import MILLION
 from eva_master.packing.lp.columns import cost
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.problem import Problem, Valuation
-from eva_master.simulation.results.lower_bound import picture
+from eva_master.simulation.results.lower_bound import everything
 
 ALONE, FULL, NEAR_OPTIMAL, BOUND = "no_packing", "full", "near_optimal", "bound"
 """Each task alone, the paper's Algorithm 1, column generation, and its lower bound."""
@@ -24,7 +24,7 @@ def packed(recipe: Recipe, seed: int, catalog: Catalog, planner: str) -> dict[st
     Returns:
         Figures: dollars per hour as ``cost_usd``, and seconds as ``planning_mean_s``.
     """
-    snapshot = picture(recipe.trace(seed, catalog), catalog)
+    snapshot = everything(recipe.trace(seed, catalog), catalog)
     start = time.perf_counter()
     problem = Problem(snapshot, Valuation(interference=False))
     exact = _alone(problem) if planner == ALONE else _optimised(problem, planner)

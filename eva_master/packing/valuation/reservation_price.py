@@ -24,6 +24,8 @@ Speeds = tuple[tuple[Family, int], ...]
 divisor, sorted by family; empty if it runs at the same speed on all of them."""
 Rates = tuple[tuple[Family, int], ...]
 """Standalone iterations per second, in millionths, by family."""
+SAME_SPEED = Fraction(1)
+"""Of a task that runs equally fast on all of its families."""
 Row = tuple[tuple[Workload, Family], int]
 """Of `StandaloneRates`."""
 
@@ -219,6 +221,8 @@ def relative_speed(family: Family, offering: Offering | None, pace: Speeds) -> F
         offering: The one that sets its reservation price.
         pace: How fast the task runs on each family.
     """
+    if not pace:
+        return SAME_SPEED
     rate = dict(pace)
     own = 1 if offering is None else rate.get(offering.type.family, 1)
     return Fraction(rate.get(family, own), own)

@@ -14,15 +14,16 @@ from eva_master.model.planning.plan import Hold, NewInstance, Place, Plan, PlanE
 from eva_master.model.planning.reasons import Hosting, Reasons, Tenant, Where
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.packing.configuration.unplaced_reason import why_unplaced
+from eva_master.packing.valuation.gang_pace import Part
+from eva_master.packing.valuation.job_valuation import gang_parts
 from eva_master.packing.valuation.reservation_price import (
     Demand,
-    Speeds,
     cheapest_first,
     measured_rates,
     price_on,
     purchasable,
+    rates,
     reservation,
-    speeds,
 )
 
 
@@ -68,9 +69,9 @@ class NoPacking:
         runs = {run.id: run for run in snapshot.runs}
         for job in sorted(snapshot.jobs, key=lambda job: (-job.priority, job.submitted_ms, job.id)):
             waiting = [runs[run] for run in job.runs if market.waits(runs[run])]
-            units = [waiting] if job.kind is JobKind.GANG else [[run] for run in waiting]
-            for unit in units if waiting else ():
-                entries.extend(market.buy(unit))
+            groups = [waiting] if job.kind is JobKind.GANG else [[run] for run in waiting]
+            for group in groups if waiting else ():
+                entries.extend(market.buy(group))
         entries.sort(key=lambda entry: entry.run)
         launches = tuple(market.launches)
         hostings: tuple[Hosting, ...] = ()
@@ -79,8 +80,8 @@ class NoPacking:
         return Plan(launches, tuple(entries), reasons=Reasons(hostings)), memory
 
 
-_Reserved = dict[tuple[Demand, Speeds], Offering | None]
-"""The reservation offering by demand and speeds."""
+_Reserved = dict[tuple[Demand, Part], Offering | None]
+"""The reservation offering by demand and by what the task's gang needs of it."""
 
 
 class _Market:
@@ -95,6 +96,8 @@ class _Market:
     def __init__(self, snapshot: Snapshot, live: Set[InstanceId]) -> None:
         self._snapshot = snapshot
         self._live = live
+        self._runs = {run.id: run for run in snapshot.runs}
+        self._jobs = {job.id: job for job in snapshot.jobs}
         self.offerings = cheapest_first(
             offering for offering in snapshot.catalog if purchasable(offering, snapshot.now_ms)
         )
@@ -106,24 +109,26 @@ class _Market:
                 self._empty.setdefault(instance.offering.id, []).append(instance.id)
         self.reserved: _Reserved = {}
         self._measured = measured_rates(snapshot.standalone)
+        self._parts: dict[RunId, Part] = {}
         self.launches: list[NewInstance] = []
 
     def waits(self, run: RunView) -> bool:
         """Whether the task run needs a place and may be given one."""
         return _waits(run, self._live)
 
-    def buy(self, unit: list[RunView]) -> list[PlanEntry]:
-        """Place all task runs of a unit, or hold all of them."""
+    def buy(self, group: list[RunView]) -> list[PlanEntry]:
+        """Place all task runs of a group, or hold all of them."""
         used, keys = Counter(self._used), len(self.launches)
         taken: list[tuple[OfferingId, InstanceId]] = []
         entries: list[PlanEntry] = []
-        for run in unit:
-            offering = reservation(run.task.demand, self._open(), self._pace(run))
+        for run in group:
+            part = self._part(run)
+            offering = reservation(run.task.demand, self._open(), part.speeds, part.others)
             if offering is None:
                 self._used, self.launches = used, self.launches[:keys]
                 for id_, instance in reversed(taken):
                     self._empty[id_].insert(0, instance)
-                return self._hold(unit, run)
+                return self._hold(group, run)
             if self._empty.get(offering.id):
                 taken.append((offering.id, self._empty[offering.id].pop(0)))
                 entries.append(Place(run.id, taken[-1][1]))
@@ -135,14 +140,23 @@ class _Market:
 
     def value(self, run: RunView, family: Family) -> int:
         """The task run's reservation price times its speed on a family, limits aside."""
-        pace = self._pace(run)
-        kind = run.task.demand, pace
-        if kind not in self.reserved:
-            self.reserved[kind] = reservation(run.task.demand, self.offerings, pace)
-        return price_on(family, self.reserved[kind], pace)
+        part = self._part(run)
+        key = run.task.demand, part
+        if key not in self.reserved:
+            found = reservation(run.task.demand, self.offerings, part.speeds, part.others)
+            self.reserved[key] = found
+        return price_on(family, self.reserved[key], part.speeds)
 
-    def _pace(self, run: RunView) -> Speeds:
-        return speeds(run.task, self._measured.get(run.task.workload, ()))
+    def _part(self, run: RunView) -> Part:
+        """What its gang, or it alone, needs of a task run."""
+        if run.id not in self._parts:
+            job = self._jobs[run.job]
+            group = job.runs if job.kind is JobKind.GANG else (run.id,)
+            together = [name for name in group if name in self._runs]
+            tasks = [self._runs[name].task for name in together]
+            rated = [(it.demand, rates(it, self._measured.get(it.workload, ()))) for it in tasks]
+            self._parts.update(zip(together, gang_parts(rated, self.offerings), strict=True))
+        return self._parts[run.id]
 
     def _open(self) -> list[Offering]:
         return [
@@ -153,13 +167,13 @@ class _Market:
             or self._empty.get(offering.id)
         ]
 
-    def _hold(self, unit: list[RunView], stuck: RunView) -> list[PlanEntry]:
+    def _hold(self, group: list[RunView], stuck: RunView) -> list[PlanEntry]:
         why = why_unplaced(stuck.task.demand, self._snapshot.catalog, self._snapshot.now_ms)
 
         def reason(run: RunId) -> str:
             return why if run == stuck.id else f"its gang waits for {stuck.id}: {why}"
 
-        return [Hold(run.id, reason(run.id)) for run in unit]
+        return [Hold(run.id, reason(run.id)) for run in group]
 
 
 def _waits(run: RunView, live: Set[InstanceId]) -> bool:

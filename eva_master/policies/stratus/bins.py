@@ -12,6 +12,9 @@ from eva_master.packing.bins.open_instances import Rooms
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.valuation.task_shapes import Appraisal
 
+_LONGEST_MS = 1 << 50
+"""Whatever would run for longer runs for so long."""
+
 
 def bin_of(left_ms: int) -> int:
     """The runtime bin: N holds what will run for 2^(N-1) seconds and more, but less than 2^N.
@@ -27,7 +30,8 @@ class Bins(Rooms):
     Args:
         snapshot: The cluster.
         appraisal: Its tasks.
-        left: How long each task run will still run, in milliseconds.
+        left: How long each task run will still run where its reservation price comes from, in
+            milliseconds.
     """
 
     def __init__(self, snapshot: Snapshot, appraisal: Appraisal, left: Mapping[RunId, int]) -> None:
@@ -36,6 +40,19 @@ class Bins(Rooms):
         self._left = np.full(size, -1, dtype=np.int64)
         self._bins = np.full(size, -1, dtype=np.int64)
         super().__init__(snapshot, appraisal)
+
+    def left_on_rows(self, run: RunId) -> tuple[Ints, Ints]:
+        """How long a task run would run on each row, in milliseconds, and its bin there."""
+        left = self._left_on_families(run)
+        bins = list(map(bin_of, left))
+        rows = self._family[: len(self)]
+        return np.array(left, dtype=np.int64)[rows], np.array(bins, dtype=np.int64)[rows]
+
+    def _left_on_families(self, run: RunId) -> list[int]:
+        kind, left = self.kind(run), self.left[run]
+        if not kind.pace:
+            return [left] * len(kind.worth)
+        return [min(left * kind.price // max(1, worth), _LONGEST_MS) for worth in kind.worth]
 
     def longest(self) -> Ints:
         """How long the last task of each row will still run, -1 where there is none."""
@@ -51,6 +68,8 @@ class Bins(Rooms):
             more = np.full(row + 1, -1, dtype=np.int64)
             self._left = np.concatenate([self._left, more])
             self._bins = np.concatenate([self._bins, more])
-        longest = max((self.left[run] for run in self.residents[row]), default=-1)
+        family = self.family(row)
+        residents = self.residents[row]
+        longest = max((self._left_on_families(run)[family] for run in residents), default=-1)
         self._left[row] = longest
         self._bins[row] = -1 if longest < 0 else bin_of(longest)

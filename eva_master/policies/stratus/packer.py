@@ -8,7 +8,7 @@ from itertools import groupby
 import numpy as np
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import RunId
+from eva_master.model.ids import MILLION, RunId
 from eva_master.packing.bins.open_instances import Mask
 from eva_master.packing.valuation.task_shapes import Appraisal, Kind
 from eva_master.packing.valuation.vectors import vector
@@ -58,7 +58,8 @@ def _pack_up_and_down(bins: Bins, runs: Sequence[RunId]) -> list[RunId]:
 
 def _joined(bins: Bins, run: RunId, *, lesser: bool) -> bool:
     """Whether the task run found room on an instance that holds a task."""
-    own, of_row = bin_of(bins.left[run]), bins.bins()
+    left, own = bins.left_on_rows(run)
+    of_row = bins.bins()
     fits = bins.fitting(bins.kind(run))
     fits &= (of_row >= 0) & (of_row < own) if lesser else of_row >= own
     rows = np.flatnonzero(fits)
@@ -66,8 +67,10 @@ def _joined(bins: Bins, run: RunId, *, lesser: bool) -> bool:
         return False
     nearest = of_row[rows].max() if lesser else of_row[rows].min()
     rows = rows[of_row[rows] == nearest]
-    if nearest == own:
-        best = np.argmin(np.abs(bins.longest()[rows] - bins.left[run]))
+    same = rows[own[rows] == nearest]
+    if same.size:
+        rows = same
+        best = np.argmin(np.abs(bins.longest()[rows] - left[rows]))
     else:
         best = np.argmax(bins.free()[rows] @ bins.unit_price)
     bins.put(run, int(rows[best]))
@@ -99,8 +102,9 @@ def _most_efficient(
     """Size of the group and offering that put the most to use for a dollar.
 
     What a group puts to use of an instance is what it takes of its constraining resource, at the
-    least price for which a unit of that is on sale: so much it would cost at least. Of equals the
-    larger group is taken, then the cheaper offering.
+    least price for which a unit of that is on sale: so much it would cost at least. It is no more
+    than what the group is worth there, which is less on families where it runs slowly. Of equals
+    the larger group is taken, then the cheaper offering.
     """
     if not sale:
         return None
@@ -112,7 +116,9 @@ def _most_efficient(
     fits: Mask = np.all(taken <= capacity, axis=2)
     if not fits[0].any():
         return None
-    used = np.where(fits, (np.minimum(taken, capacity) * appraisal.unit_price).max(axis=2), -1)
+    used = (np.minimum(taken, capacity) * appraisal.unit_price).max(axis=2)
+    worth = np.cumsum([kind.worth for kind in kinds], axis=0)[:, family] * MILLION
+    used = np.where(fits, np.minimum(used, worth), -1)
     score = np.where(fits, used // price, -1)
     groups, columns = np.nonzero(score == score.max())
     largest = groups.max()

@@ -161,7 +161,9 @@ class Agent:
             return
         self._seen[order.run] = order.attempt
         now = self._timeline.now()
-        attempt = Attempt(order, self._instance, self._world.work(order.run), now)
+        speed = self._world.speed_of(order.run, self._machine.offering.type.family)
+        work = self._world.work(order.run)
+        attempt = Attempt(order, self._instance, work, now, family_speed=speed)
         self._attempts[key] = attempt
         self._world.attempt_log.ordered(attempt)
         if self._restore(attempt):

@@ -1,4 +1,4 @@
-"""How fast tasks get on: interference on each instance, and gangs at the pace of their slowest."""
+"""How fast tasks get on: families, interference, and gangs at the pace of their slowest member."""
 
 from __future__ import annotations
 
@@ -158,11 +158,11 @@ class ProgressModel:
         """How fast an attempt would get on if only its own instance mattered."""
         residents = self._residents[attempt.instance]
         if len(residents) == 1:
-            return self._truth(Workload(attempt.order.workload), ())
+            return attempt.family_speed * self._truth(Workload(attempt.order.workload), ())
         company = sorted(
             Workload(other.order.workload) for other in residents.values() if other is not attempt
         )
-        return self._truth(Workload(attempt.order.workload), tuple(company))
+        return attempt.family_speed * self._truth(Workload(attempt.order.workload), tuple(company))
 
     def _set_speed(self, attempt: Attempt, speed: float) -> bool:
         if speed == attempt.speed:

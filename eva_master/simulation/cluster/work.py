@@ -29,7 +29,7 @@ class Checkpoint:
 
 @dataclass(slots=True)
 class Work:
-    """What a task has to do and has done, in milliseconds of running alone.
+    """What a task has to do and has done, in milliseconds of running alone at speed 1.
 
     Attributes:
         total_ms: Until it is done.
@@ -69,6 +69,7 @@ class Attempt:
         instance: Where.
         work: What it is an attempt at.
         since_ms: When its order came.
+        family_speed: How fast it runs alone on the family of its instance.
         done_ms: Work done when `at_ms` was; it grows at `speed` from then on.
         generation: The newest checkpoint that it began from or published.
         epoch: Counts changes of speed, so that an outdated end of work is recognised.
@@ -86,6 +87,7 @@ class Attempt:
     instance: InstanceId
     work: Work
     since_ms: int
+    family_speed: float = 1.0
     phase: Phase = Phase.STARTING
     done_ms: float = 0.0
     generation: int = 0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from eva_master.model.actions import WorkerAction
 from eva_master.model.events import Phase, WorkerLost
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
+from eva_master.model.ids import Family, InstanceId, JobId, Millis, RunId
 from eva_master.ports import Inbox
 from eva_master.simulation.cluster.agent import Agent
 from eva_master.simulation.cluster.attempt_log import AttemptLog
@@ -28,6 +28,7 @@ class SimulatedWorkers(Hosts):
         delays: How long things take.
         truth: How much tasks slow each other down.
         work_of: What a task has to do, asked when its first attempt starts.
+        speed_of: How fast a task really runs on a family; by default as fast on all.
         attempt_log: Is told what happens to attempts.
         reports: When progress is reported; every minute by default.
     """
@@ -40,6 +41,7 @@ class SimulatedWorkers(Hosts):
         delays: Durations,
         truth: Truth,
         work_of: Callable[[RunId], Work],
+        speed_of: Callable[[RunId, Family], float] | None = None,
         attempt_log: AttemptLog,
         reports: Reports | None = None,
     ) -> None:
@@ -51,6 +53,7 @@ class SimulatedWorkers(Hosts):
             timeline, truth, finish=self._finish, changed=self._changed
         )
         self._work_of = work_of
+        self.speed_of = speed_of or (lambda _run, _family: 1.0)
         self._agents: dict[InstanceId, Agent] = {}
         self._work: dict[RunId, Work] = {}
         self._sessions = 0

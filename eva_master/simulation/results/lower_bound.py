@@ -1,8 +1,9 @@
 """What no scheduler could undercut: the fractional packing bound, integrated over a trace.
 
-Each job is there from its arrival for as long as it takes alone. At every moment the tasks that
-are there are packed fractionally, without interference: the configuration LP's value, or rather
-the bound that was proven on it. Moves, starts and empty instances cost nothing. One figure for a
+Each job is there from its arrival for as long as it takes alone where it runs fastest; on a slower
+family it counts for the rest of its work, too. At every moment the tasks that are there are packed
+fractionally, without interference: the configuration LP's value, or rather the bound that was
+proven on it. Moves, starts and empty instances cost nothing. One figure for a
 trace and a catalog, whatever the policy.
 """
 
@@ -44,7 +45,8 @@ class ReferenceBound:
 
     def __init__(self, trace: Trace, catalog: Catalog) -> None:
         self._trace = trace
-        self._problem = problem = Problem(picture(trace, catalog), Valuation(interference=False))
+        self._problem = problem = Problem(everything(trace, catalog), Valuation(interference=False))
+        self._families = sorted({it.type.family for it in problem.offerings})
         self._supply: Supply = {offering.id: None for offering in problem.offerings}
         self._columns: dict[object, Column] = {}
         self._solved: dict[bytes, int] = {}
@@ -70,10 +72,20 @@ class ReferenceBound:
             tasks = nothing.copy()
             for index in range(len(job.tasks)):
                 tasks[self._problem.class_of[_run(job, index)]] += 1
-            end = job.arrival_ms + round(work_ms(job))
+            end = job.arrival_ms + round(work_ms(job) / self._fastest(job))
             changes[job.arrival_ms] = changes.get(job.arrival_ms, nothing) + tasks
             changes[end] = changes.get(end, nothing) - tasks
         yield from sorted(changes.items(), key=lambda item: item[0])
+
+    def _fastest(self, job: TraceJob) -> float:
+        """The speed of a job where each of its tasks runs fastest."""
+        return (
+            min(
+                max(task.speed_on(family) for family, _ in task.resolved(self._families))
+                for task in job.tasks
+            )
+            / MILLION
+        )
 
     def _hourly(self, counts: Ints) -> int:
         """The bound on what these tasks cost per hour, in millionths of micro-dollars."""
@@ -110,7 +122,8 @@ class ReferenceBound:
     def _single(self, number: int) -> Column:
         offering = self._problem.reservation(number)
         assert offering is not None, "somebody checked that every task fits somewhere"
-        return Column(offering, ((number, 1),), offering.price * MILLION)
+        slow = self._problem.slowness(number, offering.type.family)
+        return Column(offering, ((number, 1),), (offering.price + slow) * MILLION)
 
 
 def reference_bound(trace: Trace, catalog: Catalog, watch: Watch | None = None) -> int:
@@ -118,7 +131,7 @@ def reference_bound(trace: Trace, catalog: Catalog, watch: Watch | None = None) 
     return ReferenceBound(trace, catalog).exact(watch)
 
 
-def picture(trace: Trace, catalog: Catalog) -> Snapshot:
+def everything(trace: Trace, catalog: Catalog) -> Snapshot:
     """All tasks of a trace at once, so that they are classified once."""
     families = sorted({offering.type.family for offering in catalog})
     program = Program("true")
@@ -126,7 +139,9 @@ def picture(trace: Trace, catalog: Catalog) -> Snapshot:
     for job in trace.jobs:
         ids = tuple(_run(job, index) for index in range(len(job.tasks)))
         for id_, task in zip(ids, job.tasks, strict=True):
-            spec = TaskSpec(job.workload, program, task.resolved(families))
+            needs = task.resolved(families)
+            rates = tuple((family, task.speed_on(family)) for family, _ in needs)
+            spec = TaskSpec(job.workload, program, needs, throughput=rates)
             runs.append(RunView(id_, JobId(job.id), spec, None, pinned=False, running=False))
         jobs.append(
             JobView(JobId(job.id), JobKind.GANG, ids, Millis(job.arrival_ms), 0, None, 0, 0)

@@ -16,12 +16,14 @@ from statistics import median_low
 from eva_master.control.state.store import State
 from eva_master.learning.colocation import lookup
 from eva_master.learning.delays import Delay
+from eva_master.model.catalog import base_family
 from eva_master.model.changes import Round
-from eva_master.model.ids import MILLION, InstanceId, Millis, RunId, Workload
+from eva_master.model.ids import MILLION, Family, InstanceId, Millis, RunId, Workload
 from eva_master.model.job import JobKind, JobSpec, TaskSpec
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.states import InstanceState, RunState
 from eva_master.model.trace import Trace, TraceJob, TraceTask
+from eva_master.packing.valuation.job_valuation import Reservation
 from eva_master.simulation.cluster.cloud import Life
 from eva_master.simulation.scenario.submission import STEPS_PER_S
 
@@ -108,7 +110,7 @@ class Past:
                 unit[0][0].workload,
                 job.submitted_ms - self.start_ms,
                 max(1, round(max(work for _, work in unit))),
-                tuple(TraceTask(None, task.demand) for task, _ in unit),
+                tuple(TraceTask(None, it.demand, speed_by_family=_speeds(it)) for it, _ in unit),
             )
 
 
@@ -296,7 +298,7 @@ class _Work:
         """A job with the work that each of its tasks did."""
         members = list(self._state.members(job.id))
         work = tuple(self._done(job, run, members) for run in members)
-        tasks = tuple(_in_steps(task) for task in job.spec.tasks)
+        tasks = tuple(map(_in_steps, job.spec.tasks, self._state.valuation.of(job.spec)))
         steps = round(max(work) * STEPS_PER_S / 1000)
         return PastJob(replace(job.spec, tasks=tasks, total_steps=steps), job.submitted_ms, work)
 
@@ -334,10 +336,16 @@ class _Work:
 
     def _pace(self, crew: Sequence[RecordedAttempt], at: int) -> float:
         return min(
-            self.truth(member.workload, self._company(member, at))
+            self._speed(member) * self.truth(member.workload, self._company(member, at))
             for member in crew
             if self._halt(member) > at
         )
+
+    def _speed(self, recorded: RecordedAttempt) -> float:
+        """How fast an attempt's family let it run, against where its reservation price is from."""
+        reservation = self._state.reservation(self._state.runs[recorded.run])
+        machine = self._state.instances[recorded.instance].offering.type
+        return float(reservation.speed_on(machine.family))
 
     def _company(self, recorded: RecordedAttempt, at: int) -> tuple[Workload, ...]:
         others = (it for it in self._residents[recorded.instance] if it is not recorded)
@@ -362,7 +370,16 @@ class _Work:
         return account.alone / prices if account is not None and prices else 0.0
 
 
-def _in_steps(task: TaskSpec) -> TaskSpec:
-    """A task as the simulated ones are: see `simulation.scenario.submission.STEPS_PER_S`."""
-    paces = tuple((family, STEPS_PER_S * MILLION) for family, _ in task.demand)
+def _in_steps(task: TaskSpec, reservation: Reservation) -> TaskSpec:
+    """A task as the simulated ones are: at `STEPS_PER_S` where its reservation price comes from."""
+    paces = tuple(
+        (family, max(1, round(STEPS_PER_S * MILLION * reservation.speed_on(family))))
+        for family, _ in task.demand
+    )
     return replace(task, throughput=paces)
+
+
+def _speeds(task: TaskSpec) -> tuple[tuple[Family, int], ...]:
+    """The speeds of a task that `_in_steps` made, for a trace; empty if they are all the same."""
+    found = tuple((base_family(family), rate // STEPS_PER_S) for family, rate in task.throughput)
+    return tuple(sorted(set(found))) if any(speed != MILLION for _, speed in found) else ()

@@ -8,15 +8,22 @@ from statistics import median_low
 from typing import Protocol
 
 from eva_master.model.actions import TaskOrder
-from eva_master.model.catalog import Offering
-from eva_master.model.ids import Family, InstanceId, Millis, RunId, Workload
+from eva_master.model.catalog import Catalog, Offering, base_family
+from eva_master.model.ids import MILLION, Family, InstanceId, Millis, RunId, Workload
 from eva_master.model.job import JobSpec
 from eva_master.model.trace import Trace, TraceJob
+from eva_master.packing.valuation.job_valuation import JobValuation
 from eva_master.simulation.cluster.cloud import Life
 from eva_master.simulation.cluster.delays import Accounting, Durations, MoveDelays, TaskDelays
 from eva_master.simulation.cluster.work import Work
 from eva_master.simulation.scenario.journal_replay import Past, RecordedAttempt, starts_ms, stops_ms
-from eva_master.simulation.scenario.submission import STEPS_PER_S, spec_of, stop_ms, work_ms
+from eva_master.simulation.scenario.submission import (
+    STEPS_PER_S,
+    alone_speed,
+    spec_of,
+    stop_ms,
+    work_ms,
+)
 
 _START_MS, _STOP_MS = 5_000, 8_000
 """Where nothing was ever started, or stopped."""
@@ -38,8 +45,16 @@ class Script(Protocol):
         """Jobs, in the order of their arrival."""
         ...
 
+    def work_ms(self, task: Task) -> float:
+        """How long a task takes alone where `speed` is 1."""
+        ...
+
     def alone_ms(self, task: Task) -> float:
-        """How long a task takes alone."""
+        """How long a task takes alone where its reservation price comes from."""
+        ...
+
+    def speed(self, task: Task, family: Family) -> float:
+        """How fast a task really runs on a family."""
         ...
 
     def delays(self, task_of: Callable[[RunId], Task]) -> Durations:
@@ -52,7 +67,7 @@ class TraceScript:
 
     Args:
         trace: What arrives.
-        families: On sale.
+        catalog: On sale.
         accounting: When files and images come to an instance.
         durations: Whether jobs state how long they take alone.
     """
@@ -60,10 +75,11 @@ class TraceScript:
     start_ms = Millis(0)
 
     def __init__(
-        self, trace: Trace, families: list[Family], accounting: Accounting, *, durations: bool
+        self, trace: Trace, catalog: Catalog, accounting: Accounting, *, durations: bool
     ) -> None:
         self._trace = trace
-        self._families = families
+        self._families = sorted({offering.type.family for offering in catalog})
+        self._valuation = JobValuation(catalog)
         self._accounting = accounting
         self._durations = durations
         self._jobs: Mapping[str, TraceJob] = {_command(job.id): job for job in trace.jobs}
@@ -71,12 +87,28 @@ class TraceScript:
     def arrivals(self) -> Iterator[Arrival]:
         """See `Script.arrivals`."""
         for job in self._trace.jobs:
-            spec = spec_of(job, self._families, durations=self._durations)
-            yield job.arrival_ms, _command(job.id), spec
+            spec, stated = spec_of(job, self._families), None
+            if self._durations:
+                stated = round(job.duration_ms / self._alone_speed(job))
+            yield job.arrival_ms, _command(job.id), replace(spec, duration_ms=stated)
+
+    def work_ms(self, task: Task) -> float:
+        """See `Script.work_ms`."""
+        return work_ms(self._jobs[task[0]])
 
     def alone_ms(self, task: Task) -> float:
         """See `Script.alone_ms`."""
-        return work_ms(self._jobs[task[0]])
+        job = self._jobs[task[0]]
+        return work_ms(job) / self._alone_speed(job)
+
+    def speed(self, task: Task, family: Family) -> float:
+        """See `Script.speed`."""
+        return self._jobs[task[0]].tasks[task[1]].speed_on(family) / MILLION
+
+    def _alone_speed(self, job: TraceJob) -> float:
+        if not any(task.speed_by_family for task in job.tasks):
+            return 1.0
+        return alone_speed(job, self._valuation.of(spec_of(job, self._families)))
 
     def delays(self, task_of: Callable[[RunId], Task]) -> Durations:
         """See `Script.delays`."""
@@ -102,6 +134,7 @@ class PastScript:
         self._past = past
         self._durations = durations
         self._work = {_command(str(n)): job.work_ms for n, job in enumerate(past.jobs)}
+        self._specs = {_command(str(n)): job.spec for n, job in enumerate(past.jobs)}
 
     @property
     def start_ms(self) -> Millis:
@@ -115,9 +148,18 @@ class PastScript:
             spec = replace(job.spec, duration_ms=stated if self._durations else None)
             yield job.submitted_ms, _command(str(number)), spec
 
-    def alone_ms(self, task: Task) -> float:
-        """See `Script.alone_ms`."""
+    def work_ms(self, task: Task) -> float:
+        """See `Script.work_ms`."""
         return self._work[task[0]][task[1]]
+
+    def alone_ms(self, task: Task) -> float:
+        """See `Script.alone_ms`; the work of the past is counted there."""
+        return self.work_ms(task)
+
+    def speed(self, task: Task, family: Family) -> float:
+        """See `Script.speed`."""
+        rate = self._specs[task[0]].tasks[task[1]].throughput_on(base_family(family))
+        return 1.0 if rate is None else rate / STEPS_PER_S
 
     def delays(self, task_of: Callable[[RunId], Task]) -> Durations:  # noqa: ARG002
         """See `Script.delays`."""
@@ -193,7 +235,7 @@ class PastDelays:
 
 def work_of(script: Script, task: Task, saves_every_ms: int) -> Work:
     """What a simulated task has to do."""
-    return Work(script.alone_ms(task), steps_per_s=STEPS_PER_S, saves_every_ms=saves_every_ms)
+    return Work(script.work_ms(task), steps_per_s=STEPS_PER_S, saves_every_ms=saves_every_ms)
 
 
 def _of(usual: Mapping[Workload, int], workload: Workload, default: int) -> int:

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.trace import TraceJob, TraceTask
+from eva_master.packing.valuation.job_valuation import Reservation
 
 OWNER = "trace"
 STEPS_PER_S = 1_000
-"""What a simulated task reports as its iterations: milliseconds of its work, running alone. So a
-measurement does not depend on how many real iterations fit into its window."""
+"""What a simulated task reports as its iterations: milliseconds of its work, running alone at its
+trace's speed. So a measurement does not depend on how many real iterations fit into its window."""
 _PROGRAM = Program("true")
 
 
-def spec_of(job: TraceJob, families: Iterable[Family], *, durations: bool = True) -> JobSpec:
+def spec_of(job: TraceJob, families: Iterable[Family]) -> JobSpec:
     """What the scheduler is told of a job: its demands, its delays, its pace alone.
+
+    How long it takes alone depends on prices too, see `stated`.
 
     Args:
         job: Of a trace.
         families: On sale.
-        durations: Whether it states how long it takes alone.
     """
     families = sorted(set(families))
     starts = max(task.fetch_ms for task in job.tasks) + job.init_ms
@@ -34,10 +36,23 @@ def spec_of(job: TraceJob, families: Iterable[Family], *, durations: bool = True
         tasks=tuple(_task(job.workload, task, families) for task in job.tasks),
         kind=JobKind.GANG,
         total_steps=round(work_ms(job) * STEPS_PER_S / 1000),
-        duration_ms=job.duration_ms if durations else None,
         grace_period_ms=max(60_000, stops),
         checkpoint_ms=stops,
         launch_ms=starts,
+    )
+
+
+def alone_speed(job: TraceJob, reservations: Sequence[Reservation]) -> float:
+    """How fast a job runs where its reservation prices come from, against its trace's speed.
+
+    Args:
+        job: Of a trace.
+        reservations: Of each of its tasks.
+    """
+    pairs = zip(job.tasks, reservations, strict=True)
+    homes = ((task, it.offering) for task, it in pairs)
+    return min(
+        1.0 if home is None else task.speed_on(home.type.family) / MILLION for task, home in homes
     )
 
 
@@ -47,14 +62,16 @@ def stop_ms(task: TraceTask) -> int:
 
 
 def work_ms(job: TraceJob) -> float:
-    """How long a job takes alone, by its iterations where they are known."""
+    """How long a job takes alone at its trace's speed, by its iterations where they are known."""
     if job.total_steps and job.steps_per_s:
         return job.total_steps * 1e9 / job.steps_per_s
     return float(job.duration_ms)
 
 
 def _task(workload: Workload, task: TraceTask, families: list[Family]) -> TaskSpec:
-    demand, paces = _resolved(task.demand, task.demand_by_family, tuple(families))
+    demand, paces = _resolved(
+        task.demand, task.demand_by_family, task.speed_by_family, tuple(families)
+    )
     return TaskSpec(workload, _PROGRAM, demand, throughput=paces)
 
 
@@ -62,8 +79,10 @@ def _task(workload: Workload, task: TraceTask, families: list[Family]) -> TaskSp
 def _resolved(
     demand: Resources | None,
     by_family: tuple[tuple[Family, Resources | None], ...],
+    speeds: tuple[tuple[Family, int], ...],
     families: tuple[Family, ...],
 ) -> tuple[tuple[tuple[Family, Resources], ...], tuple[tuple[Family, int], ...]]:
     """Demand and pace per family: the same for many tasks of a trace, so kept once for all."""
-    needs = TraceTask(demand, by_family).resolved(families)
-    return needs, tuple((family, STEPS_PER_S * MILLION) for family, _ in needs)
+    task = TraceTask(demand, by_family, speed_by_family=speeds)
+    needs = task.resolved(families)
+    return needs, tuple((family, STEPS_PER_S * task.speed_on(family)) for family, _ in needs)
