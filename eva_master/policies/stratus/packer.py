@@ -102,9 +102,9 @@ def _most_efficient(
     """Size of the group and offering that put the most to use for a dollar.
 
     What a group puts to use of an instance is what it takes of its constraining resource, at the
-    least price for which a unit of that is on sale: so much it would cost at least. It is no more
-    than what the group is worth there, which is less on families where it runs slowly. Of equals
-    the larger group is taken, then the cheaper offering.
+    least price for which a unit of that is on sale: so much it would cost at least. A group with a
+    task that runs faster on some families than on others puts to use what it is worth there. Of
+    equals the larger group is taken, then the cheaper offering.
     """
     if not sale:
         return None
@@ -117,8 +117,11 @@ def _most_efficient(
     if not fits[0].any():
         return None
     used = (np.minimum(taken, capacity) * appraisal.unit_price).max(axis=2)
-    worth = np.cumsum([kind.worth for kind in kinds], axis=0)[:, family] * MILLION
-    used = np.where(fits, np.minimum(used, worth), -1)
+    if any(kind.pace for kind in kinds):
+        worth = np.cumsum([kind.worth for kind in kinds], axis=0)[:, family] * MILLION
+        differ = np.cumsum([bool(kind.pace) for kind in kinds]) > 0
+        used = np.where(differ[:, np.newaxis], worth, used)
+    used = np.where(fits, used, -1)
     score = np.where(fits, used // price, -1)
     groups, columns = np.nonzero(score == score.max())
     largest = groups.max()
