@@ -181,7 +181,6 @@ class Agent:
             register=self._register,
             tasks=self._tasks,
             welcomed=self._welcomed,
-            drain=self.leave,
             notice=lambda: self._notice,
         )
 

@@ -39,7 +39,7 @@ def generate(into: pathlib.Path) -> None:
 
 
 def install(generated: pathlib.Path, target: pathlib.Path, contracts: list[str]) -> None:
-    """Copy one package's share and point its imports at the task run."""
+    """Copy one package's share and point its imports at the copy."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     (target / "__init__.py").write_text(DOC)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import structlog
 
 from eva_master.adapters.bootstrap import Bootstrap
-from eva_master.adapters.catalog import FilePriceBook
+from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.http.metrics import MasterMetrics
 from eva_master.adapters.local.cloud import WORKER, Containers, LocalCloud, LocalCloudConfig
 from eva_master.adapters.loop.clock import SystemClock
@@ -287,7 +287,7 @@ def catalog_of(config: MasterConfig) -> Catalog:
         from eva_master.app.ec2_cloud import ec2_catalog
 
         return ec2_catalog(config)
-    return FilePriceBook(config.catalog.file, config.catalog.only).catalog()
+    return load_catalog(config.catalog.file, config.catalog.only)
 
 
 def local_cloud(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from eva_master.control.alarms import Alarm, Wake
 from eva_master.control.context import Context
 from eva_master.model.ids import Millis, OfferingId
 from eva_master.model.records import Instance
@@ -14,7 +15,7 @@ _LONGEST_PAUSE_MS = 6 * 3_600_000
 def refuse(context: Context, offerings: Iterable[OfferingId], until: Millis, why: str) -> None:
     """Have nothing of these offerings launched before a time, at which there is a plan again."""
     context.state.set_unavailable(offerings, until, why)
-    context.alarms.at(until, ("stock", ""))
+    context.alarms.at(until, Alarm(Wake.AVAILABILITY))
 
 
 def never_registered(context: Context, instance: Instance) -> str:

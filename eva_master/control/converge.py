@@ -1,16 +1,17 @@
-"""What is compared with what should be, one job or instance at a time.
+"""Compare observed state with desired state and emit the actions that close the difference.
 
-Level-triggered: each function looks at the records alone, whatever led to them, moves them on where
-that is possible and sends what has to be said (again). Settling twice does nothing more.
+One job or instance at a time. Level-triggered: each function looks at the records alone, whatever
+led to them, moves them on where that is possible and sends what has to be said (again). Converging
+twice does nothing more.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 
-from eva_master.control import availability, gangs, spot
+from eva_master.control import availability, failures, gangs, spot
+from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
-from eva_master.control.handlers import is_gang, judge_failure
 from eva_master.control.measure import learn
 from eva_master.model.actions import SyncWorker
 from eva_master.model.ids import InstanceId, JobId, Millis
@@ -18,7 +19,7 @@ from eva_master.model.records import Instance, Job, Outcome, StopReason, TaskRun
 from eva_master.model.states import HOLDING, TERMINAL_JOB, InstanceState, JobState, RunState
 from eva_master.model.values import replace
 
-_PLACES = 8
+_PLACES_ON_RECORD = 8
 """How many of a task run's attempts are on record with their places."""
 _ACTIVE = (RunState.STARTING, RunState.RUNNING)
 
@@ -36,8 +37,8 @@ def converge_job(context: Context, job_id: JobId) -> None:
         _end(context, job)
         return
     members = list(context.state.members(job_id))
-    for unit in [members] if is_gang(job) else [[member] for member in members]:
-        _settle_unit(context, job, unit)
+    for group in [members] if job.is_gang else [[member] for member in members]:
+        _converge_group(context, job, group)
     members = list(context.state.members(job_id))
     if all(run.state is RunState.SUCCEEDED for run in members):
         ending = context.state.jobs[job_id].to(JobState.ENDING, context.now)
@@ -55,7 +56,7 @@ def _follow(context: Context, job: Job, members: list[TaskRun]) -> None:
         context.put_job(replace(job.to(JobState.RUNNING, context.now), started_ms=started))
         if job.spec.max_duration_ms is not None:
             limit = Millis(started + job.spec.max_duration_ms)
-            context.alarms.at(limit, ("job", job.id))
+            context.alarms.at(limit, Alarm.job(job.id))
     elif not runs and job.state is JobState.RUNNING:
         context.put_job(job.to(JobState.PENDING, context.now))
 
@@ -83,21 +84,21 @@ def _end(context: Context, job: Job) -> None:
     if any(run.state in HOLDING for run in context.state.members(job.id)):
         return
     assert job.outcome is not None
-    context.forget_list(job.id)
+    gangs.forget(context, job.id)
     ended = job.to(JobState(job.outcome.value), context.now)
     context.put_job(replace(ended, finished_ms=context.now, failure=None))
     context.state.count(completions=1)
     context.plan_wanted = True
 
 
-def _settle_unit(context: Context, job: Job, unit: list[TaskRun]) -> None:
+def _converge_group(context: Context, job: Job, group: list[TaskRun]) -> None:
     """Task runs that start together and stop together."""
-    active = [run for run in unit if run.state in _ACTIVE]
-    if any(run.state is RunState.WAITING for run in unit):
+    active = [run for run in group if run.state in _ACTIVE]
+    if any(run.state is RunState.WAITING for run in group):
         # A gang restarts whole from one checkpoint.
         for run in active:
             context.stop(run, StopReason.GANG)
-        for run in unit:
+        for run in group:
             if run.state is RunState.SUCCEEDED and job.failure is None:
                 context.put_run(run.to(RunState.WAITING, context.now))
                 context.plan_wanted = True
@@ -107,30 +108,30 @@ def _settle_unit(context: Context, job: Job, unit: list[TaskRun]) -> None:
             suspended = run.target is None
             reason = StopReason.SUSPEND if suspended else StopReason.GANG
             context.stop(run, StopReason.MOVE if moves else reason)
-    unit = [context.state.runs[run.id] for run in unit]
+    group = [context.state.runs[run.id] for run in group]
     if job.failure is not None:
-        if not any(run.state in HOLDING for run in unit):
-            judge_failure(context, job)  # which has the job settled again
-    elif all(run.state is RunState.WAITING for run in unit) and _may_start(context, job, unit):
-        _start(context, job, unit)
-    for run in unit:
+        if not any(run.state in HOLDING for run in group):
+            failures.judge(context, job)  # which has the job converged again
+    elif all(run.state is RunState.WAITING for run in group) and _may_start(context, job, group):
+        _start(context, job, group)
+    for run in group:
         _say(context, context.state.runs[run.id])
 
 
 def _say(context: Context, run: TaskRun) -> None:
     """Send what the worker should know of this task run."""
     if run.state is RunState.STARTING:
-        context.send_start(run)
+        context.outbox.start(run)
     elif run.state is RunState.STOPPING:
         assert run.instance is not None
         place = context.state.instances[run.instance]
         grace = context.state.jobs[run.job].spec.grace_period_ms
         grace = spot.in_time(place, grace, context.now)
-        context.send_stop(run, 0 if run.stop is StopReason.LOST else grace)
+        context.outbox.stop(run, 0 if run.stop is StopReason.LOST else grace)
     elif run.state is RunState.RUNNING and run.target not in (None, run.instance):
         assert run.target is not None
         if _ready(context, run.target) and run.fetched != run.target:
-            context.send_fetch(run)
+            context.outbox.fetch(run)
 
 
 def _ready(context: Context, instance: InstanceId) -> bool:
@@ -139,15 +140,15 @@ def _ready(context: Context, instance: InstanceId) -> bool:
     return ready and context.state.connected(instance)
 
 
-def _may_start(context: Context, job: Job, unit: list[TaskRun]) -> bool:
+def _may_start(context: Context, job: Job, group: list[TaskRun]) -> bool:
     """Whether every member has its place, ready and with room, and its checkpoint is known."""
-    if len(unit) > 1 and gangs.stored(context, job) is None:
+    if len(group) > 1 and gangs.stored(context, job) is None:
         return False
     if context.now < job.not_before_ms:
-        context.alarms.at(job.not_before_ms, ("job", job.id))
+        context.alarms.at(job.not_before_ms, Alarm.job(job.id))
         return False
     arriving: defaultdict[InstanceId, list[TaskRun]] = defaultdict(list)
-    for run in unit:
+    for run in group:
         if run.target is None or not _ready(context, run.target):
             return False
         arriving[run.target].append(run)
@@ -160,31 +161,31 @@ def _may_start(context: Context, job: Job, unit: list[TaskRun]) -> bool:
     )
 
 
-def _start(context: Context, job: Job, unit: list[TaskRun]) -> None:
+def _start(context: Context, job: Job, group: list[TaskRun]) -> None:
     """Write down a new attempt, bound to its instance for good."""
-    if len(unit) > 1:
-        _start_gang(context, job, unit)
+    if len(group) > 1:
+        _start_gang(context, job, group)
         return
     attempt = job.attempt + 1
     context.put_job(replace(job, attempt=attempt))
-    for run in unit:
+    for run in group:
         context.put_run(_started(context, run, attempt))
 
 
-def _start_gang(context: Context, job: Job, unit: list[TaskRun]) -> None:
+def _start_gang(context: Context, job: Job, group: list[TaskRun]) -> None:
     """The same for members that meet, all from one checkpoint."""
     stored = gangs.stored(context, job)
-    meeting = gangs.meet(context, unit[0])
+    meeting = gangs.meet(context, group[0])
     assert stored is not None
     if meeting is None:
         gangs.hold(context, job.id, gangs.NO_PORT)
         return
     resume = gangs.common_generation(stored) if job.resume is None else job.resume
-    origins = gangs.origins([run.id for run in unit], stored, resume)
+    origins = gangs.origins([run.id for run in group], stored, resume)
     attempt = job.attempt + 1
     context.put_job(replace(job, attempt=attempt, meeting=meeting, resume=None))
-    context.forget_list(job.id)
-    for run in unit:
+    gangs.forget(context, job.id)
+    for run in group:
         origin = origins[run.id]
         context.put_run(
             replace(
@@ -202,7 +203,7 @@ def _started(context: Context, run: TaskRun, attempt: int) -> TaskRun:
         run.to(RunState.STARTING, context.now),
         attempt=attempt,
         instance=run.target,
-        places=(*run.places, (attempt, run.target))[-_PLACES:],
+        places=(*run.places, (attempt, run.target))[-_PLACES_ON_RECORD:],
         waiting_for="",
         progress=run.progress.at_rate(0.0),
     )
@@ -286,9 +287,9 @@ def converge_instance(context: Context, instance_id: InstanceId) -> None:
         instance = context.state.instances[instance_id]
     match instance.state:
         case InstanceState.LAUNCHING:
-            context.send_launch(instance)
+            context.outbox.launch(instance)
         case InstanceState.TERMINATING:
-            context.send_terminate(instance_id)
+            context.outbox.terminate(instance_id)
         case InstanceState.READY:
             for run in context.state.occupants(instance_id):
                 _say(context, run)
@@ -324,15 +325,15 @@ def _why_unwanted(context: Context, instance: Instance) -> str:
 def _overdue(context: Context, instance: Instance, since: Millis, limit: int) -> bool:
     if context.now - since >= limit:
         return True
-    context.alarms.at(Millis(since + limit), ("instance", instance.id))
+    context.alarms.at(Millis(since + limit), Alarm.instance(instance.id))
     return False
 
 
 def resync(context: Context) -> None:
     """Look at everything, and ask the busy workers what is true."""
     for job in context.state.active:
-        context.touch(("job", job))
+        context.touch_job(job)
     for instance in context.state.live:
-        context.touch(("instance", instance))
+        context.touch_instance(instance)
         if context.state.occupants(instance) and context.state.connected(instance):
-            context.actions.append(SyncWorker(instance))
+            context.outbox.add(SyncWorker(instance))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
+from eva_master.model.actions import ListCheckpoints
 from eva_master.model.events import CheckpointsListed
 from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.records import Job, Meeting, TaskRun
@@ -85,7 +87,7 @@ def stored(context: Context, job: Job) -> dict[RunId, tuple[int, ...]] | None:
         return {}
     answer = context.listed.get(job.id)
     if answer is None:
-        context.send_list(job)
+        ask(context, job)
         return None
     known = dict(answer.generations)
     resume = common_generation(known) if job.resume is None else job.resume
@@ -93,10 +95,30 @@ def stored(context: Context, job: Job) -> dict[RunId, tuple[int, ...]] | None:
         return known
     del context.listed[job.id]
     reason = job.reason if resume else NOTHING_IN_COMMON
-    context.put_job(
-        replace(job, resume=resume, reason=reason)
-    )  # so it is settled, and asked, again
+    # The job is converged again, and with it the store asked again.
+    context.put_job(replace(job, resume=resume, reason=reason))
     return None
+
+
+def ask(context: Context, job: Job) -> None:
+    """Ask what the object store holds of a job's checkpoints, once what is given up is gone.
+
+    One question at a time: one that was still being carried out when the next attempt stores
+    its first checkpoint might remove that.
+    """
+    interval = context.settings.worker_resend_ms
+    command = ("list", str(job.resume))
+    if job.id not in context.asked and context.outbox.due(job.id, command, interval):
+        number = context.asked[job.id] = context.state.count(listings=1).listings
+        runs = tuple(run.id for run in context.state.members(job.id))
+        context.outbox.add(ListCheckpoints(number, job.id, runs, job.resume))
+
+
+def forget(context: Context, job: JobId) -> None:
+    """Forget what was said of a job's checkpoints, since it is no longer true."""
+    context.asked.pop(job, None)
+    context.listed.pop(job, None)
+    context.outbox.forget(job)
 
 
 def listed(context: Context, event: CheckpointsListed) -> None:
@@ -108,10 +130,10 @@ def listed(context: Context, event: CheckpointsListed) -> None:
     if event.error:
         hold(context, job.id, f"its checkpoints cannot be listed: {event.error}")
         again = Millis(context.now + context.settings.worker_resend_ms)
-        context.alarms.at(again, ("job", job.id))
+        context.alarms.at(again, Alarm.job(job.id))
         return
     context.listed[job.id] = event
-    context.touch(("job", job.id))
+    context.touch_job(job.id)
 
 
 def meet(context: Context, first: TaskRun) -> Meeting | None:

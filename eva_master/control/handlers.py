@@ -7,7 +7,7 @@ twice and none is given up before its end is certain.
 
 from __future__ import annotations
 
-from eva_master.control import availability, spot
+from eva_master.control import availability, failures, spot
 from eva_master.control.context import Context
 from eva_master.control.measure import learn, ledger
 from eva_master.model.catalog import Purchase
@@ -25,9 +25,8 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import InstanceId, Millis
-from eva_master.model.job import JobKind
-from eva_master.model.records import Failure, Instance, Job, Outcome, Progress, StopReason, TaskRun
+from eva_master.model.ids import InstanceId
+from eva_master.model.records import Instance, Progress, StopReason, TaskRun
 from eva_master.model.states import HOLDING, InstanceState, JobState, RunState
 from eva_master.model.values import replace
 
@@ -114,11 +113,11 @@ def cloud_listed(context: Context, event: CloudListed) -> None:
         del context.unwanted[absent]
     for ours in map(context.state.instances.__getitem__, context.state.live):
         if ours.up_ms is not None and ours.id not in listed:
-            context.send_launch(ours)
+            context.outbox.launch(ours)
     for instance, up_ms in event.instances:
         known = context.state.instances.get(instance)
         if known is not None and known.state is InstanceState.GONE:
-            context.send_terminate(instance)
+            context.outbox.terminate(instance)
         else:
             instance_up(context, InstanceUp(instance, up_ms))
 
@@ -131,7 +130,7 @@ def _unwanted(context: Context, instance: InstanceId) -> None:
     """
     since = context.unwanted.setdefault(instance, context.now)
     if context.now - since >= context.settings.unwanted_ms:
-        context.send_terminate(instance)
+        context.outbox.terminate(instance)
 
 
 # -- workers -------------------------------------------------------------------------------------
@@ -144,7 +143,7 @@ def worker_registered(context: Context, event: WorkerRegistered) -> None:
         _unwanted(context, event.instance)
         return
     if instance.state is InstanceState.GONE:
-        context.send_terminate(event.instance)
+        context.outbox.terminate(event.instance)
         return
     context.never_registered.pop(instance.offering.id, None)
     if event.session <= context.state.sessions.get(event.instance, 0):
@@ -188,7 +187,7 @@ def worker_lost(context: Context, event: WorkerLost) -> None:
     if event.goodbye:
         context.dismiss(instance, "its worker said goodbye")
     context.silent[event.instance] = context.now
-    context.touch(("instance", event.instance))
+    context.touch_instance(event.instance)
 
 
 def progress_sampled(context: Context, event: ProgressSampled) -> None:
@@ -227,10 +226,10 @@ def _take(context: Context, instance: InstanceId, report: RunReport) -> None:
     if report.phase is Phase.EXITED:
         if run is not None and ours and run.state in HOLDING:
             _exited(context, _noted(run, report), report)
-        context.send_forget(instance, report.run, report.attempt)
+        context.outbox.forget_task(instance, report.run, report.attempt)
         return
     if run is None or not ours or run.state not in HOLDING:
-        context.send_kill(instance, report.run, report.attempt)
+        context.outbox.kill(instance, report.run, report.attempt)
         return
     noted = _noted(run, report)
     if report.phase is Phase.RUNNING and run.state is RunState.STARTING:
@@ -274,68 +273,11 @@ def _exited(context: Context, run: TaskRun, report: RunReport) -> None:
         context.release(run, target=_after_stop(context, run))
         if job.state is JobState.ENDING:
             return
-        if is_gang(job) and len(job.spec.tasks) > 1:
-            _note_failure(context, context.state.jobs[run.job], _failure(report))
+        if job.is_gang and len(job.spec.tasks) > 1:
+            failures.note(context, context.state.jobs[run.job], failures.described(report))
         else:
-            count_failure(context, context.state.jobs[run.job], _failure(report))
+            failures.count(context, context.state.jobs[run.job], failures.described(report))
 
 
 def _after_stop(context: Context, run: TaskRun) -> InstanceId | None:
     return run.target if run.target and context.state.can_place(run.target) else None
-
-
-def _failure(report: RunReport) -> Failure:
-    code = report.exit_code
-    if report.never_started:
-        what = "could not be started"
-    elif code is not None and code < 0:
-        what = f"was ended by signal {-code}"
-    else:
-        what = f"exited with code {code}"
-    why = f": {report.message}" if report.message else ""
-    return Failure(code, f"task {report.run} {what}{why}")
-
-
-def _note_failure(context: Context, job: Job, failure: Failure) -> None:
-    """Keep a gang's failure until all members' ends are known, and with them what it comes of."""
-    if job.failure is None:
-        context.put_job(replace(job, failure=failure, reason=failure.reason))
-
-
-def judge_failure(context: Context, job: Job) -> None:
-    """Count the failure of a gang's attempt that is over.
-
-    Not if a member was lost with its instance: the others then fail for want of it, often before
-    the cloud says so.
-    """
-    assert job.failure is not None
-    judged = replace(job, failure=None)
-    if any(run.lost == job.attempt for run in context.state.members(job.id)):
-        context.put_job(judged)
-    else:
-        count_failure(context, judged, job.failure)
-
-
-def count_failure(context: Context, job: Job, failure: Failure) -> None:
-    """Have the job tried again after a while, or fail it when it has been tried enough."""
-    failures, code, reason = job.failures + 1, failure.exit_code, failure.reason
-    if failures > job.spec.retries:
-        context.put_job(
-            replace(
-                job.to(JobState.ENDING, context.now),
-                failures=failures,
-                outcome=Outcome.FAILED,
-                exit_code=1 if code is None else code,
-                reason=f"{reason}; no retries left" if job.spec.retries else reason,
-            )
-        )
-        return
-    wait = min(context.settings.backoff_ms << (failures - 1), context.settings.backoff_limit_ms)
-    not_before = Millis(context.now + wait)
-    context.put_job(replace(job, failures=failures, not_before_ms=not_before, reason=reason))
-    context.alarms.at(not_before, ("job", job.id))
-
-
-def is_gang(job: Job) -> bool:
-    """Whether all tasks of the job run or none does."""
-    return job.spec.kind is JobKind.GANG

@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from eva_master.control import converge, gangs, handlers, spot
-from eva_master.control.context import Alarms, Context, Outbox
+from eva_master.control import commands, converge, gangs, handlers, spot
+from eva_master.control.alarms import Alarm, Wake
+from eva_master.control.context import Context
 from eva_master.control.measure import learn
-from eva_master.control.measure.throughput import Meters
 from eva_master.control.planning.snapshot_builder import revision, snapshot
 from eva_master.control.planning.validate_plan import Decision, reconcile
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
-from eva_master.model.actions import Action, Reply, RequestPlan, SyncCloud
+from eva_master.model.actions import Action, RequestPlan, SyncCloud
 from eva_master.model.changes import Changes, Round
-from eva_master.model.errors import DuplicateName, NotFound
 from eva_master.model.events import (
     CancelRequested,
     CheckpointsListed,
@@ -38,15 +37,15 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import InstanceId, JobId, Millis, run_id
+from eva_master.model.ids import InstanceId, Millis
 from eva_master.model.planning.plan import Plan
 from eva_master.model.planning.reasons import Reasons
-from eva_master.model.records import Instance, Job, Outcome, TaskRun
-from eva_master.model.states import InstanceState, JobState, RunState
+from eva_master.model.records import Instance
+from eva_master.model.states import InstanceState, RunState
 
-_RESYNC = ("resync", "")
-_ROUND = ("round", "")
-_PERIOD = ("period", "")
+_RESYNC = Alarm(Wake.RESYNC)
+_ROUND = Alarm(Wake.ROUND)
+_PERIOD = Alarm(Wake.PERIOD)
 
 
 class Machine:
@@ -60,9 +59,7 @@ class Machine:
     def __init__(self, state: State, settings: Settings) -> None:
         self.state = state
         self.settings = settings
-        self._alarms = Alarms()
-        meters = Meters(settings.window_ms)
-        self._turn = Context(state, settings, Outbox(), self._alarms, meters)
+        self._context = Context(state, settings)
         self._requested: Millis | None = None
         self._in_flight: int | None = None
         self._seen: int | None = None
@@ -70,10 +67,10 @@ class Machine:
 
     def recover(self, now: Millis) -> list[Action]:
         """Begin, or begin again after a crash: everything that still holds is said again."""
-        context = self._turn
-        context.now = Millis(max(now, context.now))
+        context = self._context
+        context.begin(now)
         context.plan_wanted = True
-        context.touch(_RESYNC)
+        context.touch_everything()
         for run in self.state.runs.values():
             if run.state is RunState.RUNNING:
                 context.watch(run)
@@ -81,7 +78,7 @@ class Machine:
 
     def deadline(self) -> Millis | None:
         """When `handle` must be called at the latest, be it with no event."""
-        return self._alarms.next()
+        return self._context.alarms.next()
 
     def handle(self, events: Sequence[Event], now: Millis) -> list[Action]:
         """Take in what happened.
@@ -93,28 +90,27 @@ class Machine:
         Returns:
             What is to be done, once `take_changes` is safely written.
         """
-        context = self._turn
-        context.now = Millis(max(now, context.now))
-        context.actions = []
+        context = self._context
+        context.begin(now)
         for event in events:
             self._apply(event)
-        for entity in self._alarms.ring(context.now):
-            if entity != _PERIOD or self._period_is_over():
-                context.touch(entity)
+        for alarm in context.alarms.ring(context.now):
+            if alarm != _PERIOD or self._period_is_over():
+                context.wake(alarm)
         if context.take_resync():
             converge.resync(context)
-            context.actions.append(SyncCloud())
-            self._alarms.at(Millis(context.now + self.settings.sync_period_ms), _RESYNC)
+            context.outbox.add(SyncCloud())
+            context.alarms.at(Millis(context.now + self.settings.sync_period_ms), _RESYNC)
         self._converge()
         self._plan()
-        return context.actions
+        return context.outbox.actions
 
     def take_changes(self) -> Changes:
         """What is to be written before the actions are handed out."""
         return self.state.take_changes()
 
     def _converge(self) -> None:
-        context = self._turn
+        context = self._context
         while True:
             if (job := context.touched_job()) is not None:
                 converge.converge_job(context, job)
@@ -123,13 +119,13 @@ class Machine:
             else:
                 return
 
-    def _apply(self, event: Event) -> None:  # noqa: C901, PLR0912 - one line per kind of event
-        context = self._turn
+    def _apply(self, event: Event) -> None:  # noqa: C901, PLR0912 - one line per event type
+        context = self._context
         match event:
             case JobSubmitted():
-                self._submit(event)
+                commands.submit(context, event)
             case CancelRequested():
-                self._cancel(event)
+                commands.cancel(context, event)
             case InstanceUp():
                 handlers.instance_up(context, event)
             case InstanceGone():
@@ -165,81 +161,37 @@ class Machine:
             case _:
                 assert_never(event)
 
-    # -- users -----------------------------------------------------------------------------------
-
-    def _submit(self, event: JobSubmitted) -> None:
-        context, spec = self._turn, event.spec
-        if (known := self.state.by_command(event.command)) is not None:
-            context.actions.append(Reply(event.command, known))
-            return
-        if (active := self.state.by_name(spec.owner, spec.name)) is not None:
-            error = DuplicateName(
-                f"a job named {spec.name!r} of yours is active already: {active}",
-                hint=f"choose another name, or cancel it first: eva cancel {active}",
-            )
-            context.actions.append(Reply(event.command, None, error))
-            return
-        number = self.state.count(jobs=1, arrivals=1).jobs
-        job = Job(
-            id=JobId(f"{spec.name}-{number}"),
-            spec=spec,
-            submitted_ms=context.now,
-            history=((JobState.PENDING.value, context.now),),
-            command=event.command,
-        )
-        context.put_job(job)
-        for index in range(len(spec.tasks)):
-            waiting = ((RunState.WAITING.value, int(context.now)),)
-            context.put_run(TaskRun(run_id(job.id, index), job.id, index, waiting))
-        context.plan_wanted = True
-        context.actions.append(Reply(event.command, job.id))
-
-    def _cancel(self, event: CancelRequested) -> None:
-        context = self._turn
-        job = self.state.jobs.get(event.job)
-        if job is None:
-            error = NotFound(f"there is no job {event.job}", hint="see: eva ls --all")
-            context.actions.append(Reply(event.command, None, error))
-            return
-        if job.state in (JobState.PENDING, JobState.RUNNING):
-            ending = job.to(JobState.ENDING, context.now)
-            reason = "cancelled by its owner"
-            context.put_job(
-                replace(ending, outcome=Outcome.CANCELLED, exit_code=130, reason=reason)
-            )
-        context.actions.append(Reply(event.command, job.id))
-
     # -- planning --------------------------------------------------------------------------------
 
     def _plan(self) -> None:
         """Request a plan if one is wanted, none is under way and the last one is not too recent."""
-        context = self._turn
+        context = self._context
         if self._in_flight is not None or not context.plan_wanted:
             return
         earliest = self._next_request()
         if context.now < earliest:
-            self._alarms.at(earliest, _ROUND)
+            context.alarms.at(earliest, _ROUND)
             return
         context.plan_wanted = False
-        self._alarms.at(Millis(context.now + self.settings.round_period_ms), _PERIOD)
+        context.alarms.at(Millis(context.now + self.settings.round_period_ms), _PERIOD)
         if self._nothing_new():
             return
         self._requested = context.now
         self._in_flight = self.state.count(rounds=1).rounds
-        picture = snapshot(self.state, context.now, self.settings)
-        context.actions.append(RequestPlan(self._in_flight, picture, self.state.memory))
+        seen = snapshot(self.state, context.now, self.settings)
+        context.outbox.add(RequestPlan(self._in_flight, seen, self.state.memory))
 
     def _next_request(self) -> Millis:
         """When the next plan may be requested."""
         gap, grid = self.settings.round_gap_ms, self.settings.round_grid_ms
-        now = self._turn.now
+        now = self._context.now
         earliest = now if self._requested is None else max(now, Millis(self._requested + gap))
         return Millis(-(-earliest // grid) * grid) if grid else earliest
 
     def _nothing_new(self) -> bool:
         """Whether a policy would see what it has seen before, with a place for every task."""
         before = self._seen
-        self._seen = revision(self.state, self._turn.now, self.settings)
+        self._seen = revision(self.state, self._context.now, self.settings)
         if self._seen != before or self.state.unplaced:
             return False
         self.state.write_learned()  # there may be what no plan depends on
@@ -248,17 +200,17 @@ class Machine:
     def _period_is_over(self) -> bool:
         """Whether the last round is so long ago that there has to be one; each sets an alarm."""
         last = self._requested
-        return last is None or self._turn.now - last >= self.settings.round_period_ms
+        return last is None or self._context.now - last >= self.settings.round_period_ms
 
     def _plan_failed(self, event: PlanFailed) -> None:
         if event.round == self._in_flight:
             self._in_flight = self._seen = None
-            self._turn.plan_wanted = True
+            self._context.plan_wanted = True
 
     def _planned(self, event: PlanReady) -> None:
         if event.round != self._in_flight:
             return
-        context = self._turn
+        context = self._context
         self._in_flight = None
         present = snapshot(self.state, context.now, self.settings)
         decision = reconcile(present, event.plan)
@@ -276,7 +228,7 @@ class Machine:
         return Round(
             number=number,
             at_ms=self._requested,
-            planned_ms=self._turn.now - self._requested,
+            planned_ms=self._context.now - self._requested,
             launches=len(decision.launches),
             moves=moves,
             figures=plan.figures,
@@ -285,7 +237,7 @@ class Machine:
 
     def _adopt(self, decision: Decision) -> dict[int, InstanceId]:
         """Make a checked plan the desired state; returns the names of new instances."""
-        context = self._turn
+        context = self._context
         names: dict[int, InstanceId] = {}
         listed = (
             {offering.id: offering for offering in self.state.catalog} if decision.launches else {}

@@ -18,13 +18,15 @@ class LaunchInstance:
     """Have the cloud run an instance; the same (instance, attempt) never makes two.
 
     Attributes:
+        attempt: The number of the launch. A master launches every instance once, however often it
+            repeats the action; a higher number launches one again that was refused.
         existed: The cloud has said before that it runs: if it is not there now, it is gone, however
             little the cloud remembers of it.
     """
 
     instance: InstanceId
     offering: Offering
-    attempt: int
+    attempt: int = 1
     existed: bool = False
 
 

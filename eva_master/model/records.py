@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import InstanceId, JobId, Millis, Price, RunId
-from eva_master.model.job import JobSpec, TaskSpec
+from eva_master.model.job import JobKind, JobSpec, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.states import (
     COPY_STATES,
@@ -124,6 +124,11 @@ class Job:
         """The current state."""
         return JOB_STATES[self.history[-1][0]]
 
+    @property
+    def is_gang(self) -> bool:
+        """Whether all tasks of the job run or none does."""
+        return self.spec.kind is JobKind.GANG
+
     def to(self, state: JobState, at: Millis) -> Job:
         """The job after a move to `state`; raises `IllegalTransition`."""
         return replace(self, history=moved(f"job {self.id}", self.history, state, at))
@@ -200,7 +205,6 @@ class Instance:
     offering: Offering
     history: History
     requested_ms: Millis
-    launch_attempt: int = 1
     up_ms: Millis | None = None
     ready_ms: Millis | None = None
     gone_ms: Millis | None = None

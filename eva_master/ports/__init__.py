@@ -15,7 +15,6 @@ from eva_master.model.actions import (
     RequestPlan,
     WorkerAction,
 )
-from eva_master.model.catalog import Catalog
 from eva_master.model.changes import Changes, Round
 from eva_master.model.events import Event, Read
 from eva_master.model.ids import Millis
@@ -164,14 +163,6 @@ class ObjectStore(Protocol):
 
     async def delete(self, key: str) -> None:
         """Remove an object; no error if there is none."""
-        ...
-
-
-class PriceBook(Protocol):
-    """What is on sale, and for how much."""
-
-    def catalog(self) -> Catalog:
-        """All offerings."""
         ...
 
 

@@ -157,7 +157,6 @@ class MasterMessage(google.protobuf.message.Message):
     SYNC_FIELD_NUMBER: builtins.int
     FOLLOW_FIELD_NUMBER: builtins.int
     UNFOLLOW_FIELD_NUMBER: builtins.int
-    DRAIN_FIELD_NUMBER: builtins.int
     command_id: builtins.str
     """Names the command; a repeated command has the same id and is carried out once."""
     @property
@@ -180,8 +179,6 @@ class MasterMessage(google.protobuf.message.Message):
     def follow(self) -> global___FollowLog: ...
     @property
     def unfollow(self) -> global___UnfollowLog: ...
-    @property
-    def drain(self) -> global___Drain: ...
     def __init__(
         self,
         *,
@@ -194,11 +191,10 @@ class MasterMessage(google.protobuf.message.Message):
         sync: global___Sync | None = ...,
         follow: global___FollowLog | None = ...,
         unfollow: global___UnfollowLog | None = ...,
-        drain: global___Drain | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["body", b"body", "drain", b"drain", "fetch", b"fetch", "follow", b"follow", "forget", b"forget", "start", b"start", "stop", b"stop", "sync", b"sync", "unfollow", b"unfollow", "welcome", b"welcome"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["body", b"body", "command_id", b"command_id", "drain", b"drain", "fetch", b"fetch", "follow", b"follow", "forget", b"forget", "start", b"start", "stop", b"stop", "sync", b"sync", "unfollow", b"unfollow", "welcome", b"welcome"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["welcome", "start", "stop", "fetch", "forget", "sync", "follow", "unfollow", "drain"] | None: ...
+    def HasField(self, field_name: typing.Literal["body", b"body", "fetch", b"fetch", "follow", b"follow", "forget", b"forget", "start", b"start", "stop", b"stop", "sync", b"sync", "unfollow", b"unfollow", "welcome", b"welcome"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["body", b"body", "command_id", b"command_id", "fetch", b"fetch", "follow", b"follow", "forget", b"forget", "start", b"start", "stop", b"stop", "sync", b"sync", "unfollow", b"unfollow", "welcome", b"welcome"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["welcome", "start", "stop", "fetch", "forget", "sync", "follow", "unfollow"] | None: ...
 
 global___MasterMessage = MasterMessage
 
@@ -810,20 +806,3 @@ class LogChunk(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["data", b"data", "end", b"end", "offset", b"offset", "stream_id", b"stream_id"]) -> None: ...
 
 global___LogChunk = LogChunk
-
-@typing.final
-class Drain(google.protobuf.message.Message):
-    """Take no new tasks; checkpoint and stop those that run, then say goodbye."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    REASON_FIELD_NUMBER: builtins.int
-    reason: builtins.str
-    def __init__(
-        self,
-        *,
-        reason: builtins.str = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["reason", b"reason"]) -> None: ...
-
-global___Drain = Drain

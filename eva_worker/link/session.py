@@ -44,7 +44,6 @@ class Session:
         register: Makes the first message.
         tasks: Who carries out commands.
         welcomed: Told the cluster's settings; commands come after.
-        drain: Called when the master wants the instance emptied.
         notice: What the cloud has said about the end of the instance, if anything.
     """
 
@@ -55,7 +54,6 @@ class Session:
         register: Callable[[], pb.Register],
         tasks: Tasks,
         welcomed: Callable[[Welcome], Coroutine[Any, Any, None]],
-        drain: Callable[[str], None],
         notice: Callable[[], Notice | None],
     ) -> None:
         self._notice = notice
@@ -63,7 +61,6 @@ class Session:
         self._register = register
         self._tasks = tasks
         self._welcomed = welcomed
-        self._drain = drain
         self._queue: asyncio.Queue[pb.WorkerMessage | None] = asyncio.Queue()
         self._log_room = asyncio.Semaphore(_LOG_CHUNKS_AHEAD)
         self._told: dict[TaskKey, Progress] = {}
@@ -163,8 +160,6 @@ class Session:
                 case "unfollow":
                     if follower := self._followers.pop(message.unfollow.stream_id, None):
                         follower.cancel()
-                case "drain":
-                    self._drain(message.drain.reason)
                 case other:
                     _log.warning("unknown command", command=message.command_id, body=other)
         except BadOrder as error:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eva_master.control.machine import Machine
-from eva_master.control.planning.snapshot_builder import PREVIEW, hypothetical
+from eva_master.control.planning.preview import PREVIEW, hypothetical
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.actions import RequestPlan

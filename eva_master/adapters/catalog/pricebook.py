@@ -78,27 +78,6 @@ class _File(BaseModel):
     only: list[str] | None = Field(default=None, min_length=1)
 
 
-class FilePriceBook:
-    """The files' prices as they were when this was made; a changed file needs a restart.
-
-    Implements `eva_master.ports.PriceBook`.
-
-    Args:
-        user_file: See `load_catalog`.
-        only: See `load_catalog`.
-
-    Raises:
-        InvalidConfig: See `load_catalog`.
-    """
-
-    def __init__(self, user_file: Path | None = None, only: Sequence[str] | None = None) -> None:
-        self._catalog = load_catalog(user_file, only)
-
-    def catalog(self) -> Catalog:
-        """All offerings."""
-        return self._catalog
-
-
 def load_catalog(
     user_file: Path | None = None,
     only: Sequence[str] | None = None,

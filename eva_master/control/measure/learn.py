@@ -104,16 +104,11 @@ def from_latency(state: State, run: TaskRun, latency: Latency, now: Millis) -> N
 
 
 def from_boot(state: State, instance: Instance, now: Millis) -> None:
-    """Learn how long an instance of a type takes to come up; its worker has just registered.
-
-    How long the cloud took is learned from launches that succeeded at once.
-    """
+    """Learn how long an instance of a type takes to come up; its worker has just registered."""
     if instance.up_ms is None:
         return
     name = instance.offering.type.name
-    if instance.launch_attempt == 1:
-        acquisition = max(0, instance.up_ms - instance.requested_ms)
-        _delay(state, Delay.ACQUISITION, name, acquisition, now)
+    _delay(state, Delay.ACQUISITION, name, max(0, instance.up_ms - instance.requested_ms), now)
     _delay(state, Delay.SETUP, name, max(0, now - instance.up_ms), now)
 
 

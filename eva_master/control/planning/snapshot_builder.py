@@ -1,7 +1,7 @@
 """The state as a policy may see it.
 
-A snapshot is not made from scratch: the album keeps the views of the last one, and only jobs and
-instances that have changed since are looked at.
+A snapshot is not made from scratch: the view cache keeps the views of the last one, and only jobs
+and instances that have changed since are looked at.
 """
 
 from __future__ import annotations
@@ -9,19 +9,17 @@ from __future__ import annotations
 from dataclasses import replace
 from operator import is_
 
+from eva_master.control.planning import scope
 from eva_master.control.settings import Settings
 from eva_master.control.spot import valued
 from eva_master.control.state.store import State
 from eva_master.learning.delays import Delay
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId, run_id
-from eva_master.model.job import JobKind, JobSpec
+from eva_master.model.ids import InstanceId, Millis, RunId
+from eva_master.model.job import JobSpec
 from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
-from eva_master.model.records import Job, TaskRun
-from eva_master.model.states import LIVE, TERMINAL_RUN, InstanceState, JobState, RunState
-
-PREVIEW = JobId("preview")
-"""The job of `hypothetical`."""
+from eva_master.model.records import Job
+from eva_master.model.states import TERMINAL_RUN, InstanceState, RunState
 
 
 def snapshot(state: State, now: Millis, settings: Settings) -> Snapshot:
@@ -63,7 +61,7 @@ def _brought_up_to_date(state: State, now: Millis, settings: Settings) -> None:
     _follow_the_rest(state, now, settings)
     for name in view_cache.outdated_jobs():
         job = state.jobs[name]
-        if name in state.active and job.state is not JobState.ENDING:
+        if scope.plans_job(state, job):
             runs = _views(state, job)
             view = _job_view(state, job, tuple(run.id for run in runs), settings)
             view_cache.put_job(name, view, runs)
@@ -106,55 +104,23 @@ def _follow_the_rest(state: State, now: Millis, settings: Settings) -> None:
         view_cache.revision += 1
 
 
-def pinned(unit: list[TaskRun]) -> bool:
-    """Whether task runs that start and stop together are between places.
-
-    They are while one of them starts, stops or moves, and when all that wait know where to go. A
-    gang of which some have lost their place is open to planning again. One of which some are done
-    stays where it is: a move would have them all start over.
-    """
-    if any(_in_transit(run) for run in unit):
-        return True
-    states = {run.state for run in unit}
-    if states == {RunState.RUNNING, RunState.SUCCEEDED}:
-        return True
-    waiting = [run for run in unit if run.state is RunState.WAITING]
-    return bool(waiting) and all(run.target is not None for run in waiting)
-
-
-def _in_transit(run: TaskRun) -> bool:
-    match run.state:
-        case RunState.STARTING | RunState.STOPPING:
-            return True
-        case RunState.RUNNING:
-            return run.target != run.instance
-        case _:
-            return False
-
-
 def _views(state: State, job: Job) -> tuple[RunView, ...]:
     members = list(state.members(job.id))
-    gang = job.spec.kind is JobKind.GANG
-    together = pinned(members)
+    gang = job.is_gang
+    together = scope.pinned(members)
     return tuple(
         RunView(
             id=run.id,
             job=job.id,
             task=job.spec.tasks[run.index],
-            instance=_place(state, run),
-            pinned=together if gang else pinned([run]),
-            running=run.state is RunState.RUNNING and _place(state, run) is not None,
+            instance=scope.place(state, run),
+            pinned=together if gang else scope.pinned([run]),
+            running=run.state is RunState.RUNNING and scope.place(state, run) is not None,
             held=run.target is None and bool(run.waiting_for),
         )
         for run in members
         if run.state not in TERMINAL_RUN
     )
-
-
-def _place(state: State, run: TaskRun) -> InstanceId | None:
-    """Where a task run is or is about to be, as far as it may stay there."""
-    at_risk = run.target is not None and state.instances[run.target].at_risk
-    return None if at_risk else run.target
 
 
 def _job_view(state: State, job: Job, runs: tuple[RunId, ...], settings: Settings) -> JobView:
@@ -166,13 +132,13 @@ def _job_view(state: State, job: Job, runs: tuple[RunId, ...], settings: Setting
         submitted_ms=job.submitted_ms,
         priority=spec.priority,
         remaining_ms=_remaining(state, job),
-        checkpoint_ms=_checkpoint_ms(state, spec, settings),
-        launch_ms=_launch_ms(state, spec, settings),
+        checkpoint_ms=checkpoint_ms(state, spec, settings),
+        launch_ms=launch_ms(state, spec, settings),
         since_ms=_running_since(state, job),
     )
 
 
-def _checkpoint_ms(state: State, spec: JobSpec, settings: Settings) -> int:
+def checkpoint_ms(state: State, spec: JobSpec, settings: Settings) -> int:
     """What a stop takes: a job waits for the slowest of its tasks."""
     hint, default = spec.checkpoint_ms, settings.checkpoint_ms
     lookup = state.learned.delays.lookup
@@ -182,7 +148,7 @@ def _checkpoint_ms(state: State, spec: JobSpec, settings: Settings) -> int:
     )
 
 
-def _launch_ms(state: State, spec: JobSpec, settings: Settings) -> int:
+def launch_ms(state: State, spec: JobSpec, settings: Settings) -> int:
     """What a start takes, likewise."""
     hint, default = spec.launch_ms, settings.launch_ms
     lookup = state.learned.delays.lookup
@@ -243,53 +209,13 @@ def _with_delays(offering: Offering, measured: dict[str, InstanceType]) -> Offer
 
 
 def _instance_view(state: State, name: InstanceId) -> InstanceView | None:
-    """`None` for one that is gone or going, or that the cloud will or may take away."""
-    instance = state.instances[name]
-    stage = instance.state
-    if stage not in LIVE or instance.leaving_ms is not None or instance.at_risk:
+    """`None` for one that no plan may use."""
+    if not state.can_place(name):
         return None
+    instance = state.instances[name]
     return InstanceView(
         id=name,
         offering=_with_delays(instance.offering, state.view_cache.measured),
         residents=state.view_cache.residents(name),
-        ready=stage is InstanceState.READY,
-    )
-
-
-def hypothetical(state: State, spec: JobSpec, now: Millis, settings: Settings) -> Snapshot:
-    """Snapshot the cluster as if a job had just been submitted; nothing changes.
-
-    Args:
-        state: The cluster.
-        spec: The job that might be submitted; its id in the snapshot is `PREVIEW`.
-        now: The time of the snapshot.
-        settings: Assumed delays where nothing was measured and a job gave no hint.
-    """
-    real = snapshot(state, now, settings)
-    ids = tuple(run_id(PREVIEW, index) for index in range(len(spec.tasks)))
-    views = tuple(
-        RunView(id_, PREVIEW, task, instance=None, pinned=False, running=False)
-        for id_, task in zip(ids, spec.tasks, strict=True)
-    )
-    job = JobView(
-        id=PREVIEW,
-        kind=spec.kind,
-        runs=ids,
-        submitted_ms=now,
-        priority=spec.priority,
-        remaining_ms=spec.duration_ms,
-        checkpoint_ms=_checkpoint_ms(state, spec, settings),
-        launch_ms=_launch_ms(state, spec, settings),
-    )
-    return Snapshot(
-        now_ms=now,
-        catalog=real.catalog,
-        jobs=tuple(sorted((*real.jobs, job), key=lambda view: view.id)),
-        runs=tuple(sorted((*real.runs, *views), key=lambda view: view.id)),
-        instances=real.instances,
-        arrivals=real.arrivals + 1,
-        completions=real.completions,
-        throughput=real.throughput,
-        standalone=real.standalone,
-        profile=real.profile,
+        ready=instance.state is InstanceState.READY,
     )

@@ -43,7 +43,6 @@ async def test_no_writer_outlives_its_session(tmp_path: Path) -> None:
         register=lambda: pb.Register(instance_id="i-1"),
         tasks=cast("Tasks", Idle()),
         welcomed=welcomed,
-        drain=lambda _reason: None,
         notice=lambda: None,
     )
     run = asyncio.create_task(session.run(up.set))

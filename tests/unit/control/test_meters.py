@@ -229,13 +229,6 @@ def test_a_gang_on_two_families_teaches_no_rate() -> None:
     assert list(state.standalone.rates) == [(Workload("a"), CPU)]
 
 
-def test_a_launch_that_had_to_be_repeated_teaches_nothing_of_the_cloud() -> None:
-    state = _state()
-    came = replace(state.instances[BOX], launch_attempt=2)
-    learn.from_boot(state, came, Millis(9_000))
-    assert [(kind.value, name) for kind, name in state.learned.delays.known] == [("setup", "c.8")]
-
-
 def test_a_program_faster_than_stated_is_not_slowed_down() -> None:
     state = _state(12.0, 10.0, stated=10 * MILLION)
     assert _teach(state, "a/0")

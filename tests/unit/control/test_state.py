@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.control.context import Alarms
+from eva_master.control.alarms import Alarm, Alarms
 from eva_master.control.settings import NEVER_MS
 from eva_master.control.state.store import State
 from eva_master.control.state.view_cache import SortedValues, ViewCache
@@ -96,9 +96,9 @@ def test_what_is_expected_follows_what_was_learned() -> None:
 
 def test_what_would_never_ring_is_not_kept() -> None:
     alarms = Alarms()
-    alarms.at(Millis(NEVER_MS), ("job", "a"))
+    alarms.at(Millis(NEVER_MS), Alarm.job(JobId("a")))
     assert alarms.next() is None
-    alarms.at(Millis(NEVER_MS - 1), ("job", "a"))
+    alarms.at(Millis(NEVER_MS - 1), Alarm.job(JobId("a")))
     assert alarms.next() == NEVER_MS - 1
 
 

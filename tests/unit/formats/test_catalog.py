@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eva_master.adapters.catalog import FilePriceBook, load_catalog
+from eva_master.adapters.catalog import load_catalog
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.errors import InvalidConfig, Problem
 from eva_master.model.resources import Resources
@@ -31,7 +31,7 @@ def problem(path: Path, text: str) -> Problem:
 
 
 def test_the_project_brings_21_types_of_three_families() -> None:
-    catalog = FilePriceBook().catalog()
+    catalog = load_catalog()
     families = [offering.type.family for offering in catalog]
     assert {family: families.count(family) for family in families} == {"p3": 3, "c7i": 9, "r7i": 9}
     assert len({offering.id for offering in catalog}) == 21

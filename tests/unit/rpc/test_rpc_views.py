@@ -18,7 +18,7 @@ from eva_master.adapters.rpc.errors import (
 from eva_master.adapters.rpc.server import views
 from eva_master.adapters.rpc.workers.messages import reports
 from eva_master.control.measure import ledger
-from eva_master.control.planning.snapshot_builder import hypothetical
+from eva_master.control.planning.preview import hypothetical
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.errors import (

@@ -22,7 +22,7 @@ from eva_master.adapters.rpc.server import views
 from eva_master.adapters.rpc.server.access import caller, require_owner
 from eva_master.adapters.rpc.server.logs import LogReader
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
-from eva_master.control.planning.snapshot_builder import hypothetical
+from eva_master.control.planning.preview import hypothetical
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.errors import InvalidJob, NotFound

@@ -10,7 +10,7 @@ from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.server import reasons
 from eva_master.control.measure import ledger
 from eva_master.control.measure.throughput import normalised
-from eva_master.control.planning.snapshot_builder import PREVIEW
+from eva_master.control.planning.preview import PREVIEW
 from eva_master.control.state.store import State
 from eva_master.model.catalog import Offering
 from eva_master.model.changes import InstanceAccount

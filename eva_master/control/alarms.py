@@ -1,0 +1,81 @@
+"""Typed wake-ups: what is to be looked at again, and when."""
+
+from __future__ import annotations
+
+import heapq
+from enum import StrEnum
+from typing import NamedTuple
+
+from eva_master.control.settings import NEVER_MS
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId
+
+
+class Wake(StrEnum):
+    """What an alarm is for; alarms of one moment ring in the order of these values."""
+
+    AVAILABILITY = "availability"
+    """An offering that was refused may be tried again."""
+    INSTANCE = "instance"
+    JOB = "job"
+    PERIOD = "period"
+    """The last round is a round period ago."""
+    PROFILE = "profile"
+    """A task run has had the time to report its first steps."""
+    RESYNC = "resync"
+    """Everything is compared with what cloud and workers say."""
+    ROUND = "round"
+    """A plan that is wanted may be requested."""
+
+
+class Alarm(NamedTuple):
+    """One wake-up.
+
+    Attributes:
+        wake: What it is for.
+        about: Id of the job, instance or task run; empty for a wake-up of the whole cluster.
+    """
+
+    wake: Wake
+    about: str = ""
+
+    @staticmethod
+    def job(job: JobId) -> Alarm:
+        """An alarm that has one job converged."""
+        return Alarm(Wake.JOB, job)
+
+    @staticmethod
+    def instance(instance: InstanceId) -> Alarm:
+        """An alarm that has one instance converged."""
+        return Alarm(Wake.INSTANCE, instance)
+
+    @staticmethod
+    def profile(run: RunId) -> Alarm:
+        """An alarm that asks whether one task run reports steps."""
+        return Alarm(Wake.PROFILE, run)
+
+
+class Alarms:
+    """The wake-ups that are set, by the time at which they ring."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Millis, Alarm]] = []
+        self._set: set[tuple[Millis, Alarm]] = set()
+
+    def at(self, when: Millis, alarm: Alarm) -> None:
+        """Set an alarm; one that would never ring is not kept."""
+        if when < NEVER_MS and (when, alarm) not in self._set:
+            self._set.add((when, alarm))
+            heapq.heappush(self._heap, (when, alarm))
+
+    def next(self) -> Millis | None:
+        """Return when the next alarm rings, `None` if none is set."""
+        return self._heap[0][0] if self._heap else None
+
+    def ring(self, now: Millis) -> list[Alarm]:
+        """Take the alarms whose time has come, the earliest first."""
+        ringing = []
+        while self._heap and self._heap[0][0] <= now:
+            entry = heapq.heappop(self._heap)
+            self._set.discard(entry)
+            ringing.append(entry[1])
+        return ringing

@@ -1,0 +1,56 @@
+"""What users ask for: submissions and cancellations, each answered once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from eva_master.control.context import Context
+from eva_master.model.actions import Reply
+from eva_master.model.errors import DuplicateName, NotFound
+from eva_master.model.events import CancelRequested, JobSubmitted
+from eva_master.model.ids import JobId, run_id
+from eva_master.model.records import Job, Outcome, TaskRun
+from eva_master.model.states import JobState, RunState
+
+
+def submit(context: Context, event: JobSubmitted) -> None:
+    """Add a job and its task runs; a submission that is repeated makes no second job."""
+    state, spec = context.state, event.spec
+    if (known := state.by_command(event.command)) is not None:
+        context.outbox.add(Reply(event.command, known))
+        return
+    if (active := state.by_name(spec.owner, spec.name)) is not None:
+        error = DuplicateName(
+            f"a job named {spec.name!r} of yours is active already: {active}",
+            hint=f"choose another name, or cancel it first: eva cancel {active}",
+        )
+        context.outbox.add(Reply(event.command, None, error))
+        return
+    number = state.count(jobs=1, arrivals=1).jobs
+    job = Job(
+        id=JobId(f"{spec.name}-{number}"),
+        spec=spec,
+        submitted_ms=context.now,
+        history=((JobState.PENDING.value, context.now),),
+        command=event.command,
+    )
+    context.put_job(job)
+    for index in range(len(spec.tasks)):
+        waiting = ((RunState.WAITING.value, int(context.now)),)
+        context.put_run(TaskRun(run_id(job.id, index), job.id, index, waiting))
+    context.plan_wanted = True
+    context.outbox.add(Reply(event.command, job.id))
+
+
+def cancel(context: Context, event: CancelRequested) -> None:
+    """Begin to end a job; one that is ending or over stays as it is."""
+    job = context.state.jobs.get(event.job)
+    if job is None:
+        error = NotFound(f"there is no job {event.job}", hint="see: eva ls --all")
+        context.outbox.add(Reply(event.command, None, error))
+        return
+    if job.state in (JobState.PENDING, JobState.RUNNING):
+        ending = job.to(JobState.ENDING, context.now)
+        reason = "cancelled by its owner"
+        context.put_job(replace(ending, outcome=Outcome.CANCELLED, exit_code=130, reason=reason))
+    context.outbox.add(Reply(event.command, job.id))

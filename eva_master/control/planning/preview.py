@@ -1,0 +1,52 @@
+"""What a plan would be about if a job were submitted now."""
+
+from __future__ import annotations
+
+from eva_master.control.planning.snapshot_builder import checkpoint_ms, launch_ms, snapshot
+from eva_master.control.settings import Settings
+from eva_master.control.state.store import State
+from eva_master.model.ids import JobId, Millis, run_id
+from eva_master.model.job import JobSpec
+from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
+
+PREVIEW = JobId("preview")
+"""The job of `hypothetical`."""
+
+
+def hypothetical(state: State, spec: JobSpec, now: Millis, settings: Settings) -> Snapshot:
+    """Snapshot the cluster as if a job had just been submitted; nothing changes.
+
+    Args:
+        state: The cluster.
+        spec: The job that might be submitted; its id in the snapshot is `PREVIEW`.
+        now: The time of the snapshot.
+        settings: Assumed delays where nothing was measured and a job gave no hint.
+    """
+    real = snapshot(state, now, settings)
+    ids = tuple(run_id(PREVIEW, index) for index in range(len(spec.tasks)))
+    views = tuple(
+        RunView(id_, PREVIEW, task, instance=None, pinned=False, running=False)
+        for id_, task in zip(ids, spec.tasks, strict=True)
+    )
+    job = JobView(
+        id=PREVIEW,
+        kind=spec.kind,
+        runs=ids,
+        submitted_ms=now,
+        priority=spec.priority,
+        remaining_ms=spec.duration_ms,
+        checkpoint_ms=checkpoint_ms(state, spec, settings),
+        launch_ms=launch_ms(state, spec, settings),
+    )
+    return Snapshot(
+        now_ms=now,
+        catalog=real.catalog,
+        jobs=tuple(sorted((*real.jobs, job), key=lambda view: view.id)),
+        runs=tuple(sorted((*real.runs, *views), key=lambda view: view.id)),
+        instances=real.instances,
+        arrivals=real.arrivals + 1,
+        completions=real.completions,
+        throughput=real.throughput,
+        standalone=real.standalone,
+        profile=real.profile,
+    )
