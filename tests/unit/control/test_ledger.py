@@ -8,9 +8,20 @@ from hypothesis import strategies as st
 from eva_master.control.measure import ledger
 from eva_master.control.state.store import State
 from eva_master.learning.knowledge import Knowledge
-from eva_master.model.ids import MILLION, InstanceId, JobId, Millis, Price, RunId, Workload
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import (
+    MILLION,
+    Family,
+    InstanceId,
+    JobId,
+    Millis,
+    Price,
+    RunId,
+    Workload,
+)
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.model.records import Instance, Job, Progress, TaskRun
+from eva_master.model.resources import Resources
 from tests.fakes.jobs import CATALOG, LARGE, job, task
 
 BOX = InstanceId("box")
@@ -153,3 +164,67 @@ def test_the_bill_lists_jobs_as_they_came() -> None:
     state = _state(2, 4)
     ledger.book_boot(state, state.runs[RunId("j1/0")], state.instances[BOX])
     assert list(ledger.bill(state, Millis(31_000)).jobs) == ["j0", "j1"]
+
+
+FAST = replace(
+    LARGE, type=replace(LARGE.type, name="f.8", family=Family("f")), price=Price(800_000)
+)
+"""As LARGE, of another family and dearer."""
+
+
+def _gang_on(*places: tuple[Offering, int, int]) -> State:
+    """A gang, or a task of its own, that has run since 1,000.
+
+    Each member has the offering that it is on and its rates on families c and f.
+    """
+    state = State((LARGE, FAST))
+    need = Resources(0, 8_000, 1_024)
+    families = Family("c"), Family("f")
+    tasks = tuple(
+        replace(
+            task(8, "g"),
+            demand=tuple((family, need) for family in families),
+            throughput=tuple(zip(families, rates, strict=True)),
+        )
+        for _, *rates in places
+    )
+    state.put_job(Job(JobId("g"), replace(job("g"), tasks=tasks), Millis(0), (("running", 1_000),)))
+    for number, (offering, *_) in enumerate(places):
+        box = InstanceId(f"box{number}")
+        instance = Instance(box, offering, (("ready", 0),), Millis(0), up_ms=Millis(1_000))
+        state.put_instance(replace(instance, ready_ms=Millis(1_000)))
+        ledger.open_account(state, state.instances[box])
+        running = (("running", 1_000),)
+        state.put_run(TaskRun(RunId(f"g/{number}"), JobId("g"), number, running, 1, box, box))
+    return state
+
+
+def test_time_on_a_slow_family_counts_by_the_speed_there() -> None:
+    # At ten times the speed the dear family has the cheaper iterations: 800,000 micro-dollars.
+    state = _gang_on((LARGE, 1_000, 10_000))
+    assert state.reservation(state.runs[RunId("g/0")]).price == 800_000
+    assert ledger.bill(state, Millis(11_000)).alone == 800_000 // 10 * 10_000
+    # At twice the speed the cheap one has: 370,000; an hour on the dear one counts for two.
+    state = _gang_on((FAST, 1_000, 2_000))
+    assert ledger.bill(state, Millis(11_000)).alone == 370_000 * 2 * 10_000
+
+
+def test_a_gang_counts_by_its_slowest_member() -> None:
+    state = _gang_on((FAST, 1_000, 10_000), (LARGE, 1_000, 10_000))
+    # Both would be on the dear family; they are a tenth as fast as there.
+    assert ledger.bill(state, Millis(11_000)).alone == 2 * 800_000 // 10 * 10_000
+
+
+def test_a_measured_gang_is_compared_with_its_slowest_member_alone() -> None:
+    """Its slow family is not charged twice: once by the rate and once by the family's speed."""
+    fast, slow = 10_000 * MILLION, 1_000 * MILLION
+    state = _gang_on((FAST, slow, fast), (LARGE, slow, fast))
+    other = replace(state.runs[RunId("g/0")], id=RunId("x/0"), job=JobId("x"))
+    state.put_job(Job(JobId("x"), job("x", 2), Millis(0), (("running", 1_000),)))
+    state.put_run(other)
+    for number in range(2):
+        run = state.runs[RunId(f"g/{number}")]
+        state.put_progress(run, Progress(rate=800.0))
+    account = ledger.bill(state, Millis(11_000)).jobs[JobId("g")]
+    # 800 of the 1,000 iterations per second that its slow family would let it do.
+    assert account.alone == 2 * 800_000 // 10 * 10_000 * 8 // 10

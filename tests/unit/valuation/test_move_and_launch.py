@@ -1,0 +1,65 @@
+"""What moves and launches cost, and how far the estimate may be from it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eva_master.model.ids import JobId, Millis
+from eva_master.model.job import JobKind
+from eva_master.model.planning.snapshot import JobView
+from eva_master.packing.valuation.migration_cost import (
+    expected_migration_cost,
+    launch_cost,
+    migration_cost,
+    share,
+)
+from tests.fakes.snapshots import offer
+
+
+def view(checkpoint_ms: int, launch_ms: int) -> JobView:
+    return JobView(
+        JobId("a"), JobKind.GANG, (), Millis(0), 0, None, checkpoint_ms, launch_ms, Millis(0)
+    )
+
+
+def test_a_move_as_the_paper_reckons_it() -> None:
+    # Half of an instance of 3 $/h, then all of one of 0.8 $/h, for 10 + 50 s: 3.83 cents.
+    cost = migration_cost(view(10_000, 50_000), share(3_000_000, 1, 2), 800_000)
+    assert cost == (1_500_000 + 800_000) * 60_000
+
+
+def test_a_launch_is_paid_for_until_tasks_can_run() -> None:
+    boot = offer("box", (0, 4, 8), 0.6, setup_s=100, acquisition_s=20)
+    assert launch_cost(boot) == 600_000 * 120_000
+
+
+prices = st.integers(1, 10**8)
+
+
+@given(
+    own=prices,
+    others=st.lists(prices, max_size=5),
+    there=st.lists(prices, max_size=5),
+    slack=st.tuples(st.integers(0, 10**8), st.integers(0, 10**8)),
+)
+def test_the_estimate_is_never_below_the_cost_on_instances_that_pay(
+    own: int, others: list[int], there: list[int], slack: tuple[int, int]
+) -> None:
+    """An instance pays if its tasks are worth its price; the estimate errs by what it saves."""
+    job = view(8_000, 47_000)
+    everyone, elsewhere = own + sum(others), own + sum(there)
+    source = max(1, everyone - slack[0])
+    target = max(1, elsewhere - slack[1])
+    cost = migration_cost(job, share(source, own, everyone), share(target, own, elsewhere))
+    estimate = expected_migration_cost(job, own)
+    assert cost <= estimate
+    # The error is the task's part of what both instances save, and a rounded micro-dollar each.
+    saved = own * (everyone - source) / everyone + own * (elsewhere - target) / elsewhere
+    assert estimate - cost <= (saved + 2) * 55_000 * (1 + 1e-9)
+
+
+def test_where_instances_save_nothing_the_estimate_is_the_cost() -> None:
+    job = view(1_000, 2_000)
+    held = share(700, 300, 700)
+    assert expected_migration_cost(job, 300) == migration_cost(job, held, 300)
