@@ -38,7 +38,7 @@ from eva_master.packing.lp.column_generation import Budget
 from eva_master.packing.lp.columns import cost
 from eva_master.packing.lp.optimizer import Optimizer, Seed, Tier
 from eva_master.packing.problem import Problem, Valuation
-from eva_master.policies.eva.columns import KEPT
+from eva_master.packing.reconfiguration.column_memory import KEPT
 
 Amounts = tuple[float, float, float]
 """GPUs, CPUs, GiB."""

@@ -16,8 +16,8 @@ from eva_master.packing.interference.inference import by_base, with_pairs
 from eva_master.packing.interference.observations import observed
 from eva_master.packing.local_search.cost_model import Book, Terms
 from eva_master.packing.problem import Problem, Valuation
+from eva_master.packing.reconfiguration.memory import digest
 from eva_master.packing.valuation.reservation_price import measured_rates
-from eva_master.policies.eva.memory import digest
 from tests.fakes.snapshots import Cluster, offer, task
 
 NAMES = [Workload(name) for name in ("a", "a[1]", "a[2]", "ab", "b[1]", "c")]

@@ -9,7 +9,7 @@ from eva_master.model.planning.plan import Json
 from eva_master.packing.configuration.build import Configuration
 from eva_master.packing.local_search.cost_model import Terms
 from eva_master.packing.problem import Problem
-from eva_master.policies.eva.costs import moved
+from eva_master.packing.reconfiguration.reconfiguration_cost import moved
 
 Moved = tuple[tuple[RunId, Millis], ...]
 """Task runs and when the plan was made that moved each last; sorted by task run."""

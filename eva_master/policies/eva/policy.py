@@ -16,10 +16,11 @@ from eva_master.packing.local_search.search import Effort, Search
 from eva_master.packing.local_search.working_configuration import Arrangement
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.problem import Problem, Valuation
-from eva_master.policies.eva.bound import bounded
-from eva_master.policies.eva.columns import KEPT, Columns
-from eva_master.policies.eva.config import PRESETS, Config
-from eva_master.policies.eva.decision import (
+from eva_master.packing.reconfiguration.column_memory import KEPT, Columns
+from eva_master.packing.reconfiguration.lower_bound import bounded
+from eva_master.packing.reconfiguration.memory import NAME, Memory, load
+from eva_master.policies.eva.moved import recalled
+from eva_master.packing.reconfiguration.options import (
     Figures,
     Option,
     figures_of,
@@ -28,11 +29,10 @@ from eva_master.policies.eva.decision import (
     settled,
     weighing,
 )
-from eva_master.policies.eva.memory import NAME, Memory, load
-from eva_master.policies.eva.moved import recalled
-from eva_master.policies.eva.occasion import Occasion
+from eva_master.packing.reconfiguration.reasons import exchanges, hostings
+from eva_master.packing.reconfiguration.replan_trigger import Occasion
+from eva_master.policies.eva.config import PRESETS, Config
 from eva_master.policies.eva.published import Published
-from eva_master.policies.eva.reasons import exchanges, hostings
 
 _MANY = 8
 """So many waiting task runs are packed by the optimizer before the search begins."""

@@ -12,10 +12,10 @@ from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.packing.configuration.build import Configuration, configure, waiting
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.problem import Problem, Valuation
-from eva_master.policies.eva.bound import bounded
-from eva_master.policies.eva.columns import KEPT, Columns
-from eva_master.policies.eva.config import Config
-from eva_master.policies.eva.decision import (
+from eva_master.packing.reconfiguration.column_memory import KEPT, Columns
+from eva_master.packing.reconfiguration.lower_bound import bounded
+from eva_master.packing.reconfiguration.memory import NAME, Memory, load
+from eva_master.packing.reconfiguration.options import (
     Figures,
     Option,
     figures_of,
@@ -24,9 +24,9 @@ from eva_master.policies.eva.decision import (
     settled,
     weighing,
 )
-from eva_master.policies.eva.memory import NAME, Memory, load
-from eva_master.policies.eva.occasion import Occasion
-from eva_master.policies.eva.reasons import exchanges, hostings
+from eva_master.packing.reconfiguration.reasons import exchanges, hostings
+from eva_master.packing.reconfiguration.replan_trigger import Occasion
+from eva_master.policies.eva.config import Config
 
 
 class Published:

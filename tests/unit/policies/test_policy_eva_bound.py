@@ -15,11 +15,11 @@ from eva_master.packing.configuration.build import configure, waiting
 from eva_master.packing.lp.column_generation import Budget
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.problem import Problem, Valuation
+from eva_master.packing.reconfiguration.column_memory import KEPT
+from eva_master.packing.reconfiguration.lower_bound import bounded
+from eva_master.packing.reconfiguration.memory import load
+from eva_master.packing.reconfiguration.options import option
 from eva_master.policies.eva import POLICY
-from eva_master.policies.eva.bound import bounded
-from eva_master.policies.eva.columns import KEPT
-from eva_master.policies.eva.decision import option
-from eva_master.policies.eva.memory import load
 from tests.fakes.snapshots import carried_out, ended
 
 

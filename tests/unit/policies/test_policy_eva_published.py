@@ -11,8 +11,8 @@ from eva_master.model.ids import MILLION, Millis
 from eva_master.model.planning.plan import Place, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.problem import Problem, Valuation
+from eva_master.packing.reconfiguration.memory import load
 from eva_master.policies.eva import POLICY
-from eva_master.policies.eva.memory import load
 from tests.fakes.snapshots import (
     T1,
     T2,

@@ -11,7 +11,7 @@ from eva_master.model.ids import InstanceId
 from eva_master.model.planning.plan import Json, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot, StandaloneRates, ThroughputTable
 from eva_master.packing.interference.incremental import Lineage
-from eva_master.policies.eva.columns import Columns, Duals
+from eva_master.packing.reconfiguration.column_memory import Columns, Duals
 from eva_master.policies.eva.moved import Moved, from_json, to_json
 
 NAME = "eva"

@@ -11,7 +11,11 @@ from eva_master.model.planning.reasons import Alternative, Reasons, Weighing
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Configuration, Sums, sums
 from eva_master.packing.problem import Problem
-from eva_master.policies.eva.costs import moved, net_value, reconfiguration_cost
+from eva_master.packing.reconfiguration.reconfiguration_cost import (
+    moved,
+    net_value,
+    reconfiguration_cost,
+)
 
 Figures = dict[str, int | float | str]
 

@@ -17,9 +17,9 @@ from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.interference.throughput import UNPROFILED, CoLocation
 from eva_master.packing.problem import Contents, Problem
+from eva_master.packing.reconfiguration.reconfiguration_cost import disturbed, idle_cost, moved
 from eva_master.packing.valuation.migration_cost import launch_cost
 from eva_master.packing.valuation.task_classes import TaskClass
-from eva_master.policies.eva.costs import disturbed, idle_cost, moved
 
 _Worths = Mapping[int, tuple[int, int, int]]
 """Reservation price, throughput and TNRP of a task, by class."""

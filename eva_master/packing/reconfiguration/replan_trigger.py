@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.policies.eva.memory import Memory, digest
+from eva_master.packing.reconfiguration.memory import Memory, digest
 
 
 class Occasion:

@@ -11,10 +11,10 @@ from eva_master.model.ids import MILLION
 from eva_master.packing.configuration.build import supply
 from eva_master.packing.lp.optimizer import Optimizer
 from eva_master.packing.problem import Problem
+from eva_master.packing.reconfiguration.column_memory import Duals
+from eva_master.packing.reconfiguration.memory import Memory, digest
+from eva_master.packing.reconfiguration.options import Option
 from eva_master.packing.valuation.task_classes import TaskClass
-from eva_master.policies.eva.columns import Duals
-from eva_master.policies.eva.decision import Option
-from eva_master.policies.eva.memory import Memory, digest
 
 _UNIT = MILLION * MILLION
 
