@@ -31,7 +31,7 @@ from eva_master.simulation.results.lower_bound import reference_bound
 from eva_master.simulation.results.metrics import usd
 from eva_master.simulation.run import Setup, simulate
 
-_GOALS_S = {"no_packing": 0.5, "eva:published": 3.0, "eva": 15.0}
+_GOALS_S = {"no_packing": 0.5, "eva_published": 3.0, "eva": 15.0}
 """For 200 jobs."""
 _JOBS = 200
 _SEED = 1

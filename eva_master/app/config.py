@@ -19,6 +19,7 @@ from pydantic import (
     PlainSerializer,
     TypeAdapter,
     ValidationError,
+    model_validator,
 )
 from pydantic_core import PydanticCustomError
 from pydantic_settings import (
@@ -32,11 +33,13 @@ from eva_master.adapters.text.quantities import Duration
 from eva_master.adapters.text.yamlfile import Document
 from eva_master.app.ec2_section import Ec2Section, complaints
 from eva_master.app.layers import Layers
+from eva_master.app.policy_registry import current_name
 from eva_master.model.errors import Problem
 from eva_master.ports import PolicyKind
 
 MASTER_FILE = Path("/etc/eva/master.yaml")
 DEFAULT_ADDRESS = "127.0.0.1:7411"
+DEFAULT_POLICY = "eva"
 
 _ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):([0-9]{1,5})")
 _HOST = re.compile(r"\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+")
@@ -115,14 +118,27 @@ class PolicySection(_Section):
     """Which scheduler decides.
 
     Attributes:
+        name: Of the policy; ``NAME:PRESET`` sets both.
         preset: One of the policy's named choices of options, `None` for its defaults.
         options: Fields of the policy's config, over those of the preset; see
             `load_master_config`.
     """
 
-    name: str = "eva"
+    name: str = DEFAULT_POLICY
     preset: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_its_current_name(cls, values: Any) -> Any:
+        name = values.get("name", DEFAULT_POLICY) if isinstance(values, dict) else None
+        if not isinstance(name, str):
+            return values
+        preset = values.get("preset")
+        if preset is None and ":" in name:
+            name, _, preset = name.partition(":")
+        name, preset = current_name(name, preset)
+        return {**values, "name": name, "preset": preset}
 
 
 class CatalogSection(_Section):

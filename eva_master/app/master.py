@@ -40,7 +40,7 @@ from eva_master.app import logs
 from eva_master.app.config import MasterConfig, PolicySection, policy_config
 from eva_master.app.containers import settled
 from eva_master.app.operator import write_client_file
-from eva_master.app.registry import policies
+from eva_master.app.policy_registry import policies
 from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
@@ -216,6 +216,8 @@ class Master:
             policy=_shown(config.policy),
             operator=str(client_file),
         )
+        for name, fault in policies().faults().items():
+            log.warning("a policy cannot be used", policy=name, reason=fault.message)
         return ports
 
     def _open(self, ports: Ports) -> Path:

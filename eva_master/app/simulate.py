@@ -18,8 +18,8 @@ from eva_master.adapters.traces import (
     read_trace,
     uniform_interference,
 )
-from eva_master.app.config import PolicySection, policy_config
-from eva_master.app.registry import policies
+from eva_master.app.config import PolicySection, policy_config, presets_of
+from eva_master.app.policy_registry import current_name, policies
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import InvalidConfig
 from eva_master.model.ids import MILLION, Workload, base_of
@@ -54,7 +54,7 @@ class Chosen:
     @property
     def kind(self) -> str:
         """The policy's name without the preset."""
-        return self.name.partition(":")[0]
+        return _named(self.name)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +117,23 @@ def named_policy(text: str, options: Mapping[str, Any] | None = None) -> tuple[P
     return kind.build(config), getattr(config, "round_gap_s", ROUND_GAP_S)
 
 
-def _kind(text: str) -> tuple[PolicyKind, Mapping[str, Any]]:
+def _named(text: str) -> tuple[str, str | None]:
+    """The current name of a policy and its preset, of ``NAME`` or ``NAME:PRESET``."""
     name, _, preset = text.partition(":")
-    kinds = policies()
-    if name not in kinds:
-        raise InvalidConfig(f"there is no policy {name!r}", hint=f"one of: {', '.join(kinds)}")
-    presets: Mapping[str, Mapping[str, Any]] = getattr(kinds[name], "presets", {})
-    if preset and preset not in presets:
-        known = ", ".join(presets) or "it has none"
-        raise InvalidConfig(f"the policy {name} has no preset {preset!r}", hint=f"presets: {known}")
-    return kinds[name], presets.get(preset, {})
+    return current_name(name, preset or None)
+
+
+def _kind(text: str) -> tuple[PolicyKind, Mapping[str, Any]]:
+    name, preset = _named(text)
+    known = policies()
+    if name not in known:
+        raise InvalidConfig(f"there is no policy {name!r}", hint=f"one of: {', '.join(known)}")
+    kind = known[name]
+    presets = presets_of(kind)
+    if preset is not None and preset not in presets:
+        hint = ", ".join(presets) or "it has none"
+        raise InvalidConfig(f"the policy {name} has no preset {preset!r}", hint=f"presets: {hint}")
+    return kind, presets.get(preset or "", {})
 
 
 def chosen_policies(names: Iterable[str], settings: Iterable[str]) -> list[Chosen]:

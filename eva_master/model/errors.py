@@ -7,6 +7,7 @@
     │   ├── DuplicateName     an active job of this owner has this name
     │   └── Unplaceable       no instance type can hold a task
     ├── InvalidConfig         settings that cannot be used
+    │   └── UnusablePolicy    the policy is installed, but broken
     ├── InvalidTrace          a file of a simulation that cannot be read as what it should be
     ├── SimulationStalled     jobs of a simulation that no policy will ever bring to an end
     ├── NotFound              no such job, instance, task or object
@@ -77,6 +78,10 @@ class Unplaceable(InvalidJob):
 
 class InvalidConfig(EvaError):
     """The settings cannot be used as they are."""
+
+
+class UnusablePolicy(InvalidConfig):
+    """The chosen policy is installed, but cannot be loaded."""
 
 
 class InvalidTrace(EvaError):

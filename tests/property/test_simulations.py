@@ -65,7 +65,7 @@ def setups(draw: st.DrawFn) -> Setup:
         faults=draw(faults),
         seed=draw(st.integers(0, 99)),
     )
-    name = draw(st.sampled_from(["no_packing", "stratus", "synergy", "eva:published"]))
+    name = draw(st.sampled_from(["no_packing", "stratus", "synergy", "eva_published"]))
     return prepared(Chosen(name, {}), base)
 
 

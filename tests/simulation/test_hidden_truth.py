@@ -18,7 +18,7 @@ from eva_master.ports import Policy
 from eva_master.simulation.run import Setup, simulate
 from tests.simulation.test_accounting import SHARE, job, setup
 
-POLICIES = ("eva", "eva:published", "no_packing", "stratus", "synergy")
+POLICIES = ("eva", "eva_published", "no_packing", "stratus", "synergy")
 DECIDERS = ("control/", "learning/", "packing/", "policies/")
 LOOP = "control/loop.py"
 """On every stack, since it waits while virtual time passes."""
@@ -113,7 +113,7 @@ def test_the_net_catches_who_does() -> None:
 def test_what_never_happens_makes_no_difference() -> None:
     """Another truth about companies that nobody was ever in leads to the same life."""
     poison = Poison(SHARE)
-    policy, gap = named_policy("eva:published")
+    policy, gap = named_policy("eva_published")
     one = simulate(scenario(poison, policy, gap))
     met = {(workload, other) for workload, others in poison.asked for other in others}
 

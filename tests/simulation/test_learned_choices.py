@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ from eva_master.model.catalog import Offering
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.planning.plan import Place, Plan
 from eva_master.model.records import Instance, Job, TaskRun
-from eva_master.policies.eva import POLICY
+from eva_master.policies.eva_published import POLICY
 from eva_master.simulation.cluster.delays import Delays
 from eva_master.simulation.cluster.work import Work
 from eva_master.simulation.simulated_cluster import SimulatedCluster
@@ -24,7 +23,6 @@ from tests.fakes.jobs import CPU, LARGE, MEDIUM, SMALL, job
 
 SETTINGS = Settings(checkpoint_ms=8_000, launch_ms=47_000)
 NOW = Millis(1_000_000)
-ENSEMBLE: dict[str, Any] = {"method": "published"}
 
 
 def wasteful(*catalog: Offering, **hints: int) -> State:
@@ -39,7 +37,7 @@ def wasteful(*catalog: Offering, **hints: int) -> State:
 
 
 def decided(state: State) -> Plan:
-    policy = POLICY.build(POLICY.config(**ENSEMBLE))
+    policy = POLICY.build(POLICY.config(optimizer="auto"))
     return policy.plan(snapshot(state, NOW, SETTINGS), None)[0]
 
 
@@ -114,7 +112,7 @@ def test_a_master_that_starts_again_knows_what_it_knew() -> None:
     slow = {"a": 0.9, "b": 0.8}
     world = SimulatedCluster(
         (SMALL, pair),
-        POLICY.build(POLICY.config(**ENSEMBLE)),
+        POLICY.build(POLICY.config(optimizer="auto")),
         settings=Settings(window_ms=30_000, round_period_ms=60_000),
         delays=Delays(fetch_ms=1_000, start_ms=2_000, stop_ms=3_000, report_ms=5_000),
         truth=lambda workload, others: slow.get(workload, 1.0) if others else 1.0,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
@@ -17,19 +16,16 @@ from eva_master.model.ids import Millis
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Hold, Place, Plan, PolicyMemory
 from eva_master.policies.eva import POLICY
+from eva_master.policies.eva_published import POLICY as PUBLISHED
 from eva_master.ports import Policy
 from tests.fakes.jobs import CATALOG, MEDIUM, job
 
 SETTINGS = Settings(round_gap_ms=0)
 CHEAP_PAIR = (*CATALOG[:1], replace(MEDIUM, price=type(MEDIUM.price)(140_000)), *CATALOG[2:])
-NAMES = {field.name for field in fields(POLICY.config)}
-VARIANTS: list[dict[str, Any]] = [
-    {},
-    *(
-        {**({"method": "published"} if "method" in NAMES else {}), "optimizer": tier}
-        for tier in ("greedy", "lp", "auto")
-    ),
-]
+VARIANTS = {
+    "default": POLICY.config(),
+    **{tier: PUBLISHED.config(optimizer=tier) for tier in ("greedy", "lp", "auto")},
+}
 
 
 def requested(machine: Machine, spec: JobSpec, now: int) -> RequestPlan:
@@ -60,12 +56,11 @@ def placed(plan: Plan, name: str, known_as: str) -> tuple[list[object], list[obj
     return list(plan.launches), sorted(entries, key=str)
 
 
-@pytest.mark.parametrize("options", VARIANTS, ids=lambda it: it.get("optimizer", "default"))
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("cpus", [(2,), (2, 2, 2), (8,)])
-def test_a_preview_is_the_plan_that_a_submission_gets(
-    options: dict[str, Any], cpus: tuple[int, ...]
-) -> None:
-    policy = POLICY.build(POLICY.config(**options))
+def test_a_preview_is_the_plan_that_a_submission_gets(variant: str, cpus: tuple[int, ...]) -> None:
+    kind, config = POLICY if variant == "default" else PUBLISHED, VARIANTS[variant]
+    policy: Policy = kind.build(config)
     machine = started(policy)
     spec = job("new", *cpus)
     state, memory = machine.state, machine.state.memory

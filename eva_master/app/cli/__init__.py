@@ -38,6 +38,7 @@ _COMMANDS = {
     "catalog": "catalog",
     "deploy": "deploy",
     "teardown": "deploy",
+    "policies": "policies",
     "schema": "files",
     "config": "files",
 }

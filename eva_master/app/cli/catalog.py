@@ -149,7 +149,7 @@ def _changes(before: Snapshot | None, now: Snapshot) -> dict[str, list[str]]:
 
 def _config(file: Path | None) -> MasterConfig:
     from eva_master.app.config import MASTER_FILE, load_master_config
-    from eva_master.app.registry import policies
+    from eva_master.app.policy_registry import policies
 
     if file is None and MASTER_FILE.is_file():
         file = MASTER_FILE

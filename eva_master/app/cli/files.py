@@ -69,7 +69,7 @@ def _check(file: Path, *, as_json: bool) -> None:
     """Read a master's settings and what they name, as the master would; asks nobody."""
     from eva_master.app.config import load_master_config
     from eva_master.app.master import catalog_of
-    from eva_master.app.registry import policies
+    from eva_master.app.policy_registry import policies
 
     settings = load_master_config(policies=policies(), file=file)
     if settings.cloud == "ec2":

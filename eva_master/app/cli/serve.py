@@ -89,7 +89,7 @@ def master(file: Path | None, **flags: Any) -> None:
 
 def _config(file: Path | None, flags: dict[str, Any], defaults: dict[str, Any]) -> MasterConfig:
     from eva_master.app.config import load_master_config
-    from eva_master.app.registry import policies
+    from eva_master.app.policy_registry import policies
 
     return load_master_config(
         policies=policies(), file=file, flags=_nested(flags), defaults=defaults

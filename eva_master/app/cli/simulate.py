@@ -153,7 +153,7 @@ def simulate(*, trace: Path | None, journal: Path | None, as_json: bool, **optio
 
     \b
         eva trace generate production --jobs 200 --seed 1 -o t.json
-        eva simulate t.json --policy eva --policy stratus --policy eva:published
+        eva simulate t.json --policy eva --policy stratus --policy eva_published
 
     The table compares costs with those of no packing (ALONE: an instance for each task) and with a
     lower BOUND (jobs packed fractionally, without interference, moves and delays); it tells mean

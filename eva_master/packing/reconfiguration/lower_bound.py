@@ -12,7 +12,7 @@ from eva_master.packing.configuration.build import supply
 from eva_master.packing.lp.optimizer import Optimizer
 from eva_master.packing.problem import Problem
 from eva_master.packing.reconfiguration.column_memory import Duals
-from eva_master.packing.reconfiguration.memory import Memory, digest
+from eva_master.packing.reconfiguration.memory import RoundMemory, digest
 from eva_master.packing.reconfiguration.options import Option
 from eva_master.packing.valuation.task_classes import TaskClass
 
@@ -20,8 +20,8 @@ _UNIT = MILLION * MILLION
 
 
 def bounded(
-    memory: Memory, problem: Problem, optimizer: Optimizer, chosen: Option
-) -> tuple[Memory, dict[str, int | float | str]]:
+    memory: RoundMemory, problem: Problem, optimizer: Optimizer, chosen: Option
+) -> tuple[RoundMemory, dict[str, int | float | str]]:
     """Compare a configuration with the lower bound, for the round's figures.
 
     The bound is for the tasks that have a place, as if none of them ran anywhere yet. It is proven

@@ -1,100 +1,80 @@
-"""What Eva carries from round to round."""
+"""What a policy remembers of its last round, in the journal's form."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eva_master.learning.rates import EventRates
 from eva_master.model.ids import InstanceId
-from eva_master.model.planning.plan import Json, PolicyMemory
+from eva_master.model.planning.plan import Json
 from eva_master.model.planning.snapshot import Snapshot, StandaloneRates, ThroughputTable
 from eva_master.packing.interference.incremental import Lineage
 from eva_master.packing.reconfiguration.column_memory import Columns, Duals
-from eva_master.policies.eva.moved import Moved, from_json, to_json
-
-NAME = "eva"
-_VERSION = 2
-_READABLE = (1, 2)
-"""Version 1 had no columns and no bound; what else is missing in one is empty."""
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """Eva's memory.
+class RoundMemory:
+    """What the last rounds answered and proved.
 
     Attributes:
-        rates: Of events and of full reconfigurations.
         events: Arrivals and completions that were answered.
-        hindered: Instances that held pinned task runs when the last event was answered: their tasks
-            could not be moved, so the answer is to be reconsidered when they can.
+        pinned_instances: Instances that held pinned task runs when the last event was answered:
+            their tasks could not be moved, so the answer is to be reconsidered when they can.
         learned: Digest of the co-location table that the last round went by.
         columns: Of the configuration LP, to begin the next round's with.
         bounded: Digest of the tasks and prices that `bound` is for.
         bound: The last lower bound, in millionths of micro-dollars per hour.
         settled: Whether it is as good as it gets.
         duals: That prove it, to begin with when it is proven anew, or better.
-        moved: Task runs that were moved a short time ago, and when.
     """
 
-    rates: EventRates
     events: int = 0
-    hindered: tuple[InstanceId, ...] = ()
+    pinned_instances: tuple[InstanceId, ...] = ()
     learned: str = ""
     columns: Columns = field(default_factory=Columns)
     bounded: str = ""
     bound: int = 0
     settled: bool = False
     duals: Duals = field(default_factory=Duals)
-    moved: Moved = ()
 
-    def dump(self) -> PolicyMemory:
+    def to_json(self) -> dict[str, Json]:
         """The journal's form."""
-        return PolicyMemory(
-            policy=NAME,
-            version=_VERSION,
-            data={
-                "rates": self.rates.to_json(),
-                "events": self.events,
-                "hindered": list(self.hindered),
-                "learned": self.learned,
-                "columns": self.columns.to_json(),
-                "bounded": self.bounded,
-                "bound": self.bound,
-                "settled": self.settled,
-                "duals": self.duals.to_json(),
-                "moved": to_json(self.moved),
-            },
-        )
+        return {
+            "events": self.events,
+            "hindered": list(self.pinned_instances),
+            "learned": self.learned,
+            "columns": self.columns.to_json(),
+            "bounded": self.bounded,
+            "bound": self.bound,
+            "settled": self.settled,
+            "duals": self.duals.to_json(),
+        }
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Json]) -> RoundMemory | None:
+        """Read the journal's form; `None` where it is of another one.
 
-def load(memory: PolicyMemory | None, snapshot: Snapshot) -> Memory:
-    """Read a memory; start afresh where there is none of a form known here."""
-    if memory is not None and memory.policy == NAME and memory.version in _READABLE:
-        match memory.data:
-            case {
-                "events": int(events),
-                "hindered": list(hindered),
-                "learned": str(learned),
-                "rates": rates,
-            }:
-                instances = tuple(InstanceId(str(instance)) for instance in hindered)
-                return Memory(
-                    EventRates.from_json(rates),
+        Columns, bound and duals may be missing: they only make a round faster.
+        """
+        match data:
+            case {"events": int(events), "hindered": list(pinned), "learned": str(learned)}:
+                return cls(
                     events,
-                    instances,
+                    tuple(InstanceId(str(instance)) for instance in pinned),
                     learned,
-                    Columns.from_json(memory.data.get("columns")),
-                    str(memory.data.get("bounded", "")),
-                    _whole(memory.data.get("bound")),
-                    memory.data.get("settled") is True,
-                    Duals.from_json(memory.data.get("duals")),
-                    from_json(memory.data.get("moved")),
+                    Columns.from_json(data.get("columns")),
+                    str(data.get("bounded", "")),
+                    _whole(data.get("bound")),
+                    data.get("settled") is True,
+                    Duals.from_json(data.get("duals")),
                 )
-    # Of what happened before this policy took over, only the jobs that are there concern it.
-    earlier = max(0, snapshot.arrivals + snapshot.completions - len(snapshot.jobs))
-    return Memory(EventRates(first_ms=snapshot.now_ms, at_ms=snapshot.now_ms), earlier)
+        return None
+
+    @classmethod
+    def afresh(cls, snapshot: Snapshot) -> RoundMemory:
+        """The memory of a policy that takes over: only jobs that are still there concern it."""
+        return cls(max(0, snapshot.arrivals + snapshot.completions - len(snapshot.jobs)))
 
 
 def _whole(value: Json) -> int:

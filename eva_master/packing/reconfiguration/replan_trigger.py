@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.packing.reconfiguration.memory import Memory, digest
+from eva_master.packing.reconfiguration.memory import RoundMemory, digest
 
 
-class Occasion:
+class ReplanTrigger:
     """Compares a snapshot with the last one that was answered.
 
     Attributes:
@@ -20,7 +20,7 @@ class Occasion:
         waiting: Whether a task run is without a place.
     """
 
-    def __init__(self, memory: Memory, snapshot: Snapshot) -> None:
+    def __init__(self, memory: RoundMemory, snapshot: Snapshot) -> None:
         live = {instance.id for instance in snapshot.instances}
         pinned = {
             run.instance
@@ -32,11 +32,13 @@ class Occasion:
         self.total = snapshot.arrivals + snapshot.completions
         self._learned = digest(snapshot.throughput, snapshot.standalone)
         self.events = max(0, self.total - memory.events)
-        freed = any(instance in live and instance not in pinned for instance in memory.hindered)
+        freed = any(
+            instance in live and instance not in pinned for instance in memory.pinned_instances
+        )
         self.full = self.events > 0 or freed
         self.partial = self.full or self._learned != memory.learned
 
-    def remember(self, memory: Memory) -> Memory:
+    def remember(self, memory: RoundMemory) -> RoundMemory:
         """What the next round must know of this one."""
-        hindered = self._pinned if self.full else memory.hindered
-        return replace(memory, events=self.total, hindered=hindered, learned=self._learned)
+        pinned = self._pinned if self.full else memory.pinned_instances
+        return replace(memory, events=self.total, pinned_instances=pinned, learned=self._learned)

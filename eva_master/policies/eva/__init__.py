@@ -1,4 +1,4 @@
-"""Eva: pack tasks where it pays, move them where it pays (the paper's sections 4.2 to 4.5)."""
+"""Eva: one objective, and a local search for the configuration that costs least by it."""
 
 from eva_master.policies.eva.policy import POLICY
 

@@ -1,10 +1,9 @@
-"""Settings of the Eva policy, and the named choices of them."""
+"""Settings of the Eva policy."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from eva_master.model.option_types import Count, Seconds, Throughput, Weight
 
@@ -14,8 +13,6 @@ class Config:
     """Settings.
 
     Attributes:
-        method: ``search`` minimises one objective; ``published`` is the paper's choice between
-            full and partial reconfiguration.
         round_gap_s: From one round to the next, `None` for as often as the control loop likes.
         interference: Expect tasks that share an instance to slow each other down.
         default_throughput_ppm: Throughput of two workloads never seen together, in millionths;
@@ -26,38 +23,27 @@ class Config:
             configuration LP and takes whichever packing is cheaper; ``auto`` does so unless
             nearly every task differs from all others. A search begins with such a packing where
             much is waiting.
-
-        horizon_s: Search: over which time moves and launches are to pay.
-        lost_ppm: Search: weight of the throughput lost to company against prices, in millionths.
-            What is lost to a slow family always counts in full.
-        gang_lost_ppm: Search: the same of the throughput that gangs lose to company.
-        moves_ppm: Search: weight of the cost of a move, in millionths; less moves more.
-        lasting_ppm: Search: the next move of a task is to pay within this part of the time since
-            its last one, in millionths, where that is shorter than the horizon.
-        attempts: Search: how often per round something is taken apart.
-        afresh_every: Search: after so many arrivals and ends of jobs the round also begins with a
-            packing of everything that may move; 0 for never.
-        by_base: Search: variants of a workload, such as ``bert[1]`` and ``bert[2]``, teach each
-            other about co-location.
-        infer_pairs: Search: sets of more than two teach about the pairs in them.
-
-        full: Published: consider full reconfigurations.
-        partial: Published: consider partial ones. Without them a full one is adopted whenever it
-            saves, whatever its migration costs.
-        min_horizon_s: Published: shortest time that a configuration is expected to last before
-            there was a full reconfiguration, and over which the rate of events is measured, so
-            that a young cluster is not paralysed.
-        half_life_s: Published: age at which an event counts half in the estimates of rates.
+        horizon_s: Over which time moves and launches are to pay.
+        lost_ppm: Weight of the throughput lost to company against prices, in millionths. What is
+            lost to a slow family always counts in full.
+        gang_lost_ppm: The same of the throughput that gangs lose to company.
+        moves_ppm: Weight of the cost of a move, in millionths; less moves more.
+        lasting_ppm: The next move of a task is to pay within this part of the time since its last
+            one, in millionths, where that is shorter than the horizon.
+        attempts: How often per round something is taken apart.
+        afresh_every: After so many arrivals and ends of jobs the round also begins with a packing
+            of everything that may move; 0 for never.
+        by_base: Variants of a workload, such as ``bert[1]`` and ``bert[2]``, teach each other
+            about co-location.
+        infer_pairs: Sets of more than two teach about the pairs in them.
     """
 
-    method: Literal["search", "published"] = "search"
     round_gap_s: Seconds | None = None
     interference: bool = True
     default_throughput_ppm: Throughput = 950_000
     multi_task_view: bool = True
     explained: bool = True
     optimizer: Literal["greedy", "lp", "auto"] = "auto"
-
     horizon_s: Seconds = 3600
     lost_ppm: Weight = 700_000
     gang_lost_ppm: Weight = 1_000_000
@@ -67,20 +53,3 @@ class Config:
     afresh_every: Count = 0
     by_base: bool = True
     infer_pairs: bool = True
-
-    full: bool = True
-    partial: bool = True
-    min_horizon_s: Seconds = 1800
-    half_life_s: Seconds = 21_600
-
-
-_PUBLISHED: Mapping[str, Any] = {"method": "published", "optimizer": "greedy", "round_gap_s": 300}
-
-PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "published": _PUBLISHED,
-    "rp": {**_PUBLISHED, "interference": False},
-    "partial-only": {**_PUBLISHED, "full": False},
-    "full-only": {**_PUBLISHED, "partial": False},
-    "single-task": {**_PUBLISHED, "multi_task_view": False},
-}
-"""The paper's scheduler, and its ablations."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from eva_master.model.ids import MILLION, Millis, RunId
@@ -18,8 +18,7 @@ from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.reconfiguration.column_memory import KEPT, Columns
 from eva_master.packing.reconfiguration.lower_bound import bounded
-from eva_master.packing.reconfiguration.memory import NAME, Memory, load
-from eva_master.policies.eva.moved import recalled
+from eva_master.packing.reconfiguration.memory import RoundMemory
 from eva_master.packing.reconfiguration.options import (
     Figures,
     Option,
@@ -30,9 +29,10 @@ from eva_master.packing.reconfiguration.options import (
     weighing,
 )
 from eva_master.packing.reconfiguration.reasons import exchanges, hostings
-from eva_master.packing.reconfiguration.replan_trigger import Occasion
-from eva_master.policies.eva.config import PRESETS, Config
-from eva_master.policies.eva.published import Published
+from eva_master.packing.reconfiguration.replan_trigger import ReplanTrigger
+from eva_master.policies.eva.config import Config
+from eva_master.policies.eva.memory import NAME, Memory, load
+from eva_master.policies.eva.recent_moves import recalled
 
 _MANY = 8
 """So many waiting task runs are packed by the optimizer before the search begins."""
@@ -47,7 +47,7 @@ class _Round:
     """What one round is about."""
 
     problem: Problem
-    occasion: Occasion
+    trigger: ReplanTrigger
     optimizer: Optimizer
     present: Configuration
     keep: Configuration
@@ -89,28 +89,28 @@ class Eva:
         """Decide on one round."""
         config = self._config
         before = load(memory, snapshot)
-        occasion = Occasion(before, snapshot)
-        if not (config.explained or occasion.partial or occasion.waiting):
-            return Plan(), occasion.remember(before).dump()
+        trigger = ReplanTrigger(before.rounds, snapshot)
+        rounds = trigger.remember(before.rounds)
+        if not (config.explained or trigger.partial or trigger.waiting):
+            return Plan(), replace(before, rounds=rounds).dump()
         problem = Problem(snapshot, self._valuation)
         tier = Tier(config.optimizer)
-        seeds = () if tier is Tier.GREEDY else before.columns.seeds(problem)
-        optimizer = Optimizer(problem, tier, seeds, duals=before.duals.known(problem))
+        seeds = () if tier is Tier.GREEDY else before.rounds.columns.seeds(problem)
+        optimizer = Optimizer(problem, tier, seeds, duals=before.rounds.duals.known(problem))
         present, fresh = configure(problem, ()), waiting(problem)
         keep = present
         if fresh:
             keep = configure(problem, fresh, optimizer.pack if len(fresh) >= _MANY else None)
-        round_ = _Round(problem, occasion, optimizer, present, keep, dict(before.moved))
-        chosen, figures = self._searched(round_) if occasion.partial else (keep, Figures())
-        after = occasion.remember(before)
-        if occasion.partial:
-            moved = recalled(before.moved, problem, self._terms, chosen)
-            after = replace(after, moved=moved)
+        round_ = _Round(problem, trigger, optimizer, present, keep, dict(before.moved))
+        chosen, figures = self._searched(round_) if trigger.partial else (keep, Figures())
+        moved = before.moved
+        if trigger.partial:
+            moved = recalled(moved, problem, self._terms, chosen)
         reasons = Reasons()
         if config.explained:
-            after, reasons = self._explained(round_, chosen, after, figures)
-        after = replace(after, columns=Columns.of(problem, optimizer.seeds(KEPT)))
-        return plan_of(problem, chosen, figures, reasons), after.dump()
+            rounds, reasons = self._explained(round_, chosen, rounds, figures)
+        rounds = replace(rounds, columns=Columns.of(problem, optimizer.seeds(KEPT)))
+        return plan_of(problem, chosen, figures, reasons), Memory(rounds, moved).dump()
 
     def _searched(self, round_: _Round) -> tuple[Configuration, Figures]:
         """The cheapest configuration that is found, and how."""
@@ -118,7 +118,7 @@ class Eva:
         book = self._book
         if book is None or not book.serves(problem, self._terms):
             book = self._book = Book(problem, self._terms)
-        events = round_.occasion.events
+        events = round_.trigger.events
         attempts = config.attempts * min(events, _MOST) if events else config.attempts // _QUIET
         chosen, least, tried, kept = round_.keep, None, 0, 0
         snapshot = problem.snapshot
@@ -141,16 +141,16 @@ class Eva:
     def _starts(self, round_: _Round) -> Iterator[Configuration]:
         """Configurations to begin the search with."""
         yield round_.keep
-        every, occasion = self._config.afresh_every, round_.occasion
-        if every and occasion.total // every != (occasion.total - occasion.events) // every:
+        every, trigger = self._config.afresh_every, round_.trigger
+        if every and trigger.total // every != (trigger.total - trigger.events) // every:
             movable = waiting(round_.problem) + settled(round_.problem)
             afresh = configure(round_.problem, movable, round_.optimizer.pack)
             if afresh.unplaced.keys() <= round_.keep.unplaced.keys():
                 yield afresh
 
     def _explained(
-        self, round_: _Round, chosen: Configuration, memory: Memory, figures: Figures
-    ) -> tuple[Memory, Reasons]:
+        self, round_: _Round, chosen: Configuration, memory: RoundMemory, figures: Figures
+    ) -> tuple[RoundMemory, Reasons]:
         """Why, in dollars; adds to the figures."""
         problem, present = round_.problem, round_.present
         options: dict[str, Option] = {"keep": option("keep", problem, present, round_.keep)}
@@ -175,12 +175,11 @@ class Eva:
 class _Kind:
     name: str = NAME
     config: type[Any] = Config
-    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
 
-    def build(self, config: Any) -> Eva | Published:
+    def build(self, config: Any) -> Eva:
         """Make the policy of a `Config`."""
         assert isinstance(config, Config)
-        return Eva(config) if config.method == "search" else Published(config)
+        return Eva(config)
 
 
 POLICY = _Kind()

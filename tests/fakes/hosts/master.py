@@ -17,7 +17,7 @@ from eva_master.adapters.local.cloud import WORKER
 from eva_master.app import logs
 from eva_master.app.config import load_master_config
 from eva_master.app.master import local_cloud, serve
-from eva_master.app.registry import policies
+from eva_master.app.policy_registry import policies
 from tests.fakes.hosts.process import die_with_parent
 
 MODULE = "tests.fakes.hosts.master"

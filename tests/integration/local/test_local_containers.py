@@ -20,7 +20,7 @@ from eva_master.adapters.local.image import python_tree
 from eva_master.adapters.local.records import Records
 from eva_master.app.config import LocalSection, MasterConfig, load_master_config
 from eva_master.app.containers import settled
-from eva_master.app.registry import policies
+from eva_master.app.policy_registry import policies
 from eva_master.model.errors import EngineUnavailable, InvalidConfig
 from eva_master.model.events import InstanceGone
 from tests.fakes import dockerd

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.app.registry import policies
+from eva_master.app.policy_registry import policies
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State

@@ -27,7 +27,7 @@ def test_smoke_run_prints_one_json_object_with_a_member_per_benchmark(
     for policy in ("eva", "no_packing"):
         assert loop[f"{policy}/3"]["jobs"] == 3
         assert loop[f"{policy}/3"]["events"] > 0
-    for policy in ("no_packing", "eva:published", "eva"):
+    for policy in ("no_packing", "eva_published", "eva"):
         assert simulator[policy]["jobs_finished"] == 3
         assert simulator[policy]["events_per_s"] > 0
 

@@ -17,7 +17,7 @@ from eva_master.app.config import (
     user_state_dir,
 )
 from eva_master.app.master import control_settings
-from eva_master.app.registry import policies
+from eva_master.app.policy_registry import policies
 from eva_master.model.errors import InvalidConfig, Problem
 
 
@@ -30,7 +30,7 @@ class Options:
 class Kind:
     name = "eva"
     config = Options
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"published": {"columns": 3}}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"narrow": {"columns": 3}}
 
     def build(self, config: Any) -> Any:
         raise NotImplementedError
@@ -131,11 +131,11 @@ def test_state_directory_holds_what_no_setting_puts_elsewhere(tmp_path: Path) ->
         ),
         ("policy: {options: {columns: x}}\n", 1, "policy.options.columns", "valid integer", ""),
         (
-            "policy:\n  preset: publishd\n",
+            "policy:\n  preset: narow\n",
             2,
             "policy.preset",
-            "policy 'eva' has no preset 'publishd'",
-            "did you mean 'published'?",
+            "policy 'eva' has no preset 'narow'",
+            "did you mean 'narrow'?",
         ),
     ],
 )
@@ -223,16 +223,46 @@ def test_profiling_is_the_control_loop_s_to_do_unless_it_is_turned_off(
 
 
 def test_a_preset_is_a_choice_of_options_that_others_go_over(file: Path) -> None:
-    config = load(file, "policy: {name: eva, preset: published, options: {greedy: true}}\n")
+    config = load(file, "policy: {name: eva, preset: narrow, options: {greedy: true}}\n")
     assert policy_config(config.policy, Kind()) == Options(columns=3, greedy=True)
-    config = load(file, "policy: {preset: published, options: {columns: 4}}\n")
+    config = load(file, "policy: {preset: narrow, options: {columns: 4}}\n")
     assert policy_config(config.policy, Kind()) == Options(columns=4)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "preset"),
+    [
+        ("{name: eva}", "eva", None),
+        ("{name: eva_published, preset: rp}", "eva_published", "rp"),
+        ("{name: eva_published:rp}", "eva_published", "rp"),
+        ("{name: eva, preset: published}", "eva_published", None),
+        ("{preset: published}", "eva_published", None),
+        ("{name: eva:published}", "eva_published", None),
+        ("{name: eva, preset: rp}", "eva_published", "rp"),
+        ("{name: eva, preset: partial-only}", "eva_published", "partial-only"),
+        ("{name: eva, preset: full-only}", "eva_published", "full-only"),
+        ("{name: eva, preset: single-task}", "eva_published", "single-task"),
+    ],
+)
+def test_a_policy_is_known_by_its_earlier_names_too(
+    file: Path, text: str, name: str, preset: str | None
+) -> None:
+    file.write_text(f"policy: {text}\n")
+    config = load_master_config(policies=policies(), file=file)
+    assert (config.policy.name, config.policy.preset) == (name, preset)
+
+
+def test_an_option_of_the_other_eva_is_refused(file: Path) -> None:
+    file.write_text("policy:\n  preset: published\n  options: {horizon_s: 60}\n")
+    with pytest.raises(InvalidConfig, match="'eva_published' has no option 'horizon_s'"):
+        load_master_config(policies=policies(), file=file)
 
 
 @pytest.mark.parametrize(
     ("text", "grid_ms"),
     [
         ("", 0),
+        ("policy: {name: eva_published}\n", 300_000),
         ("policy: {name: eva, preset: published}\n", 300_000),
         ("policy: {preset: published, options: {round_gap_s: 60}}\n", 60_000),
         ("policy: {name: no_packing}\n", 0),

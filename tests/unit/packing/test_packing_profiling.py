@@ -92,7 +92,7 @@ def test_who_does_not_believe_in_interference_does_not_profile():
     assert bought(profiled(pair()), interference=False) == ["box"]
 
 
-@pytest.mark.parametrize("policy", ["eva", "eva:published", "synergy", "owl"])
+@pytest.mark.parametrize("policy", ["eva", "eva_published", "synergy", "owl"])
 def test_reasons_tell_who_is_alone_to_be_profiled(policy):
     cluster = pair().job("3", task("c", any=(0, 4, 16)))
     plan, _ = build_policy(policy, {}).plan(profiled(cluster, "c"), None)

@@ -11,7 +11,7 @@ from eva_master.model.ids import Millis
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Place, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.policies.eva import POLICY
+from eva_master.policies.eva_published import POLICY
 from tests.fakes.snapshots import (
     T1,
     T2,
@@ -24,7 +24,7 @@ from tests.fakes.snapshots import (
     task,
 )
 
-FULL, RP = "published", "rp"
+FULL, RP = "", "rp"
 PARTIAL_ONLY, FULL_ONLY, SINGLE_TASK = "partial-only", "full-only", "single-task"
 
 
@@ -32,7 +32,7 @@ def decide(
     snapshot: Snapshot, preset: str, memory: PolicyMemory | None = None, **more: Any
 ) -> tuple[Plan, PolicyMemory | None]:
     """A round of the paper's ensemble, or of what is left of it."""
-    settings = POLICY.config(**{**POLICY.presets[preset], **more})
+    settings = POLICY.config(**{**POLICY.presets.get(preset, {}), **more})
     return POLICY.build(settings).plan(snapshot, memory)
 
 

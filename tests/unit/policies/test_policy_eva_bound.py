@@ -17,9 +17,10 @@ from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.reconfiguration.column_memory import KEPT
 from eva_master.packing.reconfiguration.lower_bound import bounded
-from eva_master.packing.reconfiguration.memory import load
+from eva_master.packing.reconfiguration.memory import RoundMemory
 from eva_master.packing.reconfiguration.options import option
 from eva_master.policies.eva import POLICY
+from eva_master.policies.eva.memory import load
 from tests.fakes.snapshots import carried_out, ended
 
 
@@ -67,13 +68,13 @@ def test_duals_survive_the_journal_and_shorten_the_next_proof(crowd, cold):
 
 def test_a_memory_without_duals_is_read_too(crowd, cold):
     memory = journalled(cold[1])
-    known = load(memory, crowd).duals.costs
+    known = load(memory, crowd).rounds.duals.costs
     assert len(known) > 20
     assert min(known.values()) >= 0
     older = {key: value for key, value in memory.data.items() if key not in ("duals", "settled")}
-    read = load(replace(memory, data=older), crowd)
+    read = load(replace(memory, data=older), crowd).rounds
     assert (read.duals.costs, read.settled) == ({}, False)
-    damaged = load(journalled(cold[1], duals=["x"], settled="yes"), crowd)
+    damaged = load(journalled(cold[1], duals=["x"], settled="yes"), crowd).rounds
     assert (damaged.duals.costs, damaged.settled) == ({}, False)
 
 
@@ -81,7 +82,7 @@ def test_a_bound_is_proven_further_only_as_long_as_that_helps(crowd):
     problem = Problem(crowd, Valuation())
     present, packed = configure(problem, ()), configure(problem, waiting(problem))
     chosen = option("keep", problem, present, packed)
-    memory, seeds, bounds = load(None, crowd), [], [0]
+    memory, seeds, bounds = RoundMemory.afresh(crowd), [], [0]
     hurried = Budget(iterations=1, crowds=256)
     while not memory.settled:
         assert len(bounds) < 50

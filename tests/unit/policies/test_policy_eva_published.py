@@ -11,8 +11,8 @@ from eva_master.model.ids import MILLION, Millis
 from eva_master.model.planning.plan import Place, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.problem import Problem, Valuation
-from eva_master.packing.reconfiguration.memory import load
-from eva_master.policies.eva import POLICY
+from eva_master.policies.eva_published import POLICY
+from eva_master.policies.eva_published.memory import load
 from tests.fakes.snapshots import (
     T1,
     T2,
@@ -31,8 +31,7 @@ from tests.fakes.snapshots import (
 def decide(
     snapshot: Snapshot, memory: PolicyMemory | None = None, **settings: bool | int | str
 ) -> tuple[Plan, PolicyMemory]:
-    published = {**POLICY.presets["published"], "optimizer": "auto"}
-    return POLICY.build(POLICY.config(**{**published, **settings})).plan(snapshot, memory)
+    return POLICY.build(POLICY.config(**{"optimizer": "auto", **settings})).plan(snapshot, memory)
 
 
 def later(snapshot: Snapshot, minutes: int) -> Snapshot:
@@ -202,6 +201,18 @@ def test_a_memory_of_another_version_or_policy_is_ignored():
         assert decide(snapshot, stranger) == fresh
 
 
+def test_a_memory_from_when_this_was_a_preset_of_eva_is_read():
+    snapshot = Cluster(*TABLE_3).job("1", T1).job("2", T2).snapshot()
+    plan, memory = decide(snapshot)
+    earlier = PolicyMemory("eva", 2, {**memory.data, "moved": {}})
+    after = later(ended(carried_out(snapshot, plan), "1"), 7)
+    assert decide(after, earlier) == decide(after, memory)
+    assert decide(after, earlier) != decide(after)
+    # A search wrote the other one: it counted no events.
+    searched = {key: value for key, value in memory.data.items() if key != "rates"}
+    assert decide(after, PolicyMemory("eva", 2, searched)) == decide(after)
+
+
 def waste() -> Snapshot:
     """Algorithm 1 buys a box and a pair, at 1.5 and 1.0; two pairs would do."""
     cluster = Cluster(offer("box", (0, 10, 10), 1.5), offer("pair", (0, 9, 9), 1.0))
@@ -251,7 +262,7 @@ def test_columns_are_remembered_by_what_classes_are_and_survive_the_journal():
     _, memory = decide(snapshot, interference=False)
     again = PolicyMemory(memory.policy, memory.version, json.loads(json.dumps(memory.data)))
     problem = Problem(snapshot, Valuation(interference=False))
-    columns = load(again, snapshot).columns
+    columns = load(again, snapshot).rounds.columns
     assert columns.seeds(problem)
     # Another class comes before the others: numbers change, columns do not.
     more = Cluster(offer("box", (0, 10, 10), 1.5), offer("pair", (0, 9, 9), 1.0))
@@ -274,7 +285,7 @@ def test_a_memory_without_columns_is_read_too():
         for key, value in memory.data.items()
         if key not in ("columns", "bounded", "bound")
     }
-    read = load(PolicyMemory("eva", 1, older), snapshot)
+    read = load(PolicyMemory("eva_published", 1, older), snapshot).rounds
     assert read.events == 4
     assert read.columns.rows == ()
 

@@ -16,15 +16,20 @@ from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.reasons import Exchange, Hosting, Move, Reasons, Tenant
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.policies import eva, no_packing
+from eva_master.policies import eva, eva_published, no_packing
+from eva_master.ports import PolicyKind
 from tests.fakes.snapshots import T1, T2, T3, T4, TABLE_3, Cluster, ended, offer, table, task
 from tests.fakes.snapshots import carried_out as done
 
 
 def decide(
-    snapshot: Snapshot, memory: PolicyMemory | None = None, **settings: bool | int | str
-) -> tuple[Plan, PolicyMemory]:
-    return eva.POLICY.build(eva.POLICY.config(**settings)).plan(snapshot, memory)
+    snapshot: Snapshot,
+    memory: PolicyMemory | None = None,
+    *,
+    of: PolicyKind = eva.POLICY,
+    **settings: bool | int | str,
+) -> tuple[Plan, PolicyMemory | None]:
+    return of.build(of.config(**settings)).plan(snapshot, memory)
 
 
 def table_3() -> Cluster:
@@ -95,13 +100,15 @@ def test_a_lone_move_saves_the_difference_of_the_prices() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "method"),
+    ("kind", "policy", "horizon"),
     [
-        ("full", {"method": "published", "min_horizon_s": 36_000}),
-        ("search", {"method": "search", "horizon_s": 36_000}),
+        ("full", eva_published.POLICY, {"min_horizon_s": 36_000, "optimizer": "auto"}),
+        ("search", eva.POLICY, {"horizon_s": 36_000}),
     ],
 )
-def test_exchanges_add_up_to_what_the_round_weighed(kind: str, method: dict[str, Any]) -> None:
+def test_exchanges_add_up_to_what_the_round_weighed(
+    kind: str, policy: PolicyKind, horizon: dict[str, Any]
+) -> None:
     """Two mergers that have nothing to do with each other, in one round."""
     boxes = [
         offer("box", (0, 8, 32), 1.0, family="c"),
@@ -116,7 +123,7 @@ def test_exchanges_add_up_to_what_the_round_weighed(kind: str, method: dict[str,
     ):
         cluster.instance(f"i-{name}", machine)
         cluster.job(name, task(**{family: (0, 8, 8)}), on=[f"i-{name}"])
-    plan, _ = decide(cluster.snapshot(), default_throughput_ppm=1_000_000, **method)
+    plan, _ = decide(cluster.snapshot(), of=policy, default_throughput_ppm=1_000_000, **horizon)
     first, second = sorted(plan.reasons.exchanges, key=lambda one: one.moves[0].run)
     assert {move.run for move in first.moves} == {"a/0", "b/0"}
     assert {move.run for move in second.moves} == {"x/0", "y/0"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from eva_master.learning.rates import EventRates, horizon_ms
 from eva_master.model.ids import MILLION, InstanceId
@@ -14,7 +16,7 @@ from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.reconfiguration.column_memory import KEPT, Columns
 from eva_master.packing.reconfiguration.lower_bound import bounded
-from eva_master.packing.reconfiguration.memory import NAME, Memory, load
+from eva_master.packing.reconfiguration.memory import RoundMemory
 from eva_master.packing.reconfiguration.options import (
     Figures,
     Option,
@@ -25,8 +27,9 @@ from eva_master.packing.reconfiguration.options import (
     weighing,
 )
 from eva_master.packing.reconfiguration.reasons import exchanges, hostings
-from eva_master.packing.reconfiguration.replan_trigger import Occasion
-from eva_master.policies.eva.config import Config
+from eva_master.packing.reconfiguration.replan_trigger import ReplanTrigger
+from eva_master.policies.eva_published.config import PRESETS, Config
+from eva_master.policies.eva_published.memory import NAME, Memory, load
 
 
 class Published:
@@ -34,7 +37,7 @@ class Published:
 
     Every round places waiting tasks. When a job has arrived or ended it also considers moving
     running ones, partially or fully, and does so only if that is worth more than leaving them:
-    so with an unchanged set of jobs nothing ever moves. There are two more occasions: a task run
+    so with an unchanged set of jobs nothing ever moves. There are two more triggers: a task run
     that was pinned at the last event no longer is; and, for partial reconfiguration alone,
     something new was learned about co-location.
     """
@@ -48,21 +51,22 @@ class Published:
         """Decide on one round."""
         config = self._config
         before = load(memory, snapshot)
-        occasion = Occasion(before, snapshot)
-        if not (config.explained or occasion.partial or occasion.waiting):
-            return Plan(), occasion.remember(before).dump()
+        trigger = ReplanTrigger(before.rounds, snapshot)
+        rounds = trigger.remember(before.rounds)
+        if not (config.explained or trigger.partial or trigger.waiting):
+            return Plan(), replace(before, rounds=rounds).dump()
         problem = Problem(
             snapshot,
             Valuation(config.interference, config.default_throughput_ppm, config.multi_task_view),
         )
         rates = before.rates.aged(snapshot.now_ms, config.half_life_s * 1000)
-        seen = rates.counted(occasion.events, full=False)
+        seen = rates.counted(trigger.events, full=False)
         horizon = horizon_ms(seen, config.min_horizon_s * 1000)
         tier = Tier(config.optimizer)
-        seeds = () if tier is Tier.GREEDY else before.columns.seeds(problem)
-        optimizer = Optimizer(problem, tier, seeds, duals=before.duals.known(problem))
+        seeds = () if tier is Tier.GREEDY else before.rounds.columns.seeds(problem)
+        optimizer = Optimizer(problem, tier, seeds, duals=before.rounds.duals.known(problem))
         present = configure(problem, ())
-        options = self._options(problem, present, occasion, optimizer)
+        options = self._options(problem, present, trigger, optimizer)
         chosen = self._choose(options, horizon)
         figures: Figures = {
             **figures_of(problem, present, options, chosen),
@@ -72,15 +76,16 @@ class Published:
         }
         reasons = Reasons()
         if config.explained:
-            before, bound = bounded(before, problem, optimizer, chosen)
+            rounds, bound = bounded(rounds, problem, optimizer, chosen)
             figures.update(bound)
             reasons = self._reasons(problem, present, options, chosen)
-            reasons = self._weighed(reasons, before, optimizer, seen, horizon)
-        after = replace(before, columns=Columns.of(problem, optimizer.seeds(KEPT)))
-        if occasion.events or chosen.kind == "full":
-            after = replace(after, rates=rates.counted(occasion.events, full=chosen.kind == "full"))
+            reasons = self._weighed(reasons, rounds, optimizer, seen, horizon)
+        rounds = replace(rounds, columns=Columns.of(problem, optimizer.seeds(KEPT)))
+        full, counted = chosen.kind == "full", before.rates
+        if trigger.events or full:
+            counted = rates.counted(trigger.events, full=full)
         plan = plan_of(problem, chosen.configuration, figures, reasons)
-        return plan, occasion.remember(after).dump()
+        return plan, Memory(rounds, counted).dump()
 
     def _reasons(
         self,
@@ -99,7 +104,7 @@ class Published:
     def _weighed(
         self,
         reasons: Reasons,
-        memory: Memory,
+        memory: RoundMemory,
         optimizer: Optimizer,
         seen: EventRates,
         horizon: int,
@@ -118,17 +123,17 @@ class Published:
         return replace(reasons, weighing=weighed)
 
     def _options(
-        self, problem: Problem, present: Configuration, occasion: Occasion, optimizer: Optimizer
+        self, problem: Problem, present: Configuration, trigger: ReplanTrigger, optimizer: Optimizer
     ) -> dict[str, Option]:
         """Configurations worth comparing; ``keep`` is always among them."""
         fresh = waiting(problem)
         movable = {"keep": fresh}
-        if self._config.partial and occasion.partial:
+        if self._config.partial and trigger.partial:
             candidates = _candidates(problem, present)
             if candidates:
                 movable["partial"] = fresh + candidates
         movers = settled(problem)
-        if self._config.full and occasion.full and movers:
+        if self._config.full and trigger.full and movers:
             movable["full"] = fresh + movers
         configurations = {
             kind: configure(problem, runs, optimizer.pack) if runs else present
@@ -174,3 +179,18 @@ def _candidates(problem: Problem, present: Configuration) -> list[RunView]:
 def _acceptable(other: Option, keep: Option) -> bool:
     """Whether no task loses its place, nor a waiting one the place that it could have."""
     return other.configuration.unplaced.keys() <= keep.configuration.unplaced.keys()
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    name: str = NAME
+    config: type[Any] = Config
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
+
+    def build(self, config: Any) -> Published:
+        """Make the policy of a `Config`."""
+        assert isinstance(config, Config)
+        return Published(config)
+
+
+POLICY = _Kind()

@@ -1,0 +1,54 @@
+"""``eva policies``: the schedulers of this installation."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import click
+
+from eva_master.app.cli.session import console, json_option, print_json
+from eva_master.app.cli.views.tables import grid
+from eva_master.app.cli.views.words import plain
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A policy as it is listed; `fault` says why it cannot be used."""
+
+    name: str
+    presets: list[str]
+    distribution: str
+    fault: str
+
+
+@click.command()
+@json_option
+def policies(*, as_json: bool) -> None:
+    """List the schedulers that are installed here, with their presets.
+
+    Those of other distributions are among them; one that is broken is listed with the reason.
+    """
+    listed = _listed()
+    if as_json:
+        print_json([asdict(one) for one in listed])
+        return
+    lines = grid("POLICY", "PRESETS", "FROM", "NOTE")
+    for one in listed:
+        cells = (one.name, ", ".join(one.presets) or "-", one.distribution, one.fault)
+        lines.add_row(*map(plain, cells))
+    console().print(lines)
+
+
+def _listed() -> list[_Listed]:
+    from eva_master.app.config import presets_of
+    from eva_master.app.policy_registry import policies as installed
+    from eva_master.model.errors import UnusablePolicy
+
+    found = []
+    for name in (known := installed()):
+        sources = ", ".join(source.distribution for source in known.sources(name))
+        try:
+            found.append(_Listed(name, sorted(presets_of(known[name])), sources, ""))
+        except UnusablePolicy as error:
+            found.append(_Listed(name, [], sources, f"{error.message}; {error.hint}"))
+    return found

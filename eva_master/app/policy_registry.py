@@ -1,0 +1,196 @@
+"""Finds the policies: packages below `eva_master.policies`, and plug-ins of other distributions.
+
+A distribution adds a policy by an entry point in the group ``eva.policies``, which is named as
+the policy and refers to a `ports.PolicyKind`. A policy is imported when it is asked for and not
+before: a plug-in that is broken harms only those who choose it.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from typing import Any
+
+import eva_master.policies
+from eva_master.model.errors import UnusablePolicy
+from eva_master.ports import PolicyKind
+
+GROUP = "eva.policies"
+"""The entry point group in which other distributions name their policies."""
+OWN = "eva-scheduler"
+"""The distribution whose policies come with Eva."""
+
+RENAMED: Mapping[tuple[str, str | None], tuple[str, str | None]] = {
+    ("eva", "published"): ("eva_published", None),
+    ("eva", "rp"): ("eva_published", "rp"),
+    ("eva", "partial-only"): ("eva_published", "partial-only"),
+    ("eva", "full-only"): ("eva_published", "full-only"),
+    ("eva", "single-task"): ("eva_published", "single-task"),
+}
+"""Policies and presets that settings and experiments may still call by an earlier name."""
+
+
+def current_name(name: str, preset: str | None) -> tuple[str, str | None]:
+    """The name and preset of a policy by which it goes today."""
+    return RENAMED.get((name, preset), (name, preset))
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySource:
+    """Where a policy comes from.
+
+    Attributes:
+        name: Of the policy.
+        distribution: Name and version of what was installed to have it.
+        target: What is imported, as ``module:attribute``.
+        load: Imports it.
+    """
+
+    name: str
+    distribution: str
+    target: str
+    load: Callable[[], Any]
+
+
+class Policies(Mapping[str, PolicyKind]):
+    """Every policy by its name, sorted; imports one when it is looked up.
+
+    A lookup raises `UnusablePolicy` if the policy is there but cannot be used.
+
+    Args:
+        sources: Of all policies; two of one name make that name unusable.
+    """
+
+    def __init__(self, sources: Iterable[PolicySource]) -> None:
+        self._sources: dict[str, list[PolicySource]] = {}
+        for source in sorted(sources, key=lambda source: source.name):
+            self._sources.setdefault(source.name, []).append(source)
+
+    def __getitem__(self, name: str) -> PolicyKind:
+        source, *others = self._sources[name]
+        if others:
+            raise _ambiguous(name, [source, *others])
+        try:
+            kind = source.load()
+        except (Exception, SystemExit) as error:
+            raise UnusablePolicy(
+                f"the policy {name!r} of {source.distribution} cannot be imported from "
+                f"{source.target}: {type(error).__name__}: {error}",
+                hint=_remedy(source),
+            ) from error
+        if fault := _fault(name, kind):
+            raise UnusablePolicy(
+                f"{source.target} of {source.distribution} is not a policy: {fault}",
+                hint=_remedy(source),
+            )
+        loaded: PolicyKind = kind
+        return loaded
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sources)
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._sources
+
+    def sources(self, name: str) -> list[PolicySource]:
+        """Where a policy comes from: one source, or all that claim the name."""
+        return list(self._sources[name])
+
+    def faults(self) -> dict[str, UnusablePolicy]:
+        """Why policies cannot be used, by name, as far as it can be told without importing them."""
+        found = {}
+        for name, sources in self._sources.items():
+            if len(sources) > 1:
+                found[name] = _ambiguous(name, sources)
+            elif not _is_installed(sources[0].target):
+                found[name] = UnusablePolicy(
+                    f"the policy {name!r} of {sources[0].distribution} is not there: nothing can "
+                    f"be imported from {sources[0].target}",
+                    hint=_remedy(sources[0]),
+                )
+        return found
+
+
+@cache
+def policies() -> Policies:
+    """The policies of this installation; what is installed later is not seen."""
+    built_in = [
+        _built_in(module.name)
+        for module in pkgutil.iter_modules(eva_master.policies.__path__)
+        if module.ispkg
+    ]
+    return Policies([*built_in, *map(plugin, entry_points(group=GROUP))])
+
+
+def plugin(point: EntryPoint) -> PolicySource:
+    """The policy that an entry point names."""
+    found = point.dist
+    distribution = "an unknown distribution" if found is None else f"{found.name} {found.version}"
+    return PolicySource(point.name, distribution, point.value, point.load)
+
+
+def _built_in(name: str) -> PolicySource:
+    module = f"{eva_master.policies.__name__}.{name}"
+    return PolicySource(name, OWN, f"{module}:POLICY", lambda: import_module(module).POLICY)
+
+
+def _ambiguous(name: str, sources: Iterable[PolicySource]) -> UnusablePolicy:
+    claimants = [f"{source.target} of {source.distribution}" for source in sources]
+    others = [source.distribution for source in sources if source.distribution != OWN]
+    return UnusablePolicy(
+        f"there is more than one policy {name!r}: {', '.join(claimants)}",
+        hint=f"uninstall {' or '.join(dict.fromkeys(others))}, or rename its policy",
+    )
+
+
+def _remedy(source: PolicySource) -> str:
+    name = source.distribution.partition(" ")[0]
+    return f"repair or uninstall {name}, or choose another policy"
+
+
+def _is_installed(target: str) -> bool:
+    """Whether the top package of a target can be found, without importing anything."""
+    top = target.partition(":")[0].partition(".")[0].strip()
+    try:
+        return bool(top) and find_spec(top) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _fault(name: str, kind: Any) -> str:
+    """What keeps an object from being a `ports.PolicyKind`; empty if nothing does."""
+    if getattr(kind, "name", None) != name:
+        return f"its name is {getattr(kind, 'name', None)!r}, that of its entry point {name!r}"
+    if not callable(getattr(kind, "build", None)):
+        return "it has no method build(config)"
+    config = getattr(kind, "config", None)
+    if not (isinstance(config, type) and is_dataclass(config) and _is_frozen(config)):
+        return "its config is not a frozen dataclass"
+    options = fields(config)
+    for option in options:
+        if option.init and option.default is MISSING and option.default_factory is MISSING:
+            return f"its option {option.name!r} has no default"
+    return _preset_fault(getattr(kind, "presets", {}), {option.name for option in options})
+
+
+def _is_frozen(config: Any) -> bool:
+    return bool(config.__dataclass_params__.frozen)
+
+
+def _preset_fault(presets: Any, options: set[str]) -> str:
+    if not isinstance(presets, Mapping):
+        return "its presets are not a mapping"
+    for name, chosen in presets.items():
+        if not isinstance(name, str) or not isinstance(chosen, Mapping):
+            return f"its preset {name!r} is not a name and a mapping of options"
+        if unknown := sorted(map(str, chosen.keys() - options)):
+            return f"its preset {name!r} sets {unknown[0]!r}, which is no option"
+    return ""

@@ -1,0 +1,45 @@
+"""What the published Eva carries from round to round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eva_master.learning.rates import EventRates
+from eva_master.model.planning.plan import PolicyMemory
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.reconfiguration.memory import RoundMemory
+
+NAME = "eva_published"
+_WRITERS = (NAME, "eva")
+"""Names of policies whose memory can be read: in earlier versions this was a preset of `eva`."""
+_VERSION = 2
+_READABLE = (1, 2)
+"""Version 1 had no columns and no bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The published Eva's memory.
+
+    Attributes:
+        rounds: What was answered and proved.
+        rates: Of events and of full reconfigurations.
+    """
+
+    rounds: RoundMemory
+    rates: EventRates
+
+    def dump(self) -> PolicyMemory:
+        """The journal's form."""
+        data = {**self.rounds.to_json(), "rates": self.rates.to_json()}
+        return PolicyMemory(policy=NAME, version=_VERSION, data=data)
+
+
+def load(memory: PolicyMemory | None, snapshot: Snapshot) -> Memory:
+    """Read a memory; start afresh where there is none of a form known here."""
+    if memory is not None and memory.policy in _WRITERS and memory.version in _READABLE:
+        rounds, rates = RoundMemory.from_json(memory.data), memory.data.get("rates")
+        if rounds is not None and rates is not None:
+            return Memory(rounds, EventRates.from_json(rates))
+    now = snapshot.now_ms
+    return Memory(RoundMemory.afresh(snapshot), EventRates(first_ms=now, at_ms=now))
