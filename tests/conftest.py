@@ -18,6 +18,8 @@ from hypothesis import settings as hypothesis_settings
 from tests.fakes import dockerd, hosts
 from tests.fakes.iterator_agent import RecordingAgent
 
+pytest.register_assert_rewrite("eva_master.testing.plan_checks", "eva_master.testing.policy_suite")
+
 # How long an example takes says something of the machine alone.
 hypothesis_settings.register_profile(
     "untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -1,0 +1,104 @@
+"""The rules that every plan keeps to."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from eva_master.model.ids import InstanceId, OfferingId, RunId
+from eva_master.model.job import JobKind
+from eva_master.model.planning.plan import Hold, Place, Plan, Suspend
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.resources import NOTHING
+from eva_master.testing.snapshots import carried_out
+
+
+def check(snapshot: Snapshot, plan: Plan) -> None:
+    """Check that a plan is one that a correct policy may make.
+
+    Raises:
+        AssertionError: It is not; the message says which rule it breaks.
+    """
+    runs = {run.id: run for run in snapshot.runs}
+    named = [entry.run for entry in plan.entries]
+    assert len(named) == len(set(named)), "at most one entry per task run"
+    assert not [run for run in named if runs[run].pinned], "pinned runs are left alone"
+    live = {instance.id for instance in snapshot.instances}
+    for entry in plan.entries:
+        match entry:
+            case Place(run=run, on=host):
+                assert host != runs[run].instance, "only what changes something"
+            case Hold(run=run, reason=reason):
+                assert runs[run].instance is None
+                assert reason
+            case Suspend(run=run, reason=reason):
+                assert runs[run].instance in live
+                assert reason
+    waiting = {run.id for run in snapshot.runs if not run.pinned and run.instance is None}
+    assert waiting <= set(named), "every waiting run is placed, or held for a reason"
+    _check_launches(snapshot, plan)
+    _check_room(carried_out(snapshot, plan), snapshot)
+    _check_gangs(snapshot, plan)
+    _check_reasons(snapshot, plan)
+
+
+def _check_launches(snapshot: Snapshot, plan: Plan) -> None:
+    used = {e.on for e in plan.entries if isinstance(e, Place) and isinstance(e.on, int)}
+    assert used == {launch.key for launch in plan.launches}, "each new instance is used"
+    assert len(plan.launches) == len(used)
+    counts: Counter[OfferingId] = Counter(i.offering.id for i in snapshot.instances)
+    for launch in plan.launches:
+        assert launch.offering in snapshot.catalog
+        assert launch.offering.available(snapshot.now_ms)
+        counts[launch.offering.id] += 1
+        # An instance is launched before another one is freed: both count.
+        limit = launch.offering.limit
+        assert limit is None or counts[launch.offering.id] <= limit, launch.offering.id
+
+
+def _check_room(after: Snapshot, before: Snapshot) -> None:
+    specs = {run.id: run.task for run in after.runs}
+    for instance in after.instances:
+        used = NOTHING
+        for run in instance.residents:
+            need = specs[run].demand_on(instance.offering.type.family)
+            assert need is not None, f"{run} cannot run on {instance.id}"
+            used += need
+        assert used.fits(instance.offering.type.capacity), instance.id
+    assert {run.id for run in after.runs} == {run.id for run in before.runs}
+
+
+def _check_gangs(snapshot: Snapshot, plan: Plan) -> None:
+    placed = {entry.run for entry in plan.entries if isinstance(entry, Place)}
+    held = {entry.run for entry in plan.entries if isinstance(entry, Hold)}
+    suspended = {entry.run for entry in plan.entries if isinstance(entry, Suspend)}
+    for job in snapshot.jobs:
+        if job.kind is JobKind.GANG:
+            members = set(job.runs)
+            assert not (members & placed and members & (held | suspended)), f"{job.id} is split"
+            assert not members & suspended or members <= suspended
+
+
+def _check_reasons(snapshot: Snapshot, plan: Plan) -> None:
+    live = {instance.id for instance in snapshot.instances}
+    before = {run.id: run.instance for run in snapshot.runs if run.instance in live}
+    entries = {entry.run: entry for entry in plan.entries}
+    places: dict[RunId, InstanceId | int] = {
+        **{run: host for run, host in before.items() if run not in entries},
+        **{entry.run: entry.on for entry in plan.entries if isinstance(entry, Place)},
+    }
+    told = [(tenant.run, one.on) for one in plan.reasons.hostings for tenant in one.tenants]
+    assert sorted(told) == sorted(places.items()), "every place has a reason"
+    for one in plan.reasons.hostings:
+        values = sum(tenant.value_micro_usd_per_hour for tenant in one.tenants)
+        assert abs(values - one.value_micro_usd_per_hour) <= len(one.tenants), "but for rounding"
+    running = {run.id for run in snapshot.runs if run.running}
+    moves = [move for one in plan.reasons.exchanges for move in one.moves]
+    assert sorted((move.run, move.source, move.target) for move in moves) == sorted(
+        (run, before[run], places[run])
+        for run in entries.keys() & running & before.keys() & places.keys()
+    ), "every move has a reason"
+
+
+def quiet(plan: Plan) -> bool:
+    """Whether a plan starts, moves and stops nothing."""
+    return not plan.launches and all(isinstance(entry, Hold) for entry in plan.entries)
