@@ -7,6 +7,7 @@ before: a plug-in that is broken harms only those who choose it.
 
 from __future__ import annotations
 
+import hashlib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -14,6 +15,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import eva_master.policies
@@ -104,6 +106,11 @@ class Policies(Mapping[str, PolicyKind]):
         """Where a policy comes from: one source, or all that claim the name."""
         return list(self._sources[name])
 
+    def code_of(self, name: str) -> str:
+        """A digest of the source of a plug-in; empty for a policy that comes with Eva."""
+        source = self._sources[name][0]
+        return "" if source.distribution == OWN else _code_of(_top(source.target))
+
     def faults(self) -> dict[str, UnusablePolicy]:
         """Why policies cannot be used, by name, as far as it can be told without importing them."""
         found = {}
@@ -121,7 +128,12 @@ class Policies(Mapping[str, PolicyKind]):
 
 @cache
 def policies() -> Policies:
-    """The policies of this installation; what is installed later is not seen."""
+    """The policies of this installation as of the first call."""
+    return find_policies()
+
+
+def find_policies() -> Policies:
+    """Look for policies on the import path."""
     built_in = [
         _built_in(module.name)
         for module in pkgutil.iter_modules(eva_master.policies.__path__)
@@ -156,13 +168,34 @@ def _remedy(source: PolicySource) -> str:
     return f"repair or uninstall {name}, or choose another policy"
 
 
+def _top(target: str) -> str:
+    """The top package of a target."""
+    return target.partition(":")[0].partition(".")[0].strip()
+
+
 def _is_installed(target: str) -> bool:
     """Whether the top package of a target can be found, without importing anything."""
-    top = target.partition(":")[0].partition(".")[0].strip()
+    top = _top(target)
     try:
         return bool(top) and find_spec(top) is not None
     except (ImportError, ValueError):
         return False
+
+
+def _code_of(package: str) -> str:
+    """A digest of all Python files of a package, or of a module that is none."""
+    spec = find_spec(package)
+    if spec is None:
+        return ""
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    files = [(folder, file) for folder in folders for file in sorted(folder.rglob("*.py"))]
+    if not folders and spec.origin is not None:
+        files = [(Path(spec.origin).parent, Path(spec.origin))]
+    found = hashlib.sha256()
+    for folder, file in files:
+        found.update(file.relative_to(folder).as_posix().encode() + b"\0")
+        found.update(file.read_bytes())
+    return found.hexdigest()[:16]
 
 
 def _fault(name: str, kind: Any) -> str:

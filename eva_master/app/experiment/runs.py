@@ -24,6 +24,7 @@ from eva_master.app.experiment.schema import (
     PolicyEntry,
     Value,
 )
+from eva_master.app.policy_registry import policies
 from eva_master.model.errors import InvalidTrace
 
 _FORMAT = 1
@@ -89,6 +90,8 @@ class Run:
                 "faults": self.faults.model_dump(mode="json"),
                 "fault_seed": self.fault_seed,
             }
+            if code := policies().code_of(self.policy.kind):
+                known["policy_code"] = code
         return known
 
     @property

@@ -20,6 +20,7 @@ from eva_master.adapters.text.yamlfile import (
     suggestion,
 )
 from eva_master.adapters.traces.recipes import KINDS, AlibabaRecipe, FileRecipe, Recipe
+from eva_master.app.policy_registry import current_name
 from eva_master.app.simulate import named_policy
 from eva_master.model.errors import EvaError, InvalidConfig, Problem
 
@@ -62,6 +63,12 @@ class PolicyEntry(_Section):
     def spec(self) -> str:
         """As on a command line."""
         return f"{self.name}:{self.preset}" if self.preset else self.name
+
+    @property
+    def kind(self) -> str:
+        """The policy's current name, without the preset."""
+        name, _, preset = self.spec.partition(":")
+        return current_name(name, preset or None)[0]
 
 
 class InterferenceSection(_Section):

@@ -1,0 +1,110 @@
+"""The rounds of first fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from eva_master.model.ids import RunId
+from eva_master.model.option_types import Count
+from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.toolkit import (
+    OpenInstances,
+    PlacementGroup,
+    ShapeCache,
+    build_plan,
+    open_instances,
+    place,
+    undisturbed,
+    unprofiled,
+    waiting,
+)
+
+NAME = "first_fit"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Settings; every one has a default, and its type is what settings are checked by.
+
+    Attributes:
+        most_tasks: At most so many tasks share an instance.
+        explained: Give reasons with every plan; they decide nothing.
+    """
+
+    most_tasks: Count = 4
+    explained: bool = True
+
+
+class FirstFit:
+    """Places waiting tasks and never moves one.
+
+    Plans hang on the snapshot and the memory alone. What is kept in the object may only make the
+    next plan faster: after a restart it is gone.
+    """
+
+    name = NAME
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._shapes = ShapeCache()
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        """Give every waiting task a place."""
+        groups = waiting(snapshot)
+        if not (groups or self._config.explained):
+            return Plan(), memory
+        instances = open_instances(snapshot, self._shapes)
+        alone = unprofiled(snapshot)
+
+        def placing(groups: Sequence[PlacementGroup]) -> None:
+            for group in groups:
+                for run in group.runs:
+                    self._put(instances, alone, run.id)
+
+        stuck = place(instances, groups, placing)
+        tenants = undisturbed if self._config.explained else None
+        return build_plan(snapshot, instances, stuck, tenants, profiled=alone), memory
+
+    def _put(self, instances: OpenInstances, alone: frozenset[RunId], run: RunId) -> None:
+        """Find a task run a place; without one it is held."""
+        shape = instances.kind(run)
+        row = None if run in alone else self._first(instances, alone, run)
+        if row is None:
+            offering = instances.cheapest(shape)
+            if offering is None:
+                return
+            row = instances.open(offering)
+        instances.put(run, row)
+
+    def _first(self, instances: OpenInstances, alone: frozenset[RunId], run: RunId) -> int | None:
+        """The first instance with a task and room for another one."""
+        for row in np.flatnonzero(instances.fitting(instances.kind(run))).tolist():
+            there = instances.residents[row]
+            if there and len(there) < self._config.most_tasks and alone.isdisjoint(there):
+                return row
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What the entry point refers to; presets may be left out."""
+
+    name: str = NAME
+    config: type[Any] = Config
+    presets: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=lambda: {"pairs": {"most_tasks": 2}}
+    )
+
+    def build(self, config: Any) -> FirstFit:
+        """Make the policy of a `Config`."""
+        return FirstFit(config)
+
+
+POLICY = _Kind()
