@@ -20,7 +20,7 @@ from tests.simulation.test_accounting import setup
 
 HOUR_MS = 3_600_000
 FAST, SLOW = Family("fast"), Family("slow")
-POLICIES = ("eva", "eva:published", "no_packing", "stratus", "synergy", "owl")
+POLICIES = ("eva", "eva_published", "no_packing", "stratus", "synergy", "owl")
 
 
 def offering(family: Family, cpus: int, usd: float) -> Offering:

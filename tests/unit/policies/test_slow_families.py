@@ -13,7 +13,7 @@ from tests.fakes.snapshots import Cluster, offer, task
 
 GPU = offer("p3.2xlarge", (1, 8, 61), 3.06, family="p3")
 CPU = offer("c7i.2xlarge", (0, 8, 16), 0.357, family="c7i")
-POLICIES = ("eva", "eva:published", "no_packing", "stratus", "synergy", "owl")
+POLICIES = ("eva", "eva_published", "no_packing", "stratus", "synergy", "owl")
 
 
 def either(p3: float, c7i: float) -> TaskSpec:

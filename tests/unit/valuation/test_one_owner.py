@@ -21,7 +21,7 @@ from tests.fakes.snapshots import task as snapshot_task
 from tests.simulation.test_accounting import job as trace_job
 from tests.simulation.test_accounting import setup
 
-POLICIES = ("eva", "eva:published", "no_packing", "stratus", "synergy", "owl")
+POLICIES = ("eva", "eva_published", "no_packing", "stratus", "synergy", "owl")
 Double = Callable[[], None]
 
 
