@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 
 from eva_master.adapters.pki import MASTER_NAME
+from eva_master.adapters.rpc.methods import METHODS, Retry
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """Larger than the largest job file, job list or set of digests in one message."""
@@ -17,44 +18,35 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 _PING_EVERY_MS = 5_000
 _PING_TIMEOUT_MS = 5_000
 
-_RETRYABLE = "UNAVAILABLE"
+_RETRY_POLICIES = {
+    # maxAttempts, initialBackoff, maxBackoff. gRPC repeats the same request bytes.
+    Retry.COMMAND: (5, 0.3, 2.0),
+    Retry.READ: (3, 0.2, 0.5),
+}
 
 
-def _methods(service: str, *names: str) -> list[dict[str, str]]:
-    return [{"service": service, "method": name} for name in names]
-
-
-def _retries(attempts: int, initial_s: float, most_s: float) -> dict[str, Any]:
+def service_config() -> dict[str, Any]:
+    """What gRPC is told about repeating calls, from the table of methods."""
     return {
-        "maxAttempts": attempts,
-        "initialBackoff": f"{initial_s}s",
-        "maxBackoff": f"{most_s}s",
-        "backoffMultiplier": 2,
-        "retryableStatusCodes": [_RETRYABLE],
+        "methodConfig": [
+            {
+                "name": [_named(path) for path, row in METHODS.items() if row.retry is retry],
+                "retryPolicy": {
+                    "maxAttempts": attempts,
+                    "initialBackoff": f"{initial_s}s",
+                    "maxBackoff": f"{most_s}s",
+                    "backoffMultiplier": 2,
+                    "retryableStatusCodes": ["UNAVAILABLE"],
+                },
+            }
+            for retry, (attempts, initial_s, most_s) in _RETRY_POLICIES.items()
+        ]
     }
 
 
-# Commands carry an id, so that a repeated one is carried out once: they outlast a master that
-# restarts. Reads give up sooner, since somebody waits. gRPC repeats the same request bytes.
-_SERVICE_CONFIG = {
-    "methodConfig": [
-        {
-            "name": [
-                *_methods("eva.api.v1.Jobs", "Submit", "Cancel"),
-                *_methods("eva.api.v1.Tokens", "Revoke"),
-            ],
-            "retryPolicy": _retries(5, 0.3, 2.0),
-        },
-        {
-            "name": [
-                *_methods("eva.api.v1.Jobs", "Get", "List", "Plan", "MissingBlobs", "Watch"),
-                *_methods("eva.api.v1.Cluster", "Describe", "Cost", "Config"),
-                *_methods("eva.api.v1.Tokens", "List", "WhoAmI"),
-            ],
-            "retryPolicy": _retries(3, 0.2, 0.5),
-        },
-    ]
-}
+def _named(path: str) -> dict[str, str]:
+    service, _, method = path.removeprefix("/").partition("/")
+    return {"service": service, "method": method}
 
 
 def open_channel(address: str, *, authorities: bytes, token: str) -> grpc.Channel:
@@ -68,7 +60,7 @@ def open_channel(address: str, *, authorities: bytes, token: str) -> grpc.Channe
     options = [
         # Addresses come and go; the name in the master's certificate is always the same.
         ("grpc.ssl_target_name_override", MASTER_NAME),
-        ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
+        ("grpc.service_config", json.dumps(service_config())),
         ("grpc.enable_retries", 1),
         ("grpc.initial_reconnect_backoff_ms", 200),
         ("grpc.min_reconnect_backoff_ms", 200),

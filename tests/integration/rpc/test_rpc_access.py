@@ -16,6 +16,8 @@ from structlog.testing import capture_logs
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto import worker_pb2 as wpb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterStub, JobsStub, TokensStub
+from eva_master.adapters.rpc.channels import service_config
+from eva_master.adapters.rpc.methods import METHODS, Retry
 from eva_master.adapters.rpc.server import access
 from eva_master.model.errors import NotAuthenticated, NotAuthorised
 from eva_master.model.events import CancelRequested, JobSubmitted
@@ -48,20 +50,43 @@ def methods_of(module: ModuleType) -> dict[str, list[str]]:
     }
 
 
-def test_every_method_for_users_has_a_role() -> None:
-    assert {one for methods in methods_of(pb).values() for one in methods} == set(access.NEEDED)
+NEEDED = {method: row.role for method, row in METHODS.items() if method.startswith("/eva.api.v1.")}
 
 
-async def test_every_service_of_the_users_port_is_in_the_table_or_open(master: RpcMaster) -> None:
+def test_every_method_of_the_protocol_has_a_row_and_every_row_a_method() -> None:
+    users = {one for methods in methods_of(pb).values() for one in methods}
+    joining = set(methods_of(wpb)["eva.worker.v1.Enrolment"])
+    assert users | joining == set(METHODS)
+    assert users == {method for method, row in METHODS.items() if row.role is not None}
+
+
+async def test_every_service_of_the_users_port_is_in_the_table(master: RpcMaster) -> None:
     stub = reflection_pb2_grpc.ServerReflectionStub(master.channel)
     question = reflection_pb2.ServerReflectionRequest(list_services="")
     async for answer in stub.ServerReflectionInfo(iter([question])):
         served = {service.name for service in answer.list_services_response.service}
     known = {**methods_of(pb), **methods_of(wpb)}
     assert served >= set(methods_of(pb))
-    for service in served - set(GRPCS_OWN):
-        for method in known[service]:
-            assert (method in access.NEEDED) != (method in access.OPEN)
+    assert {one for it in served - set(GRPCS_OWN) for one in known[it]} == set(METHODS)
+
+
+def test_the_client_repeats_what_the_table_says_and_nothing_else() -> None:
+    told: dict[str, int] = {}
+    for some in service_config()["methodConfig"]:
+        for name in some["name"]:
+            method = f"/{name['service']}/{name['method']}"
+            assert told.setdefault(method, some["retryPolicy"]["maxAttempts"]) > 1
+    assert set(told) == {name for name, row in METHODS.items() if row.retry is not Retry.NEVER}
+    commands = {name for name, row in METHODS.items() if row.retry is Retry.COMMAND}
+    assert {name for name, attempts in told.items() if attempts == 5} == commands
+
+
+def test_every_command_with_an_id_is_repeated_until_the_master_is_back() -> None:
+    for service in pb.DESCRIPTOR.services_by_name.values():
+        for method in service.methods:
+            row = METHODS[f"/{service.full_name}/{method.name}"]
+            if "command_id" in method.input_type.fields_by_name:
+                assert row.retry is Retry.COMMAND, method.full_name
 
 
 async def attempts(channel: grpc.aio.Channel) -> dict[str, grpc.StatusCode]:
@@ -97,15 +122,15 @@ async def test_each_role_gets_through_where_it_may_and_nowhere_else(
 ) -> None:
     await master.loop.change(lambda state: add_job(state, spec("resnet")))
     met = await attempts(master.channel_of("eve", role))
-    assert met.keys() == access.NEEDED.keys()
+    assert met.keys() == NEEDED.keys()
     refused = {name for name, status in met.items() if status is grpc.StatusCode.PERMISSION_DENIED}
-    assert refused == {name for name, needed in access.NEEDED.items() if not role.covers(needed)}
+    assert refused == {name for name, needed in NEEDED.items() if not role.covers(needed)}
     assert grpc.StatusCode.UNAUTHENTICATED not in met.values()
 
 
 async def test_nothing_gets_through_without_a_token(master: RpcMaster) -> None:
     met = await attempts(master.channel)
-    assert met.keys() == access.NEEDED.keys()
+    assert met.keys() == NEEDED.keys()
     assert set(met.values()) == {grpc.StatusCode.UNAUTHENTICATED}
 
 
@@ -168,8 +193,8 @@ async def test_a_viewer_who_submits_is_told_what_he_lacks(master: RpcMaster) -> 
 async def test_a_method_without_an_entry_is_nobodys(
     master: RpcMaster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = {key: role for key, role in access.NEEDED.items() if not key.endswith("/Cost")}
-    monkeypatch.setattr(access, "NEEDED", table)
+    table = {key: row for key, row in METHODS.items() if not key.endswith("/Cost")}
+    monkeypatch.setattr(access, "METHODS", table)
     status, _ = await refusal(master.cluster.Cost(pb.CostRequest()))
     assert status is grpc.StatusCode.PERMISSION_DENIED
 

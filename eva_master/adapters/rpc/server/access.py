@@ -1,13 +1,13 @@
 """Who may call what on the users' port.
 
 A caller proves who he is with ``authorization: Bearer SECRET``; the token says who owns what he
-submits, and its role what he may call. A method that is not in the table is refused.
+submits, and its role what he may call. A method that is not in the table `METHODS` is refused.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextvars import ContextVar
 from typing import Any
 
@@ -15,37 +15,13 @@ import grpc
 import structlog
 
 from eva_master.adapters.rpc.errors import Context, Handler, wrapped
+from eva_master.adapters.rpc.methods import METHODS
 from eva_master.adapters.store import UserTokens
 from eva_master.model.errors import NotAuthenticated, NotAuthorised
 from eva_master.model.users import Role, UserToken
 
 AUTHORIZATION = "authorization"
 _SCHEME = "bearer"
-
-NEEDED: Mapping[str, Role] = {
-    "/eva.api.v1.Jobs/Submit": Role.USER,
-    "/eva.api.v1.Jobs/Get": Role.VIEWER,
-    "/eva.api.v1.Jobs/List": Role.VIEWER,
-    "/eva.api.v1.Jobs/Cancel": Role.USER,
-    "/eva.api.v1.Jobs/Watch": Role.VIEWER,
-    "/eva.api.v1.Jobs/Logs": Role.VIEWER,
-    "/eva.api.v1.Jobs/Plan": Role.VIEWER,
-    "/eva.api.v1.Jobs/MissingBlobs": Role.USER,
-    "/eva.api.v1.Jobs/PutBlob": Role.USER,
-    "/eva.api.v1.Cluster/Describe": Role.VIEWER,
-    "/eva.api.v1.Cluster/Cost": Role.VIEWER,
-    "/eva.api.v1.Cluster/Config": Role.VIEWER,
-    "/eva.api.v1.Cluster/Interference": Role.VIEWER,
-    "/eva.api.v1.Cluster/Explain": Role.VIEWER,
-    "/eva.api.v1.Tokens/Create": Role.OPERATOR,
-    "/eva.api.v1.Tokens/List": Role.OPERATOR,
-    "/eva.api.v1.Tokens/Revoke": Role.OPERATOR,
-    "/eva.api.v1.Tokens/WhoAmI": Role.VIEWER,
-}
-"""The least role for each method."""
-
-OPEN = frozenset({"/eva.worker.v1.Enrolment/Join"})
-"""Methods that need no token: an instance that joins brings a proof of its own."""
 
 log = structlog.get_logger(__name__)
 
@@ -100,7 +76,10 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
         """Wrap the handlers of Eva's services; health and reflection are for everybody."""
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
-        if handler is None or not method.startswith("/eva.") or method in OPEN:
+        if handler is None or not method.startswith("/eva."):
+            return handler
+        row = METHODS.get(method)
+        if row is not None and row.role is None:
             return handler
         return wrapped(handler, lambda behaviour: self._guarded(behaviour, method))
 
@@ -123,7 +102,8 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
         except NotAuthenticated as error:
             log.warning("refused", method=method, peer=context.peer(), reason=error.message)
             raise
-        needed = NEEDED.get(method)
+        row = METHODS.get(method)
+        needed = None if row is None else row.role
         if needed is None or not token.role.covers(needed):
             log.warning(
                 "refused",

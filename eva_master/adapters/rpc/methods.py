@@ -1,0 +1,62 @@
+"""The methods of the users' port: who may call each, and who repeats a call that got no answer.
+
+A method is added with a row here. One without a row is refused by the server, whoever calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from eva_master.model.users import Role
+
+
+class Retry(Enum):
+    """What the client's channel does when the master is not reached, or goes away meanwhile."""
+
+    READ = "read"
+    """Asks again, but not for long: somebody waits."""
+    COMMAND = "command"
+    """Asks again until a restarted master is back: a command is carried out once, by its id."""
+    NEVER = "never"
+    """Reports the failure: a repetition might be carried out too, or has to be made anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A row of the table.
+
+    Attributes:
+        role: The least role that may call it; `None` for callers without a token.
+        retry: Whether a call may be repeated.
+    """
+
+    role: Role | None
+    retry: Retry
+
+
+METHODS: Mapping[str, Method] = {
+    "/eva.api.v1.Jobs/Submit": Method(Role.USER, Retry.COMMAND),
+    "/eva.api.v1.Jobs/Get": Method(Role.VIEWER, Retry.READ),
+    "/eva.api.v1.Jobs/List": Method(Role.VIEWER, Retry.READ),
+    "/eva.api.v1.Jobs/Cancel": Method(Role.USER, Retry.COMMAND),
+    "/eva.api.v1.Jobs/Watch": Method(Role.VIEWER, Retry.READ),
+    "/eva.api.v1.Jobs/Logs": Method(Role.VIEWER, Retry.READ),
+    "/eva.api.v1.Jobs/Plan": Method(Role.VIEWER, Retry.READ),
+    "/eva.api.v1.Jobs/MissingBlobs": Method(Role.USER, Retry.READ),
+    # The client repeats it with new chunks.
+    "/eva.api.v1.Jobs/PutBlob": Method(Role.USER, Retry.NEVER),
+    "/eva.api.v1.Cluster/Describe": Method(Role.VIEWER, Retry.READ),
+    "/eva.api.v1.Cluster/Cost": Method(Role.VIEWER, Retry.READ),
+    "/eva.api.v1.Cluster/Config": Method(Role.VIEWER, Retry.READ),
+    "/eva.api.v1.Cluster/Interference": Method(Role.VIEWER, Retry.READ),
+    "/eva.api.v1.Cluster/Explain": Method(Role.VIEWER, Retry.READ),
+    # Each call makes another token.
+    "/eva.api.v1.Tokens/Create": Method(Role.OPERATOR, Retry.NEVER),
+    "/eva.api.v1.Tokens/List": Method(Role.OPERATOR, Retry.READ),
+    "/eva.api.v1.Tokens/Revoke": Method(Role.OPERATOR, Retry.COMMAND),
+    "/eva.api.v1.Tokens/WhoAmI": Method(Role.VIEWER, Retry.READ),
+    # An instance that joins brings a proof of its own, and asks again by itself.
+    "/eva.worker.v1.Enrolment/Join": Method(None, Retry.NEVER),
+}
