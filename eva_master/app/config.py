@@ -31,7 +31,7 @@ from pydantic_settings import (
 from eva_master.adapters.text import yamlfile
 from eva_master.adapters.text.quantities import Duration
 from eva_master.adapters.text.yamlfile import Document
-from eva_master.app.ec2_section import Ec2Section, complaints
+from eva_master.app.clouds.ec2.section import Ec2Section, complaints
 from eva_master.app.layers import Layers
 from eva_master.app.policy_registry import current_name
 from eva_master.model.errors import Problem

@@ -10,8 +10,8 @@ from rich.console import Console
 from eva_master.adapters.rpc.server.ports import Ports
 from eva_master.app import logs
 from eva_master.app.client import CLIENT_FILE, client_file
+from eva_master.app.clouds.local.containers import settled
 from eva_master.app.config import MasterConfig
-from eva_master.app.containers import settled
 from eva_master.app.master import serve
 from eva_master.model.errors import InvalidConfig
 

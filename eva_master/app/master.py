@@ -37,8 +37,8 @@ from eva_master.adapters.store import SqlJournal, UserTokens
 from eva_master.adapters.store.join_tokens import JoinTokenTable
 from eva_master.adapters.store.launches import LaunchTable
 from eva_master.app import logs
+from eva_master.app.clouds.local.containers import settled
 from eva_master.app.config import MasterConfig, PolicySection, policy_config
-from eva_master.app.containers import settled
 from eva_master.app.operator import write_client_file
 from eva_master.app.policy_registry import policies
 from eva_master.control.loop import Loop
@@ -189,7 +189,7 @@ class Master:
         self, config: MasterConfig, inbox: Inbox, clock: Clock, bootstrap: Bootstrap
     ) -> ManagedCloud:
         # A slow import that a cloud of this machine does not need.
-        from eva_master.app.ec2_cloud import ec2_cloud
+        from eva_master.app.clouds.ec2.wiring import ec2_cloud
 
         launches = LaunchTable(self._journal.engine)
         return ec2_cloud(config, inbox, clock, bootstrap, catalog=self._catalog, launches=launches)
@@ -286,7 +286,7 @@ def catalog_of(config: MasterConfig) -> Catalog:
         InvalidConfig: What the settings say of it cannot be used.
     """
     if config.cloud == "ec2":
-        from eva_master.app.ec2_cloud import ec2_catalog
+        from eva_master.app.clouds.ec2.wiring import ec2_catalog
 
         return ec2_catalog(config)
     return load_catalog(config.catalog.file, config.catalog.only)
@@ -386,7 +386,7 @@ def run_master(config: MasterConfig) -> None:
     """
     logs.configure(config.cluster)
     if config.cloud == "ec2":
-        from eva_master.app.ec2_cloud import ask_what_is_sold
+        from eva_master.app.clouds.ec2.wiring import ask_what_is_sold
 
         ask_what_is_sold(config)
     else:

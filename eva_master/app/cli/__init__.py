@@ -36,8 +36,8 @@ _COMMANDS = {
     "token": "users",
     "whoami": "users",
     "catalog": "catalog",
-    "deploy": "deploy",
-    "teardown": "deploy",
+    "deploy": "eva_master.app.clouds.ec2.commands",
+    "teardown": "eva_master.app.clouds.ec2.commands",
     "policies": "policies",
     "schema": "files",
     "config": "files",
@@ -53,7 +53,8 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name in _COMMANDS:
-            module = import_module(f"{__name__}.{_COMMANDS[cmd_name]}")
+            name = _COMMANDS[cmd_name]
+            module = import_module(name if "." in name else f"{__name__}.{name}")
             command: click.Command = getattr(module, cmd_name)
             return command
         plugin = _plugins().get(cmd_name)

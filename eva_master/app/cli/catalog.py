@@ -102,7 +102,7 @@ def update(
     from eva_master.adapters.catalog.snapshot import read_snapshot
     from eva_master.adapters.ec2 import Ec2Settings
     from eva_master.adapters.ec2.offerings import take_snapshot
-    from eva_master.app.ec2_cloud import ec2_settings, snapshot_file
+    from eva_master.app.clouds.ec2.wiring import ec2_settings, snapshot_file
 
     config = None if region and out else _config(file)
     section = config.ec2 if config else None
@@ -157,7 +157,7 @@ def _config(file: Path | None) -> MasterConfig:
 
 
 def _taken(config: MasterConfig) -> str | None:
-    from eva_master.app.ec2_cloud import snapshot_of
+    from eva_master.app.clouds.ec2.wiring import snapshot_of
 
     if config.cloud != "ec2":
         return None

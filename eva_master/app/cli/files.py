@@ -73,7 +73,7 @@ def _check(file: Path, *, as_json: bool) -> None:
 
     settings = load_master_config(policies=policies(), file=file)
     if settings.cloud == "ec2":
-        from eva_master.app.ec2_cloud import boot_of
+        from eva_master.app.clouds.ec2.wiring import boot_of
 
         boot_of(settings)
     catalog = catalog_of(settings)

@@ -18,8 +18,8 @@ from eva_master.adapters.local.cloud import Containers
 from eva_master.adapters.local.engine import Engine, ready_image
 from eva_master.adapters.local.image import python_tree
 from eva_master.adapters.local.records import Records
+from eva_master.app.clouds.local.containers import settled
 from eva_master.app.config import LocalSection, MasterConfig, load_master_config
-from eva_master.app.containers import settled
 from eva_master.app.policy_registry import policies
 from eva_master.model.errors import EngineUnavailable, InvalidConfig
 from eva_master.model.events import InstanceGone

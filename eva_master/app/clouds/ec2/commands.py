@@ -96,8 +96,8 @@ def aws(
     Shows what would change and what that costs before anything does. Needs the credentials of
     somebody who may make roles; the cluster's own roles may do far less.
     """
+    from eva_master.app.clouds.ec2.deployment import Account, Deployment
     from eva_master.app.config import user_state_dir
-    from eva_master.app.deploy import Account, Deployment
 
     stated = {**parameters, **({"UserCidr": users} if users else {})}
     account = Account(cluster, region, endpoint, poll_s)
@@ -127,8 +127,8 @@ def teardown(*, cluster: str, region: str, endpoint: str, poll_s: float, yes: bo
     Terminates the master and all instances of the cluster, empties the bucket and deletes the
     stack, the master's state included. What is interrupted is taken up again by another call.
     """
-    from eva_master.app.deploy import Account
-    from eva_master.app.deploy import teardown as begin
+    from eva_master.app.clouds.ec2.deployment import Account
+    from eva_master.app.clouds.ec2.deployment import teardown as begin
 
     end = begin(Account(cluster, region, endpoint, poll_s))
     if not yes:

@@ -16,8 +16,8 @@ from eva_master.adapters.ec2.launching.launch_records import LaunchRecords
 from eva_master.adapters.ec2.launching.userdata import METADATA_URL, Boot, user_data
 from eva_master.adapters.ec2.offerings import take_snapshot
 from eva_master.adapters.ec2.settings import IMAGES
+from eva_master.app.clouds.ec2.section import Ec2Section, boot_logs, s3_endpoint
 from eva_master.app.config import MasterConfig
-from eva_master.app.ec2_section import Ec2Section, boot_logs, s3_endpoint
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import InvalidConfig
 from eva_master.ports import Clock, Inbox

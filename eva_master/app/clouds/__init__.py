@@ -1,0 +1,1 @@
+"""The clouds that instances come from, a package each."""
