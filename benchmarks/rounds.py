@@ -23,6 +23,7 @@ from typing import TypeVar
 
 from benchmarks.harness import Figures, options, publish, surroundings
 from benchmarks.packing import TYPES, Amounts, offering, task
+from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.adapters.planner.fast_pickle import Parcel
 from eva_master.adapters.planner.snapshot_diff import Receiver, Sender
 from eva_master.app.master import build_policy
@@ -274,6 +275,7 @@ def measure(policy: str, tasks: int, changes: int, rounds: int) -> Figures:
         changes: Arrivals and completions before each round.
         rounds: How many of these, at least two.
     """
+    spare_lasting_values()
     choose, jobs = random.Random(_SEED), _Jobs()
     cluster = Cluster(build_policy(policy, {}), _learned())
     state = cluster.machine.state

@@ -19,6 +19,7 @@ from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.http.metrics import MasterMetrics
 from eva_master.adapters.local.cloud import WORKER, Containers, LocalCloud, LocalCloudConfig
 from eva_master.adapters.loop.clock import SystemClock
+from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.loop.inbox import LiveInbox
 from eva_master.adapters.objects import open_store
@@ -252,6 +253,7 @@ class Master:
         return client_file
 
     def _run_loop(self) -> None:
+        spare_lasting_values()
         try:
             self._loop.start()
             while not self._stopping.is_set():

@@ -20,6 +20,7 @@ from typing import ParamSpec, TypeVar
 
 import structlog
 
+from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.adapters.planner.fast_pickle import Parcel
 from eva_master.adapters.planner.snapshot_diff import Difference, Receiver, Sender
 from eva_master.model.actions import RequestPlan
@@ -208,6 +209,7 @@ def _live_with_parent(lifeline: Connection) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(_NICENESS)
+    spare_lasting_values()
 
     def wait() -> None:
         lifeline.poll(None)
