@@ -20,6 +20,7 @@ from eva_master.adapters.rpc.server.ports import Ports
 from eva_master.app import logs
 from eva_master.app.config import MasterConfig
 from eva_master.app.master import serve
+from eva_master.app.settings import master_model
 from eva_master.model.actions import CloudAction, SyncCloud
 from eva_master.model.events import CloudListed
 from eva_master.model.ids import InstanceId, Millis
@@ -54,7 +55,7 @@ class StandingCloud:
 def main(path: str) -> int:
     """Run until SIGTERM; returns 1 if the control loop broke down."""
     request = json.loads(Path(path).read_text())
-    config = MasterConfig(**request["settings"])
+    config = master_model()(**request["settings"])
     logs.configure(config.cluster)
 
     def open_cloud(

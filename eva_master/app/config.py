@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import (
@@ -18,7 +17,6 @@ from pydantic import (
     Field,
     PlainSerializer,
     TypeAdapter,
-    ValidationError,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -28,13 +26,8 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from eva_master.adapters.text import yamlfile
 from eva_master.adapters.text.quantities import Duration
-from eva_master.adapters.text.yamlfile import Document
-from eva_master.app.clouds.ec2.section import Ec2Section, complaints
-from eva_master.app.layers import Layers
 from eva_master.app.policy_registry import current_name
-from eva_master.model.errors import Problem
 from eva_master.ports import PolicyKind
 
 MASTER_FILE = Path("/etc/eva/master.yaml")
@@ -81,12 +74,6 @@ def _check_url(text: str) -> str:
     return text
 
 
-def _check_socket(text: str) -> str:
-    if not text.startswith("unix://"):
-        raise refusal(f"{text!r} is not a socket of this machine", "write unix:///path")
-    return text
-
-
 def _check_period(duration_ms: int) -> int:
     if not 10 <= duration_ms <= _DAY_MS:
         raise refusal("must be between 10ms and 1d", "write 10s or 5m")
@@ -110,18 +97,20 @@ Ports = Annotated[
 ]
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
+    """A section of the settings; keys that it does not know are refused."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class PolicySection(_Section):
+class PolicySection(Section):
     """Which scheduler decides.
 
     Attributes:
         name: Of the policy; ``NAME:PRESET`` sets both.
         preset: One of the policy's named choices of options, `None` for its defaults.
         options: Fields of the policy's config, over those of the preset; see
-            `load_master_config`.
+            `eva_master.app.settings.load_master_config`.
     """
 
     name: str = DEFAULT_POLICY
@@ -141,7 +130,7 @@ class PolicySection(_Section):
         return {**values, "name": name, "preset": preset}
 
 
-class CatalogSection(_Section):
+class CatalogSection(Section):
     """What can be bought.
 
     Attributes:
@@ -151,28 +140,6 @@ class CatalogSection(_Section):
 
     file: Path | None = None
     only: list[str] | None = None
-
-
-class LocalSection(_Section):
-    """The cloud on this machine.
-
-    Attributes:
-        launch_delay: Milliseconds from launch to up.
-        data_rate_mib: MiB per second that one emulated instance may read, `None` for its
-            type's.
-        runtime: What tasks run in. `auto` is containers if `docker_image` names an image and an
-            engine answers, plain processes otherwise.
-        docker_host: URL of the engine's socket, `None` for where ``DOCKER_HOST`` says or the
-            usual one.
-        docker_image: For tasks that name none; with the runtime `docker`, `None` stands for an
-            image that is made of this machine's Python.
-    """
-
-    launch_delay: Duration = 2_000
-    data_rate_mib: Annotated[int, Field(gt=0)] | None = None
-    runtime: Literal["auto", "process", "docker"] = "auto"
-    docker_host: Annotated[str, AfterValidator(_check_socket)] | None = None
-    docker_image: Annotated[str, Field(min_length=1)] | None = None
 
 
 class BaseConfig(BaseSettings):
@@ -196,7 +163,7 @@ class BaseConfig(BaseSettings):
 
 
 class MasterConfig(BaseConfig):
-    """The master's settings; durations are in milliseconds.
+    """The master's settings but for those of clouds; durations are in milliseconds.
 
     Attributes:
         cluster: Names the cluster in tags, metrics and logs.
@@ -221,7 +188,7 @@ class MasterConfig(BaseConfig):
         upload_interval: From one upload of logs, outputs and checkpoints to the next.
         gang_ports: Ports on which the members of gangs meet, such as 20000-29999. Workers must
             reach each other on them.
-        cloud: Where instances come from: this machine, or EC2.
+        cloud: Where instances come from; each cloud has a section of its own, see `section`.
         advertise: The host under which instances and users reach this machine, `None` for the ones
             that it listens on.
     """
@@ -248,11 +215,13 @@ class MasterConfig(BaseConfig):
     profile: bool = True
     upload_interval: Period = 30_000
     gang_ports: Ports = (20_000, 29_999)
-    cloud: Literal["local", "ec2"] = "local"
+    cloud: str = "local"
     advertise: Annotated[str, AfterValidator(_check_host)] | None = None
     catalog: CatalogSection = CatalogSection()
-    local: LocalSection = LocalSection()
-    ec2: Ec2Section | None = None
+
+    def section(self, cloud: str) -> Any:
+        """The section of a cloud; of the type that the cloud declares, `None` if it may be."""
+        return getattr(self, cloud)
 
     @property
     def worker_address(self) -> str:
@@ -284,35 +253,6 @@ class MasterConfig(BaseConfig):
         }
 
 
-def load_master_config(
-    *,
-    policies: Mapping[str, PolicyKind],
-    file: Path | None = None,
-    flags: Mapping[str, Any] | None = None,
-    defaults: Mapping[str, Any] | None = None,
-) -> MasterConfig:
-    """Gather the master's settings.
-
-    Args:
-        policies: What `policy.name` may be; `policy.options` is checked against its config.
-        file: A settings file, `None` for none.
-        flags: Nested settings that override file and environment.
-        defaults: Nested settings that file and environment override.
-
-    Raises:
-        InvalidConfig: With every problem that was found, each with line and key, variable or
-            flag.
-    """
-    layers = Layers(MasterConfig, file=file, flags=flags or {}, defaults=defaults or {})
-    layers.refuse_unknown_variables()
-    config = layers.settings()
-    problems = _policy_problems(config.policy, policies, layers.document)
-    problems += _cloud_problems(config, layers.document)
-    if problems:
-        raise layers.invalid(problems)
-    return config
-
-
 def policy_config(section: PolicySection, kind: PolicyKind) -> Any:
     """The config of a policy, made of its preset and options.
 
@@ -332,47 +272,6 @@ def user_state_dir() -> Path:
     """Where a master that a user runs for himself keeps its state."""
     home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(home) / "eva"
-
-
-def _cloud_problems(config: MasterConfig, document: Document) -> list[Problem]:
-    if config.cloud != "ec2":
-        return []
-    found = complaints(config.ec2, config.objects, config.listen, config.advertise)
-    return [document.problem(path, message, hint) for path, message, hint in found]
-
-
-def _policy_problems(
-    section: PolicySection, policies: Mapping[str, PolicyKind], document: Document
-) -> list[Problem]:
-    kind = policies.get(section.name)
-    if kind is None:
-        known = sorted(policies)
-        hint = yamlfile.suggestion(section.name, known) or f"known: {', '.join(known)}"
-        return [document.problem(("policy", "name"), f"no policy {section.name!r}", hint)]
-    presets = sorted(presets_of(kind))
-    if section.preset is not None and section.preset not in presets:
-        hint = yamlfile.suggestion(section.preset, presets)
-        hint = hint or f"known: {', '.join(presets) or 'none'}"
-        message = f"policy {section.name!r} has no preset {section.preset!r}"
-        return [document.problem(("policy", "preset"), message, hint)]
-    known = [option.name for option in fields(kind.config)]
-    problems = [
-        document.problem(
-            ("policy", "options", name),
-            f"policy {section.name!r} has no option {name!r}",
-            yamlfile.suggestion(name, known) or f"known: {', '.join(known) or 'none'}",
-        )
-        for name in section.options
-        if name not in known
-    ]
-    try:
-        policy_config(section, kind)
-    except ValidationError as failure:
-        problems += [
-            document.problem(("policy", "options", *details["loc"]), details["msg"])
-            for details in failure.errors(include_url=False)
-        ]
-    return problems
 
 
 def _without_password(url: str) -> str:

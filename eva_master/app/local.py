@@ -10,7 +10,7 @@ from rich.console import Console
 from eva_master.adapters.rpc.server.ports import Ports
 from eva_master.app import logs
 from eva_master.app.client import CLIENT_FILE, client_file
-from eva_master.app.clouds.local.containers import settled
+from eva_master.app.clouds import cloud_of
 from eva_master.app.config import MasterConfig
 from eva_master.app.master import serve
 from eva_master.model.errors import InvalidConfig
@@ -26,13 +26,16 @@ def run_up(config: MasterConfig) -> None:
         InvalidConfig: The instances are to come from elsewhere.
         SystemExit: The control loop broke down.
     """
-    if config.cloud != "local":
+    cloud = cloud_of(config)
+    if not cloud.ends_with_master:
         raise InvalidConfig(
-            "eva up runs instances on this machine, and the cloud is ec2", hint="run: eva master"
+            f"eva up runs instances on this machine, and the cloud is {cloud.name}",
+            hint="run: eva master",
         )
     logs.configure(config.cluster)
     console = Console(stderr=True)
-    config, runtime = settled(config, console.print)
+    prepared = cloud.prepare(config, console.print)
+    config = prepared.config
 
     def tell(ports: Ports) -> None:
         host = config.listen.rpartition(":")[0]
@@ -42,7 +45,8 @@ def run_up(config: MasterConfig) -> None:
         if told := client_settings(config):
             # In one piece, to be copied.
             console.print(f"In other terminals:  {told}", markup=False, soft_wrap=True)
-        console.print(runtime, markup=False, soft_wrap=True)
+        if prepared.told:
+            console.print(prepared.told, markup=False, soft_wrap=True)
         console.print("In another terminal:  eva submit examples/digits_mlp/job.yaml && eva top")
         console.print("Ctrl-C ends the cluster and its emulated instances.")
 

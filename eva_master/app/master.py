@@ -6,18 +6,15 @@ import asyncio
 import json
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
 from eva_master.adapters.bootstrap import Bootstrap
-from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.http.metrics import MasterMetrics
-from eva_master.adapters.local.cloud import WORKER, Containers, LocalCloud, LocalCloudConfig
 from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.adapters.loop.gateway import LoopGateway
@@ -36,9 +33,9 @@ from eva_master.adapters.rpc.workers.enrolment import AgentCertificates, Enrolme
 from eva_master.adapters.rpc.workers.sessions import Welcome, WorkerSessions
 from eva_master.adapters.store import SqlJournal, UserTokens
 from eva_master.adapters.store.join_tokens import JoinTokenTable
-from eva_master.adapters.store.launches import LaunchTable
 from eva_master.app import logs
-from eva_master.app.clouds.local.containers import settled
+from eva_master.app.cloud_provider import ManagedCloud
+from eva_master.app.clouds import cloud_of
 from eva_master.app.config import MasterConfig, PolicySection, policy_config
 from eva_master.app.operator import write_client_file
 from eva_master.app.policy_registry import policies
@@ -46,12 +43,10 @@ from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
-from eva_master.model.catalog import Catalog
 from eva_master.model.events import Tick
-from eva_master.ports import Clock, Cloud, Inbox, Policy
+from eva_master.ports import Clock, Inbox, Policy
 
 _STOP_GRACE_S = 1.0
-_MIB = 1024 * 1024
 
 log = structlog.get_logger(__name__)
 
@@ -77,7 +72,7 @@ def round_grid_ms(section: PolicySection) -> int:
 
 def control_settings(config: MasterConfig) -> Settings:
     """The control loop's share of the configuration."""
-    return Settings(
+    settings = Settings(
         round_period_ms=config.round_period,
         round_gap_ms=config.round_min_interval,
         round_grid_ms=round_grid_ms(config.policy),
@@ -87,25 +82,12 @@ def control_settings(config: MasterConfig) -> Settings:
         window_ms=config.throughput_window,
         profile=config.profile,
         gang_ports=config.gang_ports,
-        unwanted_ms=0 if config.ec2 is None else config.ec2.unwanted_grace,
-        rebalance_ms=config.ec2.spot.rebalance if config.ec2 and config.ec2.spot else 0,
     )
-
-
-class ManagedCloud(Cloud, Protocol):
-    """A cloud that a master can take down with it."""
-
-    def terminate_all(self) -> None:
-        """Terminate every instance, and wait until all are gone."""
-        ...
-
-    def close(self) -> None:
-        """Stop watching; instances stay as they are."""
-        ...
+    return cloud_of(config).loop_settings(config, settings)
 
 
 OpenCloud = Callable[[MasterConfig, Inbox, Clock, Bootstrap], ManagedCloud]
-"""Makes the cloud of a master, whose instances are to be told the bootstrap; see `local_cloud`."""
+"""Makes the cloud of a master, whose instances are to be told the bootstrap."""
 
 
 class Master:
@@ -115,7 +97,7 @@ class Master:
         config: The settings.
         on_failure: Called, in the loop's thread, when the control loop breaks down. What it
             knew is in the journal; the process should end and be started again.
-        open_cloud: Makes the cloud, `None` for this machine's processes.
+        open_cloud: Makes the cloud, `None` for the one that the settings choose.
     """
 
     def __init__(
@@ -126,9 +108,11 @@ class Master:
     ) -> None:
         self._config = config
         self._on_failure = on_failure
-        self._open_cloud = open_cloud or (self._ec2 if config.cloud == "ec2" else local_cloud)
+        self._provider = cloud_of(config)
+        self._open_cloud = open_cloud or self._chosen_cloud
+        self._other_cloud = open_cloud is not None
         self._stopping = threading.Event()
-        self._catalog = catalog_of(config)
+        self._catalog = self._provider.catalog(config)
         config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._journal = SqlJournal.open(config.journal_url)
         self._clock = SystemClock()
@@ -173,8 +157,7 @@ class Master:
                 clock=self._clock,
                 planner=self._planner,
                 settings=control_settings(config),
-                # What other clouds' workers run tasks in is those clouds' affair.
-                containers=self._open_cloud is not local_cloud or config.local.runtime == "docker",
+                containers=self._other_cloud or self._provider.runs_containers(config),
             ),
             cluster=ClusterService(
                 gateway=self._gateway, clock=self._clock, about=about, history=self._journal
@@ -186,14 +169,12 @@ class Master:
             access=AccessInterceptor(self._user_tokens),
         )
 
-    def _ec2(
+    def _chosen_cloud(
         self, config: MasterConfig, inbox: Inbox, clock: Clock, bootstrap: Bootstrap
     ) -> ManagedCloud:
-        # A slow import that a cloud of this machine does not need.
-        from eva_master.app.clouds.ec2.wiring import ec2_cloud
-
-        launches = LaunchTable(self._journal.engine)
-        return ec2_cloud(config, inbox, clock, bootstrap, catalog=self._catalog, launches=launches)
+        return self._provider.open(
+            config, inbox, clock, bootstrap, catalog=self._catalog, engine=self._journal.engine
+        )
 
     async def start(self) -> Ports:
         """Open for business; returns the ports.
@@ -281,46 +262,6 @@ class Master:
         self._journal.close()
 
 
-def catalog_of(config: MasterConfig) -> Catalog:
-    """What a master may buy.
-
-    Raises:
-        InvalidConfig: What the settings say of it cannot be used.
-    """
-    if config.cloud == "ec2":
-        from eva_master.app.clouds.ec2.wiring import ec2_catalog
-
-        return ec2_catalog(config)
-    return load_catalog(config.catalog.file, config.catalog.only)
-
-
-def local_cloud(
-    config: MasterConfig,
-    inbox: Inbox,
-    clock: Clock,
-    bootstrap: Bootstrap,
-    *,
-    worker_command: Sequence[str] = WORKER,
-) -> LocalCloud:
-    """The cloud of this machine's processes."""
-    local = config.local
-    behaviour = LocalCloudConfig(launch_delay_ms=local.launch_delay)
-    if local.data_rate_mib is not None:
-        behaviour = replace(behaviour, read_rate=local.data_rate_mib * _MIB)
-    if local.runtime == "docker":
-        assert local.docker_host, "not settled"
-        containers = Containers(local.docker_host, local.docker_image or "")
-        behaviour = replace(behaviour, containers=containers)
-    return LocalCloud(
-        config.state_dir / "cloud",
-        inbox,
-        clock,
-        bootstrap=bootstrap,
-        config=behaviour,
-        worker_command=worker_command,
-    )
-
-
 def _shown(section: PolicySection) -> str:
     """``NAME`` or ``NAME:PRESET``."""
     return f"{section.name}:{section.preset}" if section.preset else section.name
@@ -383,16 +324,15 @@ def run_master(config: MasterConfig) -> None:
     """Run a master whose instances outlive it; returns when it was asked to stop.
 
     Raises:
-        CloudError: EC2 is the cloud, and does not say what it sells.
+        EvaError: The cloud cannot be prepared, see `CloudProvider.prepare`.
         SystemExit: The control loop broke down; whoever supervises should start it again.
     """
     logs.configure(config.cluster)
-    if config.cloud == "ec2":
-        from eva_master.app.clouds.ec2.wiring import ask_what_is_sold
-
-        ask_what_is_sold(config)
-    else:
-        config, runtime = settled(config, log.info)
-        log.info(runtime)
-    if asyncio.run(serve(config, power_off=False, on_open=lambda _ports: None)) is not None:
+    prepared = cloud_of(config).prepare(config, log.info)
+    if prepared.told:
+        log.info(prepared.told)
+    if (
+        asyncio.run(serve(prepared.config, power_off=False, on_open=lambda _ports: None))
+        is not None
+    ):
         raise SystemExit(1)

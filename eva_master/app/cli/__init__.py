@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from eva_master.app.cli.extended_group import loaded
 from eva_master.app.cli.session import Session, address_option, credential_options
 from eva_master.app.cli.views.errors import exit_code, report
 from eva_master.model.errors import EvaError
@@ -36,8 +37,7 @@ _COMMANDS = {
     "token": "users",
     "whoami": "users",
     "catalog": "catalog",
-    "deploy": "eva_master.app.clouds.ec2.commands",
-    "teardown": "eva_master.app.clouds.ec2.commands",
+    "deploy": "deploy",
     "policies": "policies",
     "schema": "files",
     "config": "files",
@@ -46,19 +46,20 @@ _COMMANDS = {
 
 
 class _Commands(click.Group):
-    """Finds commands here and in the entry point group ``eva.commands``."""
+    """Finds commands here, in the entry point group ``eva.commands`` and with the clouds."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return [*_COMMANDS, *sorted(_plugins().keys() - _COMMANDS.keys())]
+        return [*_COMMANDS, *sorted((_plugins().keys() | _of_clouds().keys()) - _COMMANDS.keys())]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name in _COMMANDS:
-            name = _COMMANDS[cmd_name]
-            module = import_module(name if "." in name else f"{__name__}.{name}")
+            module = import_module(f"{__name__}.{_COMMANDS[cmd_name]}")
             command: click.Command = getattr(module, cmd_name)
             return command
-        plugin = _plugins().get(cmd_name)
-        return _loaded(plugin) if plugin else None
+        if plugin := _plugins().get(cmd_name):
+            return _loaded(plugin)
+        target = _of_clouds().get(cmd_name)
+        return loaded(target) if target else None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -69,6 +70,12 @@ class _Commands(click.Group):
         except KeyboardInterrupt:
             click.echo(err=True)
             ctx.exit(130)
+
+
+def _of_clouds() -> dict[str, str]:
+    from eva_master.app.clouds import cloud_commands
+
+    return {name: target for name, target in cloud_commands().items() if " " not in name}
 
 
 def _plugins() -> dict[str, EntryPoint]:

@@ -67,16 +67,14 @@ def config(session: Session, file: Path | None, as_json: bool) -> None:
 
 def _check(file: Path, *, as_json: bool) -> None:
     """Read a master's settings and what they name, as the master would; asks nobody."""
-    from eva_master.app.config import load_master_config
-    from eva_master.app.master import catalog_of
+    from eva_master.app.clouds import cloud_of
     from eva_master.app.policy_registry import policies
+    from eva_master.app.settings import load_master_config
 
     settings = load_master_config(policies=policies(), file=file)
-    if settings.cloud == "ec2":
-        from eva_master.app.clouds.ec2.wiring import boot_of
-
-        boot_of(settings)
-    catalog = catalog_of(settings)
+    cloud = cloud_of(settings)
+    cloud.check(settings)
+    catalog = cloud.catalog(settings)
     types = {offering.type.name for offering in catalog}
     if as_json:
         print_json({"settings": settings.shown(), "types": sorted(types)})

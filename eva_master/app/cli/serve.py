@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from eva_master.app.clouds import clouds
 
 if TYPE_CHECKING:
     from eva_master.app.config import MasterConfig
@@ -14,15 +16,14 @@ if TYPE_CHECKING:
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 # Named after the settings, so that complaints can name them.
-_FLAGS: list[tuple[str, dict[str, Any]]] = [
+_FLAGS: list[tuple[str, Mapping[str, Any]]] = [
     ("--cluster", {"metavar": "NAME", "help": "Name of the cluster."}),
     ("--state-dir", {"metavar": "DIR", "help": "What must survive a restart."}),
     (
         "--cloud",
-        {"type": click.Choice(["local", "ec2"]), "help": "Where instances come from."},
+        {"type": click.Choice(list(clouds())), "help": "Where instances come from."},
     ),
     ("--advertise", {"metavar": "HOST", "help": "How instances and users reach this machine."}),
-    ("--ec2-region", {"metavar": "REGION", "help": "Region of EC2."}),
     ("--listen", {"metavar": "HOST:PORT", "help": "Where users dial."}),
     (
         "--worker-listen",
@@ -35,22 +36,16 @@ _FLAGS: list[tuple[str, dict[str, Any]]] = [
     ("--round-period", {"metavar": "DURATION", "help": "Longest time between two plans."}),
     ("--catalog-file", {"metavar": "FILE", "help": "More instance types and prices."}),
     (
-        "--local-runtime",
-        {
-            "type": click.Choice(["auto", "process", "docker"]),
-            "help": "What tasks of emulated instances run in.",
-        },
-    ),
-    (
         "--catalog-only",
         {"metavar": "NAME", "multiple": True, "help": "Type or family to use; may be repeated."},
     ),
 ]
-_SECTIONS = ("policy", "catalog", "local", "ec2")
+_SECTIONS = ("policy", "catalog", *clouds())
 
 
 def _master_options(command: Decorated) -> Decorated:
-    for flag, attributes in reversed(_FLAGS):
+    of_clouds = [flag for cloud in clouds().values() for flag in cloud.flags.items()]
+    for flag, attributes in reversed([*_FLAGS, *of_clouds]):
         short = ("--policy",) if flag == "--policy-name" else ()
         command = click.option(*short, flag, _parameter(flag), **attributes)(command)
     return click.option(
@@ -88,8 +83,8 @@ def master(file: Path | None, **flags: Any) -> None:
 
 
 def _config(file: Path | None, flags: dict[str, Any], defaults: dict[str, Any]) -> MasterConfig:
-    from eva_master.app.config import load_master_config
     from eva_master.app.policy_registry import policies
+    from eva_master.app.settings import load_master_config
 
     return load_master_config(
         policies=policies(), file=file, flags=_nested(flags), defaults=defaults

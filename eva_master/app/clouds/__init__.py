@@ -1,1 +1,66 @@
-"""The clouds that instances come from, a package each."""
+"""The clouds that instances come from, a package each that exports ``PROVIDER``.
+
+Adding a cloud means adding a package here: its section of the settings, its catalog, its flags and
+its commands come with it. No other file names it.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from eva_master.app.cloud_provider import CloudProvider
+
+if TYPE_CHECKING:
+    from eva_master.app.config import MasterConfig
+
+
+@cache
+def clouds() -> Mapping[str, CloudProvider]:
+    """Every cloud by its name, sorted."""
+    modules = (module for module in pkgutil.iter_modules(__path__) if module.ispkg)
+    return checked((one.name, import_module(f"{__name__}.{one.name}").PROVIDER) for one in modules)
+
+
+def cloud_of(config: MasterConfig) -> CloudProvider:
+    """The cloud that the settings choose."""
+    return clouds()[config.cloud]
+
+
+def cloud_commands() -> dict[str, str]:
+    """Every command that comes with a cloud, such as ``deploy aws``, and where it is."""
+    return {
+        command: target for cloud in clouds().values() for command, target in cloud.commands.items()
+    }
+
+
+def checked(found: Iterable[tuple[str, Any]]) -> dict[str, CloudProvider]:
+    """Clouds by name, if each says all that it has to.
+
+    Args:
+        found: Names of packages and what they export.
+
+    Raises:
+        TypeError: One does not; a master does not start with half a cloud.
+    """
+    known: dict[str, CloudProvider] = {}
+    commands: dict[str, str] = {}
+    for package, provider in sorted(found, key=lambda one: one[0]):
+        if not isinstance(provider, CloudProvider):
+            raise TypeError(f"cloud {package}: PROVIDER is not a CloudProvider")
+        for attribute in ("name", "flags", "commands", "ends_with_master"):
+            if not hasattr(provider, attribute):
+                raise TypeError(f"cloud {package}: PROVIDER has no {attribute}")
+        if provider.name != package:
+            raise TypeError(f"cloud {package}: PROVIDER is named {provider.name!r}")
+        if odd := [flag for flag in provider.flags if not flag.startswith(f"--{package}-")]:
+            raise TypeError(f"cloud {package}: {odd[0]} does not begin with --{package}-")
+        for command in provider.commands:
+            if command in commands:
+                raise TypeError(f"cloud {package}: {command!r} is a command of {commands[command]}")
+            commands[command] = package
+        known[package] = provider
+    return known

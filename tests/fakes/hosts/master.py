@@ -15,9 +15,10 @@ import click
 
 from eva_master.adapters.local.cloud import WORKER
 from eva_master.app import logs
-from eva_master.app.config import load_master_config
-from eva_master.app.master import local_cloud, serve
+from eva_master.app.clouds.local.wiring import local_cloud
+from eva_master.app.master import serve
 from eva_master.app.policy_registry import policies
+from eva_master.app.settings import load_master_config
 from tests.fakes.hosts.process import die_with_parent
 
 MODULE = "tests.fakes.hosts.master"

@@ -19,8 +19,12 @@ from eva_master.adapters.local.engine import Engine, ready_image
 from eva_master.adapters.local.image import python_tree
 from eva_master.adapters.local.records import Records
 from eva_master.app.clouds.local.containers import settled
-from eva_master.app.config import LocalSection, MasterConfig, load_master_config
+from eva_master.app.clouds.local.section import LocalSection
+from eva_master.app.config import (
+    MasterConfig,
+)
 from eva_master.app.policy_registry import policies
+from eva_master.app.settings import load_master_config, master_model
 from eva_master.model.errors import EngineUnavailable, InvalidConfig
 from eva_master.model.events import InstanceGone
 from tests.fakes import dockerd
@@ -207,12 +211,12 @@ def test_the_engine_s_socket_is_checked_with_the_settings(tmp_path: Path) -> Non
 
 
 def config(**local: str) -> MasterConfig:
-    return MasterConfig(local=LocalSection(**local))  # type: ignore[arg-type]
+    return master_model()(local=LocalSection(**local))  # type: ignore[arg-type]
 
 
 def choose(**local: str) -> tuple[LocalSection, str]:
     chosen, why = settled(config(**local), lambda _sentence: None)
-    return chosen.local, why
+    return chosen.section("local"), why
 
 
 def test_what_tasks_run_in(docker_engine: str) -> None:

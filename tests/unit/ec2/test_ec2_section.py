@@ -9,9 +9,12 @@ import pytest
 
 from eva_master.adapters.ec2.settings import IMAGES
 from eva_master.app.clouds.ec2.wiring import boot_of, ec2_catalog, ec2_settings
-from eva_master.app.config import MasterConfig, load_master_config
+from eva_master.app.config import (
+    MasterConfig,
+)
 from eva_master.app.local import run_up
 from eva_master.app.policy_registry import policies
+from eva_master.app.settings import load_master_config
 from eva_master.model.errors import InvalidConfig, Problem
 
 GOOD = """\

@@ -12,12 +12,12 @@ import pytest
 
 from eva_master.app.config import (
     MasterConfig,
-    load_master_config,
     policy_config,
     user_state_dir,
 )
 from eva_master.app.master import control_settings
 from eva_master.app.policy_registry import policies
+from eva_master.app.settings import load_master_config
 from eva_master.model.errors import InvalidConfig, Problem
 
 

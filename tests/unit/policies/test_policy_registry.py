@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from eva_master.app.config import load_master_config
 from eva_master.app.policy_registry import Policies, current_name, find_policies
+from eva_master.app.settings import load_master_config
 from eva_master.model.errors import InvalidConfig, UnusablePolicy
 from tests.fakes.plugins import distribution
 

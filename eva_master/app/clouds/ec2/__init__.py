@@ -1,1 +1,101 @@
 """Instances of EC2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from eva_master.app.cloud_provider import CloudProvider, Complaint, ManagedCloud, Prepared
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from eva_master.adapters.bootstrap import Bootstrap
+    from eva_master.app.config import MasterConfig
+    from eva_master.control.settings import Settings
+    from eva_master.model.catalog import Catalog
+    from eva_master.ports import Clock, Inbox
+
+_COMMANDS = "eva_master.app.clouds.ec2.commands"
+
+
+class _Ec2(CloudProvider):
+    """See `CloudProvider`."""
+
+    name = "ec2"
+    flags: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "--ec2-region": {"metavar": "REGION", "help": "Region of EC2."}
+    }
+    commands: ClassVar[Mapping[str, str]] = {
+        "catalog update": f"{_COMMANDS}:update",
+        "deploy aws": f"{_COMMANDS}:aws",
+        "teardown": f"{_COMMANDS}:teardown",
+    }
+    ends_with_master = False
+
+    def section(self) -> tuple[Any, Any]:
+        from eva_master.app.clouds.ec2.section import Ec2Section
+
+        return Ec2Section | None, None
+
+    def complaints(self, config: MasterConfig) -> Iterator[Complaint]:
+        from eva_master.app.clouds.ec2.section import complaints
+
+        section = config.section(self.name)
+        return complaints(section, config.objects, config.listen, config.advertise)
+
+    def check(self, config: MasterConfig) -> None:
+        from eva_master.app.clouds.ec2.wiring import boot_of
+
+        boot_of(config)
+
+    def prepare(self, config: MasterConfig, tell: Callable[[str], None]) -> Prepared:
+        from eva_master.app.clouds.ec2.wiring import ask_what_is_sold
+
+        ask_what_is_sold(config, tell)
+        return Prepared(config)
+
+    def catalog(self, config: MasterConfig) -> Catalog:
+        from eva_master.app.clouds.ec2.wiring import ec2_catalog
+
+        return ec2_catalog(config)
+
+    def prices_taken(self, config: MasterConfig) -> str | None:
+        from eva_master.app.clouds.ec2.wiring import snapshot_of
+
+        snapshot = snapshot_of(config)
+        return None if snapshot is None else snapshot.taken.isoformat()
+
+    def loop_settings(self, config: MasterConfig, settings: Settings) -> Settings:
+        from eva_master.app.clouds.ec2.wiring import section_of
+
+        section = section_of(config)
+        return replace(
+            settings,
+            unwanted_ms=section.unwanted_grace,
+            rebalance_ms=section.spot.rebalance if section.spot else 0,
+        )
+
+    def runs_containers(self, config: MasterConfig) -> bool:  # noqa: ARG002
+        # What its workers run tasks in is their affair.
+        return True
+
+    def open(
+        self,
+        config: MasterConfig,
+        inbox: Inbox,
+        clock: Clock,
+        bootstrap: Bootstrap,
+        *,
+        catalog: Catalog,
+        engine: Engine,
+    ) -> ManagedCloud:
+        from eva_master.adapters.store.launches import LaunchTable
+        from eva_master.app.clouds.ec2.wiring import ec2_cloud
+
+        launches = LaunchTable(engine)
+        return ec2_cloud(config, inbox, clock, bootstrap, catalog=catalog, launches=launches)
+
+
+PROVIDER = _Ec2()

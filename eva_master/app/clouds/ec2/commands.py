@@ -1,18 +1,27 @@
-"""Commands on clusters in a cloud account: deploy, teardown."""
+"""Commands that come with EC2: deploy aws, teardown, catalog update."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from eva_master.app.cli.catalog import (
+    architecture_option,
+    config_option,
+    master_config,
+    name_option,
+)
 from eva_master.app.cli.session import console, json_option, print_json
 from eva_master.app.cli.views.errors import note
 
 if TYPE_CHECKING:
+    from eva_master.adapters.catalog.snapshot import Snapshot
     from eva_master.adapters.deployment import Change
+    from eva_master.app.clouds.ec2.section import Ec2Section
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _ACTIONS = {"Add": ("add", "green"), "Modify": ("change", "yellow"), "Remove": ("remove", "red")}
@@ -38,12 +47,7 @@ def _parameters(_: click.Context, __: click.Parameter, values: tuple[str, ...]) 
     return dict(value.partition("=")[::2] for value in values)
 
 
-@click.group()
-def deploy() -> None:
-    """Make a cluster in a cloud account, or change one."""
-
-
-@deploy.command()
+@click.command()
 @_account_options
 @click.option(
     "--users",
@@ -163,3 +167,74 @@ def _print_changes(stack: str, changes: list[Change]) -> None:
         replaced = "" if change.replaced == "False" else f"  replaced: {change.replaced}"
         action, style = _ACTIONS[change.action]
         out.print(f"{action:<7} {change.kind}  {change.resource}{replaced}", style=style)
+
+
+@click.command()
+@config_option
+@name_option
+@architecture_option
+@click.option("--region", metavar="REGION", help="If the settings name none.")
+@click.option("--endpoint", metavar="URL", help="Of AWS's API, for tests.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Where to write it.")
+@json_option
+def update(
+    *,
+    file: Path | None,
+    names: tuple[str, ...],
+    architectures: tuple[str, ...],
+    region: str | None,
+    endpoint: str | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Ask AWS what it sells and for how much; the master's next start goes by it.
+
+    Takes credentials with ec2:DescribeInstanceTypes, ec2:DescribeInstanceTypeOfferings,
+    ec2:DescribeSpotPriceHistory and pricing:GetProducts.
+    """
+    from eva_master.adapters.catalog.snapshot import read_snapshot
+    from eva_master.adapters.ec2 import Ec2Settings
+    from eva_master.adapters.ec2.offerings import take_snapshot
+    from eva_master.app.clouds.ec2.wiring import ec2_settings, snapshot_file
+
+    config = None if region and out else master_config(file)
+    section: Ec2Section | None = config.section("ec2") if config else None
+    if config is not None and section is not None:
+        settings = ec2_settings(config)
+        target = out or snapshot_file(config)
+    elif region and out:
+        settings, target = Ec2Settings("", region), out
+    else:
+        raise click.UsageError("the settings have no section ec2: give --region and --out")
+    settings = replace(
+        settings, region=region or settings.region, endpoint=endpoint or settings.endpoint
+    )
+    wanted = names or (config.catalog.only if config else None) or None
+    before = read_snapshot(target) if target.is_file() else None
+    now = take_snapshot(
+        settings,
+        architectures=architectures or (section.architectures if section else ("x86_64",)),
+        names=wanted,
+    )
+    now.write(target)
+    changes = _changes(before, now)
+    if as_json:
+        print_json({"file": str(target), "types": len(now.types), **changes})
+        return
+    words = ", ".join(f"{len(which)} {what}" for what, which in changes.items() if which)
+    click.echo(f"{target}: {len(now.types)} types in {now.region} ({words or 'as before'})")
+    if config is not None:
+        click.echo("the master reads it when it starts", err=True)
+
+
+def _changes(before: Snapshot | None, now: Snapshot) -> dict[str, list[str]]:
+    old = before.types if before is not None else {}
+    return {
+        "new": sorted(now.types.keys() - old.keys()),
+        "gone": sorted(old.keys() - now.types.keys()),
+        "repriced": sorted(
+            name
+            for name in now.types.keys() & old.keys()
+            if now.types[name].price != old[name].price
+        ),
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,9 +32,10 @@ _log = structlog.get_logger(__name__)
 
 def section_of(config: MasterConfig) -> Ec2Section:
     """The section ``ec2``; raises `InvalidConfig` if there is none."""
-    if config.ec2 is None:
+    section: Ec2Section | None = config.section("ec2")
+    if section is None:
         raise InvalidConfig("there is no section ec2", hint="ec2: {region: us-east-1, ...}")
-    return config.ec2
+    return section
 
 
 def ec2_settings(config: MasterConfig) -> Ec2Settings:
@@ -61,10 +63,14 @@ def snapshot_file(config: MasterConfig) -> Path:
     return section_of(config).snapshot or config.state_dir / "catalog.json"
 
 
-def ask_what_is_sold(config: MasterConfig) -> None:
+def ask_what_is_sold(config: MasterConfig, tell: Callable[[str], None]) -> None:
     """Have a snapshot where one is needed and none was taken.
 
     That is where no prices come with the project, and where spot instances are to be bought.
+
+    Args:
+        config: The settings.
+        tell: Told what is asked, and what came of it.
 
     Raises:
         CloudError: AWS does not say.
@@ -73,10 +79,10 @@ def ask_what_is_sold(config: MasterConfig) -> None:
     if path.exists() or (section.region == BUILT_IN_REGION and section.spot is None):
         return
     names = config.catalog.only or sorted({it.type.family for it in load_catalog()})
-    _log.info("asking what EC2 sells", region=section.region, only=names)
+    tell(f"Asking what EC2 sells in {section.region} of {', '.join(names)}.")
     taken = take_snapshot(ec2_settings(config), architectures=section.architectures, names=names)
     taken.write(path)
-    _log.info("asked what EC2 sells", file=str(path), types=len(taken.types))
+    tell(f"EC2 sells {len(taken.types)} types; {path} says so.")
 
 
 def snapshot_of(config: MasterConfig) -> Snapshot | None:

@@ -1,1 +1,83 @@
 """Instances that are emulated on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+
+from eva_master.app.cloud_provider import CloudProvider, Complaint, ManagedCloud, Prepared
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from eva_master.adapters.bootstrap import Bootstrap
+    from eva_master.app.config import MasterConfig
+    from eva_master.control.settings import Settings
+    from eva_master.model.catalog import Catalog
+    from eva_master.ports import Clock, Inbox
+
+
+class _Local(CloudProvider):
+    """See `CloudProvider`."""
+
+    name = "local"
+    flags: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "--local-runtime": {
+            "type": click.Choice(["auto", "process", "docker"]),
+            "help": "What tasks of emulated instances run in.",
+        }
+    }
+    commands: ClassVar[Mapping[str, str]] = {}
+    ends_with_master = True
+
+    def section(self) -> tuple[Any, Any]:
+        from eva_master.app.clouds.local.section import LocalSection
+
+        return LocalSection, LocalSection()
+
+    def complaints(self, config: MasterConfig) -> Iterator[Complaint]:  # noqa: ARG002
+        return iter(())
+
+    def check(self, config: MasterConfig) -> None:
+        pass
+
+    def prepare(self, config: MasterConfig, tell: Callable[[str], None]) -> Prepared:
+        from eva_master.app.clouds.local.containers import settled
+
+        return Prepared(*settled(config, tell))
+
+    def catalog(self, config: MasterConfig) -> Catalog:
+        from eva_master.adapters.catalog import load_catalog
+
+        return load_catalog(config.catalog.file, config.catalog.only)
+
+    def prices_taken(self, config: MasterConfig) -> str | None:  # noqa: ARG002
+        return None
+
+    def loop_settings(self, config: MasterConfig, settings: Settings) -> Settings:  # noqa: ARG002
+        return replace(settings, unwanted_ms=0, rebalance_ms=0)
+
+    def runs_containers(self, config: MasterConfig) -> bool:
+        from eva_master.app.clouds.local.section import section_of
+
+        return section_of(config).runtime == "docker"
+
+    def open(
+        self,
+        config: MasterConfig,
+        inbox: Inbox,
+        clock: Clock,
+        bootstrap: Bootstrap,
+        *,
+        catalog: Catalog,  # noqa: ARG002
+        engine: Engine,  # noqa: ARG002
+    ) -> ManagedCloud:
+        from eva_master.app.clouds.local.wiring import local_cloud
+
+        return local_cloud(config, inbox, clock, bootstrap)
+
+
+PROVIDER = _Local()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from eva_master.app.config import LocalSection, MasterConfig
+from eva_master.app.clouds.local.section import section_of
+from eva_master.app.config import MasterConfig
 from eva_master.model.errors import EngineUnavailable, InvalidConfig, Problem
 
 _HINT = "start it, name its socket in local.docker_host, or set local.runtime to process"
@@ -24,7 +25,7 @@ def settled(config: MasterConfig, told: Callable[[str], None]) -> tuple[MasterCo
     Raises:
         InvalidConfig: Tasks are to run in containers, and cannot.
     """
-    local = config.local
+    local = section_of(config)
     if local.runtime == "process":
         return config, "Tasks run as plain processes."
     if local.runtime == "auto" and local.docker_image is None:
@@ -47,8 +48,9 @@ def _contained(config: MasterConfig, told: Callable[[str], None]) -> tuple[Maste
     # A slow import that plain processes do not need.
     from eva_master.adapters.local.engine import Engine, ready_image
 
-    with Engine(config.local.docker_host or "") as engine:
-        named = config.local.docker_image
+    local = section_of(config)
+    with Engine(local.docker_host or "") as engine:
+        named = local.docker_image
         image = named or ready_image(engine, told)
         kind = named or "this machine's Python"
         return (
@@ -58,5 +60,5 @@ def _contained(config: MasterConfig, told: Callable[[str], None]) -> tuple[Maste
 
 
 def _with(config: MasterConfig, **changes: str) -> MasterConfig:
-    local: LocalSection = config.local.model_copy(update=changes)
+    local = section_of(config).model_copy(update=changes)
     return config.model_copy(update={"local": local})
