@@ -30,7 +30,7 @@ from eva_worker.link.session import Link, Session
 from eva_worker.process.durable_files import read_json, reserve, write_json
 from eva_worker.process.logging import configure
 from eva_worker.process.metrics import Metrics
-from eva_worker.runtime import Runtime, process
+from eva_worker.runtime.registry import runtime
 from eva_worker.settings import ENVIRONMENT, Settings
 from eva_worker.tasks.attempt import Services
 from eva_worker.tasks.devices import CpuMap, Devices, discover_gpus, nominal_gpus
@@ -63,15 +63,15 @@ class Agent:
         self._storage = Storage(home / "cache", home / "uploads")
         self._metrics = Metrics()
         cpus = -(-settings.milli_cpus // _MILLI)
+        provider = runtime(settings.runtime)
         services = Services(
-            runtime=_runtime(settings),
+            runtime=provider.open(settings, home / "runtime"),
             book=Book(home / "tasks"),
             devices=Devices(self._gpus, settings.milli_cpus),
             cpus=CpuMap(settings.instance, cpus, emulated=settings.emulated),
             storage=self._storage,
             metrics=self._metrics,
-            # A container has its image's environment, not the machine's.
-            base_env={} if settings.runtime == "docker" else process.environment(),
+            base_env=provider.base_env(),
             task_env=settings.task_env,
             log_kept=settings.log_kept_mib << 20,
             shared=SharedStorage(settings.storage_mount) if settings.storage_mount else None,
@@ -228,26 +228,6 @@ def _gpus(settings: Settings) -> tuple[str, ...]:
     if len(found) < settings.gpus:
         _log.error("fewer GPUs than stated", stated=settings.gpus, found=len(found))
     return found[: settings.gpus]
-
-
-def _runtime(settings: Settings) -> Runtime:
-    """What the settings choose to run tasks.
-
-    Raises:
-        RuntimeUnavailable: It is not there.
-    """
-    root = settings.state_dir / "runtime"
-    if settings.runtime == "process":
-        return process.ProcessRuntime(root)
-    from eva_worker.runtime import docker  # A slow import that plain processes do not need.
-
-    return docker.DockerRuntime(
-        root,
-        docker.connect(settings.docker_host),
-        instance=settings.instance,
-        default_image=settings.docker_image,
-        real_gpus=not settings.emulated,
-    )
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from cryptography import x509
 from eva_worker.errors import RuntimeUnavailable
 from eva_worker.link.identity import Identity
 from eva_worker.process.supervisor import supervise
+from eva_worker.runtime.registry import runtime, runtimes
 from eva_worker.settings import Settings
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -23,6 +24,26 @@ def _option(name: str, **attributes: Any) -> Callable[[_F], _F]:
     """An option that can be set by ``EVA_WORKER_NAME``, too."""
     variable = "EVA_WORKER_" + name.removeprefix("--").replace("-", "_").upper()
     return click.option(name, envvar=variable, show_envvar=True, **attributes)
+
+
+def _runtime_options(command: _F) -> _F:
+    """The options of all runtimes."""
+    every = [option for provider in runtimes().values() for option in provider.options.items()]
+    for name, attributes in reversed(every):
+        command = _option(name, **{"default": "", **attributes})(command)
+    return command
+
+
+def _taken(rest: dict[str, Any]) -> dict[str, str]:
+    """Take the options of runtimes out of all options; those of the chosen one are returned."""
+    taken: dict[str, str] = {}
+    for provider in runtimes().values():
+        for option in provider.options:
+            name = option.removeprefix("--").replace("-", "_")
+            value = rest.pop(name)
+            if provider.name == rest["runtime"]:
+                taken[name] = value
+    return taken
 
 
 def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) -> dict[str, str]:
@@ -98,17 +119,11 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) ->
 )
 @_option(
     "--runtime",
-    type=click.Choice(["process", "docker"]),
+    type=click.Choice(list(runtimes())),
     default="process",
     help="What runs tasks: plain processes, or a container for each.",
 )
-@_option("--docker-image", default="", metavar="IMAGE", help="Image for tasks that name none.")
-@_option(
-    "--docker-host",
-    default="",
-    metavar="URL",
-    help="The Docker engine, such as unix:///run/docker.sock; default as for docker itself.",
-)
+@_runtime_options
 @_option(
     "--storage-mount",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -168,11 +183,14 @@ def worker(
         # Not for the agent's children, of which there is no end.
         token=os.environ.pop("EVA_WORKER_TOKEN", ""),
         authorities=_authorities(ca_file),
+        runtime_options=_taken(rest),
         **rest,
     )
     _require_identity(settings)
-    if settings.runtime == "docker":
-        _require_docker(settings.docker_host)
+    try:
+        runtime(settings.runtime).check(settings)
+    except RuntimeUnavailable as error:
+        raise click.ClickException(str(error)) from error
     sys.exit(supervise(settings))
 
 
@@ -202,13 +220,3 @@ def _require_identity(settings: Settings) -> None:
         raise click.UsageError(
             f"this instance has no certificate yet and needs {', '.join(missing)} to get one"
         )
-
-
-def _require_docker(host: str) -> None:
-    """Fail before anything runs rather than have agent after agent fail."""
-    from eva_worker.runtime import docker  # A slow import that plain processes do not need.
-
-    try:
-        docker.connect(host).close()
-    except RuntimeUnavailable as error:
-        raise click.ClickException(str(error)) from error

@@ -24,12 +24,10 @@ class Settings:
         state_dir: Where everything is kept that must survive the agent.
         emulated: Whether the instance's hardware is make-believe.
         task_env: Variables for every task.
-        runtime: ``process`` or ``docker``: what runs the tasks.
+        runtime: What runs the tasks, see `eva_worker.runtime.registry`.
+        runtime_options: The runtime's own options by name, such as ``docker_host``.
         address: Under which other instances reach this one; empty for that of the route to the
             master.
-        docker_image: Image for orders that name none; empty for none.
-        docker_host: URL of the Docker engine; empty for the one that ``DOCKER_HOST`` or the
-            system names.
         join: ``HOST:PORT`` where the first certificate is to be had; empty where it is there.
         token: Proves to the master, once, that this worker may be that instance.
         authorities: PEM certificates of those who may vouch for the master in the beginning.
@@ -56,8 +54,7 @@ class Settings:
     log_kept_mib: int = 64
     address: str = ""
     runtime: str = "process"
-    docker_image: str = ""
-    docker_host: str = ""
+    runtime_options: Mapping[str, str] = field(default_factory=dict)
     join: str = ""
     token: str = field(default="", repr=False)
     authorities: str = field(default="", repr=False)

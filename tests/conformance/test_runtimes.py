@@ -17,8 +17,8 @@ import pytest
 from eva_worker.errors import StartFailed
 from eva_worker.link.orders import TaskKey
 from eva_worker.runtime import Exit, Image, Runtime, TaskSpec
-from eva_worker.runtime.docker import DockerRuntime, connect
-from eva_worker.runtime.process import ProcessRuntime
+from eva_worker.runtime.docker.runtime import DockerRuntime, connect
+from eva_worker.runtime.process.runtime import ProcessRuntime
 from tests.fakes import dockerd
 from tests.fakes.patience import DEADLINE_S
 

@@ -38,7 +38,7 @@ import asyncio, sys
 from pathlib import Path
 from eva_worker.link.orders import TaskKey
 from eva_worker.runtime import TaskSpec
-from eva_worker.runtime.docker import DockerRuntime, connect
+from eva_worker.runtime.docker.runtime import DockerRuntime, connect
 
 def option(name):
     return sys.argv[sys.argv.index(name) + 1]

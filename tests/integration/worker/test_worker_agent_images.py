@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from eva_worker._proto import worker_pb2 as pb
-from eva_worker.runtime.docker import connect
+from eva_worker.runtime.docker.runtime import connect
 from tests.fakes import dockerd, registry
 from tests.fakes.master import DEADLINE_S, FakeMaster
 from tests.fakes.registry import Registry

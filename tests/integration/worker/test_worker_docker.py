@@ -20,7 +20,7 @@ from eva_worker._proto import worker_pb2 as pb
 from eva_worker.errors import StartFailed
 from eva_worker.link.orders import TaskKey
 from eva_worker.runtime import Exit, Image, TaskSpec
-from eva_worker.runtime.docker import DockerRuntime, connect
+from eva_worker.runtime.docker.runtime import DockerRuntime, connect
 from tests.fakes import dockerd
 from tests.fakes.master import DEADLINE_S, FakeMaster
 

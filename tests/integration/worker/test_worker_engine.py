@@ -13,7 +13,7 @@ import pytest
 from eva_worker._proto import worker_pb2 as pb
 from eva_worker.link.orders import TaskKey
 from eva_worker.runtime import Exit, TaskSpec
-from eva_worker.runtime.docker import DockerRuntime, connect
+from eva_worker.runtime.docker.runtime import DockerRuntime, connect
 from tests.fakes import dockerd
 from tests.fakes.dockerd import Engine
 from tests.fakes.master import FakeMaster
@@ -196,7 +196,7 @@ async def test_start_without_an_answer_is_not_repeated(
 
 async def test_exits_are_heard_of_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     # Without the events the next look would come much later.
-    monkeypatch.setattr("eva_worker.runtime.docker._LOOK_AGAIN_S", 3600.0)
+    monkeypatch.setattr("eva_worker.runtime.docker.runtime._LOOK_AGAIN_S", 3600.0)
     await bench.start()
     await bench.up()
     bench.file("go").touch()

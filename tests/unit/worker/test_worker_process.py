@@ -15,7 +15,7 @@ from eva_worker.errors import StartFailed
 from eva_worker.link.orders import TaskKey
 from eva_worker.process.durable_files import read_json, write_json
 from eva_worker.runtime import TaskSpec
-from eva_worker.runtime.process import ProcessRuntime
+from eva_worker.runtime.process.runtime import ProcessRuntime
 from tests.fakes.patience import DEADLINE_S
 
 KEY = TaskKey("job-1/0", 1)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+import eva_worker.runtime
 from eva_worker import cli
 from eva_worker.errors import RuntimeUnavailable
-from eva_worker.runtime.docker import connect
+from eva_worker.runtime.docker.runtime import connect
+from eva_worker.runtime.registry import RuntimeProvider, checked, runtime, runtimes
 from eva_worker.settings import Settings
 from tests.fakes.authority import authority
 
@@ -36,7 +39,50 @@ def worker(state: Path, *extra: str, **env: str) -> Result:
 
 def test_processes_unless_told_otherwise(started: list[Settings], tmp_path: Path) -> None:
     assert worker(tmp_path).exit_code == 0
-    assert started[0].runtime == "process"
+    assert (started[0].runtime, started[0].runtime_options) == ("process", {})
+
+
+def test_a_runtime_that_there_is_not_is_refused_with_those_that_there_are(
+    started: list[Settings], tmp_path: Path
+) -> None:
+    result = worker(tmp_path, "--runtime", "podman")
+    assert result.exit_code == 2
+    assert "'podman' is not one of 'docker', 'process'" in result.output
+    assert not started
+    with pytest.raises(RuntimeUnavailable, match="no runtime 'podman', only docker and process"):
+        runtime("podman")
+
+
+def test_every_folder_is_a_runtime() -> None:
+    folder = Path(eva_worker.runtime.__file__).parent
+    assert set(runtimes()) == {it.parent.name for it in folder.glob("*/__init__.py")}
+
+
+METHODS = sorted(RuntimeProvider.__abstractmethods__)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_runtime_without_one_of_the_methods_is_none(method: str) -> None:
+    rest = {name: lambda *_: None for name in METHODS if name != method}
+    with pytest.raises(TypeError, match=method):
+        type("Half", (RuntimeProvider,), rest)()
+
+
+@pytest.mark.parametrize(
+    ("stated", "said"),
+    [
+        ({"options": {}}, "has no name"),
+        ({"name": "toy"}, "has no options"),
+        ({"name": "docker", "options": {}}, "is named 'docker'"),
+        ({"name": "toy", "options": {"--image": {}}}, "--image does not begin with --toy-"),
+    ],
+)
+def test_a_runtime_that_does_not_say_all_is_none(stated: dict[str, Any], said: str) -> None:
+    methods = {name: lambda *_: None for name in METHODS}
+    with pytest.raises(TypeError, match=said):
+        checked([("toy", type("Toy", (RuntimeProvider,), {**methods, **stated})())])
+    with pytest.raises(TypeError, match="is not a RuntimeProvider"):
+        checked([("toy", object())])
 
 
 def test_worker_does_not_start_without_an_engine(started: list[Settings], tmp_path: Path) -> None:
@@ -58,6 +104,6 @@ def test_containers_where_an_engine_answers(
     )
     assert result.exit_code == 0, result.output
     [settings] = started
-    assert (settings.runtime, settings.docker_image) == ("docker", "tool:1")
-    assert settings.docker_host == docker_engine
+    assert settings.runtime == "docker"
+    assert settings.runtime_options == {"docker_image": "tool:1", "docker_host": docker_engine}
     assert Settings.from_json(settings.to_json()) == settings

@@ -30,7 +30,7 @@ from eva_worker.errors import BadOrder, RuntimeUnavailable, StartFailed
 from eva_worker.link.orders import TaskKey
 from eva_worker.process.durable_files import read_json, write_json
 from eva_worker.runtime import Exit, Image, TaskSpec, Tell
-from eva_worker.runtime.engine import (
+from eva_worker.runtime.docker.engine import (
     FAILURES,
     RETRY_S,
     EventStream,
@@ -40,7 +40,7 @@ from eva_worker.runtime.engine import (
     reason,
     unanswered,
 )
-from eva_worker.runtime.images import Images
+from eva_worker.runtime.docker.images import Images
 
 _T = TypeVar("_T")
 

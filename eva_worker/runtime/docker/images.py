@@ -21,7 +21,7 @@ from urllib3.exceptions import HTTPError
 from eva_worker.errors import StartFailed
 from eva_worker.link.orders import Build
 from eva_worker.runtime import Image, Tell
-from eva_worker.runtime.engine import (
+from eva_worker.runtime.docker.engine import (
     FAILURES,
     RETRY_S,
     close_stream,

@@ -1,0 +1,103 @@
+"""Finds the runtimes: every package beside this module exports one as ``RUNTIME``."""
+
+from __future__ import annotations
+
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import eva_worker.runtime
+from eva_worker.errors import RuntimeUnavailable
+from eva_worker.runtime import Runtime
+
+if TYPE_CHECKING:
+    from eva_worker.settings import Settings
+
+
+class RuntimeProvider(ABC):
+    """One runtime, for the worker to choose by its name.
+
+    It is imported by every worker, so what takes long to import is imported by its methods.
+
+    Attributes:
+        name: That of the package, and of the setting ``runtime``.
+        options: Options of ``eva worker`` for this runtime alone, with their click attributes;
+            each is named ``--NAME-KEY`` and has a text as its value. `Settings.runtime_options`
+            has them by name, such as ``docker_host``.
+    """
+
+    name: ClassVar[str]
+    options: ClassVar[Mapping[str, Mapping[str, Any]]]
+
+    @abstractmethod
+    def base_env(self) -> Mapping[str, str]:
+        """What tasks have of the environment of this machine."""
+
+    @abstractmethod
+    def check(self, settings: Settings) -> None:
+        """See that the runtime is there, before anything runs.
+
+        Raises:
+            RuntimeUnavailable: It is not.
+        """
+
+    @abstractmethod
+    def open(self, settings: Settings, root: Path) -> Runtime:
+        """Make the runtime; in a running event loop.
+
+        Args:
+            settings: The worker's.
+            root: A directory for its records.
+
+        Raises:
+            RuntimeUnavailable: It is not there.
+        """
+
+
+@cache
+def runtimes() -> Mapping[str, RuntimeProvider]:
+    """Every runtime by its name, sorted."""
+    package = eva_worker.runtime
+    modules = (module for module in pkgutil.iter_modules(package.__path__) if module.ispkg)
+    names = [f"{package.__name__}.{module.name}" for module in modules]
+    return checked((name.rpartition(".")[2], import_module(name).RUNTIME) for name in names)
+
+
+def runtime(name: str) -> RuntimeProvider:
+    """The runtime of a name.
+
+    Raises:
+        RuntimeUnavailable: There is none.
+    """
+    known = runtimes()
+    if name not in known:
+        raise RuntimeUnavailable(f"there is no runtime {name!r}, only {' and '.join(known)}")
+    return known[name]
+
+
+def checked(found: Iterable[tuple[str, Any]]) -> dict[str, RuntimeProvider]:
+    """Runtimes by name, if each says all that it has to.
+
+    Args:
+        found: Names of packages and what they export.
+
+    Raises:
+        TypeError: One does not.
+    """
+    known: dict[str, RuntimeProvider] = {}
+    for package, provider in sorted(found, key=lambda one: one[0]):
+        if not isinstance(provider, RuntimeProvider):
+            raise TypeError(f"runtime {package}: RUNTIME is not a RuntimeProvider")
+        for attribute in ("name", "options"):
+            if not hasattr(provider, attribute):
+                raise TypeError(f"runtime {package}: RUNTIME has no {attribute}")
+        if provider.name != package:
+            raise TypeError(f"runtime {package}: RUNTIME is named {provider.name!r}")
+        if odd := [name for name in provider.options if not name.startswith(f"--{package}-")]:
+            raise TypeError(f"runtime {package}: {odd[0]} does not begin with --{package}-")
+        known[package] = provider
+    return known
