@@ -96,7 +96,8 @@ def test_a_silent_instance_is_switched_off_before_its_tasks_start_elsewhere(
     make_cluster: Clusters,
 ) -> None:
     # Nothing moves by itself: the large job's instance has room that only waiting tasks may take.
-    keep = {"policy": {"name": "eva_published", "options": {"full": False, "partial": False}}}
+    options = {"full": False, "partial": False, "round_gap_s": None}
+    keep = {"policy": {"name": "eva_published", "options": options}}
     cluster = make_cluster(
         settings={"lost_worker_timeout": "1s", **keep}, catalog={"only": ["c7i"]}
     )
