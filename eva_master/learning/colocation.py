@@ -1,10 +1,12 @@
-"""The co-location throughput table (Eva, section 4.3): look-up, observation."""
+"""The co-location throughput table (Eva, section 4.3): what it holds and how it is read."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import groupby
+from typing import Any, TypeVar
 
 from eva_master.model.ids import MILLION, Workload
 from eva_master.model.planning.plan import Json
@@ -12,6 +14,9 @@ from eva_master.model.planning.snapshot import ThroughputTable
 
 Key = tuple[Workload, tuple[Workload, ...]]
 """A task's workload, and the sorted workloads of the others on its instance."""
+
+V = TypeVar("V", bound=Any)
+"""Millionths: an integer, or an array of them."""
 
 DEFAULT_PPM = 950_000
 """Throughput of a pair that was never seen together, in millionths."""
@@ -35,31 +40,54 @@ def _place(table: ThroughputTable, entry: Key) -> int:
     return bisect_left(table.observed, (entry, 0))
 
 
-def lookup(table: ThroughputTable, entry: Key, default_ppm: int = DEFAULT_PPM) -> int:
-    """Normalised throughput of a task beside others (section 4.3), in millionths.
-
-    Alone it is one million. A multiset that was observed has its recorded value. Any other is
-    estimated: the pairwise value of each other workload is raised to the number of its tasks,
-    and these powers are multiplied in the order of the workloads' names, rounding down to a
-    millionth after every multiplication.
+def times(value: V, ppm: V) -> V:
+    """Slow a throughput down by another one, rounding down to a millionth.
 
     Args:
-        table: What was observed.
+        value: A throughput in millionths, or an array of them.
+        ppm: What is left of it, likewise.
+    """
+    slowed: V = value * ppm // MILLION
+    return slowed
+
+
+def power(ppm: V, tasks: int) -> V:
+    """Throughput beside so many tasks (at least one) of one workload, by its pairwise value."""
+    value = ppm
+    for _ in range(tasks - 1):
+        value = times(value, ppm)
+    return value
+
+
+def throughput_beside(
+    look_up: Callable[[Key], int | None], entry: Key, default_ppm: int = DEFAULT_PPM
+) -> int:
+    """Normalised throughput of a task beside others (Eva, section 4.3), in millionths.
+
+    A task on its own runs at one million. A multiset that was observed has its recorded value.
+    Any other is estimated: the pairwise value of each other workload is raised to the number of
+    its tasks, and these powers are multiplied in the order of the workloads' names, rounding down
+    to a millionth after every multiplication.
+
+    Args:
+        look_up: Finds what was observed for an entry, `None` if nothing was.
         entry: See `key`.
         default_ppm: Pairwise value of workloads that were never seen together.
     """
     workload, others = entry
-    seen = recorded(table, entry) if others else MILLION
+    seen = look_up(entry) if others else MILLION
     if seen is not None:
         return seen
     value = MILLION
     for other, tasks in groupby(others):
-        pair = recorded(table, (workload, (other,)))
-        power = MILLION
-        for _ in tasks:
-            power = power * (default_ppm if pair is None else pair) // MILLION
-        value = value * power // MILLION
+        pair = look_up((workload, (other,)))
+        value = times(value, power(default_ppm if pair is None else pair, len(list(tasks))))
     return value
+
+
+def lookup(table: ThroughputTable, entry: Key, default_ppm: int = DEFAULT_PPM) -> int:
+    """Ask a table for a task's throughput beside others, see `throughput_beside`."""
+    return throughput_beside(partial(recorded, table), entry, default_ppm)
 
 
 def observe(table: ThroughputTable, entry: Key, ppm: int) -> ThroughputTable:

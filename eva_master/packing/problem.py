@@ -129,11 +129,11 @@ class Problem:
         class_of: Of every task run.
         need: Per family, a row per class: GPUs, milli-CPUs, MiB.
         uniform: Whether all tasks are worth the same on every family.
-        workloads: Per class, its number in `colocation`.
+        workloads: Per class, its number in `throughput`.
         worth: At the reservation prices of this snapshot.
         table: What the policy believes of co-location.
         default_ppm: See `Valuation`.
-        colocation: Throughput of tasks that share an instance.
+        throughput: How fast tasks that share an instance run.
     """
 
     def __init__(self, snapshot: Snapshot, valuation: Valuation) -> None:
@@ -167,9 +167,9 @@ class Problem:
             for family, rows in self._rows.items()
         }
         labels = frozenset(task_class.workload for task_class in self.classes)
-        self.colocation = compiled(table, labels, self.default_ppm)
+        self.throughput = compiled(table, labels, self.default_ppm)
         self.workloads: Ints = np.array(
-            [self.colocation.index[task_class.workload] for task_class in self.classes],
+            [self.throughput.index[task_class.workload] for task_class in self.classes],
             dtype=np.int64,
         )
         self._shares: dict[InstanceType, Ints] = {}
@@ -423,19 +423,18 @@ class Problem:
         return task_class.most - task_class.price_on(family)
 
     def _value(self, contents: Contents, family: Family) -> int:
-        crowd: dict[int, int] = {}
+        tasks: dict[int, int] = {}
         charges: dict[int, int] = {}
         total = 0
         for number, count in contents.items():
             task_class, workload = self.classes[number], int(self.workloads[number])
             total += count * task_class.price_on(family) * MILLION
-            crowd[workload] = crowd.get(workload, 0) + count
+            tasks[workload] = tasks.get(workload, 0) + count
             charge = count * task_class.charge_on(family)
             charges[workload] = charges.get(workload, 0) + charge
-        for workload, charge in charges.items():
-            others = {**crowd, workload: crowd[workload] - 1}
-            beside = tuple(sorted((other, count) for other, count in others.items() if count))
-            total -= (MILLION - self.colocation.throughput(workload, beside)) * charge
+        task_set = tuple(sorted(tasks.items()))
+        for (workload, _), ppm in zip(task_set, self.throughput.exact(task_set), strict=True):
+            total -= (MILLION - ppm) * charges[workload]
         return total
 
     def counts(self, runs: Iterable[RunId]) -> Ints:

@@ -2,45 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 
-from eva_master.learning.colocation import lookup
-from eva_master.model.ids import MILLION, RunId, Workload
+from eva_master.learning.colocation import recorded
+from eva_master.model.ids import MILLION, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.reasons import Tenant
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.packing.bins.open_instances import Rooms
-
-Throughput = Callable[[Workload, tuple[Workload, ...]], int]
-"""Normalised throughput of a task beside others, in millionths; these are sorted."""
+from eva_master.packing.interference.throughput import ExactThroughput, multiset
 
 
-class Learned:
-    """A `Throughput` by what was observed; remembers its answers while the table is the same.
+class LearnedThroughput:
+    """Keeps the throughput model of a co-location table for as long as the table is the same.
 
     Args:
-        default_ppm: Of a pair that was never seen together, in millionths.
+        default_ppm: Throughput of a pair that was never seen together, in millionths.
     """
 
     def __init__(self, default_ppm: int) -> None:
         self._default_ppm = default_ppm
-        self._table = ThroughputTable()
-        self._known: dict[tuple[Workload, tuple[Workload, ...]], int] = {}
+        self._table: ThroughputTable | None = None
+        self._model = ExactThroughput(lambda _: None, default_ppm)
 
-    def beside(self, table: ThroughputTable) -> Throughput:
-        """What a table says."""
+    def of(self, table: ThroughputTable) -> ExactThroughput:
+        """The model of a table."""
         if table is not self._table:
-            self._table, self._known = table, {}
-        known = self._known
-
-        def throughput(workload: Workload, others: tuple[Workload, ...]) -> int:
-            entry = workload, others
-            found = known.get(entry)
-            if found is None:
-                found = known[entry] = lookup(table, entry, self._default_ppm)
-            return found
-
-        return throughput
+            self._table = table
+            self._model = ExactThroughput(partial(recorded, table), self._default_ppm)
+        return self._model
 
 
 class Tnrp:
@@ -50,10 +41,10 @@ class Tnrp:
 
     Args:
         rooms: The task runs.
-        throughput: How they slow each other down.
+        throughput: How fast they run together.
     """
 
-    def __init__(self, rooms: Rooms, throughput: Throughput) -> None:
+    def __init__(self, rooms: Rooms, throughput: ExactThroughput) -> None:
         self._rooms = rooms
         self._throughput = throughput
         self._mates: dict[str, int] = {}
@@ -92,12 +83,12 @@ class Tnrp:
         if len(runs) == 1:
             worth = rooms.kind(runs[0]).worth[family]
             return [(runs[0], worth, MILLION, worth * MILLION)]
-        workloads = [rooms.runs[run].task.workload for run in runs]
-        everyone = sorted(workloads)
+        model = self._throughput
+        workloads = [model.number(rooms.runs[run].task.workload) for run in runs]
+        throughputs = model.by_workload(multiset(workloads))
         found = []
         for run, workload in zip(runs, workloads, strict=True):
-            index = everyone.index(workload)
-            ppm = self._throughput(workload, (*everyone[:index], *everyone[index + 1 :]))
+            ppm = throughputs[workload]
             worth = rooms.kind(run).worth[family]
             value = worth * MILLION - (MILLION - ppm) * self.charge(run, family)
             found.append((run, worth, ppm, value))

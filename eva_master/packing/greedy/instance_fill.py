@@ -51,7 +51,7 @@ class Filling:
         self._need = problem.need[machine.family]
         self._capacity = np.array(vector(machine.capacity), dtype=np.int64)
         self._room = self._capacity.copy()
-        self._crowd: dict[int, int] = {}
+        self._tasks: dict[int, int] = {}
         self._charges: dict[int, int] = {}
         self._lost = 0
         self.value = 0
@@ -132,42 +132,42 @@ class Filling:
     def _take(self, number: int, count: int) -> None:
         workload = int(self._problem.workloads[number])
         self._room = self._room - count * self._need[number]
-        self._crowd[workload] = self._crowd.get(workload, 0) + count
+        self._tasks[workload] = self._tasks.get(workload, 0) + count
         charge = count * int(self._values[number])
         self._charges[workload] = self._charges.get(workload, 0) + charge
 
     def _loss(self) -> int:
         """What the tasks on the instance lose to one another."""
-        if self._problem.colocation.harmless:
+        model = self._problem.throughput
+        if model.harmless:
             return 0
-        throughput = self._problem.colocation.throughput
-        total = 0
-        for workload, charge in self._charges.items():
-            others = {**self._crowd, workload: self._crowd[workload] - 1}
-            beside = tuple(sorted((other, count) for other, count in others.items() if count))
-            total += (MILLION - throughput(workload, beside)) * charge
-        return total
+        task_set = tuple(sorted(self._tasks.items()))
+        return sum(
+            (MILLION - ppm) * self._charges[workload]
+            for (workload, _), ppm in zip(task_set, model.exact(task_set), strict=True)
+        )
 
     def _losses(self) -> tuple[Ints, Money]:
         """What a newcomer loses, in millionths, and what those who are there lose more, in all.
 
         Both by the newcomer's workload.
         """
-        if self._problem.colocation.harmless:
-            nothing = np.zeros(len(self._problem.colocation.index), dtype=np.int64)
+        model = self._problem.throughput
+        if model.harmless:
+            nothing = np.zeros(len(model.index), dtype=np.int64)
             return nothing, nothing
-        crowd = tuple(sorted(self._crowd.items()))
-        newcomer, members = self._problem.colocation.losses_after(crowd)
-        if not crowd:
+        task_set = tuple(sorted(self._tasks.items()))
+        newcomer, members = model.after_join(task_set)
+        if not task_set:
             return newcomer, np.zeros_like(newcomer)
         held = np.array(
-            [self._charges[workload] for workload, _ in crowd], dtype=self._values.dtype
+            [self._charges[workload] for workload, _ in task_set], dtype=self._values.dtype
         )
         losses: Money = (members * held[:, np.newaxis]).sum(axis=0) - self._lost
         return newcomer, losses
 
     def _gains(self, candidates: Ints) -> Money:
-        if self._problem.colocation.harmless:
+        if self._problem.throughput.harmless:
             alone: Money = self._prices[candidates] * MILLION
             return alone
         newcomer, dropped = self._losses()

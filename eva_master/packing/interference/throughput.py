@@ -1,132 +1,171 @@
-"""How much tasks slow each other down, compiled for the inner loop of the packing algorithms."""
+"""How fast tasks that share an instance run: the one model that everything in packing asks.
+
+The rule itself is `learning.colocation.throughput_beside`. This module answers it for whole task
+sets, and vectorised for all workloads that could join one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from eva_master.learning.colocation import Key, throughput_beside, times
 from eva_master.model.ids import MILLION, Workload
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.packing.interference.observations import Observed, observed
+from eva_master.packing.interference.throughput_rows import PairwiseThroughput, ThroughputRows
 
-Crowd = tuple[tuple[int, int], ...]
-"""A multiset of workloads: (number of the workload, how many tasks of it), sorted, none zero."""
+WorkloadMultiset = tuple[tuple[int, int], ...]
+"""The workloads of a task set: (number of the workload, how many tasks), sorted, none zero."""
 Ints = npt.NDArray[np.int64]
 
 UNPROFILED = Workload("\0unprofiled")
 """Of tasks that are to be alone until their standalone throughput is known. Beside one of them,
 and itself beside anyone, a task is held to make no progress to speak of."""
 
+_TASK_SETS_REMEMBERED = 262_144
+"""Task sets whose throughput a model remembers."""
 
-class CoLocation:
-    """Normalised throughput of co-located tasks, in millionths.
 
-    A multiset that was observed has its recorded value. Any other is estimated: the pairwise
-    value of each other workload is raised to the number of its tasks, and these powers are
-    multiplied in the order of the workloads' names, rounding down to a millionth after every
-    multiplication, so that the result depends on the multiset alone.
+class ExactThroughput:
+    """Normalised throughput of the tasks of one set, in millionths of their standalone throughput.
+
+    Workloads are numbered when they are first asked about.
 
     Args:
-        table: What was observed.
+        look_up: What was observed, see `throughput_beside`.
+        default_ppm: Pairwise value of workloads that were never seen together.
+        workloads: Numbered first, in this order.
+    """
+
+    def __init__(
+        self,
+        look_up: Callable[[Key], int | None],
+        default_ppm: int,
+        workloads: Iterable[Workload] = (),
+    ) -> None:
+        self._look_up = look_up
+        self._default_ppm = default_ppm
+        self._names = list(workloads)
+        self.index = {name: number for number, name in enumerate(self._names)}
+        self._exact: dict[WorkloadMultiset, tuple[int, ...]] = {}
+
+    def number(self, workload: Workload) -> int:
+        """The number of a workload in task sets; it gets one if it has none."""
+        number = self.index.get(workload)
+        if number is None:
+            number = self.index[workload] = len(self._names)
+            self._names.append(workload)
+        return number
+
+    def exact(self, task_set: WorkloadMultiset) -> tuple[int, ...]:
+        """Throughput of a task of each workload of a set, in the order of the set."""
+        found = self._exact.get(task_set)
+        if found is None:
+            if len(self._exact) >= _TASK_SETS_REMEMBERED:
+                self._exact.clear()
+            found = self._exact[task_set] = self._asked(task_set)
+        return found
+
+    def by_workload(self, task_set: WorkloadMultiset) -> dict[int, int]:
+        """`exact`, by the number of the workload."""
+        exact = zip(task_set, self.exact(task_set), strict=True)
+        return {workload: ppm for (workload, _), ppm in exact}
+
+    def _asked(self, task_set: WorkloadMultiset) -> tuple[int, ...]:
+        whole = self.names(task_set)
+        found = []
+        for number, _ in task_set:
+            name = self._names[number]
+            index = whole.index(name)
+            entry = name, (*whole[:index], *whole[index + 1 :])
+            found.append(throughput_beside(self._look_up, entry, self._default_ppm))
+        return tuple(found)
+
+    def names(self, task_set: WorkloadMultiset) -> tuple[Workload, ...]:
+        """The sorted workload of every task of a set."""
+        names = self._names
+        return tuple(sorted([names[number] for number, tasks in task_set for _ in range(tasks)]))
+
+
+class JoinLosses(NamedTuple):
+    """Throughput lost by everyone if one more task joined a set, in millionths.
+
+    Attributes:
+        newcomer: Of the task that joins, by its workload.
+        members: Of a task of each workload of the set (rows, in the order of the set), by the
+            workload of the task that joins (columns).
+    """
+
+    newcomer: Ints
+    members: Ints
+
+
+class ThroughputModel(ExactThroughput):
+    """Normalised throughput of task sets over a fixed list of workloads, in millionths.
+
+    Workloads are numbered in the order of their names.
+
+    Args:
+        observations: What was observed.
         workloads: Every workload that may be asked about.
         default_ppm: Pairwise value of workloads that were never seen together.
 
     Attributes:
         index: The number of each workload.
+        pairs: Throughput of each workload (row) beside one task of another (column).
     """
 
     def __init__(
-        self, table: ThroughputTable, workloads: Iterable[Workload], default_ppm: int
+        self, observations: Observed, workloads: Iterable[Workload], default_ppm: int
     ) -> None:
         names = sorted(set(workloads))
-        self.index = {name: number for number, name in enumerate(names)}
-        self._names = names
-        self._observed = observed(table)
-        self._pairs: Ints = np.full((len(names), len(names)), default_ppm, dtype=np.int64)
+        look_up: Callable[[Key], int | None] = observations.values.get
+        if UNPROFILED in names:
+            look_up = _keeping_unprofiled_alone(look_up)
+        super().__init__(look_up, default_ppm, names)
+        self._observations = observations
+        self.pairs: Ints = np.full((len(names), len(names)), default_ppm, dtype=np.int64)
         if UNPROFILED in self.index:
-            self._pairs[self.index[UNPROFILED], :] = self._pairs[:, self.index[UNPROFILED]] = 1
-        for workload in self.index.keys() & self._observed.pairs.keys():
-            known = self._observed.pairs[workload]
+            self.pairs[self.index[UNPROFILED], :] = self.pairs[:, self.index[UNPROFILED]] = 1
+        for workload in self.index.keys() & observations.pairs.keys():
+            known = observations.pairs[workload]
             for other in self.index.keys() & known.keys():
-                self._pairs[self.index[workload], self.index[other]] = known[other]
-        self._throughput: dict[tuple[int, Crowd], int] = {}
+                self.pairs[self.index[workload], self.index[other]] = known[other]
         self._powers: dict[tuple[int, int], Ints] = {}
-        self._losses: dict[Crowd, tuple[Ints, Ints]] = {}
-        self._best: dict[Crowd, Ints] = {}
-
-    @cached_property
-    def sets(self) -> list[tuple[int, Crowd, int]]:
-        """What was observed of tasks beside several others: workload, these, throughput."""
-        known, index = frozenset(self._names), self.index
-        return [
-            (index[workload], crowd_of(index[name] for name in others), ppm)
-            for (workload, others), ppm in self._observed.table.observed
-            if len(others) > 1 and workload in known and known.issuperset(others)
-        ]
+        self._after_join: dict[WorkloadMultiset, JoinLosses] = {}
+        self._upper: dict[WorkloadMultiset, Ints] = {}
 
     @cached_property
     def harmless(self) -> bool:
-        """Whether no task is held to slow another one down."""
-        return bool((self._pairs == MILLION).all()) and all(
-            ppm == MILLION for _, _, ppm in self.sets
+        """Whether no task slows another one down, as far as is known."""
+        return bool((self.pairs == MILLION).all()) and all(
+            ppm == MILLION for _, _, ppm in self._larger_sets
         )
 
-    def _spelled(self, crowd: Crowd) -> tuple[Workload, ...]:
-        """The sorted names of a crowd."""
-        names = self._names
-        return tuple([names[workload] for workload, number in crowd for _ in range(number)])
+    @cached_property
+    def rows(self) -> ThroughputRows:
+        """The same in floating point, for many task sets at once."""
+        return ThroughputRows(self.pairs, self._larger_sets)
 
     @cached_property
-    def _rows(self) -> list[list[int]]:
-        """The pairwise values as Python's integers, which are faster one by one."""
-        rows: list[list[int]] = self._pairs.tolist()
-        return rows
+    def pairwise(self) -> PairwiseThroughput:
+        """An approximation for filling many instances at once: what pairs alone say."""
+        return PairwiseThroughput(self.pairs)
 
-    @property
-    def pairs(self) -> Ints:
-        """Throughput of each workload (row) beside one task of another (column)."""
-        return self._pairs
-
-    def throughput(self, workload: int, others: Crowd) -> int:
-        """Throughput of a task of `workload` beside `others`, in millionths of standalone."""
-        key = workload, others
-        found = self._throughput.get(key)
-        if found is None:
-            found = self._observed.values.get((self._names[workload], self._spelled(others)))
-            if found is None:
-                found = self._estimated(self._rows[workload], others)
-            self._throughput[key] = found
-        return found
-
-    def _estimated(self, pairs: list[int], others: Crowd) -> int:
-        """What a workload's throughput beside others is by its pairwise values."""
-        value = MILLION
-        for other, number in others:
-            pair = power = pairs[other]
-            for _ in range(number - 1):
-                power = power * pair // MILLION
-            value = value * power // MILLION
-        return value
-
-    def losses_after(self, crowd: Crowd) -> tuple[Ints, Ints]:
-        """Throughput lost by everyone if one more task joined, for every workload of that task.
-
-        Args:
-            crowd: Who is there already.
-
-        Returns:
-            The loss of the newcomer, by its workload; and of a task of each workload in
-            `crowd` (rows, in the order of the crowd), by the newcomer's workload (columns).
-            In millionths.
-        """
-        losses = self._losses.get(crowd)
+    def after_join(self, task_set: WorkloadMultiset) -> JoinLosses:
+        """What everyone loses if one more task joined a set, for every workload of that task."""
+        losses = self._after_join.get(task_set)
         if losses is None:
-            newcomer, members = self._estimate_after(crowd)
-            row = {workload: number for number, (workload, _) in enumerate(crowd)}
-            for name, whose, ppm in self._observed.arrivals(self._spelled(crowd)):
+            if len(self._after_join) >= _TASK_SETS_REMEMBERED:
+                self._after_join.clear()
+            newcomer, members = self._estimate_after(task_set)
+            row = {workload: number for number, (workload, _) in enumerate(task_set)}
+            for name, whose, ppm in self._observations.arrivals(self.names(task_set)):
                 joining = self.index.get(name)
                 if joining is None:
                     continue
@@ -135,115 +174,144 @@ class CoLocation:
                     newcomer[workload] = ppm
                 if workload in row:
                     members[row[workload], joining] = ppm
-            losses = MILLION - newcomer, MILLION - members
-            self._losses[crowd] = losses
+            losses = JoinLosses(MILLION - newcomer, MILLION - members)
+            self._after_join[task_set] = losses
         return losses
 
-    def at_best_beside(self, crowd: Crowd) -> Ints:
-        """Bound the throughput of tasks in any company that includes `crowd`.
+    def upper_bound(self, task_set: WorkloadMultiset) -> Ints:
+        """Bound the throughput of tasks beside any set that includes this one.
 
-        More company never raises an estimate, but it may have been observed to do better than
-        estimated.
+        More neighbours never raise an estimate, but a larger set may have been observed to do
+        better than estimated.
 
         Args:
-            crowd: Neighbours that are certain.
+            task_set: Neighbours that are certain.
 
         Returns:
-            For each workload the most that a task of it can run at, in millionths.
+            For each workload the most that a task of it can run at.
         """
-        best = self._best.get(crowd)
+        best = self._upper.get(task_set)
         if best is None:
-            best = np.full(len(self.index), MILLION, dtype=np.int64)
-            for other, number in crowd:
-                best = best * self._power(other, number) // MILLION
-            present = dict(crowd)
-            for workload, others, ppm in self.sets:
+            if len(self._upper) >= _TASK_SETS_REMEMBERED:
+                self._upper.clear()
+            best = np.full(len(self.pairs), MILLION, dtype=np.int64)
+            for other, tasks in task_set:
+                best = times(best, self._power(other, tasks))
+            present = dict(task_set)
+            for workload, others, ppm in self._larger_sets:
                 if ppm > best[workload] and _includes(others, present):
                     best[workload] = ppm
-            self._best[crowd] = best
+            self._upper[task_set] = best
         return best
 
-    def at_best_among(self, number: int) -> Ints:
+    def upper_bound_beside(self, neighbours: int) -> Ints:
         """Bound the throughput of tasks that have at least so many neighbours.
 
         Args:
-            number: How many, of whatever workload.
+            neighbours: How many, of whatever workload.
 
         Returns:
-            For each workload the most that a task of it can run at, in millionths.
+            For each workload the most that a task of it can run at.
         """
-        if number == 0 or not self.index:
-            return np.full(len(self.index), MILLION, dtype=np.int64)
-        kindest: Ints = self._pairs.max(axis=1)
+        if neighbours == 0 or not self.pairs.size:
+            return np.full(len(self.pairs), MILLION, dtype=np.int64)
+        kindest: Ints = self.pairs.max(axis=1)
         best = kindest.copy()
-        for _ in range(number - 1):
+        for _ in range(neighbours - 1):
             # The order of multiplications may matter to the last digit.
-            best = np.minimum(best * kindest // MILLION + 1, MILLION)
-        for workload, others, ppm in self.sets:
-            if ppm > best[workload] and sum(count for _, count in others) >= number:
+            best = np.minimum(times(best, kindest) + 1, MILLION)
+        for workload, others, ppm in self._larger_sets:
+            if ppm > best[workload] and sum(tasks for _, tasks in others) >= neighbours:
                 best[workload] = ppm
         return best
 
-    def _estimate_after(self, crowd: Crowd) -> tuple[Ints, Ints]:
-        size = len(self.index)
+    @cached_property
+    def _larger_sets(self) -> list[tuple[int, WorkloadMultiset, int]]:
+        """What was observed of tasks beside several others: workload, these, throughput."""
+        known, index = frozenset(self._names), self.index
+        return [
+            (index[workload], multiset(index[name] for name in others), ppm)
+            for (workload, others), ppm in self._observations.table.observed
+            if len(others) > 1 and workload in known and known.issuperset(others)
+        ]
+
+    def _estimate_after(self, task_set: WorkloadMultiset) -> tuple[Ints, Ints]:
+        """Estimate everyone's throughput after a join by pairs, in the order of the names."""
+        size = len(self.pairs)
         newcomer: Ints = np.full(size, MILLION, dtype=np.int64)
-        members: Ints = np.full((len(crowd), size), MILLION, dtype=np.int64)
-        present = np.array([workload for workload, _ in crowd], dtype=np.int64)
+        members: Ints = np.full((len(task_set), size), MILLION, dtype=np.int64)
+        present = np.array([workload for workload, _ in task_set], dtype=np.int64)
         joining = np.arange(size)
-        # A workload that is new to the crowd enters the product at its place in the order.
+        # A workload that is new to the set enters the product at its place in the order.
         place = np.searchsorted(present, joining)
         place[present] = -1
-        for row, (other, number) in enumerate(crowd):
-            newcomer = newcomer * self._power(other, number) // MILLION
+        for row, (other, tasks) in enumerate(task_set):
+            newcomer = times(newcomer, self._power(other, tasks))
             self._multiply_new(members, present, place == row)
             # A task does not disturb itself: its own workload counts one less.
-            factor, grown = self._power(other, number)[present], self._power(other, number + 1)
+            factor, grown = self._power(other, tasks)[present], self._power(other, tasks + 1)
             grown = grown[present]
-            factor[row], grown[row] = self._power(other, number - 1)[other], factor[row]
-            same = members[:, other] * grown // MILLION
-            members = members * factor[:, np.newaxis] // MILLION
+            factor[row], grown[row] = self._power(other, tasks - 1)[other], factor[row]
+            same = times(members[:, other], grown)
+            members = times(members, factor[:, np.newaxis])
             members[:, other] = same
-        self._multiply_new(members, present, place == len(crowd))
+        self._multiply_new(members, present, place == len(task_set))
         return newcomer, members
 
     def _multiply_new(self, members: Ints, present: Ints, columns: npt.NDArray[np.bool_]) -> None:
         if columns.any():
-            pairs = self._pairs[present][:, columns]
-            members[:, columns] = members[:, columns] * pairs // MILLION
+            members[:, columns] = times(members[:, columns], self.pairs[present][:, columns])
 
-    def _power(self, other: int, number: int) -> Ints:
-        """Throughput of each workload beside `number` tasks of `other`, from pairwise values."""
-        known = self._powers.get((other, number))
+    def _power(self, other: int, tasks: int) -> Ints:
+        """Throughput of each workload beside so many tasks of `other`, by pairs."""
+        known = self._powers.get((other, tasks))
         if known is None:
-            known = np.full(len(self.index), MILLION, dtype=np.int64)
+            known = np.full(len(self.pairs), MILLION, dtype=np.int64)
             self._powers[other, 0] = known
-            for exponent in range(1, number + 1):
-                known = known * self._pairs[:, other] // MILLION
+            for exponent in range(1, tasks + 1):
+                known = times(known, self.pairs[:, other])
                 self._powers[other, exponent] = known
         return known
 
 
 def compiled(
     table: ThroughputTable, workloads: frozenset[Workload], default_ppm: int
-) -> CoLocation:
-    """A `CoLocation`; what one remembers changes nothing, so they can be shared."""
+) -> ThroughputModel:
+    """A `ThroughputModel`; what one remembers changes nothing, so they can be shared."""
     return _compiled(observed(table), workloads, default_ppm)
 
 
 @lru_cache(maxsize=16)
-def _compiled(seen: Observed, workloads: frozenset[Workload], default_ppm: int) -> CoLocation:
-    return CoLocation(seen.table, workloads, default_ppm)
+def _compiled(seen: Observed, workloads: frozenset[Workload], default_ppm: int) -> ThroughputModel:
+    return ThroughputModel(seen, workloads, default_ppm)
 
 
-def crowd_of(workloads: Iterable[int]) -> Crowd:
-    """Count workloads."""
+def multiset(workloads: Iterable[int]) -> WorkloadMultiset:
+    """Count the tasks of each workload."""
     counts: dict[int, int] = {}
     for workload in workloads:
         counts[workload] = counts.get(workload, 0) + 1
     return tuple(sorted(counts.items()))
 
 
-def _includes(crowd: Crowd, part: dict[int, int]) -> bool:
+def without_one(task_set: WorkloadMultiset, workload: int) -> WorkloadMultiset:
+    """The set with one task less of a workload that is in it."""
+    return tuple((w, n - (w == workload)) for w, n in task_set if n > 1 or w != workload)
+
+
+def _keeping_unprofiled_alone(look_up: Callable[[Key], int | None]) -> Callable[[Key], int | None]:
+    """What was observed, and that nobody makes progress beside a task that is to be profiled."""
+
+    def found(entry: Key) -> int | None:
+        workload, others = entry
+        if len(others) == 1 and UNPROFILED in {workload, *others}:
+            return 1
+        return look_up(entry)
+
+    return found
+
+
+def _includes(task_set: WorkloadMultiset, part: dict[int, int]) -> bool:
     """Whether a multiset of workloads includes another one."""
-    counts = dict(crowd)
-    return all(counts.get(workload, 0) >= number for workload, number in part.items())
+    counts = dict(task_set)
+    return all(counts.get(workload, 0) >= tasks for workload, tasks in part.items())

@@ -23,7 +23,7 @@ from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.interference.incremental import changes
-from eva_master.packing.interference.throughput import UNPROFILED, Crowd, compiled
+from eva_master.packing.interference.throughput import UNPROFILED, compiled
 from eva_master.packing.problem import Problem
 from eva_master.packing.valuation.migration_cost import expected_migration_cost, launch_cost
 from eva_master.packing.valuation.task_classes import TaskClass
@@ -206,9 +206,9 @@ class Book:
             (task_class.workload for task_class in problem.classes),
             *((workload, *others) for (workload, others), _ in new),
         )
-        self._colocation = compiled(problem.table, labels, problem.default_ppm)
+        self._throughput = compiled(problem.table, labels, problem.default_ppm)
         if labels != self._labels:
-            index, self._labels = self._colocation.index, labels
+            index, self._labels = self._throughput.index, labels
             self._workloads = [index[task_class.workload] for task_class in self._classes]
 
     def number(self, task_class: TaskClass) -> int:
@@ -217,7 +217,7 @@ class Book:
         if number is None:
             number = self._numbers[task_class] = len(self._classes)
             self._classes.append(task_class)
-            self._workloads.append(self._colocation.index[task_class.workload])
+            self._workloads.append(self._throughput.index[task_class.workload])
             self._needs.append({family: vector(need) for family, need in task_class.demand})
             self.stakes.append(self._stake(task_class) * MILLION)
         return number
@@ -288,16 +288,15 @@ class Book:
             return load.lost
         family = self._families[load]
         classes = Counter(load.key)
-        crowd: dict[int, int] = {}
+        tasks: dict[int, int] = {}
         for number, count in classes.items():
             workload = self._workloads[number]
-            crowd[workload] = crowd.get(workload, 0) + count
+            tasks[workload] = tasks.get(workload, 0) + count
         whole = tuple(sorted(self._classes[number].workload for number in load.key))
         twice = [n for place, n in enumerate(whole) if place < 2 or whole[place - 2] != n]
         for part in {whole, *combinations(twice, 2)}:
             self._holding.setdefault(part, set()).add(load)
-        members = tuple(sorted(crowd.items()))
-        paces = {workload: self._pace(workload, members) for workload, _ in members}
+        paces = self._throughput.by_workload(tuple(sorted(tasks.items())))
         slow = company = 0
         for number, count in classes.items():
             task_class, pace = self._classes[number], paces[self._workloads[number]]
@@ -311,15 +310,6 @@ class Book:
             company += count * price * (MILLION - pace)
         load.lost = slow * MILLION + company * self.terms.lost_ppm // MILLION
         return load.lost
-
-    def _pace(self, workload: int, crowd: Crowd) -> int:
-        """Throughput of a task of a workload that is one of a crowd."""
-        beside = tuple(
-            (other, count - (other == workload))
-            for other, count in crowd
-            if count > 1 or other != workload
-        )
-        return self._colocation.throughput(workload, beside) if beside else MILLION
 
 
 def slowdown_cost(charge: int, slowest_ppm: int) -> int:

@@ -16,7 +16,7 @@ from eva_master.packing.lp.pricing import knapsack
 from eva_master.packing.lp.pricing.depth_first import Companies, Dives
 from eva_master.packing.lp.pricing.greedy_columns import Fills
 from eva_master.packing.lp.pricing.knapsack import Floats, Found, Question
-from eva_master.packing.lp.pricing.workload_multisets import Crowds, Search
+from eva_master.packing.lp.pricing.workload_multisets import Search
 from eva_master.packing.lp.restricted_master import Relaxation, Relaxed
 from eva_master.packing.problem import Problem
 from eva_master.packing.valuation.vectors import vector
@@ -150,7 +150,7 @@ class Generator:
     def __init__(self, request: Request, *, interference: bool = True) -> None:
         self._problem = problem = request.problem
         self._counts, self._supply = request.counts, request.supply
-        self._interference = interference and not problem.colocation.harmless
+        self._interference = interference and not problem.throughput.harmless
         supply = request.supply
         self._unit = float(max(1, *(o.price for o in problem.offerings)) * MILLION)
         self._limits = {
@@ -170,18 +170,17 @@ class Generator:
         self._dives: dict[Family, Dives] = {}
         self._fills: dict[Family, Fills] = {}
         self._slow: dict[Family, Floats] = {}
-        scale, crowds = MILLION / self._unit, Crowds(problem.colocation)
-        companies = Companies(problem.colocation)
+        scale, companies = MILLION / self._unit, Companies(problem.throughput)
         for family in sorted({family for family, _ in self._machines}):
             if not problem.uniform:
                 slow = [float(problem.slowness(n, family)) for n in range(len(problem.classes))]
                 self._slow[family] = _rounded(np.array(slow) * scale)
             if self._interference:
                 charges = np.array([float(c.charge_on(family)) for c in problem.classes]) * scale
-                pairs = problem.colocation.pairs / MILLION
-                self._searches[family] = Search(crowds, problem.workloads, charges)
+                model = problem.throughput
+                self._searches[family] = Search(model.rows, problem.workloads, charges)
                 self._dives[family] = Dives(companies, problem.workloads, charges)
-                self._fills[family] = Fills(problem.workloads, charges, pairs)
+                self._fills[family] = Fills(problem.workloads, charges, model.pairwise)
 
     def run(self, seeds: Sequence[Column], budget: Budget) -> Generated | None:
         """Solve the LP as far as the budget goes.

@@ -15,7 +15,7 @@ from eva_master.model.ids import MILLION, Family, InstanceId, RunId, micro_usd
 from eva_master.model.planning.reasons import Exchange, Hosting, Move, Tenant
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Configuration, Host
-from eva_master.packing.interference.throughput import UNPROFILED, CoLocation
+from eva_master.packing.interference.throughput import UNPROFILED, ThroughputModel
 from eva_master.packing.problem import Contents, Problem
 from eva_master.packing.reconfiguration.reconfiguration_cost import disturbed, idle_cost, moved
 from eva_master.packing.valuation.migration_cost import launch_cost
@@ -33,7 +33,7 @@ def hostings(problem: Problem, configuration: Configuration) -> tuple[Hosting, .
     tenants: defaultdict[Host, list[RunId]] = defaultdict(list)
     for run, host in configuration.places.items():
         tenants[host].append(run)
-    told = _told(problem.classes, problem.colocation)
+    told = _told(problem.classes, problem.throughput)
     return tuple(
         told.hosting(problem, configuration, host, sorted(tenants[host]))
         for host in sorted(tenants, key=lambda host: (isinstance(host, int), host))
@@ -45,12 +45,12 @@ class _Told:
 
     Args:
         classes: In this numbering.
-        colocation: Their throughputs.
+        throughput: How fast they run together.
     """
 
-    def __init__(self, classes: Sequence[TaskClass], colocation: CoLocation) -> None:
+    def __init__(self, classes: Sequence[TaskClass], throughput: ThroughputModel) -> None:
         self._classes = classes
-        self._colocation = colocation
+        self._throughput = throughput
         self._last: dict[Host, tuple[list[RunId], list[int], Offering, Hosting]] = {}
         self._known: dict[tuple[Family, frozenset[tuple[int, int]]], _Worths] = {}
 
@@ -85,23 +85,21 @@ class _Told:
         self, contents: Contents, family: Family
     ) -> Iterator[tuple[int, tuple[int, int, int]]]:
         """Reservation price, throughput and TNRP of a task of each class of an instance."""
-        workloads = {n: self._colocation.index[self._classes[n].workload] for n in contents}
-        crowd: defaultdict[int, int] = defaultdict(int)
+        workloads = {n: self._throughput.index[self._classes[n].workload] for n in contents}
+        tasks: defaultdict[int, int] = defaultdict(int)
         for number, count in contents.items():
-            crowd[workloads[number]] += count
+            tasks[workloads[number]] += count
+        throughputs = self._throughput.by_workload(tuple(sorted(tasks.items())))
         for number, workload in workloads.items():
-            task_class = self._classes[number]
-            others = {**crowd, workload: crowd[workload] - 1}
-            beside = tuple(sorted((other, count) for other, count in others.items() if count))
-            ppm = self._colocation.throughput(workload, beside)
+            task_class, ppm = self._classes[number], throughputs[workload]
             price, charge = task_class.price_on(family), task_class.charge_on(family)
             yield number, (price, ppm, _micro(price * MILLION - (MILLION - ppm) * charge))
 
 
 @lru_cache(maxsize=2)
-def _told(classes: tuple[TaskClass, ...], colocation: CoLocation) -> _Told:
+def _told(classes: tuple[TaskClass, ...], throughput: ThroughputModel) -> _Told:
     """Kept as long as classes have the same numbers, and throughputs are the same."""
-    return _Told(classes, colocation)
+    return _Told(classes, throughput)
 
 
 def exchanges(

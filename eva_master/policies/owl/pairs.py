@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eva_master.learning.colocation import recorded
+from eva_master.learning.colocation import Key, recorded
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, Workload, base_of
 from eva_master.model.planning.snapshot import ThroughputTable
-from eva_master.packing.bins.task_set_value import Throughput
-from eva_master.packing.interference.throughput import Ints
+from eva_master.packing.interference.throughput import ExactThroughput, Ints, multiset
 from eva_master.packing.valuation.reservation_price import Demand, Speeds
 from eva_master.packing.valuation.task_shapes import Appraisal, Kind
 from eva_master.packing.valuation.vectors import vector
@@ -20,7 +19,7 @@ from eva_master.packing.valuation.vectors import vector
 Beside = Callable[[Workload, Workload], int | None]
 """Throughput of a workload beside one task of another, in millionths; `None` if not known."""
 
-Key = tuple[Demand, Speeds, Workload, int]
+ClassKey = tuple[Demand, Speeds, Workload, int]
 """What tells classes apart: needs, speeds, workload, the price of the other members of the gang."""
 
 
@@ -40,17 +39,14 @@ class Profile:
         return self._known.get((base_of(one), base_of(other))) if named is None else named
 
 
-def company(beside: Beside) -> Throughput:
-    """The throughput of a task in any company, by the profile; what is not in it does no harm."""
+def throughput_of(beside: Beside) -> ExactThroughput:
+    """The throughput of any task set by pairs alone; a pair that is not known does no harm."""
 
-    def throughput(workload: Workload, others: tuple[Workload, ...]) -> int:
-        value = MILLION
-        for other in others:
-            ppm = beside(workload, other)
-            value = value * (MILLION if ppm is None else ppm) // MILLION
-        return value
+    def look_up(entry: Key) -> int | None:
+        workload, others = entry
+        return beside(workload, others[0]) if len(others) == 1 else None
 
-    return throughput
+    return ExactThroughput(look_up, MILLION)
 
 
 def seen(table: ThroughputTable) -> Beside:
@@ -63,7 +59,7 @@ class Class:
     """Tasks that are alike to every partner."""
 
     number: int
-    key: Key
+    key: ClassKey
     kind: Kind
     workload: Workload
     others: int
@@ -81,6 +77,9 @@ class Pairs:
         appraisal: What is on sale.
         beside: The profile.
         least_ppm: A pair of which one runs slower than this is no pair.
+
+    Attributes:
+        throughput: How fast tasks run together, by the profile.
     """
 
     def __init__(self, appraisal: Appraisal, beside: Beside, least_ppm: int) -> None:
@@ -93,8 +92,9 @@ class Pairs:
             [vector(offering.type.capacity) for offering in self._sale], dtype=np.int64
         ).reshape(-1, 3)
         self._beside = beside
+        self.throughput = throughput_of(beside)
         self._least_ppm = least_ppm
-        self._classes: dict[Key, Class] = {}
+        self._classes: dict[ClassKey, Class] = {}
         self._all: list[Class] = []
         self._ratio = np.zeros((0, 0), dtype=np.int64)
         self._offering = np.zeros((0, 0), dtype=np.int64)
@@ -159,11 +159,18 @@ class Pairs:
         return 0 if ppm is None else one.value(family, ppm[0]) + other.value(family, ppm[1])
 
     def _throughputs(self, one: Class, other: Class) -> tuple[int, int] | None:
-        first = self._beside(one.workload, other.workload)
-        second = self._beside(other.workload, one.workload)
-        if first is None or second is None or min(first, second) < self._least_ppm:
+        known = (
+            self._beside(one.workload, other.workload),
+            self._beside(other.workload, one.workload),
+        )
+        if None in known:
             return None
-        return first, second
+        model = self.throughput
+        first, second = model.number(one.workload), model.number(other.workload)
+        ppm = model.by_workload(multiset((first, second)))
+        if min(ppm.values()) < self._least_ppm:
+            return None
+        return ppm[first], ppm[second]
 
     def _complete(self) -> None:
         """Work out the pairs with classes that are new."""

@@ -18,7 +18,7 @@ from eva_master.packing.problem import unprofiled
 from eva_master.packing.valuation.task_shapes import Appraisal, Appraiser
 from eva_master.policies.owl.config import Config
 from eva_master.policies.owl.matchmaker import Matchmaker
-from eva_master.policies.owl.pairs import Beside, Pairs, Profile, company, seen
+from eva_master.policies.owl.pairs import Beside, Pairs, Profile, seen
 
 NAME = "owl"
 _MOST = 2_048
@@ -68,7 +68,7 @@ class Owl:
             stuck = place(rooms, [one.unit for one in stuck], still.place)
         if not self._config.explained:
             return outcome(snapshot, rooms, stuck, None), after
-        value = Tnrp(rooms, company(beside))
+        value = Tnrp(rooms, pairs.throughput)
         shifts = _shifts(snapshot, rooms, value)
         return outcome(snapshot, rooms, stuck, value.tenants, shifts, profiled=alone), after
 

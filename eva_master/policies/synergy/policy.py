@@ -13,7 +13,7 @@ from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.bins.placement_groups import Unit, place, waiting
 from eva_master.packing.bins.plan_builder import outcome
-from eva_master.packing.bins.task_set_value import Learned, Tnrp
+from eva_master.packing.bins.task_set_value import LearnedThroughput, Tnrp
 from eva_master.packing.problem import unprofiled
 from eva_master.packing.valuation.task_shapes import Appraiser
 from eva_master.policies.synergy.config import Config
@@ -36,7 +36,7 @@ class Synergy:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._appraiser = Appraiser()
-        self._learned = Learned(config.default_throughput_ppm)
+        self._learned = LearnedThroughput(config.default_throughput_ppm)
 
     def plan(
         self, snapshot: Snapshot, memory: PolicyMemory | None
@@ -46,7 +46,7 @@ class Synergy:
         if not (units or self._config.explained):
             return Plan(), memory
         rooms = ValuedRooms(snapshot, self._appraiser.appraisal(snapshot))
-        value = Tnrp(rooms, self._learned.beside(snapshot.throughput))
+        value = Tnrp(rooms, self._learned.of(snapshot.throughput))
         alone = unprofiled(snapshot)
 
         def placing(units: Sequence[Unit]) -> None:

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from eva_master.model.ids import MILLION
-from eva_master.packing.interference.throughput import CoLocation, Crowd, Ints
+from eva_master.packing.interference.throughput import (
+    Ints,
+    ThroughputModel,
+    WorkloadMultiset,
+    without_one,
+)
 from eva_master.packing.lp.columns import Pattern
 from eva_master.packing.lp.pricing.knapsack import Floats, Found, Grid, Items, Question, items
 
@@ -42,18 +47,18 @@ class Company:
 class Companies:
     """Remembers what crowds do, for as long as the co-location table is the same."""
 
-    def __init__(self, colocation: CoLocation) -> None:
-        self._colocation = colocation
-        self._known: dict[Crowd, Company] = {}
+    def __init__(self, throughput: ThroughputModel) -> None:
+        self._throughput = throughput
+        self._known: dict[WorkloadMultiset, Company] = {}
 
-    def of(self, crowd: Crowd) -> Company:
+    def of(self, crowd: WorkloadMultiset) -> Company:
         """The company of a crowd."""
         found = self._known.get(crowd)
         if found is None:
-            newcomer, members = self._colocation.losses_after(crowd)
-            best = self._colocation.at_best_beside
+            newcomer, members = self._throughput.after_join(crowd)
+            best = self._throughput.upper_bound
             rows = [
-                MILLION - int(best(_without(crowd, workload))[workload]) for workload, _ in crowd
+                MILLION - int(best(without_one(crowd, workload))[workload]) for workload, _ in crowd
             ]
             found = Company(
                 newcomer / MILLION,
@@ -66,18 +71,14 @@ class Companies:
 
     def lost_beside(self, number: int) -> Floats:
         """What a task of each workload loses at least beside `number` others."""
-        lost: Floats = (MILLION - self._colocation.at_best_among(number)) / MILLION
+        lost: Floats = (MILLION - self._throughput.upper_bound_beside(number)) / MILLION
         return lost
 
 
-def _with(crowd: Crowd, workload: int) -> Crowd:
+def _with(crowd: WorkloadMultiset, workload: int) -> WorkloadMultiset:
     counts = dict(crowd)
     counts[workload] = counts.get(workload, 0) + 1
     return tuple(sorted(counts.items()))
-
-
-def _without(crowd: Crowd, workload: int) -> Crowd:
-    return tuple((w, n - (w == workload)) for w, n in crowd if n > 1 or w != workload)
 
 
 class Dives:
@@ -133,7 +134,7 @@ class _Node:
 
     joining: Ints
     room: Ints
-    crowd: Crowd
+    crowd: WorkloadMultiset
     held: dict[int, float]
     spare: float
     value: float

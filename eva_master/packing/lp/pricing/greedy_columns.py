@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eva_master.packing.interference.throughput import Ints
+from eva_master.packing.interference.throughput_rows import PairwiseThroughput
 from eva_master.packing.lp.columns import Pattern
 from eva_master.packing.lp.pricing.knapsack import Floats, Question, items
 
@@ -25,13 +26,13 @@ class Fills:
     Args:
         workloads: Of each class.
         charges: Of each class, see `TaskClass.charge`, in the unit of the values.
-        pairs: Throughput of a workload (row) beside one task of another (column).
+        throughput: What pairs of tasks do to each other.
     """
 
-    def __init__(self, workloads: Ints, charges: Floats, pairs: Floats) -> None:
+    def __init__(self, workloads: Ints, charges: Floats, throughput: PairwiseThroughput) -> None:
         self.workloads = workloads
         self.charges = charges
-        self.pairs = pairs
+        self.throughput = throughput
 
     def patterns(self, question: Question) -> list[Pattern]:
         """Sets that fit and are worth more than was asked for, one per first class at most."""
@@ -63,12 +64,12 @@ class _State:
         self._own = question.value[classes]
         self._need = question.need[classes]
         self._share = np.maximum(share, _TINY)
-        self._pairs = fills.pairs
-        size, number = len(fills.pairs), len(first)
+        self._throughput = fills.throughput
+        size, number = fills.throughput.size, len(first)
         rows = np.arange(number)
         begun = fills.workloads[first]
         self._room = question.capacity - question.need[first]
-        self._newcomer: Floats = self._pairs[:, begun].T.copy()
+        self._newcomer: Floats = self._throughput.beside(begun).copy()
         self._held: Floats = np.zeros((number, size))
         self._held[rows, begun] = fills.charges[first]
         self._worth: Floats = question.value[first].copy()
@@ -82,7 +83,7 @@ class _State:
         fits: npt.NDArray[np.bool_] = self._left[rows] > 0
         for column in range(3):
             fits &= self._need[:, column] <= self._room[rows, column, np.newaxis]
-        harm = (self._held[rows, :, np.newaxis] * (1 - self._pairs)).sum(axis=1)
+        harm = self._throughput.lost_to_newcomer(self._held[rows])
         lost = self._charge * (1 - self._newcomer[rows][:, self._workload])
         gain = self._own - lost - harm[:, self._workload]
         score = np.where(fits, gain / self._share, 0.0)
@@ -99,9 +100,10 @@ class _State:
         self._room[rows] -= self._need[best]
         # Those who are there run slower, and the newcomer as it found them.
         throughput = self._newcomer[rows, workload]
-        self._held[rows] *= self._pairs[:, workload].T
+        slowed = self._throughput.beside(workload)
+        self._held[rows] *= slowed
         self._held[rows, workload] += self._charge[best] * throughput
-        self._newcomer[rows] *= self._pairs[:, workload].T
+        self._newcomer[rows] *= slowed
         return True
 
     def patterns(self, worth: float) -> list[Pattern]:

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eva_master.model.ids import MILLION
-from eva_master.packing.interference.throughput import CoLocation, Crowd, Ints
+from eva_master.packing.interference.throughput import Ints
+from eva_master.packing.interference.throughput_rows import ThroughputRows
 from eva_master.packing.lp.columns import Pattern
 from eva_master.packing.lp.pricing.knapsack import (
     Floats,
@@ -41,75 +41,17 @@ _STEPS = 6
 """Of the subgradient method."""
 
 
-class Crowds:
-    """What crowds do to those in them, for many crowds at once.
-
-    A crowd is a row: how many tasks there are of each workload.
-    """
-
-    def __init__(self, colocation: CoLocation) -> None:
-        pairs = colocation.pairs / MILLION
-        self.size = len(pairs)
-        self.kindest: Floats = pairs.max(axis=1, initial=0.0)
-        self._logs = np.log(np.maximum(pairs, _TINY))
-        self._observed: dict[bytes, list[tuple[int, float]]] = {}
-        self._kind: list[tuple[int, Ints, float]] = []
-        for workload, others, ppm in colocation.sets:
-            beside = self._row(others)
-            whole = beside.copy()
-            whole[workload] += 1
-            self._observed.setdefault(whole.tobytes(), []).append((workload, ppm / MILLION))
-            if ppm / MILLION > float(np.exp(beside @ self._logs[workload])):
-                self._kind.append((workload, beside, ppm / MILLION))
-
-    def _row(self, crowd: Crowd) -> Ints:
-        row = np.zeros(self.size, dtype=np.int64)
-        for workload, count in crowd:
-            row[workload] = count
-        return row
-
-    def throughput(self, rows: Ints) -> Floats:
-        """Of a task of each workload in the crowd; of others it means nothing."""
-        found: Floats = np.exp(rows @ self._logs.T - np.diag(self._logs))
-        if self._observed:
-            for number, row in enumerate(rows):
-                for workload, known in self._observed.get(row.tobytes(), ()):
-                    found[number, workload] = known
-        return found
-
-    def at_best(self, rows: Ints) -> tuple[Floats, Floats]:
-        """The most that throughput can be in any crowd that includes this one.
-
-        More company never raises an estimate, but it may have been observed to do better than
-        estimated.
-
-        Returns:
-            Of a task of each workload that joins, and of one that is there.
-        """
-        logs = rows @ self._logs.T
-        joining: Floats = np.exp(logs)
-        there: Floats = np.exp(logs - np.diag(self._logs))
-        for workload, beside, known in self._kind:
-            within = (rows <= beside).all(axis=1)
-            joining[within, workload] = np.maximum(joining[within, workload], known)
-            whole = beside.copy()
-            whole[workload] += 1
-            within = (rows <= whole).all(axis=1)
-            there[within, workload] = np.maximum(there[within, workload], known)
-        return joining, there
-
-
 class Search:
     """Looks for sets of tasks on one kind of machine.
 
     Args:
-        crowds: What crowds do.
+        throughput: How fast the tasks of a set run.
         workloads: Of each class.
         charges: Of each class: the value of a standalone throughput, see `TaskClass.charge`.
     """
 
-    def __init__(self, crowds: Crowds, workloads: Ints, charges: Floats) -> None:
-        self.crowds = crowds
+    def __init__(self, throughput: ThroughputRows, workloads: Ints, charges: Floats) -> None:
+        self.throughput = throughput
         self.workloads = workloads
         self.charges = charges
 
@@ -138,7 +80,7 @@ class _Market:
 
     def __init__(self, search: Search, question: Question, chosen: Items) -> None:
         order = np.argsort(search.workloads[chosen.classes], kind="stable")
-        self.crowds = search.crowds
+        self.throughput = search.throughput
         self.classes = chosen.classes[order]
         self.capacity = question.capacity
         self.need = chosen.need[order]
@@ -165,7 +107,7 @@ class _Market:
 
     def directions(self) -> Floats:
         """Prices of the machine's parts, up to a factor, by how much company everybody has."""
-        kindest = self.crowds.kindest[self.workload]
+        kindest = self.throughput.kindest[self.workload]
         found = []
         for neighbours in range(_DEPTHS):
             value = self.value - self.charge * (1.0 - kindest**neighbours)
@@ -214,16 +156,16 @@ class _Survey:
         self._limit = max(nodes // _LEVELS, 1)
         self._directions = market.directions()
         self._shares = np.maximum(market.fractions @ self._directions.T, _TINY)
-        self._least = np.zeros((market.crowds.size, 3), dtype=np.int64)
+        self._least = np.zeros((market.throughput.size, 3), dtype=np.int64)
         self._least[market.present] = np.minimum.reduceat(market.need, market.starts, axis=0)
-        self._most = np.zeros(market.crowds.size, dtype=np.int64)
+        self._most = np.zeros(market.throughput.size, dtype=np.int64)
         self._most[market.present] = np.add.reduceat(market.most, market.starts)
         self.bound = 0.0
         self.nodes = 0
 
     def run(self) -> tuple[Ints, Floats]:
         """The crowds that may be worth enough, a row each, and prices for each of them."""
-        size = self._market.crowds.size
+        size = self._market.throughput.size
         rows, last = np.zeros((1, size), dtype=np.int64), np.zeros(1, dtype=np.int64)
         kept: list[tuple[Ints, Floats]] = []
         while len(rows):
@@ -259,7 +201,7 @@ class _Survey:
 
     def _bounds_of(self, rows: Ints) -> tuple[Floats, Floats]:
         market = self._market
-        joining, there = (market.worth(each) for each in market.crowds.at_best(rows))
+        joining, there = (market.worth(each) for each in market.throughput.upper_bound(rows))
         counts = rows[:, market.present]
         bounds = np.full(len(rows), np.inf)
         prices = np.zeros((len(rows), 3))
@@ -302,7 +244,7 @@ def _promising(market: _Market, rows: Ints, prices: Floats, worth: float) -> _Pr
     The prices of each are moved towards those at which its bound is least, by Polyak's rule, until
     the bound is no more than what is asked for.
     """
-    values = market.worth(market.crowds.throughput(rows))
+    values = market.worth(market.throughput.exact(rows))
     counts = rows[:, market.present]
     bounds = np.full(len(rows), np.inf)
     best, prices = prices.copy(), prices.copy()
