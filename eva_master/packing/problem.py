@@ -29,24 +29,12 @@ from eva_master.model.planning.snapshot import (
     Snapshot,
     ThroughputTable,
 )
-from eva_master.packing.interference.inference import by_base, with_pairs
-from eva_master.packing.interference.observations import observed
-from eva_master.packing.interference.throughput import UNPROFILED, Ints, compiled
+from eva_master.packing.interference.throughput import UNPROFILED, Ints
+from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.valuation.gang_pace import Part, parts
-from eva_master.packing.valuation.offerings import market
-from eva_master.packing.valuation.reservation_price import (
-    measured_rates,
-    reservations,
-)
-from eva_master.packing.valuation.task_classes import (
-    SORTS,
-    UNKNOWN,
-    Kind,
-    Model,
-    Ranked,
-    Sort,
-    TaskClass,
-)
+from eva_master.packing.valuation.reservation_price import Rates, reservations
+from eva_master.packing.valuation.task_classes import UNKNOWN, PricedShape, RankedClass, TaskClass
+from eva_master.packing.valuation.task_shapes import TaskShape, TaskTraits
 from eva_master.packing.valuation.vectors import IMPOSSIBLE, vector
 
 Contents = Mapping[int, int]
@@ -84,8 +72,8 @@ class Valuation:
         interference: Whether tasks are held to slow each other down.
         default_ppm: Throughput of a pair that was never seen together, in millionths.
         multi_task_view: Whether the slowdown of one member is charged for its whole gang.
-        by_base: Whether variants of a workload teach each other, see `beliefs.by_base`.
-        infer_pairs: Whether sets teach about pairs, see `beliefs.with_pairs`.
+        by_base: Whether variants of a workload teach each other, see `PlannerCache`.
+        infer_pairs: Whether sets teach about pairs, see `PlannerCache`.
     """
 
     interference: bool = True
@@ -94,13 +82,13 @@ class Valuation:
     by_base: bool = False
     infer_pairs: bool = False
 
-    def believed(self, table: ThroughputTable) -> ThroughputTable:
+    def believed(self, table: ThroughputTable, cache: PlannerCache) -> ThroughputTable:
         """What the policy makes of the co-location table."""
         if not self.interference:
             return ThroughputTable()
         if self.by_base:
-            table = by_base(table)
-        return with_pairs(table, self.default_ppm) if self.infer_pairs else table
+            table = cache.by_base(table)
+        return cache.with_pairs(table, self.default_ppm) if self.infer_pairs else table
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +107,14 @@ class Standing:
 class Problem:
     """The packing problem of one snapshot.
 
+    Args:
+        snapshot: The cluster.
+        valuation: How the policy looks at interference.
+        cache: What the policy remembers; a new one if not given.
+
     Attributes:
+        snapshot: The cluster.
+        cache: What the policy remembers.
         offerings: The catalog, and what live instances were bought as if that is no longer in
             it; cheapest first.
         by_id: The same by id, cheapest first.
@@ -136,8 +131,11 @@ class Problem:
         throughput: How fast tasks that share an instance run.
     """
 
-    def __init__(self, snapshot: Snapshot, valuation: Valuation) -> None:
+    def __init__(
+        self, snapshot: Snapshot, valuation: Valuation, cache: PlannerCache | None = None
+    ) -> None:
         self.snapshot = snapshot
+        self.cache = cache = cache or PlannerCache()
         self.runs: Mapping[RunId, RunView] = {run.id: run for run in snapshot.runs}
         self.jobs: Mapping[str, JobView] = {job.id: job for job in snapshot.jobs}
         self.instances: Mapping[InstanceId, InstanceView] = {
@@ -147,27 +145,30 @@ class Problem:
             instance.id: instance.offering.id for instance in snapshot.instances
         }
         bought = {self.sold_as[instance.id]: instance.offering for instance in snapshot.instances}
-        traded = market(snapshot.catalog, bought)
+        traded = cache.offerings(snapshot.catalog, bought)
         self.offerings, self.by_id, self.dearest = traded.offerings, traded.by_id, traded.dearest
-        self._pricing = traded.pricing(snapshot.now_ms)
-        self.table = table = valuation.believed(snapshot.throughput)
+        self._prices = traded.prices(snapshot.now_ms)
+        self._measured = cache.measured_rates(snapshot.standalone)
+        self.table = table = valuation.believed(snapshot.throughput, cache)
         self.default_ppm = valuation.default_ppm if valuation.interference else MILLION
         self._by_base = valuation.by_base
-        self._observed = observed(table)
-        self._unprofiled = unprofiled(snapshot) if valuation.interference else frozenset()
+        self._observed = cache.observations(table)
+        self._unprofiled = (
+            unprofiled(snapshot, self._measured) if valuation.interference else frozenset()
+        )
         ranked, self.class_of = self._classify(valuation.multi_task_view and valuation.interference)
         self.classes = tuple([one.task_class for one in ranked])
         self.uniform = not any(task_class.prices for task_class in self.classes)
         self._rows = {
             family: [one.needs[number] for one in ranked]
-            for number, family in enumerate(self._pricing.families)
+            for number, family in enumerate(self._prices.families)
         }
         self.need: Mapping[Family, Ints] = {
             family: np.array(rows, dtype=np.int64).reshape(-1, 3)
             for family, rows in self._rows.items()
         }
         labels = frozenset(task_class.workload for task_class in self.classes)
-        self.throughput = compiled(table, labels, self.default_ppm)
+        self.throughput = cache.throughput(table, labels, self.default_ppm)
         self.workloads: Ints = np.array(
             [self.throughput.index[task_class.workload] for task_class in self.classes],
             dtype=np.int64,
@@ -177,32 +178,34 @@ class Problem:
         self._values: dict[tuple[Family | None, frozenset[tuple[int, int]]], int] = {}
         self.worth = self._worth(self.classes)
 
-    def _classify(self, multi_task_view: bool) -> tuple[list[Ranked], dict[RunId, int]]:
+    def _classify(self, multi_task_view: bool) -> tuple[list[RankedClass], dict[RunId, int]]:
         """Price every task run and group them: linear in the number of task runs."""
-        sorts = SORTS.of(self.snapshot.runs)
-        kind_of, kind_in_gang = self._kinds(sorts, multi_task_view)
-        models = self._pricing.models([*kind_of.values(), *kind_in_gang.values()])
-        gangs = self._gangs(models, kind_of, kind_in_gang, sorts) if multi_task_view else {}
-        keys: dict[tuple[Kind, Workload, int], list[RunId]] = {}
-        plain: dict[Sort, list[RunId]] = {}
-        for run, sort in zip(self.snapshot.runs, sorts, strict=True):
+        traits = self.cache.shapes.of(self.snapshot.runs)
+        shape_of, shape_in_gang = self._shapes_of(traits, multi_task_view)
+        priced = self._prices.priced([*shape_of.values(), *shape_in_gang.values()])
+        gangs = {}
+        if multi_task_view:
+            gangs = self._gang_charges(priced, shape_of, shape_in_gang, traits)
+        keys: dict[tuple[TaskShape, Workload, int], list[RunId]] = {}
+        plain: dict[TaskTraits, list[RunId]] = {}
+        for run, trait in zip(self.snapshot.runs, traits, strict=True):
             alone = run.id in self._unprofiled
             if not alone and run.job not in gangs:
-                members = plain.get(sort)
+                members = plain.get(trait)
                 if members is None:
-                    kind = kind_of[sort]
-                    key = kind, self._label(sort.workload), models[kind][0].price
-                    members = plain[sort] = keys.setdefault(key, [])
+                    shape = shape_of[trait]
+                    key = shape, self._label(trait.workload), priced[shape].price
+                    members = plain[trait] = keys.setdefault(key, [])
                 members.append(run.id)
                 continue
-            kind = kind_in_gang.get(run.id, kind_of[sort])
-            label = UNPROFILED if alone else self._label(sort.workload)
-            charge = gangs.get(run.job, models[kind][0].price)
-            keys.setdefault((kind, label, charge), []).append(run.id)
+            shape = shape_in_gang.get(run.id, shape_of[trait])
+            label = UNPROFILED if alone else self._label(trait.workload)
+            charge = gangs.get(run.job, priced[shape].price)
+            keys.setdefault((shape, label, charge), []).append(run.id)
         grouped = sorted(
             (
-                (self._pricing.ranked(kind, models[kind], workload, charge), members)
-                for (kind, workload, charge), members in keys.items()
+                (self._prices.ranked(priced[shape], workload, charge), members)
+                for (shape, workload, charge), members in keys.items()
             ),
             key=lambda item: item[0].rank,
         )
@@ -224,53 +227,54 @@ class Problem:
                 there[number] = there.get(number, 0) + 1
         return Standing(places, contents)
 
-    def _kinds(
-        self, sorts: Sequence[Sort], multi_task_view: bool
-    ) -> tuple[dict[Sort, Kind], dict[RunId, Kind]]:
+    def _shapes_of(
+        self, traits: Sequence[TaskTraits], multi_task_view: bool
+    ) -> tuple[dict[TaskTraits, TaskShape], dict[RunId, TaskShape]]:
         """Tell task runs by what they need, how fast they run and whom they hold up.
 
         Returns:
-            The kind of each sort of task by itself; and of members of gangs that run faster on
-            some families than on others.
+            The shape of tasks of their own, by their traits; and that of members of gangs that
+            run faster on some families than on others.
         """
-        measured = measured_rates(self.snapshot.standalone)
-        kind_of = {
-            sort: sort.kind(measured.get(sort.workload, ())) for sort in dict.fromkeys(sorts)
+        measured = self._measured
+        shape_of = {
+            trait: trait.shape(measured.get(trait.workload, ())) for trait in dict.fromkeys(traits)
         }
-        kind_in_gang: dict[RunId, Kind] = {}
-        if multi_task_view and any(kind.part.speeds for kind in kind_of.values()):
-            sort_of = {run.id: sort for run, sort in zip(self.snapshot.runs, sorts, strict=True)}
-            found: dict[tuple[Sort, ...], list[Part] | None] = {}
+        shape_in_gang: dict[RunId, TaskShape] = {}
+        if multi_task_view and any(shape.part.speeds for shape in shape_of.values()):
+            of_run = {run.id: trait for run, trait in zip(self.snapshot.runs, traits, strict=True)}
+            found: dict[tuple[TaskTraits, ...], list[Part] | None] = {}
             for job in self._whole_gangs():
-                gang = tuple(sort_of[name] for name in job.runs)
+                gang = tuple(of_run[name] for name in job.runs)
                 if gang not in found:
                     members = [
-                        (sort.demand, sort.rates(measured.get(sort.workload, ()))) for sort in gang
+                        (trait.demand, trait.rates(measured.get(trait.workload, ())))
+                        for trait in gang
                     ]
-                    found[gang] = parts(members, self._pricing.buyable)
-                for name, sort, part in zip(job.runs, gang, found[gang] or (), strict=False):
-                    kind_in_gang[name] = sort.as_part(part)
-        return kind_of, kind_in_gang
+                    found[gang] = parts(members, self._prices.on_sale)
+                for name, trait, part in zip(job.runs, gang, found[gang] or (), strict=False):
+                    shape_in_gang[name] = trait.as_part(part)
+        return shape_of, shape_in_gang
 
     def _whole_gangs(self) -> Iterator[JobView]:
         """Gangs of more than one task run."""
         return (j for j in self.snapshot.jobs if j.kind is JobKind.GANG and len(j.runs) > 1)
 
-    def _gangs(
+    def _gang_charges(
         self,
-        models: Mapping[Kind, Model],
-        kind_of: Mapping[Sort, Kind],
-        kind_in_gang: Mapping[RunId, Kind],
-        sorts: Sequence[Sort],
+        priced: Mapping[TaskShape, PricedShape],
+        shape_of: Mapping[TaskTraits, TaskShape],
+        shape_in_gang: Mapping[RunId, TaskShape],
+        traits: Sequence[TaskTraits],
     ) -> dict[str, int]:
         """What the members of each gang cost together, in reservation prices."""
         jobs = {job.id for job in self._whole_gangs()}
         charges: dict[str, int] = dict.fromkeys(jobs, 0)
         if jobs:
-            for run, sort in zip(self.snapshot.runs, sorts, strict=True):
+            for run, trait in zip(self.snapshot.runs, traits, strict=True):
                 if run.job in jobs:
-                    kind = kind_in_gang.get(run.id, kind_of[sort])
-                    charges[run.job] += models[kind][0].price
+                    shape = shape_in_gang.get(run.id, shape_of[trait])
+                    charges[run.job] += priced[shape].price
         return charges
 
     def _label(self, workload: Workload) -> Workload:
@@ -345,7 +349,7 @@ class Problem:
 
     def reservation(self, number: int) -> Offering | None:
         """The offering that sets the reservation price of a class, if it is on sale now."""
-        return self._pricing.reservation(self.classes[number])
+        return self._prices.reservation(self.classes[number])
 
     def offering_of(self, instance: InstanceId) -> Offering:
         """What a live instance was bought as, at today's price."""
@@ -353,7 +357,7 @@ class Problem:
 
     def buyable(self, offering: OfferingId) -> bool:
         """Whether the offering may be launched now, its limit aside."""
-        return offering in self._pricing.on_sale
+        return offering in self._prices.ids_on_sale
 
     def hosted(self, machine: InstanceType) -> npt.NDArray[np.bool_]:
         """Of which classes an empty machine of a type holds a task."""
@@ -445,15 +449,18 @@ class Problem:
         )
 
 
-def unprofiled(snapshot: Snapshot) -> frozenset[RunId]:
+def unprofiled(snapshot: Snapshot, measured: Mapping[Workload, Rates]) -> frozenset[RunId]:
     """Task runs that are to be alone until the throughput of their workload is known (section 3).
 
     Until then what company does to them could not be measured. Not those that found no room of
     their own, and those that are in company already: to part them would cost a move.
+
+    Args:
+        snapshot: The cluster.
+        measured: What was measured of each workload on its own.
     """
     if not snapshot.profile:
         return frozenset()
-    known = measured_rates(snapshot.standalone)
     together = {
         run for view in snapshot.instances if len(view.residents) > 1 for run in view.residents
     }
@@ -462,6 +469,6 @@ def unprofiled(snapshot: Snapshot) -> frozenset[RunId]:
         for run in snapshot.runs
         if not run.held
         and not run.task.throughput
-        and run.task.workload not in known
+        and run.task.workload not in measured
         and run.id not in together
     )

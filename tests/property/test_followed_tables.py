@@ -12,12 +12,10 @@ from eva_master.learning.colocation import Key, forget, key, observe
 from eva_master.model.ids import MILLION, Family, Workload, base_of
 from eva_master.model.planning.snapshot import StandaloneRates, ThroughputTable
 from eva_master.packing.interference.incremental import Lineage, changes
-from eva_master.packing.interference.inference import by_base, with_pairs
-from eva_master.packing.interference.observations import observed
 from eva_master.packing.local_search.cost_model import Book, Terms
+from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.reconfiguration.memory import digest
-from eva_master.packing.valuation.reservation_price import measured_rates
 from tests.fakes.snapshots import Cluster, offer, task
 
 NAMES = [Workload(name) for name in ("a", "a[1]", "a[2]", "ab", "b[1]", "c")]
@@ -27,8 +25,6 @@ keys = st.builds(
 lessons = st.tuples(keys, st.none() | st.sampled_from([1, 400_000, 900_000, MILLION]))
 stories = st.lists(st.lists(lessons, min_size=1, max_size=6), min_size=1, max_size=5)
 """What is learned between one version and the next; `None`: it is forgotten."""
-
-ANOTHER = observe(ThroughputTable(), key(Workload("z"), [Workload("z")]), 1)
 
 
 def told(story: list[list[tuple[Key, int | None]]]) -> list[ThroughputTable]:
@@ -65,23 +61,23 @@ def test_changes_are_the_rows_that_are_in_one_version_alone(
 
 @given(stories)
 def test_means_are_those_of_all_variants(story: list[list[tuple[Key, int | None]]]) -> None:
+    cache = PlannerCache()
     for table in told(story):
         seen: dict[Key, list[int]] = {}
         for (workload, others), ppm in table.observed:
             seen.setdefault(key(base_of(workload), map(base_of, others)), []).append(ppm)
         means = tuple((entry, sum(each) // len(each)) for entry, each in sorted(seen.items()))
-        assert by_base(table) == ThroughputTable(means)
+        assert cache.by_base(table) == ThroughputTable(means)
 
 
 @given(stories)
 def test_inferred_pairs_are_those_of_the_table_alone(
     story: list[list[tuple[Key, int | None]]],
 ) -> None:
-    versions = told(story)
-    followed = [with_pairs(table, 950_000) for table in versions]
+    versions, cache = told(story), PlannerCache()
+    followed = [cache.with_pairs(table, 950_000) for table in versions]
     for table, found in zip(versions, followed, strict=True):
-        with_pairs(copied(ANOTHER), 950_000)  # so what follows has nothing to go by
-        assert found == with_pairs(copied(table), 950_000)
+        assert found == PlannerCache().with_pairs(copied(table), 950_000)
         assert set(table.observed) <= set(found.observed)
         assert list(found.observed) == sorted(found.observed)
 
@@ -89,8 +85,9 @@ def test_inferred_pairs_are_those_of_the_table_alone(
 @given(stories)
 def test_rows_that_stay_are_the_same_objects(story: list[list[tuple[Key, int | None]]]) -> None:
     before: dict[Key, object] = {}
+    cache = PlannerCache()
     for table in told(story):
-        rows = with_pairs(by_base(table), 950_000).observed
+        rows = cache.with_pairs(cache.by_base(table), 950_000).observed
         assert all(before[row[0]] is row for row in rows if before.get(row[0]) == row)
         before = {row[0]: row for row in rows}
 
@@ -99,8 +96,9 @@ def test_rows_that_stay_are_the_same_objects(story: list[list[tuple[Key, int | N
 def test_an_indexed_table_says_what_the_table_does(
     story: list[list[tuple[Key, int | None]]],
 ) -> None:
+    cache = PlannerCache()
     for table in told(story):
-        found = observed(table)
+        found = cache.observations(table)
         assert found.table == table
         assert found.values == dict(table.observed)
         pairs = {
@@ -131,12 +129,13 @@ def test_a_digest_depends_on_the_version_alone(story: list[list[tuple[Key, int |
     )
 )
 def test_rates_are_those_that_were_measured(story: list[dict[tuple[Workload, str], int]]) -> None:
+    cache = PlannerCache()
     for rates in story:
         rows = tuple(((name, Family(on)), rate) for (name, on), rate in sorted(rates.items()))
         expected: dict[Workload, tuple[tuple[Family, int], ...]] = {}
         for (name, family), rate in rows:
             expected[name] = (*expected.get(name, ()), (family, rate))
-        assert measured_rates(StandaloneRates(rows)) == expected
+        assert cache.measured_rates(StandaloneRates(rows)) == expected
 
 
 def cluster() -> Cluster:
@@ -153,10 +152,10 @@ def cluster() -> Cluster:
 def test_a_book_that_has_learned_says_what_a_new_one_does(
     beliefs: dict[str, bool], story: list[list[tuple[Key, int | None]]]
 ) -> None:
-    made, terms, book = cluster(), Terms(), None
+    made, terms, book, cache = cluster(), Terms(), None, PlannerCache()
     for table in told(story):
         made.throughput = table
-        problem = Problem(made.snapshot(), Valuation(**beliefs))
+        problem = Problem(made.snapshot(), Valuation(**beliefs), cache)
         new = Book(problem, terms)
         book = book or new
         assert book.serves(problem, terms)

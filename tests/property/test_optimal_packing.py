@@ -22,7 +22,7 @@ from eva_master.packing.lp.columns import cost
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.lp.pricing import knapsack
 from eva_master.packing.lp.pricing.knapsack import Question
-from eva_master.packing.lp.pricing.workload_multisets import Crowds, Search
+from eva_master.packing.lp.pricing.workload_multisets import Search
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.valuation.vectors import vector
 from tests.fakes.snapshots import Cluster, offer, table, task
@@ -239,7 +239,7 @@ def test_search_among_tasks_that_slow_each_other_down_bounds_all_patterns(questi
         return float(np.array(pattern) @ value) - lost / MILLION / MILLION
 
     charges = np.array([c.charge / MILLION for c in problem.classes])
-    search = Search(Crowds(problem.colocation), problem.workloads, charges)
+    search = Search(problem.throughput.rows, problem.workloads, charges)
     found = search.run(Question(capacity, need, value, counts, float(worth), nodes))
     best = max(worth_of(pattern) for pattern in patterns)
     assert max(found.bound, worth) >= best - 1e-6
@@ -274,7 +274,7 @@ def test_search_finds_the_best_of_larger_sets_that_slow_each_other_down(seed):
         / MILLION
         for pattern in patterns
     )
-    search = Search(Crowds(problem.colocation), problem.workloads, charges)
+    search = Search(problem.throughput.rows, problem.workloads, charges)
     found = search.run(Question(capacity, need, value, counts, best * 0.5, 100_000))
     assert found.bound == pytest.approx(best, rel=1e-5)  # throughput is rounded down
 

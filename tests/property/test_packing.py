@@ -16,6 +16,7 @@ from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.greedy.algorithm1 import pack
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.valuation.vectors import IMPOSSIBLE, vector
+from tests.fakes.paper import throughput_by_the_paper
 from tests.fakes.snapshots import Cluster, offer, table, task
 
 WORKLOADS = ("u", "v", "w")
@@ -109,13 +110,14 @@ class OneByOne:
         total = 0
         for position, number in enumerate(members):
             others = members[:position] + members[position + 1 :]
-            crowd = Counter(int(self.problem.workloads[other]) for other in others)
-            throughput = self.problem.colocation.throughput(
-                int(self.problem.workloads[number]), tuple(sorted(crowd.items()))
-            )
             task_class = self.problem.classes[number]
-            others = task_class.charge - task_class.price
-            charge = others + self.price(number, family)
+            throughput = throughput_by_the_paper(
+                ((whose, beside, ppm) for (whose, beside), ppm in self.problem.table.observed),
+                task_class.workload,
+                [self.problem.classes[other].workload for other in others],
+                self.problem.default_ppm,
+            )
+            charge = task_class.charge - task_class.price + self.price(number, family)
             total += MILLION * self.price(number, family) - (MILLION - throughput) * charge
         return total
 
@@ -256,5 +258,5 @@ def test_the_reference_agrees_that_absent_families_are_impossible():
         Valuation(),
     )
     assert problem.need["p"].tolist() == [[IMPOSSIBLE] * 3]
-    assert problem.colocation.index == {Workload(""): 0}
+    assert problem.throughput.index == {Workload(""): 0}
     assert OneByOne(problem).run([1]) == (Sets(), [1])

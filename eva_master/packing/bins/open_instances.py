@@ -17,7 +17,7 @@ from eva_master.model.planning.reasons import Where
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.valuation.reservation_price import cheapest_first, reservation
-from eva_master.packing.valuation.task_shapes import Appraisal, Kind
+from eva_master.packing.valuation.task_classes import PricedShape, SnapshotShapes
 from eva_master.packing.valuation.vectors import vector
 
 Mask = npt.NDArray[np.bool_]
@@ -31,7 +31,7 @@ class Rooms:
 
     Args:
         snapshot: The cluster.
-        appraisal: Its tasks.
+        shapes: Of its tasks.
 
     Attributes:
         runs: Every task run by id.
@@ -40,19 +40,19 @@ class Rooms:
         residents: The task runs on each row.
         row_of: Of every task run that has a place.
         live: How many rows are live instances.
-        unit_price: See `Appraisal`.
+        prices: What is on sale, and what shapes of tasks are worth at that.
     """
 
-    def __init__(self, snapshot: Snapshot, appraisal: Appraisal) -> None:
+    def __init__(self, snapshot: Snapshot, shapes: SnapshotShapes) -> None:
         self._snapshot = snapshot
-        self._appraisal = appraisal
+        self._shapes = shapes
         self.runs = {run.id: run for run in snapshot.runs}
         self.jobs = {job.id: job for job in snapshot.jobs}
         self.offerings: list[Offering] = []
         self.residents: list[dict[RunId, None]] = []
         self.row_of: dict[RunId, int] = {}
         self.live = len(snapshot.instances)
-        self.unit_price = appraisal.unit_price
+        self.prices = shapes.prices
         size = max(16, 2 * self.live)
         self._free = np.zeros((size, 3), dtype=np.int64)
         self._capacity = np.zeros((size, 3), dtype=np.int64)
@@ -74,9 +74,9 @@ class Rooms:
     def __len__(self) -> int:
         return len(self.offerings)
 
-    def kind(self, run: RunId) -> Kind:
-        """What kind of task a task run is."""
-        return self._appraisal.kind(self.runs[run].task)
+    def priced(self, run: RunId) -> PricedShape:
+        """The shape of a task run's task, and what it is worth."""
+        return self._shapes.of(self.runs[run])
 
     def family(self, row: int) -> int:
         """The number of a row's family."""
@@ -95,22 +95,22 @@ class Rooms:
         """What each empty row has, likewise."""
         return self._capacity[: len(self)]
 
-    def fitting(self, kind: Kind) -> Mask:
-        """On which rows there is room for a task of this kind."""
-        need, free = self.needed(kind), self.free()
+    def fitting(self, priced: PricedShape) -> Mask:
+        """On which rows there is room for a task of this shape."""
+        need, free = self.needed(priced), self.free()
         fits: Mask = need[:, 0] <= free[:, 0]
         fits &= need[:, 1] <= free[:, 1]
         fits &= need[:, 2] <= free[:, 2]
         return fits
 
-    def needed(self, kind: Kind) -> Ints:
-        """What a task of this kind needs on each row, likewise."""
-        need: Ints = kind.need[self._family[: len(self)]]
+    def needed(self, priced: PricedShape) -> Ints:
+        """What a task of this shape needs on each row, likewise."""
+        need: Ints = priced.need[self._family[: len(self)]]
         return need
 
-    def holds(self, row: int, kind: Kind) -> bool:
-        """Whether a row has room for a task of this kind."""
-        return bool((kind.need[self._family[row]] <= self._free[row]).all())
+    def holds(self, row: int, priced: PricedShape) -> bool:
+        """Whether a row has room for a task of this shape."""
+        return bool((priced.need[self._family[row]] <= self._free[row]).all())
 
     def occupied(self) -> Mask:
         """Which rows hold a task."""
@@ -120,7 +120,7 @@ class Rooms:
         """What one more instance may be taken of, be it bought or vacant; cheapest first."""
         bought = [
             offering
-            for offering in self._appraisal.on_sale
+            for offering in self.prices.on_sale
             if offering.limit is None or self._used[offering.id] < offering.limit
         ]
         known = {offering.id for offering in bought}
@@ -140,11 +140,11 @@ class Rooms:
             or self._vacancy(offering.id) is not None
         )
 
-    def cheapest(self, kind: Kind) -> Offering | None:
+    def cheapest(self, priced: PricedShape) -> Offering | None:
         """The offering that hosts one more task alone for the least price for an iteration."""
-        if kind.own is not None and kind.sold and self.obtainable(kind.own):
-            return kind.own
-        return reservation(kind.demand, self.on_sale(), kind.pace)
+        if priced.own is not None and priced.sold and self.obtainable(priced.own):
+            return priced.own
+        return reservation(priced.shape.demand, self.on_sale(), priced.shape.part.speeds)
 
     # -- filling ---------------------------------------------------------------------------------
 
@@ -225,21 +225,21 @@ class Rooms:
                 array = getattr(self, name)
                 setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
         self._free[row] = self._capacity[row] = vector(offering.type.capacity)
-        self._family[row] = self._appraisal.families[offering.type.family]
+        self._family[row] = self.prices.families[offering.type.family]
         self.offerings.append(offering)
         self.residents.append({})
         self._used[offering.id] += 1
         return row
 
     def _move_in(self, run: RunId, row: int) -> None:
-        self._free[row] -= self.kind(run).need[self._family[row]]
+        self._free[row] -= self.priced(run).need[self._family[row]]
         self.residents[row][run] = None
         self.row_of[run] = row
         self.changed(row)
 
     def _move_out(self, run: RunId) -> int:
         row = self.row_of.pop(run)
-        self._free[row] += self.kind(run).need[self._family[row]]
+        self._free[row] += self.priced(run).need[self._family[row]]
         del self.residents[row][run]
         self._note_if_vacant(row)
         self.changed(row)

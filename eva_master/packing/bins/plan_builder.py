@@ -68,13 +68,13 @@ def _idle(rooms: Rooms, run: RunId) -> int:
     view = rooms.runs[run]
     if not view.running:
         return 0
-    return micro_usd(expected_migration_cost(rooms.jobs[view.job], rooms.kind(run).price))
+    return micro_usd(expected_migration_cost(rooms.jobs[view.job], rooms.priced(run).price))
 
 
 def undisturbed(rooms: Rooms, row: int) -> tuple[Tenant, ...]:
     """`Tenants` as a policy sees them that expects no interference."""
     family = rooms.family(row)
-    worth = ((run, rooms.kind(run).worth[family]) for run in sorted(rooms.residents[row]))
+    worth = ((run, rooms.priced(run).worth[family]) for run in sorted(rooms.residents[row]))
     return tuple(Tenant(run, each, MILLION, each) for run, each in worth)
 
 

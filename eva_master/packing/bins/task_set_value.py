@@ -3,35 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 
-from eva_master.learning.colocation import recorded
 from eva_master.model.ids import MILLION, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.reasons import Tenant
-from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.packing.bins.open_instances import Rooms
 from eva_master.packing.interference.throughput import ExactThroughput, multiset
-
-
-class LearnedThroughput:
-    """Keeps the throughput model of a co-location table for as long as the table is the same.
-
-    Args:
-        default_ppm: Throughput of a pair that was never seen together, in millionths.
-    """
-
-    def __init__(self, default_ppm: int) -> None:
-        self._default_ppm = default_ppm
-        self._table: ThroughputTable | None = None
-        self._model = ExactThroughput(lambda _: None, default_ppm)
-
-    def of(self, table: ThroughputTable) -> ExactThroughput:
-        """The model of a table."""
-        if table is not self._table:
-            self._table = table
-            self._model = ExactThroughput(partial(recorded, table), self._default_ppm)
-        return self._model
 
 
 class Tnrp:
@@ -69,19 +46,19 @@ class Tnrp:
     def charge(self, run: RunId, family: int) -> int:
         """The reservation price of all that slows down with a run, in micro-dollars per hour."""
         rooms = self._rooms
-        kind = rooms.kind(run)
+        priced = rooms.priced(run)
         job = rooms.jobs[rooms.runs[run].job]
         if job.kind is not JobKind.GANG or len(job.runs) == 1:
-            return kind.worth[family]
+            return priced.worth[family]
         if job.id not in self._mates:
-            self._mates[job.id] = sum(rooms.kind(mate).price for mate in job.runs)
-        return self._mates[job.id] + kind.worth[family] - kind.price
+            self._mates[job.id] = sum(rooms.priced(mate).price for mate in job.runs)
+        return self._mates[job.id] + priced.worth[family] - priced.price
 
     def _each(self, runs: Sequence[RunId], family: int) -> list[tuple[RunId, int, int, int]]:
         """Of every task run what it is worth alone, how fast it is, and its TNRP in millionths."""
         rooms = self._rooms
         if len(runs) == 1:
-            worth = rooms.kind(runs[0]).worth[family]
+            worth = rooms.priced(runs[0]).worth[family]
             return [(runs[0], worth, MILLION, worth * MILLION)]
         model = self._throughput
         workloads = [model.number(rooms.runs[run].task.workload) for run in runs]
@@ -89,7 +66,7 @@ class Tnrp:
         found = []
         for run, workload in zip(runs, workloads, strict=True):
             ppm = throughputs[workload]
-            worth = rooms.kind(run).worth[family]
+            worth = rooms.priced(run).worth[family]
             value = worth * MILLION - (MILLION - ppm) * self.charge(run, family)
             found.append((run, worth, ppm, value))
         return found

@@ -17,7 +17,7 @@ from eva_master.packing.interference.incremental import Lineage
 Names = tuple[Workload, ...]
 Entry = tuple[Workload, Names]
 Row = tuple[Entry, int]
-Sums = tuple[Mapping[Entry, tuple[int, int]], ThroughputTable]
+Averaged = tuple[Mapping[Entry, tuple[int, int]], ThroughputTable]
 """What was observed of the variants of each entry, their sum and number; and the table of means."""
 
 _PRIOR = 0.02
@@ -26,15 +26,12 @@ _LEAST = 10_000
 """The least that a pair is believed to run at without having been seen, in millionths."""
 
 
-def by_base(table: ThroughputTable) -> ThroughputTable:
-    """Let the variants of a workload (``resnet18[3]``, ``resnet18[7]``) teach each other.
-
-    What was observed of variants of the same multiset is averaged.
-    """
-    return _AVERAGED.of(table.observed)[1]
+def averaged_view() -> Lineage[Row, Averaged]:
+    """Follows a table with the means of what was observed of a workload's variants."""
+    return Lineage[Row, Averaged](({}, ThroughputTable()), _averaged)
 
 
-def _averaged(before: Sums, _: tuple[Row, ...], gone: list[Row], new: list[Row]) -> Sums:
+def _averaged(before: Averaged, _: tuple[Row, ...], gone: list[Row], new: list[Row]) -> Averaged:
     """Take rows out of the means, and others in."""
     sums, touched = dict(before[0]), set[Entry]()
     for sign, rows in ((-1, gone), (1, new)):
@@ -56,9 +53,6 @@ def _averaged(before: Sums, _: tuple[Row, ...], gone: list[Row], new: list[Row])
     return sums, ThroughputTable(tuple(means))
 
 
-_AVERAGED = Lineage[Row, Sums](({}, ThroughputTable()), _averaged)
-
-
 def _entry(row: Row) -> Entry:
     return row[0]
 
@@ -73,18 +67,8 @@ def _base_entry(entry: Entry) -> Entry:
     return base_of(workload), tuple(sorted(map(base_of, others)))
 
 
-def with_pairs(table: ThroughputTable, default_ppm: int) -> ThroughputTable:
-    """Add pairs that were never seen alone, but in larger company.
-
-    A set's throughput is held to be the product of its pairs', so its logarithm is a sum. The
-    pairs of a workload that are not known are those that fit its sets best by least squares, with
-    a weak pull towards the default.
-    """
-    return _inferred(default_ppm).of(table.observed)
-
-
-@lru_cache(maxsize=8)
-def _inferred(default_ppm: int) -> Lineage[Row, ThroughputTable]:
+def inferred_view(default_ppm: int) -> Lineage[Row, ThroughputTable]:
+    """Follows a table with the pairs that are inferred from larger sets."""
     return Lineage(ThroughputTable(), partial(_with_inferred, default_ppm))
 
 

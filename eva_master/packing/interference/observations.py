@@ -114,11 +114,8 @@ class Observed:
         return Observed(ThroughputTable(rows), values, {**self.pairs, **pairs}, index)
 
 
-_TABLES = Lineage[Row, Observed](
-    Observed(ThroughputTable(), {}, {}, _Index()), lambda before, *rest: before.after(*rest)
-)
-
-
-def observed(table: ThroughputTable) -> Observed:
-    """A table, indexed."""
-    return _TABLES.of(table.observed)
+def observations_view() -> Lineage[Row, Observed]:
+    """Follows a table with its index."""
+    return Lineage[Row, Observed](
+        Observed(ThroughputTable(), {}, {}, _Index()), lambda before, *rest: before.after(*rest)
+    )

@@ -7,7 +7,7 @@ sets, and vectorised for all workloads that could join one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from eva_master.learning.colocation import Key, throughput_beside, times
 from eva_master.model.ids import MILLION, Workload
-from eva_master.model.planning.snapshot import ThroughputTable
-from eva_master.packing.interference.observations import Observed, observed
+from eva_master.packing.interference.observations import Observed
 from eva_master.packing.interference.throughput_rows import PairwiseThroughput, ThroughputRows
 
 WorkloadMultiset = tuple[tuple[int, int], ...]
@@ -272,18 +271,6 @@ class ThroughputModel(ExactThroughput):
                 known = times(known, self.pairs[:, other])
                 self._powers[other, exponent] = known
         return known
-
-
-def compiled(
-    table: ThroughputTable, workloads: frozenset[Workload], default_ppm: int
-) -> ThroughputModel:
-    """A `ThroughputModel`; what one remembers changes nothing, so they can be shared."""
-    return _compiled(observed(table), workloads, default_ppm)
-
-
-@lru_cache(maxsize=16)
-def _compiled(seen: Observed, workloads: frozenset[Workload], default_ppm: int) -> ThroughputModel:
-    return ThroughputModel(seen, workloads, default_ppm)
 
 
 def multiset(workloads: Iterable[int]) -> WorkloadMultiset:

@@ -23,17 +23,14 @@ from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.interference.incremental import changes
-from eva_master.packing.interference.throughput import UNPROFILED, compiled
+from eva_master.packing.interference.throughput import UNPROFILED
 from eva_master.packing.problem import Problem
 from eva_master.packing.valuation.migration_cost import expected_migration_cost, launch_cost
-from eva_master.packing.valuation.task_classes import TaskClass
+from eva_master.packing.valuation.task_classes import UNKNOWN, TaskClass
 from eva_master.packing.valuation.vectors import vector
 
 NEVER = 1 << 120
 """More than anything costs: what cannot be bought."""
-
-UNKNOWN = Workload("")
-"""The workload of all tasks of which nothing was observed."""
 
 _SHORTEST_MS = 1_000
 """Whatever is arranged is expected to last at least so long."""
@@ -206,7 +203,7 @@ class Book:
             (task_class.workload for task_class in problem.classes),
             *((workload, *others) for (workload, others), _ in new),
         )
-        self._throughput = compiled(problem.table, labels, problem.default_ppm)
+        self._throughput = problem.cache.throughput(problem.table, labels, problem.default_ppm)
         if labels != self._labels:
             index, self._labels = self._throughput.index, labels
             self._workloads = [index[task_class.workload] for task_class in self._classes]

@@ -98,8 +98,13 @@ def compared(known: Iterable[tuple[Family, int]]) -> Speeds:
 
 
 def measured_rates(table: StandaloneRates) -> Mapping[Workload, Rates]:
-    """What was measured of each workload."""
-    return _MEASURED.of(table.measured)
+    """What was measured of each workload; `measured_rates_view` is for many versions of a table."""
+    return measured_rates_view().of(table.measured)
+
+
+def measured_rates_view() -> Lineage[Row, Mapping[Workload, Rates]]:
+    """Follows a table with the rates of each workload."""
+    return Lineage[Row, Mapping[Workload, Rates]]({}, _measured)
 
 
 def _measured(
@@ -114,9 +119,6 @@ def _measured(
         if first == last:
             del found[workload]
     return found
-
-
-_MEASURED = Lineage[Row, Mapping[Workload, Rates]]({}, _measured)
 
 
 def _workload(row: Row) -> Workload:

@@ -6,33 +6,32 @@ there before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import Family, Workload
-from eva_master.model.job import TaskSpec
+from eva_master.model.ids import MILLION, Family, RunId, Workload
 from eva_master.model.planning.snapshot import RunView
-from eva_master.packing.valuation.gang_pace import Part
+from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.valuation.reservation_price import (
     Demand,
     Rates,
     Speeds,
-    compared,
     price_on,
-    rates,
     reservation,
     reservation_price,
     reservations,
 )
+from eva_master.packing.valuation.task_shapes import TaskShape, TaskShapes
 from eva_master.packing.valuation.vectors import IMPOSSIBLE, needs_on, vector
 
 UNKNOWN = Workload("")
 """The workload of all tasks of which nothing was observed."""
 _REMEMBERED = 65_536
-"""Tasks, and kinds and classes of them, of which something is remembered from round to round."""
+"""Shapes and classes of which something is remembered from round to round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,104 +96,62 @@ class TaskClass:
         return max((price for _, price in self.prices), default=self.price)
 
 
-Model = tuple[TaskClass, Offering | None]
-"""Tasks of a kind, and the offering that sets their reservation price."""
-
-
-def member(model: TaskClass, own: Offering | None, workload: Workload, charge: int) -> TaskClass:
-    """The class of tasks of a kind that are of this workload and in such a gang."""
-    task_class = replace(model, workload=workload, charge=charge)
-    return task_class if own is None or not task_class.others else task_class.reserved(own)
-
-
-class Kind:
-    """Tasks that need the same and run as fast. Equal ones are the same object.
+class PricedShape:
+    """What tasks of a shape are worth at one set of offerings.
 
     Attributes:
-        demand: Per family.
-        part: How fast they are of use, and whom they hold up.
+        shape: Which.
+        own: The offering that sets their reservation price: of those on sale or, if none of them
+            hosts one, of the others; `None` if none does.
+        sold: Whether that one is on sale.
+        task_class: Such tasks on their own, of unknown workload.
     """
 
-    __slots__ = ("demand", "part")
+    def __init__(
+        self,
+        shape: TaskShape,
+        own: Offering | None,
+        task_class: TaskClass,
+        families: Mapping[Family, int],
+        *,
+        sold: bool,
+    ) -> None:
+        self.shape = shape
+        self.own = own
+        self.sold = sold
+        self.task_class = task_class
+        self._families = families
 
-    def __init__(self, demand: Demand, part: Part) -> None:
-        self.demand = demand
-        self.part = part
+    @property
+    def price(self) -> int:
+        """The reservation price in micro-dollars per hour, 0 if nothing hosts them."""
+        return reservation_price(self.own)
 
+    @cached_property
+    def need(self) -> Ints:
+        """What one of them needs: a row per family of GPUs, milli-CPUs, MiB."""
+        need = np.full((len(self._families), 3), IMPOSSIBLE, dtype=np.int64)
+        for family, amount in self.shape.demand:
+            if family in self._families:
+                need[self._families[family]] = vector(amount)
+        return need
 
-class Sort:
-    """What packing sees of a task. Equal ones are the same object, so they are told apart fast.
+    @cached_property
+    def worth(self) -> tuple[int, ...]:
+        """Reservation price times speed on each family, in micro-dollars per hour."""
+        speeds = self.shape.part.speeds
+        return tuple(price_on(family, self.own, speeds) for family in self._families)
 
-    Args:
-        task: A task of this sort.
-        kinds: The kinds that are known, by what they are.
-
-    Attributes:
-        demand: As in `TaskSpec`, like the others.
-        throughput: Stated by the user.
-        workload: Of the task.
-    """
-
-    __slots__ = ("_kinds", "_paced", "demand", "throughput", "workload")
-
-    def __init__(self, task: TaskSpec, kinds: dict[tuple[Demand, Part], Kind]) -> None:
-        self.demand = task.demand
-        self.throughput = task.throughput
-        self.workload = task.workload
-        self._kinds = kinds
-        self._paced: tuple[Rates, Rates, Kind] | None = None
-
-    def rates(self, measured: Rates) -> Rates:
-        """Its standalone throughput, see `reservation.rates`."""
-        return self._at(measured)[1]
-
-    def kind(self, measured: Rates) -> Kind:
-        """Its kind by itself, by what was measured of its workload."""
-        return self._at(measured)[2]
-
-    def _at(self, measured: Rates) -> tuple[Rates, Rates, Kind]:
-        paced = self._paced
-        if paced is None or paced[0] != measured:
-            found = rates(self, measured)
-            paced = self._paced = measured, found, self.as_part(Part(compared(found)))
-        return paced
-
-    def as_part(self, part: Part) -> Kind:
-        """Its kind as a member of a gang."""
-        key = self.demand, part
-        return self._kinds.get(key) or self._kinds.setdefault(key, Kind(*key))
-
-
-class Sorts:
-    """Remembers the sort of tasks from round to round."""
-
-    def __init__(self) -> None:
-        self._by_task: dict[int, tuple[TaskSpec, Sort]] = {}
-        self._known: dict[tuple[Demand, Rates, Workload], Sort] = {}
-        self._kinds: dict[tuple[Demand, Part], Kind] = {}
-
-    def of(self, runs: Iterable[RunView]) -> list[Sort]:
-        """The sort of each task run's task."""
-        if max(len(self._by_task), len(self._known), len(self._kinds)) > _REMEMBERED:
-            self._by_task, self._known, self._kinds = {}, {}, {}
-        return [self._of(run.task) for run in runs]
-
-    def _of(self, task: TaskSpec) -> Sort:
-        found = self._by_task.get(id(task))
-        # An id is used again once its task is gone, so the task is kept and compared.
-        if found is not None and found[0] is task:
-            return found[1]
-        key = task.demand, task.throughput, task.workload
-        sort = self._known.get(key) or self._known.setdefault(key, Sort(task, self._kinds))
-        self._by_task[id(task)] = task, sort
-        return sort
-
-
-SORTS = Sorts()
+    def in_gang(self, workload: Workload, charge: int) -> TaskClass:
+        """The class of such tasks that are of this workload and in such a gang."""
+        task_class = replace(self.task_class, workload=workload, charge=charge)
+        if self.own is None or not task_class.others:
+            return task_class
+        return task_class.reserved(self.own)
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class RankedClass:
     """A class, and what is needed of it in every round.
 
     Attributes:
@@ -208,27 +165,42 @@ class Ranked:
     needs: tuple[tuple[int, int, int], ...]
 
 
-class Pricing:
-    """Reservation prices of kinds of tasks at one set of offerings; remembers them.
+class ShapePrices:
+    """What shapes of tasks are worth at one set of offerings; remembers it.
 
     Args:
         offerings: Cheapest first.
-        buyable: Those that are on sale.
+        on_sale: Those that may be bought, cheapest first.
 
     Attributes:
-        buyable: Likewise.
-        families: Of the offerings, sorted.
-        on_sale: The ids of those on sale.
+        on_sale: Likewise.
+        families: The number of each family of the offerings, in their order.
+        ids_on_sale: The ids of those on sale.
     """
 
-    def __init__(self, offerings: Sequence[Offering], buyable: Sequence[Offering]) -> None:
-        self._offerings, self.buyable = offerings, buyable
-        self.families = sorted({offering.type.family for offering in offerings})
-        self.on_sale = frozenset(offering.id for offering in buyable)
-        self._rest = [offering for offering in offerings if offering not in buyable]
-        self._known: dict[Kind, Model] = {}
-        self._ranked: dict[tuple[Kind, Workload, int], Ranked] = {}
+    def __init__(self, offerings: Sequence[Offering], on_sale: Sequence[Offering]) -> None:
+        self._offerings, self.on_sale = offerings, tuple(on_sale)
+        names = sorted({offering.type.family for offering in offerings})
+        self.families: Mapping[Family, int] = {name: number for number, name in enumerate(names)}
+        self.ids_on_sale = frozenset(offering.id for offering in on_sale)
+        self._rest = [offering for offering in offerings if offering not in on_sale]
+        self._priced: dict[TaskShape, PricedShape] = {}
+        self._ranked: dict[tuple[TaskShape, Workload, int], RankedClass] = {}
         self._reserved: dict[tuple[Demand, Speeds, int], Offering | None] = {}
+
+    @cached_property
+    def unit_price(self) -> Ints:
+        """Per resource, the least that a unit of it costs on anything on sale.
+
+        In millionths of micro-dollars per hour for a GPU, a milli-CPU, a MiB; 0 if none has it.
+        """
+        least = np.zeros(3, dtype=np.int64)
+        for offering in self.on_sale:
+            for resource, amount in enumerate(vector(offering.type.capacity)):
+                if amount > 0:
+                    each = offering.price * MILLION // amount
+                    least[resource] = min(each, least[resource]) if least[resource] else each
+        return least
 
     def reservation(self, task_class: TaskClass) -> Offering | None:
         """The offering that sets the reservation price of a class, if it is on sale now."""
@@ -237,52 +209,86 @@ class Pricing:
             if len(self._reserved) > _REMEMBERED:
                 self._reserved.clear()
             demand, pace, others = key
-            self._reserved[key] = reservation(demand, self.buyable, pace, others)
+            self._reserved[key] = reservation(demand, self.on_sale, pace, others)
         return self._reserved[key]
 
-    def models(self, kinds: Sequence[Kind]) -> dict[Kind, Model]:
-        """Tasks of each kind; their workloads and gangs are to be filled in."""
-        known = self._known
-        fresh = [kind for kind in dict.fromkeys(kinds) if kind not in known]
+    def priced(self, shapes: Sequence[TaskShape]) -> dict[TaskShape, PricedShape]:
+        """What tasks of each shape are worth."""
+        known = self._priced
+        fresh = [shape for shape in dict.fromkeys(shapes) if shape not in known]
         if fresh:
             if len(known) > _REMEMBERED:
-                known = self._known = {}
-                fresh = list(dict.fromkeys(kinds))
-            known.update(zip(fresh, self._priced(fresh), strict=True))
-        return {kind: known[kind] for kind in kinds}
+                known = self._priced = {}
+                fresh = list(dict.fromkeys(shapes))
+            known.update(zip(fresh, self._prices_of(fresh), strict=True))
+        return {shape: known[shape] for shape in shapes}
 
-    def ranked(self, kind: Kind, model: Model, workload: Workload, charge: int) -> Ranked:
-        """The class of tasks of a kind that are of this workload and in such a gang."""
-        key = kind, workload, charge
+    def ranked(self, priced: PricedShape, workload: Workload, charge: int) -> RankedClass:
+        """The class of tasks of a shape that are of this workload and in such a gang."""
+        key = priced.shape, workload, charge
         found = self._ranked.get(key)
         if found is None:
             if len(self._ranked) > _REMEMBERED:
                 self._ranked.clear()
-            task_class = member(*model, workload, charge)
-            demand = tuple((family, vector(need)) for family, need in kind.demand)
+            task_class = priced.in_gang(workload, charge)
+            demand = tuple((family, vector(need)) for family, need in priced.shape.demand)
             needs, nowhere = dict(demand), (IMPOSSIBLE,) * 3
-            found = self._ranked[key] = Ranked(
+            found = self._ranked[key] = RankedClass(
                 task_class,
                 (demand, workload, charge, task_class.speeds),
                 tuple(needs.get(family, nowhere) for family in self.families),
             )
         return found
 
-    def _priced(self, kinds: Sequence[Kind]) -> list[Model]:
+    def _prices_of(self, shapes: Sequence[TaskShape]) -> list[PricedShape]:
         families = self.families
-        needs = {family: needs_on([kind.demand for kind in kinds], family) for family in families}
-        paces, others = [k.part.speeds for k in kinds], [k.part.others for k in kinds]
-        now = reservations(needs, self.buyable, paces, others)
+        needs = {
+            family: needs_on([shape.demand for shape in shapes], family) for family in families
+        }
+        paces, others = [s.part.speeds for s in shapes], [s.part.others for s in shapes]
+        now = reservations(needs, self.on_sale, paces, others)
         later = reservations(needs, self._rest, paces, others)
-        hosted = {name: np.zeros(len(kinds), dtype=np.bool_) for name in families}
+        hosted = {name: np.zeros(len(shapes), dtype=np.bool_) for name in families}
         for offering in self._offerings:
             name = offering.type.family
             hosted[name] |= (needs[name] <= np.array(vector(offering.type.capacity))).all(axis=1)
-        found: list[Model] = []
-        for row, kind in enumerate(kinds):
-            demand, pace = kind.demand, kind.part.speeds
+        found: list[PricedShape] = []
+        for row, shape in enumerate(shapes):
+            demand, pace = shape.demand, shape.part.speeds
             places = tuple((name, 0) for name, _ in pace if name in hosted and hosted[name][row])
             unpriced = TaskClass(demand, UNKNOWN, 0, 0, pace, places)
             own = now[row] or later[row]
-            found.append((unpriced if own is None else unpriced.reserved(own), own))
+            task_class = unpriced if own is None else unpriced.reserved(own)
+            sold = now[row] is not None
+            found.append(PricedShape(shape, own, task_class, families, sold=sold))
+        return found
+
+
+class SnapshotShapes:
+    """The shapes of a snapshot's tasks, each as a task of its own, at the snapshot's prices.
+
+    Args:
+        prices: What shapes are worth.
+        traits: What packing sees of tasks.
+        measured: What was measured of each workload.
+
+    Attributes:
+        prices: Likewise.
+    """
+
+    def __init__(
+        self, prices: ShapePrices, traits: TaskShapes, measured: Mapping[Workload, Rates]
+    ) -> None:
+        self.prices = prices
+        self._traits = traits
+        self._measured = measured
+        self._of_run: dict[RunId, PricedShape] = {}
+
+    def of(self, run: RunView) -> PricedShape:
+        """The shape of a task run's task."""
+        found = self._of_run.get(run.id)
+        if found is None:
+            traits = self._traits.of_run(run)
+            shape = traits.shape(self._measured.get(traits.workload, ()))
+            found = self._of_run[run.id] = self.prices.priced((shape,))[shape]
         return found

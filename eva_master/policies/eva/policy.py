@@ -15,6 +15,7 @@ from eva_master.packing.local_search.cost_model import Book, Terms
 from eva_master.packing.local_search.search import Effort, Search
 from eva_master.packing.local_search.working_configuration import Arrangement
 from eva_master.packing.lp.optimizer import Optimizer, Tier
+from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.reconfiguration.column_memory import KEPT, Columns
 from eva_master.packing.reconfiguration.lower_bound import bounded
@@ -68,6 +69,7 @@ class Eva:
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        self._cache = PlannerCache()
         self._terms = Terms(
             horizon_ms=config.horizon_s * 1000,
             lost_ppm=config.lost_ppm,
@@ -93,7 +95,7 @@ class Eva:
         rounds = trigger.remember(before.rounds)
         if not (config.explained or trigger.partial or trigger.waiting):
             return Plan(), replace(before, rounds=rounds).dump()
-        problem = Problem(snapshot, self._valuation)
+        problem = Problem(snapshot, self._valuation, self._cache)
         tier = Tier(config.optimizer)
         seeds = () if tier is Tier.GREEDY else before.rounds.columns.seeds(problem)
         optimizer = Optimizer(problem, tier, seeds, duals=before.rounds.duals.known(problem))

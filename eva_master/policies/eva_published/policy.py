@@ -13,6 +13,7 @@ from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.packing.configuration.build import Configuration, configure, waiting
 from eva_master.packing.lp.optimizer import Optimizer, Tier
+from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.reconfiguration.column_memory import KEPT, Columns
 from eva_master.packing.reconfiguration.lower_bound import bounded
@@ -46,6 +47,7 @@ class Published:
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        self._cache = PlannerCache()
 
     def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> tuple[Plan, PolicyMemory]:
         """Decide on one round."""
@@ -58,6 +60,7 @@ class Published:
         problem = Problem(
             snapshot,
             Valuation(config.interference, config.default_throughput_ppm, config.multi_task_view),
+            self._cache,
         )
         rates = before.rates.aged(snapshot.now_ms, config.half_life_s * 1000)
         seen = rates.counted(trigger.events, full=False)

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, Family, InstanceId, OfferingId, RunId
+from eva_master.model.ids import MILLION, Family, InstanceId, OfferingId, RunId, Workload
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Hold, NewInstance, Place, Plan, PlanEntry, PolicyMemory
 from eva_master.model.planning.reasons import Hosting, Reasons, Tenant, Where
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.packing.configuration.unplaced_reason import why_unplaced
+from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.valuation.gang_pace import Part
 from eva_master.packing.valuation.job_valuation import gang_parts
 from eva_master.packing.valuation.reservation_price import (
     Demand,
+    Rates,
     cheapest_first,
-    measured_rates,
     price_on,
     purchasable,
     rates,
@@ -49,6 +50,7 @@ class NoPacking:
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        self._cache = PlannerCache()
         self._reserved: _Reserved = {}
         self._offerings: tuple[Offering, ...] = ()
         """What `_reserved` is true of: as long as the same is on sale it need not be found anew."""
@@ -61,7 +63,7 @@ class NoPacking:
         idle = not any(_waits(run, live) for run in snapshot.runs)
         if idle and not self._config.explained:
             return Plan(), memory
-        market = _Market(snapshot, live)
+        market = _Market(snapshot, live, self._cache.measured_rates(snapshot.standalone))
         if market.offerings != self._offerings:
             self._offerings, self._reserved = market.offerings, {}
         market.reserved = self._reserved
@@ -93,7 +95,9 @@ class _Market:
         launches: What this plan has bought.
     """
 
-    def __init__(self, snapshot: Snapshot, live: Set[InstanceId]) -> None:
+    def __init__(
+        self, snapshot: Snapshot, live: Set[InstanceId], measured: Mapping[Workload, Rates]
+    ) -> None:
         self._snapshot = snapshot
         self._live = live
         self._runs = {run.id: run for run in snapshot.runs}
@@ -108,7 +112,7 @@ class _Market:
             if instance.id not in occupied:
                 self._empty.setdefault(instance.offering.id, []).append(instance.id)
         self.reserved: _Reserved = {}
-        self._measured = measured_rates(snapshot.standalone)
+        self._measured = measured
         self._parts: dict[RunId, Part] = {}
         self.launches: list[NewInstance] = []
 

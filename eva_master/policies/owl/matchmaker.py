@@ -65,7 +65,7 @@ class Matchmaker:
         if fresh or self._movable:
             self._pair(fresh)
         for run in fresh:
-            offering = rooms.cheapest(rooms.kind(run)) if run not in rooms.row_of else None
+            offering = rooms.cheapest(rooms.priced(run)) if run not in rooms.row_of else None
             if offering is not None:
                 rooms.put(run, rooms.open(offering))
         if self._movable:
@@ -73,13 +73,13 @@ class Matchmaker:
 
     def _class_of(self, run: RunId) -> Class:
         rooms = self._rooms
-        view, kind = rooms.runs[run], rooms.kind(run)
+        view, priced = rooms.runs[run], rooms.priced(run)
         job, others = rooms.jobs[view.job], 0
         if job.kind is JobKind.GANG and len(job.runs) > 1:
             if job.id not in self._gangs:
-                self._gangs[job.id] = sum(rooms.kind(mate).price for mate in job.runs)
-            others = self._gangs[job.id] - kind.price
-        return self._pairs.of(kind, view.task.workload, others)
+                self._gangs[job.id] = sum(rooms.priced(mate).price for mate in job.runs)
+            others = self._gangs[job.id] - priced.price
+        return self._pairs.of(priced, view.task.workload, others)
 
     def _alone(self) -> list[RunId]:
         """Task runs that nobody shares an instance with, on the cheapest one first."""
@@ -141,7 +141,7 @@ class Matchmaker:
         if price > offering.price and self._may_move(run):
             return False
         return bool(
-            rooms.holds(row, guest.kind)
+            rooms.holds(row, guest.priced)
             and self._pairs.value(host, guest, family) > price * MILLION
         )
 
@@ -175,6 +175,6 @@ class Matchmaker:
         for run in self._alone():
             row = rooms.row_of[run]
             if self._may_move(run):
-                offering = rooms.cheapest(rooms.kind(run))
+                offering = rooms.cheapest(rooms.priced(run))
                 if offering is not None and offering.price < rooms.offerings[row].price:
                     self._move(run, rooms.open(offering))

@@ -13,7 +13,7 @@ from eva_master.model.ids import MILLION, Workload, base_of
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.packing.interference.throughput import ExactThroughput, Ints, multiset
 from eva_master.packing.valuation.reservation_price import Demand, Speeds
-from eva_master.packing.valuation.task_shapes import Appraisal, Kind
+from eva_master.packing.valuation.task_classes import PricedShape, ShapePrices
 from eva_master.packing.valuation.vectors import vector
 
 Beside = Callable[[Workload, Workload], int | None]
@@ -60,13 +60,13 @@ class Class:
 
     number: int
     key: ClassKey
-    kind: Kind
+    priced: PricedShape
     workload: Workload
     others: int
 
     def value(self, family: int, ppm: int) -> int:
         """TNRP at a throughput, in millionths of micro-dollars per hour."""
-        worth = self.kind.worth[family]
+        worth = self.priced.worth[family]
         return worth * MILLION - (MILLION - ppm) * (worth + self.others)
 
 
@@ -74,7 +74,7 @@ class Pairs:
     """Every pair of classes, worked out when a class is first met.
 
     Args:
-        appraisal: What is on sale.
+        prices: What is on sale.
         beside: The profile.
         least_ppm: A pair of which one runs slower than this is no pair.
 
@@ -82,11 +82,11 @@ class Pairs:
         throughput: How fast tasks run together, by the profile.
     """
 
-    def __init__(self, appraisal: Appraisal, beside: Beside, least_ppm: int) -> None:
-        self._sale = appraisal.on_sale
-        self._families = appraisal.families
+    def __init__(self, prices: ShapePrices, beside: Beside, least_ppm: int) -> None:
+        self._sale = prices.on_sale
+        self._families = prices.families
         self._family = np.array(
-            [appraisal.families[offering.type.family] for offering in self._sale], dtype=np.int64
+            [prices.families[offering.type.family] for offering in self._sale], dtype=np.int64
         )
         self._capacity = np.array(
             [vector(offering.type.capacity) for offering in self._sale], dtype=np.int64
@@ -102,18 +102,18 @@ class Pairs:
     def __len__(self) -> int:
         return len(self._all)
 
-    def of(self, kind: Kind, workload: Workload, others: int) -> Class:
+    def of(self, priced: PricedShape, workload: Workload, others: int) -> Class:
         """The class of a task.
 
         Args:
-            kind: What it needs.
+            priced: What it needs.
             workload: What it is to its neighbours.
             others: Reservation price of the other members of its gang.
         """
-        key = kind.demand, kind.pace, workload, others
+        key = priced.shape.demand, priced.shape.part.speeds, workload, others
         found = self._classes.get(key)
         if found is None:
-            found = self._classes[key] = Class(len(self._all), key, kind, workload, others)
+            found = self._classes[key] = Class(len(self._all), key, priced, workload, others)
             self._all.append(found)
         return found
 
@@ -147,7 +147,7 @@ class Pairs:
         """The first of some offerings that holds a pair and costs less than it is worth."""
         for offering in sale:
             family = self._families[offering.type.family]
-            need = one.kind.need[family] + other.kind.need[family]
+            need = one.priced.need[family] + other.priced.need[family]
             fits = bool((need <= np.array(vector(offering.type.capacity))).all())
             if fits and self.value(one, other, family) > offering.price * MILLION:
                 return offering
@@ -181,7 +181,7 @@ class Pairs:
             grown = np.zeros((size, size), dtype=np.int64)
             grown[:known, :known] = getattr(self, name)
             setattr(self, name, grown)
-        need: Ints = np.array([one.kind.need[self._family] for one in self._all])
+        need: Ints = np.array([one.priced.need[self._family] for one in self._all])
         for one in self._all[known:]:
             # Partners in rows, offerings in columns, resources last.
             fits = np.all(need[: one.number + 1] + need[one.number] <= self._capacity, axis=2)

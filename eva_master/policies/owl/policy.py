@@ -14,8 +14,9 @@ from eva_master.packing.bins.placement_groups import place, waiting
 from eva_master.packing.bins.plan_builder import Shift, outcome, shift
 from eva_master.packing.bins.replan_trigger import occasion
 from eva_master.packing.bins.task_set_value import Tnrp
+from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import unprofiled
-from eva_master.packing.valuation.task_shapes import Appraisal, Appraiser
+from eva_master.packing.valuation.task_classes import ShapePrices
 from eva_master.policies.owl.config import Config
 from eva_master.policies.owl.matchmaker import Matchmaker
 from eva_master.policies.owl.pairs import Beside, Pairs, Profile, seen
@@ -36,9 +37,9 @@ class Owl:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._appraiser = Appraiser()
+        self._cache = PlannerCache()
         self._profile = Profile(config.profile) if config.profile else None
-        self._basis: tuple[Appraisal | None, ThroughputTable | None] = None, None
+        self._basis: tuple[ShapePrices | None, ThroughputTable | None] = None, None
         self._pairs: Pairs | None = None
 
     def plan(
@@ -49,12 +50,12 @@ class Owl:
         units = waiting(snapshot)
         if not (units or due or self._config.explained):
             return Plan(), after
-        appraisal = self._appraiser.appraisal(snapshot)
+        shapes = self._cache.snapshot_shapes(snapshot)
         beside = self._profile or seen(snapshot.throughput)
-        rooms = Rooms(snapshot, appraisal)
-        pairs = self._paired(appraisal, beside, snapshot.throughput)
+        rooms = Rooms(snapshot, shapes)
+        pairs = self._paired(shapes.prices, beside, snapshot.throughput)
         movable = due and self._config.migrate
-        alone = unprofiled(snapshot)
+        alone = unprofiled(snapshot, self._cache.measured_rates(snapshot.standalone))
         maker = Matchmaker(rooms, pairs, movable=movable, single=alone)
         stuck = place(rooms, units, maker.place)
         if due and not units:
@@ -72,13 +73,13 @@ class Owl:
         shifts = _shifts(snapshot, rooms, value)
         return outcome(snapshot, rooms, stuck, value.tenants, shifts, profiled=alone), after
 
-    def _paired(self, appraisal: Appraisal, beside: Beside, table: ThroughputTable) -> Pairs:
+    def _paired(self, prices: ShapePrices, beside: Beside, table: ThroughputTable) -> Pairs:
         """The pairs as far as they are known; they change with prices and with what was seen."""
-        basis = appraisal, table if self._profile is None else None
+        basis = prices, table if self._profile is None else None
         same = basis[0] is self._basis[0] and basis[1] is self._basis[1]
         if self._pairs is None or not same or len(self._pairs) > _MOST:
             self._basis = basis
-            self._pairs = Pairs(appraisal, beside, self._config.least_throughput_ppm)
+            self._pairs = Pairs(prices, beside, self._config.least_throughput_ppm)
         return self._pairs
 
 
@@ -97,7 +98,7 @@ def _shifts(snapshot: Snapshot, rooms: Rooms, value: Tnrp) -> list[Shift]:
             instance = rooms.runs[tenant].instance
             if instance in rows:
                 old = rows[instance]
-                worth = rooms.kind(tenant).worth[rooms.family(old)]
+                worth = rooms.priced(tenant).worth[rooms.family(old)]
                 saved -= (worth - rooms.offerings[old].price) * MILLION
         new = [row] if row >= rooms.live else []
         told.append(shift(rooms, runs, saved // MILLION, new))

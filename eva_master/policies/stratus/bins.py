@@ -10,7 +10,7 @@ from eva_master.model.ids import RunId
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.bins.open_instances import Rooms
 from eva_master.packing.interference.throughput import Ints
-from eva_master.packing.valuation.task_shapes import Appraisal
+from eva_master.packing.valuation.task_classes import SnapshotShapes
 
 _LONGEST_MS = 1 << 50
 """Whatever would run for longer runs for so long."""
@@ -29,17 +29,19 @@ class Bins(Rooms):
 
     Args:
         snapshot: The cluster.
-        appraisal: Its tasks.
+        shapes: Of its tasks.
         left: How long each task run will still run where its reservation price comes from, in
             milliseconds.
     """
 
-    def __init__(self, snapshot: Snapshot, appraisal: Appraisal, left: Mapping[RunId, int]) -> None:
+    def __init__(
+        self, snapshot: Snapshot, shapes: SnapshotShapes, left: Mapping[RunId, int]
+    ) -> None:
         self.left = left
         size = max(16, 2 * len(snapshot.instances))
         self._left = np.full(size, -1, dtype=np.int64)
         self._bins = np.full(size, -1, dtype=np.int64)
-        super().__init__(snapshot, appraisal)
+        super().__init__(snapshot, shapes)
 
     def left_on_rows(self, run: RunId) -> tuple[Ints, Ints]:
         """How long a task run would run on each row, in milliseconds, and its bin there."""
@@ -49,10 +51,10 @@ class Bins(Rooms):
         return np.array(left, dtype=np.int64)[rows], np.array(bins, dtype=np.int64)[rows]
 
     def _left_on_families(self, run: RunId) -> list[int]:
-        kind, left = self.kind(run), self.left[run]
-        if not kind.pace:
-            return [left] * len(kind.worth)
-        return [min(left * kind.price // max(1, worth), _LONGEST_MS) for worth in kind.worth]
+        priced, left = self.priced(run), self.left[run]
+        if not priced.shape.part.speeds:
+            return [left] * len(priced.worth)
+        return [min(left * priced.price // max(1, worth), _LONGEST_MS) for worth in priced.worth]
 
     def longest(self) -> Ints:
         """How long the last task of each row will still run, -1 where there is none."""

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from eva_master.model.ids import MILLIS_PER_HOUR
 from eva_master.packing.bins.plan_builder import Shift, shift
-from eva_master.packing.valuation.task_shapes import Appraisal
 from eva_master.policies.stratus.bins import Bins
 from eva_master.policies.stratus.packer import pack
 
 
-def clear(bins: Bins, appraisal: Appraisal, below_percent: int) -> list[Shift]:
+def clear(bins: Bins, below_percent: int) -> list[Shift]:
     """Move the tasks of hardly used instances elsewhere where that pays; the dearest first.
 
     Args:
         bins: Where everything is; what pays is done there.
-        appraisal: What the tasks need.
         below_percent: An instance counts if less than this is used of every resource it has.
 
     Returns:
@@ -25,7 +23,7 @@ def clear(bins: Bins, appraisal: Appraisal, below_percent: int) -> list[Shift]:
     while found:
         found = False
         for row in _hardly_used(bins, below_percent):
-            done = _cleared(bins, appraisal, row)
+            done = _cleared(bins, row)
             if done is not None:
                 shifts.append(done)
                 found = True
@@ -45,7 +43,7 @@ def _hardly_used(bins: Bins, below_percent: int) -> list[int]:
     return sorted(rows, key=lambda row: (-bins.offerings[row].price, row))
 
 
-def _cleared(bins: Bins, appraisal: Appraisal, row: int) -> Shift | None:
+def _cleared(bins: Bins, row: int) -> Shift | None:
     """Try to do without an instance; `None` if it is left as it was.
 
     What is saved until the last of its tasks ends must be worth more than the moves.
@@ -58,7 +56,7 @@ def _cleared(bins: Bins, appraisal: Appraisal, row: int) -> Shift | None:
     bought, mark = len(bins), bins.mark()
     for run in runs:
         bins.take(run)
-    pack(bins, appraisal, runs)
+    pack(bins, runs)
     if all(run in bins.row_of for run in runs):
         targets = sorted({bins.row_of[run] for run in runs})
         opened = [one for one in targets if one in empty or one == row or one >= bought]

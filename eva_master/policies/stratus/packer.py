@@ -10,7 +10,7 @@ import numpy as np
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, RunId
 from eva_master.packing.bins.open_instances import Mask
-from eva_master.packing.valuation.task_shapes import Appraisal, Kind
+from eva_master.packing.valuation.task_classes import PricedShape, ShapePrices
 from eva_master.packing.valuation.vectors import vector
 from eva_master.policies.stratus.bins import Bins, bin_of
 
@@ -18,7 +18,7 @@ _LARGEST = 256
 """Tasks of a candidate group at most."""
 
 
-def pack(bins: Bins, appraisal: Appraisal, runs: Sequence[RunId]) -> None:
+def pack(bins: Bins, runs: Sequence[RunId]) -> None:
     """Place task runs: on instances that end when they do, on others, on new ones.
 
     The longest comes first. In the first pass a task joins the instance of its own bin whose end
@@ -29,7 +29,6 @@ def pack(bins: Bins, appraisal: Appraisal, runs: Sequence[RunId]) -> None:
 
     Args:
         bins: Where to.
-        appraisal: What the tasks need.
         runs: The most urgent first.
     """
 
@@ -40,7 +39,7 @@ def pack(bins: Bins, appraisal: Appraisal, runs: Sequence[RunId]) -> None:
     rest = _pack_up_and_down(bins, first)
     for _, members in groupby(rest, key=order):
         # The new instances of greater bins may have room.
-        _scale_out(bins, appraisal, _pack_up_and_down(bins, list(members)))
+        _scale_out(bins, _pack_up_and_down(bins, list(members)))
     # Where little is on sale, all that there is may be room on those of lesser bins.
     _pack_up_and_down(bins, [run for run in rest if run not in bins.row_of])
 
@@ -60,7 +59,7 @@ def _joined(bins: Bins, run: RunId, *, lesser: bool) -> bool:
     """Whether the task run found room on an instance that holds a task."""
     left, own = bins.left_on_rows(run)
     of_row = bins.bins()
-    fits = bins.fitting(bins.kind(run))
+    fits = bins.fitting(bins.priced(run))
     fits &= (of_row >= 0) & (of_row < own) if lesser else of_row >= own
     rows = np.flatnonzero(fits)
     if not rows.size:
@@ -72,20 +71,20 @@ def _joined(bins: Bins, run: RunId, *, lesser: bool) -> bool:
         rows = same
         best = np.argmin(np.abs(bins.longest()[rows] - left[rows]))
     else:
-        best = np.argmax(bins.free()[rows] @ bins.unit_price)
+        best = np.argmax(bins.free()[rows] @ bins.prices.unit_price)
     bins.put(run, int(rows[best]))
     return True
 
 
-def _scale_out(bins: Bins, appraisal: Appraisal, runs: list[RunId]) -> None:
+def _scale_out(bins: Bins, runs: list[RunId]) -> None:
     """Acquire instances for task runs of one bin, the most efficient one first.
 
     The candidate groups are the first task, the first two, the first three, and so on; each is
     matched with every type on sale that holds it.
     """
     while runs:
-        kinds = [bins.kind(run) for run in runs[:_LARGEST]]
-        found = _most_efficient(appraisal, bins.on_sale(), kinds)
+        shapes = [bins.priced(run) for run in runs[:_LARGEST]]
+        found = _most_efficient(bins.prices, bins.on_sale(), shapes)
         if found is None:
             del runs[0]  # Nothing on sale holds it.
             continue
@@ -97,7 +96,7 @@ def _scale_out(bins: Bins, appraisal: Appraisal, runs: list[RunId]) -> None:
 
 
 def _most_efficient(
-    appraisal: Appraisal, sale: Sequence[Offering], kinds: Sequence[Kind]
+    prices: ShapePrices, sale: Sequence[Offering], shapes: Sequence[PricedShape]
 ) -> tuple[int, Offering] | None:
     """Size of the group and offering that put the most to use for a dollar.
 
@@ -108,18 +107,18 @@ def _most_efficient(
     """
     if not sale:
         return None
-    family = np.array([appraisal.families[offering.type.family] for offering in sale])
+    family = np.array([prices.families[offering.type.family] for offering in sale])
     capacity = np.array([vector(offering.type.capacity) for offering in sale], dtype=np.int64)
     price = np.array([max(1, offering.price) for offering in sale], dtype=np.int64)
     # Groups in rows, offerings in columns, resources last.
-    taken = np.cumsum([kind.need for kind in kinds], axis=0)[:, family]
+    taken = np.cumsum([priced.need for priced in shapes], axis=0)[:, family]
     fits: Mask = np.all(taken <= capacity, axis=2)
     if not fits[0].any():
         return None
-    used = (np.minimum(taken, capacity) * appraisal.unit_price).max(axis=2)
-    if any(kind.pace for kind in kinds):
-        worth = np.cumsum([kind.worth for kind in kinds], axis=0)[:, family] * MILLION
-        differ = np.cumsum([bool(kind.pace) for kind in kinds]) > 0
+    used = (np.minimum(taken, capacity) * prices.unit_price).max(axis=2)
+    if any(priced.shape.part.speeds for priced in shapes):
+        worth = np.cumsum([priced.worth for priced in shapes], axis=0)[:, family] * MILLION
+        differ = np.cumsum([bool(priced.shape.part.speeds) for priced in shapes]) > 0
         used = np.where(differ[:, np.newaxis], worth, used)
     used = np.where(fits, used, -1)
     score = np.where(fits, used // price, -1)

@@ -12,7 +12,7 @@ from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.bins.placement_groups import Unit, place, waiting
 from eva_master.packing.bins.plan_builder import outcome, undisturbed
 from eva_master.packing.bins.replan_trigger import occasion
-from eva_master.packing.valuation.task_shapes import Appraiser
+from eva_master.packing.planner_cache import PlannerCache
 from eva_master.policies.stratus.bins import Bins
 from eva_master.policies.stratus.clearing import clear
 from eva_master.policies.stratus.config import Config
@@ -32,7 +32,7 @@ class Stratus:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._appraiser = Appraiser()
+        self._cache = PlannerCache()
 
     def plan(
         self, snapshot: Snapshot, memory: PolicyMemory | None
@@ -42,14 +42,14 @@ class Stratus:
         units = waiting(snapshot)
         if not (units or due or self._config.explained):
             return Plan(), after
-        appraisal = self._appraiser.appraisal(snapshot)
-        bins = Bins(snapshot, appraisal, self._left(snapshot))
+        shapes = self._cache.snapshot_shapes(snapshot)
+        bins = Bins(snapshot, shapes, self._left(snapshot))
 
         def placing(units: Sequence[Unit]) -> None:
-            pack(bins, appraisal, [run.id for unit in units for run in unit.runs])
+            pack(bins, [run.id for unit in units for run in unit.runs])
 
         stuck = place(bins, units, placing)
-        shifts = clear(bins, appraisal, self._config.clear_below_percent) if due else []
+        shifts = clear(bins, self._config.clear_below_percent) if due else []
         if shifts and stuck:
             # What was cleared may do for those that found nothing.
             stuck = place(bins, [one.unit for one in stuck], placing)

@@ -13,9 +13,9 @@ from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.bins.placement_groups import Unit, place, waiting
 from eva_master.packing.bins.plan_builder import outcome
-from eva_master.packing.bins.task_set_value import LearnedThroughput, Tnrp
+from eva_master.packing.bins.task_set_value import Tnrp
+from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import unprofiled
-from eva_master.packing.valuation.task_shapes import Appraiser
 from eva_master.policies.synergy.config import Config
 from eva_master.policies.synergy.rooms import ValuedRooms
 
@@ -35,8 +35,7 @@ class Synergy:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._appraiser = Appraiser()
-        self._learned = LearnedThroughput(config.default_throughput_ppm)
+        self._cache = PlannerCache()
 
     def plan(
         self, snapshot: Snapshot, memory: PolicyMemory | None
@@ -45,9 +44,12 @@ class Synergy:
         units = waiting(snapshot)
         if not (units or self._config.explained):
             return Plan(), memory
-        rooms = ValuedRooms(snapshot, self._appraiser.appraisal(snapshot))
-        value = Tnrp(rooms, self._learned.of(snapshot.throughput))
-        alone = unprofiled(snapshot)
+        rooms = ValuedRooms(snapshot, self._cache.snapshot_shapes(snapshot))
+        model = self._cache.exact_throughput(
+            snapshot.throughput, self._config.default_throughput_ppm
+        )
+        value = Tnrp(rooms, model)
+        alone = unprofiled(snapshot, self._cache.measured_rates(snapshot.standalone))
 
         def placing(units: Sequence[Unit]) -> None:
             for unit in units:
@@ -63,7 +65,7 @@ def _put(rooms: ValuedRooms, value: Tnrp, alone: frozenset[RunId], run: RunId) -
     """Find a task run a place, if there is any."""
     row = None if run in alone else _best_fit(rooms, value, alone, run)
     if row is None:
-        offering = rooms.cheapest(rooms.kind(run))
+        offering = rooms.cheapest(rooms.priced(run))
         if offering is None:
             return
         row = rooms.open(offering)
@@ -81,9 +83,9 @@ def _best_fit(rooms: ValuedRooms, value: Tnrp, alone: frozenset[RunId], run: Run
         alone: Task runs that nobody is to join.
         run: For which one is looked for.
     """
-    kind = rooms.kind(run)
-    rows = np.flatnonzero(rooms.fitting(kind) & rooms.occupied())
-    bounds, aligned = rooms.at_most(kind, rows), rooms.alignment(kind, rows)
+    priced = rooms.priced(run)
+    rows = np.flatnonzero(rooms.fitting(priced) & rooms.occupied())
+    bounds, aligned = rooms.at_most(priced, rows), rooms.alignment(priced, rows)
     best, found = (0.0, 0.0), None
     for index in np.lexsort((rows, -bounds)).tolist():
         if bounds[index] * _ROUNDING < best[0]:

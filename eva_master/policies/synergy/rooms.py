@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.bins.open_instances import Rooms
-from eva_master.packing.valuation.task_shapes import Appraisal, Kind
+from eva_master.packing.valuation.task_classes import PricedShape, SnapshotShapes
 
 Floats = npt.NDArray[np.float64]
 
@@ -17,13 +17,13 @@ class ValuedRooms(Rooms):
 
     Args:
         snapshot: The cluster.
-        appraisal: Its tasks.
+        shapes: Of its tasks.
     """
 
-    def __init__(self, snapshot: Snapshot, appraisal: Appraisal) -> None:
+    def __init__(self, snapshot: Snapshot, shapes: SnapshotShapes) -> None:
         size = max(16, 2 * len(snapshot.instances))
         self._worth, self._price = np.zeros(size), np.zeros(size)
-        super().__init__(snapshot, appraisal)
+        super().__init__(snapshot, shapes)
 
     def changed(self, row: int) -> None:
         """Add the row up anew."""
@@ -32,20 +32,20 @@ class ValuedRooms(Rooms):
             self._worth = np.concatenate([self._worth, more])
             self._price = np.concatenate([self._price, more])
         family = self.family(row)
-        self._worth[row] = sum(self.kind(run).worth[family] for run in self.residents[row])
+        self._worth[row] = sum(self.priced(run).worth[family] for run in self.residents[row])
         self._price[row] = self.offerings[row].price
 
-    def at_most(self, kind: Kind, rows: npt.NDArray[np.intp]) -> Floats:
+    def at_most(self, priced: PricedShape, rows: npt.NDArray[np.intp]) -> Floats:
         """What some rows are worth for their price with one more task, if nobody is slowed down.
 
         No instance is worth more than that.
         """
-        worth: Floats = np.array(kind.worth, dtype=np.float64)[self._family[rows]]
+        worth: Floats = np.array(priced.worth, dtype=np.float64)[self._family[rows]]
         ratio: Floats = (self._worth[rows] + worth) / np.maximum(1, self._price[rows])
         return ratio
 
-    def alignment(self, kind: Kind, rows: npt.NDArray[np.intp]) -> Floats:
+    def alignment(self, priced: PricedShape, rows: npt.NDArray[np.intp]) -> Floats:
         """How well what a task needs matches what is free: the sum of the products of shares."""
         whole = np.maximum(1, self.capacity()[rows])
-        aligned: Floats = ((self.needed(kind)[rows] / whole) * (self.free()[rows] / whole)).sum(1)
+        aligned: Floats = ((self.needed(priced)[rows] / whole) * (self.free()[rows] / whole)).sum(1)
         return aligned

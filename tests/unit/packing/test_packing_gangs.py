@@ -13,10 +13,10 @@ from eva_master.model.planning.snapshot import StandaloneRates
 from eva_master.model.resources import Resources
 from eva_master.packing.configuration.build import configure, sums, waiting
 from eva_master.packing.local_search.cost_model import Terms, evaluate
+from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.valuation.gang_pace import Part, parts
 from eva_master.packing.valuation.reservation_price import cheapest_first, rates
-from eva_master.packing.valuation.task_shapes import Appraiser
 from tests.fakes.snapshots import Cluster, offer, table, task
 
 P3, C7I = Family("p3"), Family("c7i")
@@ -180,18 +180,20 @@ def test_measured_rates_count_like_stated_ones():
     assert Problem(replace(snapshot, standalone=silent), Valuation()).uniform
 
 
-def test_an_appraisal_follows_what_was_measured():
-    snapshot, appraiser = Cluster(FAST, SLOW).job("a", either()).snapshot(), Appraiser()
-    spec = snapshot.runs[0].task
-    assert appraiser.appraisal(snapshot).kind(spec).own == SLOW, "nothing is known of its speed"
+def test_shapes_follow_what_was_measured():
+    snapshot, cache = Cluster(FAST, SLOW).job("a", either()).snapshot(), PlannerCache()
+    (run,) = snapshot.runs
+    assert cache.snapshot_shapes(snapshot).of(run).own == SLOW, "nothing is known of its speed"
     learned = StandaloneRates(
         (((Workload("w"), C7I), 1 * MILLION), ((Workload("w"), P3), 10 * MILLION))
     )
-    appraisal = appraiser.appraisal(replace(snapshot, standalone=learned))
-    kind = appraisal.kind(spec)
-    assert kind.own == FAST
-    assert kind.worth[appraisal.families[C7I]] * 10 == kind.worth[appraisal.families[P3]]
-    assert appraisal.kind(paced(spec, c7i=9)).own == SLOW, "what a job states goes before"
+    shapes = cache.snapshot_shapes(replace(snapshot, standalone=learned))
+    priced, families = shapes.of(run), shapes.prices.families
+    assert priced.own == FAST
+    assert priced.worth[families[C7I]] * 10 == priced.worth[families[P3]]
+    stated = cache.snapshot_shapes(replace(snapshot, standalone=learned))
+    own = replace(run, task=paced(run.task, c7i=9))
+    assert stated.of(own).own == SLOW, "what a job states goes before"
 
 
 def test_the_one_objective_takes_the_slowest_member_family_and_company_together():

@@ -72,7 +72,7 @@ def test_what_is_together_already_is_not_parted():
     cluster = Cluster(BOX, HALF).instance("i", "box")
     cluster.job("1", task("a", any=(0, 2, 8)), on=["i"])
     cluster.job("2", task("b", any=(0, 2, 8)), on=["i"])
-    assert unprofiled(profiled(cluster)) == frozenset()
+    assert unprofiled(profiled(cluster), {}) == frozenset()
 
 
 def test_where_there_is_no_room_of_its_own_a_task_is_packed_in_the_end():
@@ -83,7 +83,7 @@ def test_where_there_is_no_room_of_its_own_a_task_is_packed_in_the_end():
     first = configure(problem, waiting(problem))
     (left,) = first.unplaced
     runs = tuple(replace(run, held=True) for run in snapshot.runs)
-    assert unprofiled(replace(snapshot, runs=runs)) == frozenset()
+    assert unprofiled(replace(snapshot, runs=runs), {}) == frozenset()
     assert bought(replace(snapshot, runs=runs)) == ["box"]
     assert left in {"1/0", "2/0"}
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from fractions import Fraction
 from functools import partial
 from itertools import combinations_with_replacement
-from math import floor
 
 import numpy as np
 import pytest
@@ -17,17 +14,17 @@ from hypothesis import strategies as st
 from eva_master.learning.colocation import key, lookup, observe, recorded
 from eva_master.model.ids import MILLION, Workload
 from eva_master.model.planning.snapshot import ThroughputTable
-from eva_master.packing.interference.observations import observed
 from eva_master.packing.interference.throughput import (
     UNPROFILED,
     ExactThroughput,
     ThroughputModel,
     multiset,
 )
+from eva_master.packing.planner_cache import PlannerCache
+from tests.fakes.paper import Entries, throughput_by_the_paper
 
 NAMES = [Workload(name) for name in "abcd"]
 DEFAULT = 950_000
-Entries = Sequence[tuple[Workload, Sequence[Workload], int]]
 
 multisets = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4)
 tables = st.lists(
@@ -35,30 +32,8 @@ tables = st.lists(
 )
 
 
-def down(value: Fraction) -> Fraction:
-    return Fraction(floor(value * 10**6), 10**6)
-
-
 def by_the_paper(entries: Entries, workload: Workload, others: Sequence[Workload]) -> int:
-    """Section 4.3: what was recorded of this very set, or else the product of its pairs."""
-
-    def seen(beside: Sequence[Workload]) -> Fraction | None:
-        last = None
-        for whose, company, ppm in entries:
-            if whose == workload and Counter(company) == Counter(beside):
-                last = Fraction(ppm, 10**6)
-        return last
-
-    whole = Fraction(1) if not others else seen(others)
-    if whole is None:
-        whole = Fraction(1)
-        for name, tasks in sorted(Counter(others).items()):
-            pair = seen([name])
-            factor = Fraction(1)
-            for _ in range(tasks):
-                factor = down(factor * (Fraction(DEFAULT, 10**6) if pair is None else pair))
-            whole = down(whole * factor)
-    return int(whole * 10**6)
+    return throughput_by_the_paper(entries, workload, others, DEFAULT)
 
 
 def table_of(entries: Entries) -> ThroughputTable:
@@ -69,7 +44,7 @@ def table_of(entries: Entries) -> ThroughputTable:
 
 
 def model_of(entries: Entries, names: Sequence[Workload] = NAMES) -> ThroughputModel:
-    return ThroughputModel(observed(table_of(entries)), names, DEFAULT)
+    return PlannerCache().throughput(table_of(entries), frozenset(names), DEFAULT)
 
 
 def rest(names: Sequence[Workload], less: Workload) -> list[Workload]:
@@ -184,9 +159,7 @@ def test_beside_a_task_that_is_to_be_profiled_nobody_makes_progress() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "eva_master.packing.interference.throughput._TASK_SETS_REMEMBERED", 2
-    )
+    monkeypatch.setattr("eva_master.packing.interference.throughput._TASK_SETS_REMEMBERED", 2)
     model = model_of([])
     for tasks in range(1, 8):
         assert model.exact(((0, tasks),))[0] == by_the_paper([], NAMES[0], NAMES[:1] * (tasks - 1))

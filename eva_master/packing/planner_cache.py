@@ -1,0 +1,119 @@
+"""What one planner remembers from round to round; none of it changes a plan.
+
+In a large cluster most of a round's tasks, prices and observations were there a round before. A
+policy keeps one cache and passes it to everything that it asks. Every part of it is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from eva_master.learning.colocation import recorded
+from eva_master.model.catalog import Catalog, Offering
+from eva_master.model.ids import OfferingId, Workload
+from eva_master.model.planning.snapshot import Snapshot, StandaloneRates, ThroughputTable
+from eva_master.packing.interference.incremental import Lineage
+from eva_master.packing.interference.inference import Averaged, Row, averaged_view, inferred_view
+from eva_master.packing.interference.observations import Observed, observations_view
+from eva_master.packing.interference.throughput import ExactThroughput, ThroughputModel
+from eva_master.packing.valuation.offerings import Market, unlisted
+from eva_master.packing.valuation.reservation_price import Rates, measured_rates_view
+from eva_master.packing.valuation.task_classes import SnapshotShapes
+from eva_master.packing.valuation.task_shapes import TaskShapes
+
+_MODELS_KEPT = 16
+"""Throughput models that are remembered; each is of one table, set of workloads and default."""
+_OFFERING_INDEXES_KEPT = 4
+"""Catalogs with what was bought; what a user asks about may be of another cluster."""
+_DEFAULTS_KEPT = 8
+"""Pairwise defaults that pairs are inferred with."""
+
+_ModelKey = tuple[Observed, frozenset[Workload], int]
+
+
+class PlannerCache:
+    """Remembers what is derived from snapshots, as long as what it was derived from is the same.
+
+    Attributes:
+        shapes: What packing sees of tasks.
+    """
+
+    def __init__(self) -> None:
+        self.shapes = TaskShapes()
+        self._averaged: Lineage[Row, Averaged] = averaged_view()
+        self._inferred: dict[int, Lineage[Row, ThroughputTable]] = {}
+        self._observations = observations_view()
+        self._measured = measured_rates_view()
+        self._models: dict[_ModelKey, ThroughputModel] = {}
+        self._exact: tuple[ThroughputTable, int, ExactThroughput] | None = None
+        self._offerings: tuple[Market, ...] = ()
+
+    def by_base(self, table: ThroughputTable) -> ThroughputTable:
+        """Let the variants of a workload (``resnet18[3]``, ``resnet18[7]``) teach each other.
+
+        What was observed of variants of the same multiset is averaged.
+        """
+        return self._averaged.of(table.observed)[1]
+
+    def with_pairs(self, table: ThroughputTable, default_ppm: int) -> ThroughputTable:
+        """Add pairs that were never seen on their own, but in larger sets.
+
+        A set's throughput is held to be the product of its pairs', so its logarithm is a sum. The
+        pairs of a workload that are not known are those that fit its sets best by least squares,
+        with a weak pull towards the default.
+        """
+        view = self._inferred.get(default_ppm)
+        if view is None:
+            if len(self._inferred) >= _DEFAULTS_KEPT:
+                self._inferred.clear()
+            view = self._inferred[default_ppm] = inferred_view(default_ppm)
+        return view.of(table.observed)
+
+    def observations(self, table: ThroughputTable) -> Observed:
+        """A co-location table, indexed."""
+        return self._observations.of(table.observed)
+
+    def throughput(
+        self, table: ThroughputTable, workloads: frozenset[Workload], default_ppm: int
+    ) -> ThroughputModel:
+        """The throughput model of a table over some workloads, vectorised."""
+        key = self.observations(table), workloads, default_ppm
+        model = self._models.pop(key, None) or ThroughputModel(*key)
+        # The model that was asked for last is the last to go.
+        self._models[key] = model
+        if len(self._models) > _MODELS_KEPT:
+            del self._models[next(iter(self._models))]
+        return model
+
+    def exact_throughput(self, table: ThroughputTable, default_ppm: int) -> ExactThroughput:
+        """The throughput of task sets by a table, for whatever workloads turn up."""
+        last = self._exact
+        if last is None or last[0] is not table or last[1] != default_ppm:
+            model = ExactThroughput(partial(recorded, table), default_ppm)
+            last = self._exact = table, default_ppm, model
+        return last[2]
+
+    def measured_rates(self, standalone: StandaloneRates) -> Mapping[Workload, Rates]:
+        """What was measured of each workload on its own."""
+        return self._measured.of(standalone.measured)
+
+    def snapshot_shapes(self, snapshot: Snapshot) -> SnapshotShapes:
+        """What the tasks of a snapshot are worth on their own, at its prices."""
+        bought = {view.offering.id: view.offering for view in snapshot.instances}
+        prices = self.offerings(snapshot.catalog, bought).prices(snapshot.now_ms)
+        return SnapshotShapes(prices, self.shapes, self.measured_rates(snapshot.standalone))
+
+    def offerings(self, catalog: Catalog, bought: Mapping[OfferingId, Offering]) -> Market:
+        """The offerings of a catalog; the same index where an equal one was asked for of late.
+
+        Args:
+            catalog: What is offered.
+            bought: What live instances were bought as.
+        """
+        for known in self._offerings:
+            if known.catalog == catalog and known.unlisted == unlisted(known.listed, bought):
+                return known
+        found = Market(catalog, unlisted({offering.id for offering in catalog}, bought))
+        self._offerings = (found, *self._offerings[: _OFFERING_INDEXES_KEPT - 1])
+        return found

@@ -1,0 +1,77 @@
+"""What a planner remembers is bounded, and makes no difference to what it plans."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from eva_master.model.ids import Price, Workload
+from eva_master.model.planning.snapshot import Snapshot, ThroughputTable
+from eva_master.packing.interference.throughput import ThroughputModel
+from eva_master.packing.planner_cache import PlannerCache
+from eva_master.packing.problem import Problem, Valuation
+from eva_master.packing.valuation import task_shapes
+from tests.fakes.snapshots import Cluster, offer, table, task
+
+A, B = Workload("a"), Workload("b")
+
+
+def snapshot(jobs: int = 3, usd: float = 1.0) -> Snapshot:
+    made = Cluster(offer("box", (0, 8, 32), usd))
+    for number in range(jobs):
+        made.job(f"j{number}", task(f"w{number}", any=(0, 1 + number % 4, 8)))
+    made.throughput = table({("a", ("b",)): 0.5})
+    return made.snapshot()
+
+
+def test_the_models_that_were_asked_for_last_are_kept() -> None:
+    cache, learned = PlannerCache(), table({("a", ("b",)): 0.5})
+    models: list[ThroughputModel] = []
+    for default in range(900_000, 900_020):
+        models.append(cache.throughput(learned, frozenset({A, B}), default))
+        first = cache.throughput(learned, frozenset({A, B}), 900_000)
+    assert first is models[0], "it was asked for all the time"
+    assert cache.throughput(learned, frozenset({A, B}), 900_019) is models[-1]
+    assert cache.throughput(learned, frozenset({A, B}), 900_001) is not models[1]
+    assert len(cache._models) == 16
+
+
+def test_a_model_of_the_same_table_is_the_same_and_of_another_another() -> None:
+    cache, learned = PlannerCache(), table({("a", ("b",)): 0.5})
+    model = cache.exact_throughput(learned, 950_000)
+    assert cache.exact_throughput(learned, 950_000) is model
+    assert cache.exact_throughput(learned, 900_000) is not model
+    assert cache.exact_throughput(ThroughputTable(), 950_000) is not model
+
+
+def test_offerings_are_indexed_again_only_when_they_change() -> None:
+    cache, known = PlannerCache(), []
+    for cents in (100, 101, 102, 103, 104, 100):
+        now = snapshot(usd=cents / 100)
+        known.append(cache.offerings(now.catalog, {}))
+        assert cache.offerings(now.catalog, {}) is known[-1]
+    assert known[0] is not known[-1], "four others were asked for meanwhile"
+    gone = replace(known[0].offerings[0], price=Price(7))
+    again = cache.offerings((), {gone.id: gone})
+    assert again.offerings == (gone,)
+    assert not again.listed
+
+
+def test_task_runs_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_shapes, "_REMEMBERED", 8)
+    cache = PlannerCache()
+    for jobs in (5, 9, 12, 3):
+        problem = Problem(snapshot(jobs), Valuation(), cache)
+        assert problem.classes == Problem(snapshot(jobs), Valuation()).classes
+        assert len(cache.shapes._by_run) <= max(8, jobs)
+
+
+def test_a_run_whose_task_has_changed_is_looked_at_anew() -> None:
+    cache, now = PlannerCache(), snapshot(1)
+    (run,) = now.runs
+    first = cache.shapes.of_run(run)
+    assert cache.shapes.of_run(run) is first
+    assert cache.shapes.of_run(replace(run, task=replace(run.task))) is first
+    other = task("other", any=(0, 2, 8))
+    assert cache.shapes.of_run(replace(run, task=other)).workload == "other"
