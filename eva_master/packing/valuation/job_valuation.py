@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import Family, Workload
+from eva_master.model.ids import Family
 from eva_master.model.job import JobKind, JobSpec, TaskSpec
 from eva_master.model.planning.snapshot import StandaloneRates
 from eva_master.packing.valuation.gang_pace import Member, Part, parts
@@ -17,7 +17,7 @@ from eva_master.packing.valuation.reservation_price import (
     Speeds,
     cheapest_first,
     compared,
-    measured_rates,
+    measured_rates_view,
     rates,
     relative_speed,
     reservation,
@@ -63,13 +63,14 @@ class JobValuation:
         self, offerings: Iterable[Offering], standalone: StandaloneRates | None = None
     ) -> None:
         self._offerings = cheapest_first(it for it in offerings if it.limit != 0)
-        self._measured: Mapping[Workload, Rates] = measured_rates(standalone or StandaloneRates())
+        self._rates = measured_rates_view()
+        self._measured = self._rates.of((standalone or StandaloneRates()).measured)
         self._reservations: dict[tuple[Demand, Part], Reservation] = {}
         self._gangs: dict[tuple[Member, ...], tuple[Part, ...]] = {}
 
     def follow(self, standalone: StandaloneRates) -> None:
         """Go by other measured rates from now on; what was said so far stays as it was."""
-        self._measured = measured_rates(standalone)
+        self._measured = self._rates.of(standalone.measured)
 
     def rates(self, task: TaskSpec) -> Rates:
         """Standalone iterations per second of a task, in millionths, per family it can run on.

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from eva_master.model.catalog import Offering, base_family
 from eva_master.model.ids import Family, Millis, Workload
-from eva_master.model.planning.snapshot import StandaloneRates
 from eva_master.model.resources import Resources
 from eva_master.packing.interference.incremental import Lineage
 
@@ -95,11 +94,6 @@ def compared(known: Iterable[tuple[Family, int]]) -> Speeds:
         return ()
     common = gcd(*(rate for _, rate in found))
     return tuple((family, rate // common) for family, rate in found)
-
-
-def measured_rates(table: StandaloneRates) -> Mapping[Workload, Rates]:
-    """What was measured of each workload; `measured_rates_view` is for many versions of a table."""
-    return measured_rates_view().of(table.measured)
 
 
 def measured_rates_view() -> Lineage[Row, Mapping[Workload, Rates]]:

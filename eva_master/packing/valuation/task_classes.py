@@ -212,6 +212,10 @@ class ShapePrices:
             self._reserved[key] = reservation(demand, self.on_sale, pace, others)
         return self._reserved[key]
 
+    def of(self, shape: TaskShape) -> PricedShape:
+        """What tasks of one shape are worth."""
+        return self._priced.get(shape) or self.priced((shape,))[shape]
+
     def priced(self, shapes: Sequence[TaskShape]) -> dict[TaskShape, PricedShape]:
         """What tasks of each shape are worth."""
         known = self._priced
@@ -290,5 +294,5 @@ class SnapshotShapes:
         if found is None:
             traits = self._traits.of_run(run)
             shape = traits.shape(self._measured.get(traits.workload, ()))
-            found = self._of_run[run.id] = self.prices.priced((shape,))[shape]
+            found = self._of_run[run.id] = self.prices.of(shape)
         return found
