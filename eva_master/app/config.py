@@ -259,13 +259,20 @@ def policy_config(section: PolicySection, kind: PolicyKind) -> Any:
     Raises:
         pydantic.ValidationError: An option has a wrong type; never after `load_master_config`.
     """
-    options = {**presets_of(kind).get(section.preset or "", {}), **section.options}
+    preset = presets_of(kind).get(section.preset or "", {})
+    options = {**preset, **current_options(kind, section.options)}
     return TypeAdapter(kind.config).validate_python(options)
 
 
 def presets_of(kind: PolicyKind) -> Mapping[str, Mapping[str, Any]]:
     """A policy's named choices of options; it need not have any."""
     return getattr(kind, "presets", {})
+
+
+def current_options(kind: PolicyKind, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A policy's options by their names of today; settings may use an earlier name of one."""
+    renamed: Mapping[str, str] = getattr(kind, "renamed_options", {})
+    return {renamed.get(name, name): value for name, value in options.items()}
 
 
 def user_state_dir() -> Path:

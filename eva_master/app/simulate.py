@@ -18,7 +18,7 @@ from eva_master.adapters.traces import (
     read_trace,
     uniform_interference,
 )
-from eva_master.app.config import PolicySection, policy_config, presets_of
+from eva_master.app.config import PolicySection, current_options, policy_config, presets_of
 from eva_master.app.policy_registry import current_name, policies
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import InvalidConfig
@@ -101,7 +101,7 @@ def named_policy(text: str, options: Mapping[str, Any] | None = None) -> tuple[P
         InvalidConfig: There is no such policy, preset or option.
     """
     kind, preset = _kind(text)
-    chosen = {**preset, **(options or {})}
+    chosen = {**preset, **current_options(kind, options or {})}
     known = {field.name for field in fields(kind.config)}
     if unknown := sorted(chosen.keys() - known):
         raise InvalidConfig(
@@ -151,6 +151,7 @@ def chosen_policies(names: Iterable[str], settings: Iterable[str]) -> list[Chose
     for name in dict.fromkeys(names):
         kind, _ = _kind(name)
         known = {field.name for field in fields(kind.config)}
+        known.update(key for _, key, _ in pairs if known & current_options(kind, {key: 0}).keys())
         own = {key: value for of, key, value in pairs if of in (kind.name, name)}
         shared = {key: value for of, key, value in pairs if not of and key in known}
         found.append(Chosen(name, {**shared, **own}))

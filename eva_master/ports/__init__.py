@@ -189,9 +189,10 @@ class Policy(Protocol):
 class PolicyKind(Protocol):
     """What a policy package exports as ``POLICY``, and an entry point ``eva.policies`` refers to.
 
-    It may also have ``presets``, a mapping from names to choices of options, and its config a
-    field ``round_gap_s``: the seconds at whose multiples it likes to plan, `None` for whenever
-    something happens.
+    It may also have ``presets``, a mapping from names to choices of options; ``renamed_options``,
+    a mapping from earlier names of options to those of today; and its config a field
+    ``round_gap_s``: the seconds at whose multiples it likes to plan, `None` for whenever something
+    happens.
     """
 
     @property

@@ -12,7 +12,8 @@ from eva_master.learning.colocation import Key, forget, key, observe
 from eva_master.model.ids import MILLION, Family, Workload, base_of
 from eva_master.model.planning.snapshot import StandaloneRates, ThroughputTable
 from eva_master.packing.interference.incremental import Lineage, changes
-from eva_master.packing.local_search.cost_model import Book, Terms
+from eva_master.packing.local_search.cost_model import Terms
+from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.reconfiguration.memory import digest
@@ -152,21 +153,21 @@ def cluster() -> Cluster:
 def test_a_book_that_has_learned_says_what_a_new_one_does(
     beliefs: dict[str, bool], story: list[list[tuple[Key, int | None]]]
 ) -> None:
-    made, terms, book, cache = cluster(), Terms(), None, PlannerCache()
+    made, terms, loads_, cache = cluster(), Terms(), None, PlannerCache()
     for table in told(story):
         made.throughput = table
         problem = Problem(made.snapshot(), Valuation(**beliefs), cache)
-        new = Book(problem, terms)
-        book = book or new
-        assert book.serves(problem, terms)
+        new = LoadCache(problem, terms)
+        loads_ = loads_ or new
+        assert loads_.serves(problem, terms)
         for size in (1, 2, 3):
             for crowd in combinations_with_replacement(problem.classes, size):
                 found, loads = [], []
-                for each in (book, new):
-                    root = each.roots[Family("any")]
+                for each in (loads_, new):
+                    root = each.empty[Family("any")]
                     load = each.load(root, map(each.number, crowd))
                     found.append(each.lost(load))
-                    loads.append({crowd[0]: load.paces.get(each.number(crowd[0]))})
+                    loads.append({crowd[0]: load.progress.get(each.number(crowd[0]))})
                 assert found[0] == found[1]
                 assert loads[0] == loads[1]
 

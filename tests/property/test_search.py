@@ -14,9 +14,13 @@ from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import NewInstance
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import Configuration, Host, configure, waiting
-from eva_master.packing.local_search.cost_model import Book, Terms, evaluate
+from eva_master.packing.local_search.configuration_cost import evaluate
+from eva_master.packing.local_search.cost_model import Terms
+from eva_master.packing.local_search.homing import finished
+from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.local_search.search import Effort, Search
-from eva_master.packing.local_search.working_configuration import Arrangement, Attempt
+from eva_master.packing.local_search.trial import Trial
+from eva_master.packing.local_search.working_configuration import WorkingConfiguration
 from eva_master.packing.problem import Problem, Valuation
 from tests.fakes.snapshots import Cluster, offer, table, task
 
@@ -79,41 +83,41 @@ def clusters(draw: st.DrawFn, most: int = 6) -> Snapshot:
     return cluster.snapshot()
 
 
-def begun(snapshot: Snapshot) -> tuple[Problem, Book, Configuration]:
+def begun(snapshot: Snapshot) -> tuple[Problem, LoadCache, Configuration]:
     problem = Problem(snapshot, Valuation())
-    return problem, Book(problem, Terms()), configure(problem, waiting(problem))
+    return problem, LoadCache(problem, Terms()), configure(problem, waiting(problem))
 
 
 @settings(max_examples=80)
 @given(snapshot=clusters(), seed=st.integers(0, 99))
 def test_the_cost_that_is_kept_up_to_date_is_the_cost_worked_out_anew(snapshot, seed):
-    problem, book, start = begun(snapshot)
-    arrangement = Arrangement(problem, book, start)
-    assume(arrangement.legal())
-    assert arrangement.total == evaluate(problem, book.terms, start)
-    search = Search(arrangement, book, [seed])
+    problem, cache, start = begun(snapshot)
+    working = WorkingConfiguration(problem, cache, start)
+    assume(working.within_limits())
+    assert working.total == evaluate(problem, cache.terms, start)
+    search = Search(working, cache, [seed])
     for _ in range(5):
-        before = arrangement.total
+        before = working.total
         search.run(Effort(8))
-        assert arrangement.total <= before
-    found = arrangement.configuration(start)
-    assert evaluate(problem, book.terms, found) == arrangement.total
+        assert working.total <= before
+    found = finished(working, start)
+    assert evaluate(problem, cache.terms, found) == working.total
     assert found.places.keys() == start.places.keys()
 
 
 @settings(max_examples=60)
 @given(snapshot=clusters(), seed=st.integers(0, 99))
 def test_what_is_found_costs_less_and_keeps_limits_wherever_it_began(snapshot, seed):
-    # Where a limit made the start buy something dearer the arrangement counts it as cheaper and
+    # Where a limit made the start buy something dearer the working counts it as cheaper and
     # more than there may be; then only what beats even that is taken.
-    problem, book, start = begun(snapshot)
-    arrangement = Arrangement(problem, book, start)
-    before, begins = arrangement.total, evaluate(problem, book.terms, start)
-    assert before == begins or (before < begins and not arrangement.legal())
-    Search(arrangement, book, [seed]).run(Effort(40))
-    if arrangement.total < before:
-        found = arrangement.configuration(start)
-        assert evaluate(problem, book.terms, found) == arrangement.total < begins
+    problem, cache, start = begun(snapshot)
+    working = WorkingConfiguration(problem, cache, start)
+    before, begins = working.total, evaluate(problem, cache.terms, start)
+    assert before == begins or (before < begins and not working.within_limits())
+    Search(working, cache, [seed]).run(Effort(40))
+    if working.total < before:
+        found = finished(working, start)
+        assert evaluate(problem, cache.terms, found) == working.total < begins
         live = Counter(instance.offering.id for instance in snapshot.instances)
         launched = Counter(launch.offering.id for launch in found.launches)
         for id_, number in launched.items():
@@ -124,34 +128,34 @@ def test_what_is_found_costs_less_and_keeps_limits_wherever_it_began(snapshot, s
 @settings(max_examples=60)
 @given(snapshot=clusters(), data=st.data())
 def test_the_cheapest_instance_is_found_among_those_remembered_as_among_all(snapshot, data):
-    problem, book, start = begun(snapshot)
-    arrangement = Arrangement(problem, book, start)
+    problem, cache, start = begun(snapshot)
+    working = WorkingConfiguration(problem, cache, start)
     if data.draw(st.booleans()):
-        Search(arrangement, book, [data.draw(st.integers(0, 99))]).run(Effort(20))
-    victims = [place for place in arrangement.places if place.movable]
+        Search(working, cache, [data.draw(st.integers(0, 99))]).run(Effort(20))
+    victims = [place for place in working.slots if place.movable]
     assume(victims)
-    attempt = Attempt(arrangement, data.draw(st.lists(st.sampled_from(victims), unique=True)))
-    fresh = arrangement.prospects()
+    trial = Trial(working, data.draw(st.lists(st.sampled_from(victims), unique=True)))
+    fresh = working.candidates()
     # A gang that would run faster in more company may be overlooked.
     whole = any(job.kind is JobKind.GANG and job.runs[1:] for job in snapshot.jobs)
-    for run in attempt.pool:
-        spots = [*attempt.touched, *(place for place in fresh if place not in attempt.touched)]
-        others = [place for place in arrangement.places if place not in attempt.touched]
+    for run in trial.pool:
+        spots = [*trial.touched, *(place for place in fresh if place not in trial.touched)]
+        others = [place for place in working.slots if place not in trial.touched]
         everywhere = [*spots, *others]
         costs = []
         for place in (
-            arrangement.cheapest(run, spots, attempt.touched),
-            arrangement.cheapest(run, everywhere, everywhere),
+            working.cheapest(run, spots, trial.touched),
+            working.cheapest(run, everywhere, everywhere),
         ):
             assert place is not None
-            before = arrangement.total
-            arrangement.put(run, place)
-            costs.append(arrangement.total - before)
-            arrangement.take(run)
+            before = working.total
+            working.put(run, place)
+            costs.append(working.total - before)
+            working.take(run)
         assert costs[0] == costs[1] or (whole and costs[0] > costs[1])
-        place = arrangement.cheapest(run, spots, attempt.touched)
+        place = working.cheapest(run, spots, trial.touched)
         assert place is not None
-        attempt.put(run, place)
+        trial.put(run, place)
 
 
 def test_a_book_that_has_learned_prices_as_a_new_one():
@@ -160,37 +164,37 @@ def test_a_book_that_has_learned_prices_as_a_new_one():
     for name in ("a", "b"):
         cluster.job(name, TASKS[0], on=["i"])
     cluster.job("c", TASKS[2], on=["i"])
-    _, book, _ = begun(cluster.snapshot())
+    _, cache, _ = begun(cluster.snapshot())
     totals: set[int] = set()
     for throughput in (0.9, 0.3, 1.0):
         cluster.throughput = table({("gpu", ("gpu", "small")): throughput, ("new", ("gpu",)): 0.5})
         problem, new, start = begun(cluster.snapshot())
-        assert book.serves(problem, Terms())
-        totals.add(Arrangement(problem, book, start).total)
-        assert Arrangement(problem, new, start).total in totals
+        assert cache.serves(problem, Terms())
+        totals.add(WorkingConfiguration(problem, cache, start).total)
+        assert WorkingConfiguration(problem, new, start).total in totals
     assert len(totals) == 3
-    assert not book.serves(problem, Terms(horizon_ms=1))
+    assert not cache.serves(problem, Terms(horizon_ms=1))
 
 
 @settings(max_examples=60)
 @given(snapshot=clusters(), data=st.data())
 def test_what_is_undone_never_was(snapshot, data):
-    problem, book, start = begun(snapshot)
-    arrangement = Arrangement(problem, book, start)
-    victims = [place for place in arrangement.places if place.movable]
+    problem, cache, start = begun(snapshot)
+    working = WorkingConfiguration(problem, cache, start)
+    victims = [place for place in working.slots if place.movable]
     assume(victims)
-    before = arrangement.total
-    attempt = Attempt(arrangement, data.draw(st.lists(st.sampled_from(victims), unique=True)))
-    spots = [*arrangement.places, *arrangement.prospects()]
-    for run in attempt.pool[: data.draw(st.integers(0, 9))]:
-        place = arrangement.cheapest(run, spots, spots)
+    before = working.total
+    trial = Trial(working, data.draw(st.lists(st.sampled_from(victims), unique=True)))
+    spots = [*working.slots, *working.candidates()]
+    for run in trial.pool[: data.draw(st.integers(0, 9))]:
+        place = working.cheapest(run, spots, spots)
         assert place is not None
-        attempt.put(run, place)
-        spots = [*arrangement.places, *arrangement.prospects()]
-    attempt.undo()
-    assert arrangement.total == before
-    untouched = Arrangement(problem, book, start).configuration(start)
-    assert arrangement.configuration(start) == untouched
+        trial.put(run, place)
+        spots = [*working.slots, *working.candidates()]
+    trial.undo()
+    assert working.total == before
+    untouched = finished(WorkingConfiguration(problem, cache, start), start)
+    assert finished(working, start) == untouched
 
 
 def every_configuration(problem: Problem, start: Configuration) -> list[Configuration]:
@@ -251,20 +255,20 @@ def tiny(number: int) -> Snapshot:
 
 @pytest.mark.parametrize("number", range(4))
 def test_on_tiny_clusters_nothing_is_better(number):
-    problem, book, start = begun(tiny(number))
-    best = min(evaluate(problem, book.terms, one) for one in every_configuration(problem, start))
-    arrangement = Arrangement(problem, book, start)
-    Search(arrangement, book, [0]).run(Effort(200))
-    assert arrangement.total == best
+    problem, cache, start = begun(tiny(number))
+    best = min(evaluate(problem, cache.terms, one) for one in every_configuration(problem, start))
+    working = WorkingConfiguration(problem, cache, start)
+    Search(working, cache, [0]).run(Effort(200))
+    assert working.total == best
 
 
 def test_the_same_search_finds_the_same():
-    problem, book, start = begun(tiny(1))
+    problem, cache, start = begun(tiny(1))
     found = []
-    for prices in (book, Book(problem, book.terms)):  # whether the book is new or not
-        arrangement = Arrangement(problem, prices, start)
-        Search(arrangement, prices, [3]).run(Effort(50))
-        found.append(arrangement.configuration(start))
+    for prices in (cache, LoadCache(problem, cache.terms)):  # whether the cache is new or not
+        working = WorkingConfiguration(problem, prices, start)
+        Search(working, prices, [3]).run(Effort(50))
+        found.append(finished(working, start))
     assert found[0] == found[1]
 
 
@@ -275,8 +279,8 @@ def test_a_gang_loses_what_its_slowest_member_does_and_moves_as_one():
     cluster.job("g", spec, spec, on=["i0", "i1"], checkpoint_s=30, launch_s=60)
     cluster.job("n", task("n", any=(0, 4, 8)), on=["i0"])
     cluster.throughput = table({("g", ("n",)): 0.8, ("n", ("g",)): 1.0})
-    problem, book, start = begun(cluster.snapshot())
-    terms = book.terms
+    problem, cache, start = begun(cluster.snapshot())
+    terms = cache.terms
     lost = 2 * 1_000_000 * 200_000 * terms.gang_lost_ppm // 1_000_000
     assert evaluate(problem, terms, start) == 2 * 1_000_000 * 1_000_000 + lost
     here, there = InstanceId("i0"), InstanceId("i1")

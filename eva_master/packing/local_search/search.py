@@ -1,8 +1,8 @@
-"""Local search for the configuration that costs least by one objective.
+"""Local search for the configuration that costs least.
 
 A few instances are taken apart and their tasks are put back one by one, each where it adds least:
 on an instance that stays, on one of those that were taken apart, or on a new one. If the whole
-comes cheaper the change stands, else it is undone. See `objective` for what is minimised.
+comes cheaper the change is kept, else it is undone. See `cost_model` for what is minimised.
 """
 
 from __future__ import annotations
@@ -13,25 +13,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eva_master.packing.local_search.cost_model import Book
-from eva_master.packing.local_search.working_configuration import Arrangement, Attempt, Place
+from eva_master.packing.local_search.load_cache import LoadCache
+from eva_master.packing.local_search.trial import Trial
+from eva_master.packing.local_search.working_configuration import (
+    InstanceSlot,
+    WorkingConfiguration,
+)
 
-_SIZES = (0.1, 0.2, 0.5, 0.8)
-"""Share of attempts in which at most one, two, ... instances are taken apart; the rest: five."""
-_SINGLY = 0.5
-"""Share of attempts in which the next instance is taken apart alone, until each was once."""
-_BOUGHT = 0.5
-"""Share of attempts in which a new instance is bought beforehand and filled up."""
-_CHEAPEST, _DEAREST = 0.25, 1.25
+_SHARE_BY_INSTANCES = (0.1, 0.2, 0.5, 0.8)
+"""Share of trials in which at most one, two, ... instances are taken apart; the rest: five."""
+_SHARE_ALONE = 0.5
+"""Share of trials in which the next instance is taken apart alone, until each was once."""
+_SHARE_BUYING = 0.5
+"""Share of trials in which a new instance is bought beforehand and filled up."""
+_CHEAPEST_BOUGHT, _DEAREST_BOUGHT = 0.25, 1.25
 """Between which parts of what was taken apart such an instance costs."""
-_SUNK = 0.3
-"""Share of instances taken apart that count as paid for."""
-_NOISE = 0.8
+_SHARE_PAID = 0.3
+"""Share of the instances taken apart that are treated as paid."""
+_ORDER_NOISE = 0.8
 """How far from order of size tasks are put back."""
-_FEW = 24
+_ORDER_DRAWS = 24
 """Random numbers for the order of tasks; more tasks than that use them again."""
-_CHOICES = 16
-"""Random numbers for all other choices of an attempt."""
+_CHOICE_DRAWS = 16
+"""Random numbers for all other choices of a trial."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +43,18 @@ class Effort:
     """How hard to search.
 
     Attributes:
-        attempts: How often something is taken apart.
+        iterations: How often something is taken apart.
     """
 
-    attempts: int = 100
+    iterations: int = 100
 
 
 class Search:
-    """Improves an arrangement.
+    """Improves a working configuration.
 
     Args:
-        arrangement: Where to begin; changed by the search.
-        book: Prices loads.
+        working: Where to begin; changed by the search.
+        cache: Prices loads.
         seed: Of the random choices.
 
     Attributes:
@@ -58,72 +62,76 @@ class Search:
         kept: How often that was an improvement.
     """
 
-    def __init__(self, arrangement: Arrangement, book: Book, seed: Sequence[int]) -> None:
-        self._now = arrangement
+    def __init__(
+        self, working: WorkingConfiguration, cache: LoadCache, seed: Sequence[int]
+    ) -> None:
+        self._working = working
         self._random = np.random.default_rng(list(seed))
-        self._kinds = book.kinds
-        self._costs = [cost for cost, _ in book.kinds]
+        self._buyable = cache.buyable
+        self._costs = [cost for cost, _ in cache.buyable]
         self.tried = 0
         self.kept = 0
 
     def run(self, effort: Effort) -> None:
         """Search until the effort is spent."""
-        draws = self._random.random((effort.attempts, _CHOICES + _FEW)).tolist()
-        ranked = self._now.ranked()
-        singly = list(reversed(ranked))
+        draws = self._random.random((effort.iterations, _CHOICE_DRAWS + _ORDER_DRAWS)).tolist()
+        ranked = self._working.by_excess()
+        alone = list(reversed(ranked))
         for row in draws:
             if not ranked:
                 return
-            choices, noise = iter(row[:_CHOICES]), row[_CHOICES:]
-            bought, victims = -1, []
-            if singly and next(choices) < _SINGLY:
-                victims = [singly.pop()]
+            choices, noise = iter(row[:_CHOICE_DRAWS]), row[_CHOICE_DRAWS:]
+            bought, dismantled = -1, []
+            if alone and next(choices) < _SHARE_ALONE:
+                dismantled = [alone.pop()]
             else:
-                victims = _victims(ranked, choices)
-                if next(choices) < _BOUGHT:
-                    bought = self._kind(victims, next(choices))
-                for place in victims:
-                    if next(choices) < _SUNK:
-                        self._now.sink(place)
+                dismantled = _chosen(ranked, choices)
+                if next(choices) < _SHARE_BUYING:
+                    bought = self._offering(dismantled, next(choices))
+                for slot in dismantled:
+                    if next(choices) < _SHARE_PAID:
+                        self._working.treat_as_paid(slot)
             self.tried += 1
-            if self._attempt(victims, bought, noise):
+            if self._try(dismantled, bought, noise):
                 self.kept += 1
-                ranked = self._now.ranked()
+                ranked = self._working.by_excess()
 
-    def _kind(self, victims: Sequence[Place], draw: float) -> int:
-        """An offering that costs about as much as what is taken apart, or less."""
-        cost = sum(place.cost for place in victims)
-        first = bisect_right(self._costs, int(cost * _CHEAPEST))
-        last = bisect_right(self._costs, int(cost * _DEAREST))
+    def _offering(self, dismantled: Sequence[InstanceSlot], draw: float) -> int:
+        """An offering that costs about as much as what is taken apart, or less; -1 if none does."""
+        cost = sum(slot.cost for slot in dismantled)
+        first = bisect_right(self._costs, int(cost * _CHEAPEST_BOUGHT))
+        last = bisect_right(self._costs, int(cost * _DEAREST_BOUGHT))
         if first == last:
             return -1
-        return self._kinds[first + int((last - first) * draw)][1]
+        return self._buyable[first + int((last - first) * draw)][1]
 
-    def _attempt(self, victims: Sequence[Place], kind: int, noise: Sequence[float]) -> bool:
-        """Take instances apart and put their task runs back; returns whether that stands."""
-        now, before = self._now, self._now.total
-        attempt = Attempt(now, victims)
-        bought = [now.prospect(kind)] if kind >= 0 else []
+    def _try(
+        self, dismantled: Sequence[InstanceSlot], offering: int, noise: Sequence[float]
+    ) -> bool:
+        """Take instances apart and put their task runs back; returns whether that is kept."""
+        working, before = self._working, self._working.total
+        trial = Trial(working, dismantled)
+        bought = [working.candidate(offering)] if offering >= 0 else []
         opened = list(bought)
-        done = self._refill(attempt, victims, opened, noise=noise, limit=before)
-        for place in (*bought, *victims):
-            now.settle(place)
-        if done and now.total < before:
-            known = now.places
-            now.places = [*known, *opened]
-            if now.legal():
-                now.stand(attempt.touched)
-                now.forget_empty()
+        done = self._refill(trial, dismantled, opened, noise=noise, limit=before)
+        for slot in (*bought, *dismantled):
+            working.count_in_full(slot)
+        if done and working.total < before:
+            known = working.slots
+            working.slots = [*known, *opened]
+            if working.within_limits():
+                working.keep(trial.touched)
+                working.drop_empty()
                 return True
-            now.places = known
-        attempt.undo()
+            working.slots = known
+        trial.undo()
         return False
 
     def _refill(
         self,
-        attempt: Attempt,
-        victims: Sequence[Place],
-        opened: list[Place],
+        trial: Trial,
+        dismantled: Sequence[InstanceSlot],
+        opened: list[InstanceSlot],
         *,
         noise: Sequence[float],
         limit: int,
@@ -131,44 +139,44 @@ class Search:
         """Put task runs back, roughly the largest first; stops when it will not come below `limit`.
 
         Args:
-            attempt: Whose pool it is.
-            victims: What was taken apart.
+            trial: Whose pool it is.
+            dismantled: What was taken apart.
             opened: New instances; more are added.
             noise: Changes the order.
             limit: What the whole must cost less than.
         """
-        now, sizes = self._now, self._now.sizes
-        # What is sunk may yet be saved, if nothing is put there or something smaller will do.
-        sunk = [*opened, *(place for place in victims if place.sunk)]
+        working, sizes = self._working, self._working.minimum_shares
+        # What is treated as paid is saved after all if nothing is put there or less will do.
+        paid = [*opened, *(slot for slot in dismantled if slot.paid)]
         order = sorted(
-            (sizes[run] * (_NOISE / 2 - 1 - _NOISE * noise[rank % _FEW]), rank)
-            for rank, run in enumerate(attempt.pool)
+            (sizes[run] * (_ORDER_NOISE / 2 - 1 - _ORDER_NOISE * noise[rank % _ORDER_DRAWS]), rank)
+            for rank, run in enumerate(trial.pool)
         )
-        fresh, used = now.prospects(), list[Place]()
-        spots = [*opened, *victims, *fresh]
+        fresh, used = working.candidates(), list[InstanceSlot]()
+        options = [*opened, *dismantled, *fresh]
         for _, rank in order:
-            place = now.cheapest(attempt.pool[rank], spots, attempt.touched)
-            if place is None:
+            slot = working.cheapest(trial.pool[rank], options, trial.touched)
+            if slot is None:
                 return False
-            attempt.put(attempt.pool[rank], place)
-            if place in fresh:
-                opened.append(place)
-                fresh = now.prospects()
-                spots = [*opened, *victims, *used, *fresh]
-            elif place not in spots:
-                used.append(place)
-                spots.append(place)
-            spare = sum(place.sunk for place in sunk if place.id is None or place.empty)
-            if now.total - spare >= limit:
+            trial.put(trial.pool[rank], slot)
+            if slot in fresh:
+                opened.append(slot)
+                fresh = working.candidates()
+                options = [*opened, *dismantled, *used, *fresh]
+            elif slot not in options:
+                used.append(slot)
+                options.append(slot)
+            spare = sum(slot.paid for slot in paid if slot.instance is None or slot.empty)
+            if working.total - spare >= limit:
                 return False
         return True
 
 
-def _victims(ranked: Sequence[Place], choices: Iterator[float]) -> list[Place]:
+def _chosen(ranked: Sequence[InstanceSlot], choices: Iterator[float]) -> list[InstanceSlot]:
     """Some instances; the first is mostly one that costs much more than what it holds."""
     draw = next(choices)
-    size = 1 + sum(draw >= share for share in _SIZES)
-    chosen: list[Place] = []
+    size = 1 + sum(draw >= share for share in _SHARE_BY_INSTANCES)
+    chosen: list[InstanceSlot] = []
     for number in range(min(size, len(ranked))):
         draw = next(choices)
         index = int(len(ranked) * (draw if number else draw * draw))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,7 +31,7 @@ class Config:
         moves_ppm: Weight of the cost of a move, in millionths; less moves more.
         lasting_ppm: The next move of a task is to pay within this part of the time since its last
             one, in millionths, where that is shorter than the horizon.
-        attempts: How often per round something is taken apart.
+        iterations: How often per round something is taken apart.
         afresh_every: After so many arrivals and ends of jobs the round also begins with a packing
             of everything that may move; 0 for never.
         by_base: Variants of a workload, such as ``bert[1]`` and ``bert[2]``, teach each other
@@ -49,7 +50,11 @@ class Config:
     gang_lost_ppm: Weight = 1_000_000
     moves_ppm: Weight = 500_000
     lasting_ppm: Weight = 500_000
-    attempts: Count = 250
+    iterations: Count = 250
     afresh_every: Count = 0
     by_base: bool = True
     infer_pairs: bool = True
+
+
+RENAMED: Mapping[str, str] = {"attempts": "iterations"}
+"""Options that settings may still call by an earlier name."""

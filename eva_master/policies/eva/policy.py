@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eva_master.model.ids import MILLION, Millis, RunId
@@ -11,9 +11,11 @@ from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import Configuration, configure, waiting
-from eva_master.packing.local_search.cost_model import Book, Terms
+from eva_master.packing.local_search.cost_model import Terms
+from eva_master.packing.local_search.homing import finished
+from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.local_search.search import Effort, Search
-from eva_master.packing.local_search.working_configuration import Arrangement
+from eva_master.packing.local_search.working_configuration import WorkingConfiguration
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import Problem, Valuation
@@ -31,15 +33,15 @@ from eva_master.packing.reconfiguration.options import (
 )
 from eva_master.packing.reconfiguration.reasons import exchanges, hostings
 from eva_master.packing.reconfiguration.replan_trigger import ReplanTrigger
-from eva_master.policies.eva.config import Config
+from eva_master.policies.eva.config import RENAMED, Config
 from eva_master.policies.eva.memory import NAME, Memory, load
 from eva_master.policies.eva.recent_moves import recalled
 
-_MANY = 8
-"""So many waiting task runs are packed by the optimizer before the search begins."""
-_MOST = 8
+_LP_FIRST_FROM_WAITING = 8
+"""From so many waiting task runs on the optimizer packs them before the search begins."""
+_MOST_EVENTS_COUNTED = 8
 """A round with many events tries at most so many times as hard as one with one."""
-_QUIET = 3
+_LESS_WITHOUT_EVENTS = 3
 """A round without events tries so many times less hard."""
 
 
@@ -85,7 +87,7 @@ class Eva:
             infer_pairs=config.infer_pairs,
         )
         # What sets cost is worked out once; that it is remembered changes no plan.
-        self._book: Book | None = None
+        self._loads: LoadCache | None = None
 
     def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> tuple[Plan, PolicyMemory]:
         """Decide on one round."""
@@ -102,7 +104,8 @@ class Eva:
         present, fresh = configure(problem, ()), waiting(problem)
         keep = present
         if fresh:
-            keep = configure(problem, fresh, optimizer.pack if len(fresh) >= _MANY else None)
+            packer = optimizer.pack if len(fresh) >= _LP_FIRST_FROM_WAITING else None
+            keep = configure(problem, fresh, packer)
         round_ = _Round(problem, trigger, optimizer, present, keep, dict(before.moved))
         chosen, figures = self._searched(round_) if trigger.partial else (keep, Figures())
         moved = before.moved
@@ -117,25 +120,27 @@ class Eva:
     def _searched(self, round_: _Round) -> tuple[Configuration, Figures]:
         """The cheapest configuration that is found, and how."""
         problem, config = round_.problem, self._config
-        book = self._book
-        if book is None or not book.serves(problem, self._terms):
-            book = self._book = Book(problem, self._terms)
+        loads = self._loads
+        if loads is None or not loads.serves(problem, self._terms):
+            loads = self._loads = LoadCache(problem, self._terms)
         events = round_.trigger.events
-        attempts = config.attempts * min(events, _MOST) if events else config.attempts // _QUIET
+        iterations = config.iterations // _LESS_WITHOUT_EVENTS
+        if events:
+            iterations = config.iterations * min(events, _MOST_EVENTS_COUNTED)
         chosen, least, tried, kept = round_.keep, None, 0, 0
         snapshot = problem.snapshot
         for number, start in enumerate(self._starts(round_)):
-            arrangement = Arrangement(problem, book, start, round_.latest)
-            least = arrangement.total if least is None else least
-            search = Search(arrangement, book, (snapshot.arrivals, snapshot.completions, number))
-            search.run(Effort(attempts))
+            working = WorkingConfiguration(problem, loads, start, round_.latest)
+            least = working.total if least is None else least
+            search = Search(working, loads, (snapshot.arrivals, snapshot.completions, number))
+            search.run(Effort(iterations))
             tried, kept = tried + search.tried, kept + search.kept
-            if arrangement.total < least:
-                chosen, least = arrangement.configuration(start), arrangement.total
+            if working.total < least:
+                chosen, least = finished(working, start), working.total
         assert least is not None
         figures: Figures = {
             "objective_usd_per_hour": least / MILLION / MILLION,
-            "attempts": tried,
+            "iterations": tried,
             "improvements": kept,
         }
         return chosen, figures
@@ -177,6 +182,7 @@ class Eva:
 class _Kind:
     name: str = NAME
     config: type[Any] = Config
+    renamed_options: Mapping[str, str] = field(default_factory=lambda: RENAMED)
 
     def build(self, config: Any) -> Eva:
         """Make the policy of a `Config`."""

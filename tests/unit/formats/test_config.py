@@ -18,6 +18,7 @@ from eva_master.app.config import (
 from eva_master.app.master import control_settings
 from eva_master.app.policy_registry import policies
 from eva_master.app.settings import load_master_config
+from eva_master.app.simulate import chosen_policies, named_policy
 from eva_master.model.errors import InvalidConfig, Problem
 
 
@@ -31,6 +32,7 @@ class Kind:
     name = "eva"
     config = Options
     presets: ClassVar[dict[str, dict[str, Any]]] = {"narrow": {"columns": 3}}
+    renamed_options: ClassVar[dict[str, str]] = {"width": "columns"}
 
     def build(self, config: Any) -> Any:
         raise NotImplementedError
@@ -227,6 +229,21 @@ def test_a_preset_is_a_choice_of_options_that_others_go_over(file: Path) -> None
     assert policy_config(config.policy, Kind()) == Options(columns=3, greedy=True)
     config = load(file, "policy: {preset: narrow, options: {columns: 4}}\n")
     assert policy_config(config.policy, Kind()) == Options(columns=4)
+
+
+def test_an_option_may_go_by_its_earlier_name(file: Path) -> None:
+    config = load(file, "policy: {preset: narrow, options: {width: 5}}\n")
+    assert policy_config(config.policy, Kind()) == Options(columns=5)
+    assert problems_of(file, "policy: {options: {height: 5}}\n")
+
+
+def test_evas_attempts_are_iterations(file: Path) -> None:
+    file.write_text("policy: {options: {attempts: 7}}\n")
+    config = load_master_config(policies=policies(), file=file)
+    assert policy_config(config.policy, policies()["eva"]).iterations == 7
+    (chosen,) = chosen_policies(["eva"], ["attempts=7"])
+    policy, _ = named_policy("eva", chosen.options)
+    assert policy._config.iterations == 7  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_reasons_say_what_the_model_does(policy: str, monkeypatch: pytest.Monkey
     elif policy == "eva:published":
         settings = {"full": False, "partial": False}
     elif policy == "eva":
-        settings = {"attempts": 0}
+        settings = {"iterations": 0}
     (hosting,) = planned(policy, cluster(placed=True), **settings).reasons.hostings
     assert [tenant.throughput_ppm for tenant in hosting.tenants] == [PPM // 2] * 2
     assert hosting.value_micro_usd_per_hour == PPM

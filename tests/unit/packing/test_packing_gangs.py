@@ -12,7 +12,8 @@ from eva_master.model.job import JobKind, TaskSpec
 from eva_master.model.planning.snapshot import StandaloneRates
 from eva_master.model.resources import Resources
 from eva_master.packing.configuration.build import configure, sums, waiting
-from eva_master.packing.local_search.cost_model import Terms, evaluate
+from eva_master.packing.local_search.configuration_cost import evaluate
+from eva_master.packing.local_search.cost_model import Terms
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.valuation.gang_pace import Part, parts

@@ -9,8 +9,11 @@ import pytest
 from eva_master.model.ids import InstanceId
 from eva_master.model.planning.plan import NewInstance
 from eva_master.packing.configuration.build import Configuration, Host
-from eva_master.packing.local_search.cost_model import Book, Terms, evaluate
-from eva_master.packing.local_search.working_configuration import Arrangement
+from eva_master.packing.local_search.configuration_cost import evaluate
+from eva_master.packing.local_search.cost_model import Terms
+from eva_master.packing.local_search.homing import finished
+from eva_master.packing.local_search.load_cache import LoadCache
+from eva_master.packing.local_search.working_configuration import WorkingConfiguration
 from eva_master.packing.problem import Problem, Valuation
 from tests.fakes.snapshots import Cluster, offer, task
 
@@ -30,7 +33,7 @@ def cluster(*stops_s: int, pinned: bool = False) -> Cluster:
 def settled(made: Cluster, hosts: Sequence[Host]) -> tuple[list[Host], int]:
     """Where the jobs' tasks are in the end if they were to be on some hosts, and its cost."""
     problem = Problem(made.snapshot(), Valuation())
-    book = Book(problem, Terms())
+    cache = LoadCache(problem, Terms())
     runs = [run.id for run in problem.snapshot.runs]
     contents: dict[Host, dict[int, int]] = {}
     for run, host in zip(runs, hosts, strict=True):
@@ -38,11 +41,11 @@ def settled(made: Cluster, hosts: Sequence[Host]) -> tuple[list[Host], int]:
         row[problem.class_of[run]] = row.get(problem.class_of[run], 0) + 1
     launches = tuple(NewInstance(key, BOX) for key in contents if isinstance(key, int))
     start = Configuration(dict(zip(runs, hosts, strict=True)), contents, launches, {})
-    arrangement = Arrangement(problem, book, start)
-    found = arrangement.configuration(start)
-    assert arrangement.total == evaluate(problem, book.terms, found)
+    working = WorkingConfiguration(problem, cache, start)
+    found = finished(working, start)
+    assert working.total == evaluate(problem, cache.terms, found)
     assert len(found.launches) == sum(isinstance(host, int) for host in set(found.places.values()))
-    return [found.places[run] for run in runs], arrangement.total
+    return [found.places[run] for run in runs], working.total
 
 
 I0, I1, I2 = (InstanceId(f"i{number}") for number in range(3))

@@ -12,7 +12,8 @@ from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Place, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import configure, waiting
-from eva_master.packing.local_search.cost_model import Moves, Terms, evaluate
+from eva_master.packing.local_search.configuration_cost import evaluate
+from eva_master.packing.local_search.cost_model import MoveCosts, Terms
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.policies.eva import POLICY
 from eva_master.policies.eva.policy import Eva
@@ -126,7 +127,7 @@ def test_of_a_gang_the_member_counts_that_was_not_moved_for_longest():
     def cost(**ago_s: int) -> int:
         latest = {run_id(JobId("g"), int(member[1:])): ago for member, ago in ago_s.items()}
         times = {run: Millis(snapshot.now_ms - ago * 1000) for run, ago in latest.items()}
-        return Moves(problem, Terms(), times).cost["g"]
+        return MoveCosts(problem, Terms(), times).cost["g"]
 
     assert cost(_0=0) == cost()
     assert cost(_0=0, _1=1800) == pytest.approx(4 * cost())

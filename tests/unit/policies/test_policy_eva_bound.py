@@ -37,7 +37,7 @@ def cold(crowd: Snapshot) -> tuple[Plan, PolicyMemory]:
 
 
 def decide(picture: Snapshot, memory: PolicyMemory | None = None) -> tuple[Plan, PolicyMemory]:
-    return POLICY.build(POLICY.config(attempts=1)).plan(picture, memory)
+    return POLICY.build(POLICY.config(iterations=1)).plan(picture, memory)
 
 
 def journalled(memory: PolicyMemory, **changes: object) -> PolicyMemory:

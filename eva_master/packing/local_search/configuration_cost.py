@@ -1,0 +1,56 @@
+"""The cost of a configuration, worked out from scratch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from eva_master.model.ids import MILLION, Millis, RunId
+from eva_master.packing.configuration.build import Configuration, Host
+from eva_master.packing.local_search.cost_model import MoveCosts, Terms, gang_loss
+from eva_master.packing.local_search.load_cache import Load, LoadCache
+from eva_master.packing.problem import Problem
+
+
+def evaluate(
+    problem: Problem,
+    terms: Terms,
+    configuration: Configuration,
+    latest: Mapping[RunId, Millis] | None = None,
+) -> int:
+    """The cost of a configuration, worked out from scratch.
+
+    Args:
+        problem: The snapshot's.
+        terms: What counts how much.
+        configuration: Where everything is to be.
+        latest: When task runs were moved last.
+
+    Returns:
+        In millionths of micro-dollars per hour.
+    """
+    cache = LoadCache(problem, terms)
+    launched = {launch.key: launch.offering for launch in configuration.launches}
+    progress: dict[str, int] = {}
+    charges: dict[str, int] = {}
+    loads: dict[Host, Load] = {}
+    total = 0
+    for host, contents in configuration.contents.items():
+        new = isinstance(host, int)
+        offering = launched[host] if isinstance(host, int) else problem.offering_of(host)
+        classes = Counter(
+            {cache.number(problem.classes[n]): count for n, count in contents.items()}
+        )
+        load = cache.load(cache.empty[offering.type.family], classes.elements())
+        loads[host] = load
+        total += offering.price * MILLION + cache.lost(load)
+        total += cache.launch_costs[cache.number_of[offering.id]] if new else 0
+    for run, host in configuration.places.items():
+        task_class = problem.classes[problem.class_of[run]]
+        if task_class.charge > task_class.price:
+            job = problem.runs[run].job
+            counted = loads[host].progress[cache.number(task_class)]
+            progress[job] = min(progress.get(job, MILLION), counted)
+            charges[job] = task_class.charge
+    total += sum(gang_loss(charges[job], slowest) for job, slowest in progress.items())
+    return total + MoveCosts(problem, terms, latest).total(configuration.places)

@@ -1,0 +1,269 @@
+"""What sets of tasks cost on instances of a family, remembered while prices are the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import combinations
+from operator import le
+
+from eva_master.model.ids import MILLION, Family, Workload
+from eva_master.model.planning.snapshot import ThroughputTable
+from eva_master.packing.interference.incremental import changes
+from eva_master.packing.interference.throughput import UNPROFILED
+from eva_master.packing.local_search.cost_model import Terms
+from eva_master.packing.problem import Problem
+from eva_master.packing.valuation.migration_cost import launch_cost
+from eva_master.packing.valuation.task_classes import UNKNOWN, TaskClass
+from eva_master.packing.valuation.vectors import vector
+
+NEVER = 1 << 120
+"""More than anything costs: what cannot be bought."""
+_LOADS_REMEMBERED = 200_000
+"""A cache with more loads than this is replaced by a new one."""
+
+
+class Load:
+    """A set of tasks on one instance of a family, and what it costs there.
+
+    Loads are interned and linked: each knows the one with a task more, or less.
+
+    Attributes:
+        classes: Numbers of the tasks' classes in the cache, sorted.
+        need: GPUs, milli-CPUs, MiB.
+        fits: A bit per offering that holds it.
+        lost: What its tasks lose to each other and to a slow family, weighted; gangs left out. -1
+            until it is asked for, see `LoadCache.lost`.
+        progress: How far the members of gangs count as getting on, by class; empty if there are
+            none. See `Terms.counted`.
+        new_cost: The least that a new instance for it costs, its launch included.
+        cheapest: The number of that instance's offering.
+        after: The load with one task more, by that task's class.
+        before: The load with one task less, by that task's class.
+    """
+
+    __slots__ = (
+        *("after", "before", "cheapest", "classes", "fits", "lost", "need", "new_cost"),
+        "progress",
+    )
+
+    def __init__(self, classes: tuple[int, ...], need: tuple[int, int, int]) -> None:
+        self.classes = classes
+        self.need = need
+        self.fits = 0
+        self.lost = -1
+        self.progress: dict[int, int] = {}
+        self.new_cost = NEVER
+        self.cheapest = -1
+        self.after: dict[int, Load] = {}
+        self.before: dict[int, Load] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class _SizedOffering:
+    """An offering as the cache knows it."""
+
+    number: int
+    bit: int
+    capacity: tuple[int, int, int]
+    new_cost: int
+
+
+class LoadCache:
+    """Prices sets of tasks, and remembers them as long as prices are the same.
+
+    A cache outlives the problem that it was made of: it names classes and offerings by numbers of
+    its own. Its answers depend on the question alone, not on earlier questions.
+
+    Args:
+        problem: The first that it is asked about.
+        terms: What counts how much.
+
+    Attributes:
+        terms: Likewise.
+        offerings: By number; cheapest first.
+        number_of: The number of each offering, by id.
+        launch_costs: What launching one costs, by number.
+        new_costs: That and its price.
+        buyable: What can be bought: what a new instance costs with its launch, and its number.
+        empty: The load of an empty instance, by family.
+        minimum_shares: By class, what a task costs at least if others fill the rest of the
+            instance.
+    """
+
+    def __init__(self, problem: Problem, terms: Terms) -> None:
+        self.terms = terms
+        self._made_for = _made_for(problem, terms)
+        self.offerings = problem.offerings
+        self.number_of = {offering.id: number for number, offering in enumerate(self.offerings)}
+        self.launch_costs = [terms.per_hour(launch_cost(offering)) for offering in self.offerings]
+        self.new_costs = [
+            offering.price * MILLION + launch
+            for offering, launch in zip(self.offerings, self.launch_costs, strict=True)
+        ]
+        self._numbers: dict[TaskClass, int] = {}
+        self._classes: list[TaskClass] = []
+        self._workloads: list[int] = []
+        self._labels = frozenset({UNKNOWN, UNPROFILED})
+        self._table = ThroughputTable()
+        # By the observations that the loss was worked out from: of the set, and of its pairs.
+        self._by_names: dict[tuple[Workload, ...], set[Load]] = {}
+        self._follow(problem)
+        self._needs: list[dict[Family, tuple[int, int, int]]] = []
+        self.minimum_shares: list[int] = []
+        self._loads: dict[tuple[Family, tuple[int, ...]], Load] = {}
+        self._families: dict[Load, Family] = {}
+        self._sized: dict[Family, list[_SizedOffering]] = {}
+        for number, offering in enumerate(self.offerings):
+            new_cost = self.new_costs[number] if problem.buyable(offering.id) else NEVER
+            sized = _SizedOffering(number, 1 << number, vector(offering.type.capacity), new_cost)
+            self._sized.setdefault(offering.type.family, []).append(sized)
+        self.buyable = sorted(
+            (sized.new_cost, sized.number)
+            for every in self._sized.values()
+            for sized in every
+            if sized.new_cost < NEVER
+        )
+        self.empty: dict[Family, Load] = {}
+        for family in sorted(self._sized):
+            load = self._interned(family, ())
+            load.fits, load.new_cost, load.lost = (1 << len(self.offerings)) - 1, 0, 0
+            self.empty[family] = load
+
+    def serves(self, problem: Problem, terms: Terms) -> bool:
+        """Take up another problem; returns whether the cache can be asked about it."""
+        if len(self._loads) > _LOADS_REMEMBERED or self._made_for != _made_for(problem, terms):
+            return False
+        if self._table != problem.table or any(
+            task_class.workload not in self._labels for task_class in problem.classes
+        ):
+            self._follow(problem)
+        return True
+
+    def _follow(self, problem: Problem) -> None:
+        """Go by a problem's table; forget the losses that its changes may have changed."""
+        gone, new = changes(self._table.observed, problem.table.observed)
+        self._table = problem.table
+        for names in {tuple(sorted((workload, *others))) for (workload, others), _ in gone + new}:
+            for load in self._by_names.pop(names, ()):
+                load.lost, load.progress = -1, {}
+        labels = self._labels.union(
+            (task_class.workload for task_class in problem.classes),
+            *((workload, *others) for (workload, others), _ in new),
+        )
+        self._throughput = problem.cache.throughput(problem.table, labels, problem.default_ppm)
+        if labels != self._labels:
+            index, self._labels = self._throughput.index, labels
+            self._workloads = [index[task_class.workload] for task_class in self._classes]
+
+    def number(self, task_class: TaskClass) -> int:
+        """The number of a class in this cache."""
+        number = self._numbers.get(task_class)
+        if number is None:
+            number = self._numbers[task_class] = len(self._classes)
+            self._classes.append(task_class)
+            self._workloads.append(self._throughput.index[task_class.workload])
+            self._needs.append({family: vector(need) for family, need in task_class.demand})
+            self.minimum_shares.append(self._minimum_share(task_class) * MILLION)
+        return number
+
+    def _minimum_share(self, task_class: TaskClass) -> int:
+        """The least share of an instance's price that a task must take up."""
+        least = task_class.price
+        for family, need in task_class.demand:
+            wanted = vector(need)
+            for sized in self._sized.get(family, ()):
+                if sized.new_cost < NEVER and all(map(le, wanted, sized.capacity)):
+                    price = self.offerings[sized.number].price
+                    parts = zip(wanted, sized.capacity, strict=True)
+                    share = max((price * part // size for part, size in parts if part), default=0)
+                    least = min(least, share)
+        return least
+
+    def load(self, empty: Load, classes: Iterable[int]) -> Load:
+        """The load of tasks of some classes, in the family that a load is of."""
+        return self._interned(self._families[empty], tuple(sorted(classes)))
+
+    def more(self, load: Load, number: int) -> Load:
+        """The load with one more task of a class."""
+        found = load.after.get(number)
+        if found is None:
+            found = self._interned(self._families[load], tuple(sorted((*load.classes, number))))
+            load.after[number] = found
+            found.before[number] = load
+        return found
+
+    def less(self, load: Load, number: int) -> Load:
+        """The load with one task less of a class."""
+        found = load.before.get(number)
+        if found is None:
+            classes = list(load.classes)
+            classes.remove(number)
+            found = self._interned(self._families[load], tuple(classes))
+            load.before[number] = found
+            found.after[number] = load
+        return found
+
+    def _interned(self, family: Family, classes: tuple[int, ...]) -> Load:
+        known = self._loads.get((family, classes))
+        if known is None:
+            known = self._loads[family, classes] = self._sized_load(family, classes)
+            self._families[known] = family
+        return known
+
+    def _sized_load(self, family: Family, classes: tuple[int, ...]) -> Load:
+        """Find out which offerings hold a set, and the cheapest that can be bought."""
+        gpus = cpus = memory = 0
+        for number in classes:
+            need = self._needs[number].get(family)
+            if need is None:
+                return Load(classes, (0, 0, 0))
+            gpus, cpus, memory = gpus + need[0], cpus + need[1], memory + need[2]
+        load = Load(classes, (gpus, cpus, memory))
+        for sized in self._sized[family]:
+            size = sized.capacity
+            if gpus <= size[0] and cpus <= size[1] and memory <= size[2]:
+                load.fits |= sized.bit
+                if sized.new_cost < load.new_cost:
+                    load.new_cost, load.cheapest = sized.new_cost, sized.number
+        return load
+
+    def lost(self, load: Load) -> int:
+        """Work out what the tasks of a load lose to each other and to a slow family."""
+        if load.lost >= 0:
+            return load.lost
+        family = self._families[load]
+        counts = Counter(load.classes)
+        tasks: dict[int, int] = {}
+        for number, count in counts.items():
+            workload = self._workloads[number]
+            tasks[workload] = tasks.get(workload, 0) + count
+        self._depends_on_names(load)
+        throughput = self._throughput.by_workload(tuple(sorted(tasks.items())))
+        to_family = to_neighbours = 0
+        for number, count in counts.items():
+            task_class, ppm = self._classes[number], throughput[self._workloads[number]]
+            if task_class.others:
+                # A slow family holds up the gang as bad company does.
+                speed = task_class.charge_on(family) * MILLION // task_class.charge
+                load.progress[number] = self.terms.counted(speed, ppm)
+                continue
+            price = task_class.price_on(family) if task_class.prices else task_class.price
+            to_family += count * (task_class.most - price)
+            to_neighbours += count * price * (MILLION - ppm)
+        load.lost = to_family * MILLION + to_neighbours * self.terms.lost_ppm // MILLION
+        return load.lost
+
+    def _depends_on_names(self, load: Load) -> None:
+        """Note which observations the loss of a load is worked out from."""
+        whole = tuple(sorted(self._classes[number].workload for number in load.classes))
+        at_most_two = [n for place, n in enumerate(whole) if place < 2 or whole[place - 2] != n]
+        for names in {whole, *combinations(at_most_two, 2)}:
+            self._by_names.setdefault(names, set()).add(load)
+
+
+def _made_for(problem: Problem, terms: Terms) -> tuple[object, ...]:
+    """What must not change for a cache to be kept."""
+    on_sale = tuple(problem.buyable(offering.id) for offering in problem.offerings)
+    return terms, problem.default_ppm, problem.offerings, on_sale
