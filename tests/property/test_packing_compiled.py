@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.packing.greedy import instance_fill, kernels
+from eva_master.packing.greedy import instance_fill
 from eva_master.packing.greedy.algorithm1 import pack
 from eva_master.packing.greedy.backfill import fill_free
 from eva_master.packing.problem import Problem, Valuation
@@ -22,7 +22,7 @@ def packed(snapshot: Snapshot, valuation: Valuation, *, compiled: bool) -> list[
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(instance_fill, "_MANY", 0)
         if not compiled:
-            patch.setattr(kernels, "best", lambda: None)
+            patch.setattr(instance_fill, "compiled_best", lambda: None)
         problem = Problem(snapshot, valuation)
         counts = problem.counts(problem.class_of)
         supply = {offering.id: offering.limit for offering in problem.offerings}
@@ -52,12 +52,12 @@ def test_many_tasks_that_all_differ_are_packed_alike():
 
 
 def test_without_numba_numpy_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kernels.best() is not None, "the tests have numba"
-    kernels.best.cache_clear()
+    assert instance_fill.compiled_best() is not None, "the tests have numba"
+    instance_fill.compiled_best.cache_clear()
     monkeypatch.setitem(sys.modules, "numba", None)
     monkeypatch.delitem(sys.modules, "eva_master.packing.greedy.numba_kernel", raising=False)
     monkeypatch.delattr("eva_master.packing.greedy.numba_kernel", raising=False)
     try:
-        assert kernels.best() is None
+        assert instance_fill.compiled_best() is None
     finally:
-        kernels.best.cache_clear()
+        instance_fill.compiled_best.cache_clear()

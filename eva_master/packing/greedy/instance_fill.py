@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 import numpy as np
 import numpy.typing as npt
 
 from eva_master.model.catalog import InstanceType
 from eva_master.model.ids import MILLION
-from eva_master.packing.greedy import kernels
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.problem import Contents, Money, Problem, Worth
 from eva_master.packing.valuation.vectors import vector
 
 _MANY = 1_000
 """With fewer candidates numpy is as fast as compiled code, and does not have to be compiled."""
+
+
+@cache
+def compiled_best() -> Callable[..., tuple[int, int, int]] | None:
+    """`numba_kernel.best`, `None` where numba is not installed.
+
+    Numba is an optional extra (``eva-scheduler[fast]``); the results are the same without it. It
+    is imported only when there are many candidates, since that takes a while.
+    """
+    try:
+        from eva_master.packing.greedy import numba_kernel
+    except ImportError:
+        return None
+    found: Callable[..., tuple[int, int, int]] = numba_kernel.best
+    return found
 
 
 class Filling:
@@ -61,7 +78,7 @@ class Filling:
         self._candidates = candidates
         self._compiled = None
         if candidates.size >= _MANY and self._prices.dtype == np.int64:
-            self._compiled = kernels.best()
+            self._compiled = compiled_best()
         if self._compiled is None:
             # One row per resource: it is these that are gone through.
             self._columns = np.ascontiguousarray(self._need[candidates].T)
