@@ -6,13 +6,15 @@ policy keeps one cache and passes it to everything that it asks. Every part of i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
+from typing import Any, TypeVar
 
 from eva_master.learning.colocation import recorded
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.ids import OfferingId, Workload
 from eva_master.model.planning.snapshot import Snapshot, StandaloneRates, ThroughputTable
+from eva_master.packing.interference.digest import digest_view
 from eva_master.packing.interference.incremental import Lineage
 from eva_master.packing.interference.inference import Averaged, Row, averaged_view, inferred_view
 from eva_master.packing.interference.observations import Observed, observations_view
@@ -29,6 +31,10 @@ _OFFERING_INDEXES_KEPT = 4
 _DEFAULTS_KEPT = 8
 """Pairwise defaults that pairs are inferred with."""
 
+_VALUES_KEPT = 4_096
+"""Values of one purpose that are remembered."""
+
+V = TypeVar("V")
 _ModelKey = tuple[Observed, frozenset[Workload], int]
 
 
@@ -48,6 +54,35 @@ class PlannerCache:
         self._models: dict[_ModelKey, ThroughputModel] = {}
         self._exact: tuple[ThroughputTable, int, ExactThroughput] | None = None
         self._offerings: tuple[Market, ...] = ()
+        self._table_digests, self._rate_digests = digest_view(), digest_view()
+        self._remembered: dict[str, dict[Hashable, Any]] = {}
+
+    def remembered(
+        self, purpose: str, key: Hashable, make: Callable[[], V], limit: int = _VALUES_KEPT
+    ) -> V:
+        """A value that depends on a key alone; made when it is asked for first.
+
+        Args:
+            purpose: What the value is for; keys of one purpose are told apart from all others.
+            key: What it depends on.
+            make: Makes it.
+            limit: So many values of the purpose are remembered; when there are more, all of them
+                are forgotten.
+        """
+        known = self._remembered.setdefault(purpose, {})
+        if key not in known:
+            if len(known) >= limit:
+                known.clear()
+            known[key] = make()
+        value: V = known[key]
+        return value
+
+    def digest(self, table: ThroughputTable, rates: StandaloneRates | None = None) -> str:
+        """Tell apart what was learned of co-location, and of tasks on their own."""
+        total = self._table_digests.of(table.observed)
+        if rates is not None:
+            total += self._rate_digests.of(rates.measured)
+        return f"{total:016x}"
 
     def by_base(self, table: ThroughputTable) -> ThroughputTable:
         """Let the variants of a workload (``resnet18[3]``, ``resnet18[7]``) teach each other.

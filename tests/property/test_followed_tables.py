@@ -16,7 +16,6 @@ from eva_master.packing.local_search.cost_model import Terms
 from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import Problem, Valuation
-from eva_master.packing.reconfiguration.memory import digest
 from tests.fakes.snapshots import Cluster, offer, task
 
 NAMES = [Workload(name) for name in ("a", "a[1]", "a[2]", "ab", "b[1]", "c")]
@@ -115,9 +114,10 @@ def test_an_indexed_table_says_what_the_table_does(
 
 @given(stories)
 def test_a_digest_depends_on_the_version_alone(story: list[list[tuple[Key, int | None]]]) -> None:
-    versions = told(story)
-    digests = [digest(table) for table in versions]
-    assert [digest(copied(table)) for table in reversed(versions)] == digests[::-1]
+    versions, cache = told(story), PlannerCache()
+    digests = [cache.digest(table) for table in versions]
+    assert [cache.digest(copied(table)) for table in reversed(versions)] == digests[::-1]
+    assert [PlannerCache().digest(table) for table in versions] == digests
     assert len(set(digests)) == len(set(versions))
 
 

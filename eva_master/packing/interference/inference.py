@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 
 import numpy as np
@@ -20,6 +20,8 @@ Row = tuple[Entry, int]
 Averaged = tuple[Mapping[Entry, tuple[int, int]], ThroughputTable]
 """What was observed of the variants of each entry, their sum and number; and the table of means."""
 
+_BASE_ENTRIES_KEPT = 65_536
+"""Entries of which the base workloads are remembered."""
 _PRIOR = 0.02
 """Weight of the default against an observation."""
 _LEAST = 10_000
@@ -28,15 +30,22 @@ _LEAST = 10_000
 
 def averaged_view() -> Lineage[Row, Averaged]:
     """Follows a table with the means of what was observed of a workload's variants."""
-    return Lineage[Row, Averaged](({}, ThroughputTable()), _averaged)
+    base_entry = lru_cache(maxsize=_BASE_ENTRIES_KEPT)(_base_entry)
+    return Lineage[Row, Averaged](({}, ThroughputTable()), partial(_averaged, base_entry))
 
 
-def _averaged(before: Averaged, _: tuple[Row, ...], gone: list[Row], new: list[Row]) -> Averaged:
+def _averaged(
+    base_entry: Callable[[Entry], Entry],
+    before: Averaged,
+    _: tuple[Row, ...],
+    gone: list[Row],
+    new: list[Row],
+) -> Averaged:
     """Take rows out of the means, and others in."""
     sums, touched = dict(before[0]), set[Entry]()
     for sign, rows in ((-1, gone), (1, new)):
         for entry, ppm in rows:
-            base = _base_entry(entry)
+            base = base_entry(entry)
             total, number = sums.get(base, (0, 0))
             sums[base] = total + sign * ppm, number + sign
             touched.add(base)
@@ -61,7 +70,6 @@ def _workload(row: Row) -> Workload:
     return row[0][0]
 
 
-@lru_cache(maxsize=65_536)
 def _base_entry(entry: Entry) -> Entry:
     workload, others = entry
     return base_of(workload), tuple(sorted(map(base_of, others)))

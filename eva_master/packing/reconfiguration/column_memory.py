@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import partial
 
 from eva_master.model.ids import OfferingId
 from eva_master.model.planning.plan import Json
@@ -38,7 +38,7 @@ class Columns:
         """The columns of which every class and offering is still there."""
         if not self.rows:
             return []
-        numbers = {_digest(c): number for number, c in enumerate(problem.classes)}
+        numbers = {_digest(problem, c): number for number, c in enumerate(problem.classes)}
         seeds = []
         for offering, *pairs in self.rows:
             pattern = [
@@ -64,7 +64,7 @@ class Columns:
             )
             for seed in seeds
         )
-        digests = tuple(_digest(problem.classes[number]) for number in used)
+        digests = tuple(_digest(problem, problem.classes[number]) for number in used)
         return cls(tuple(offerings), digests, rows)
 
     def to_json(self) -> Json:
@@ -106,14 +106,14 @@ class Duals:
         """By the class's number."""
         if not self.costs:
             return {}
-        digests = map(_digest, problem.classes)
+        digests = (_digest(problem, task_class) for task_class in problem.classes)
         return {n: self.costs[name] for n, name in enumerate(digests) if name in self.costs}
 
     @classmethod
     def of(cls, problem: Problem, duals: Mapping[int, int]) -> Duals:
         """Name the classes."""
         found = sorted(duals.items())[:MOST_DUALS]
-        return cls({_digest(problem.classes[number]): cost for number, cost in found})
+        return cls({_digest(problem, problem.classes[number]): cost for number, cost in found})
 
     def to_json(self) -> Json:
         """The journal's form."""
@@ -127,8 +127,11 @@ class Duals:
         return cls({name: cost for name, cost in data.items() if isinstance(cost, int)})
 
 
-@lru_cache(maxsize=4096)
-def _digest(task_class: TaskClass) -> str:
+def _digest(problem: Problem, task_class: TaskClass) -> str:
+    return problem.cache.remembered("class digests", task_class, partial(_name, task_class))
+
+
+def _name(task_class: TaskClass) -> str:
     """Name a class by what does not change with prices."""
     gang = task_class.charge * 1000 // max(task_class.price, 1)
     text = repr((task_class.demand, task_class.workload, gang, *task_class.speeds))

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from functools import lru_cache
+from functools import partial
 
-from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION
 from eva_master.packing.configuration.build import supply
 from eva_master.packing.lp.optimizer import Optimizer
 from eva_master.packing.problem import Problem
 from eva_master.packing.reconfiguration.column_memory import Duals
-from eva_master.packing.reconfiguration.memory import RoundMemory, digest
+from eva_master.packing.reconfiguration.memory import RoundMemory
 from eva_master.packing.reconfiguration.options import Option
-from eva_master.packing.valuation.task_classes import TaskClass
 
 _UNIT = MILLION * MILLION
 
@@ -61,12 +59,10 @@ def bounded(
 
 def _key(problem: Problem, amounts: str) -> str:
     """Tell apart what a bound is for."""
-    parts = [*map(_text, problem.classes), *map(_text, problem.offerings), amounts]
-    parts.append(digest(problem.snapshot.throughput))
+    cache = problem.cache
+    parts = [cache.remembered("texts", part, partial(repr, part)) for part in problem.classes]
+    for offering in problem.offerings:
+        parts.append(cache.remembered("texts", offering, partial(repr, offering)))
+    parts.append(amounts)
+    parts.append(cache.digest(problem.snapshot.throughput))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-
-
-@lru_cache(maxsize=4096)
-def _text(part: TaskClass | Offering) -> str:
-    """All that a class or an offering is."""
-    return repr(part)

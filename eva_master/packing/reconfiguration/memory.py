@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from eva_master.model.ids import InstanceId
 from eva_master.model.planning.plan import Json
-from eva_master.model.planning.snapshot import Snapshot, StandaloneRates, ThroughputTable
-from eva_master.packing.interference.incremental import Lineage
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.reconfiguration.column_memory import Columns, Duals
 
 
@@ -79,25 +77,3 @@ class RoundMemory:
 
 def _whole(value: Json) -> int:
     return value if isinstance(value, int) else 0
-
-
-def digest(table: ThroughputTable, rates: StandaloneRates | None = None) -> str:
-    """Tell apart what was learned of company, and of tasks on their own."""
-    total = _COMPANY.of(table.observed)
-    if rates is not None:
-        total += _ALONE.of(rates.measured)
-    return f"{total:016x}"
-
-
-def _marked(total: int, _: Sequence[object], gone: Sequence[object], new: Sequence[object]) -> int:
-    """The sum of the marks of all rows: those alone are needed that changed."""
-    return total - sum(map(_mark, gone)) + sum(map(_mark, new))
-
-
-_COMPANY = Lineage[object, int](0, _marked)
-_ALONE = Lineage[object, int](0, _marked)
-
-
-def _mark(entry: object) -> int:
-    """A number that hardly any other entry has."""
-    return int.from_bytes(hashlib.sha256(repr(entry).encode()).digest()[:6], "big")

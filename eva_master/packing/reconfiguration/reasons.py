@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import partial
 
 import numpy as np
 from scipy.sparse import coo_array  # type: ignore[import-untyped]
@@ -33,7 +33,9 @@ def hostings(problem: Problem, configuration: Configuration) -> tuple[Hosting, .
     tenants: defaultdict[Host, list[RunId]] = defaultdict(list)
     for run, host in configuration.places.items():
         tenants[host].append(run)
-    told = _told(problem.classes, problem.throughput)
+    # Kept as long as classes have the same numbers, and throughputs are the same.
+    key = problem.classes, problem.throughput
+    told = problem.cache.remembered("hostings", key, partial(_Told, *key), limit=1)
     return tuple(
         told.hosting(problem, configuration, host, sorted(tenants[host]))
         for host in sorted(tenants, key=lambda host: (isinstance(host, int), host))
@@ -94,12 +96,6 @@ class _Told:
             task_class, ppm = self._classes[number], throughputs[workload]
             price, charge = task_class.price_on(family), task_class.charge_on(family)
             yield number, (price, ppm, _micro(price * MILLION - (MILLION - ppm) * charge))
-
-
-@lru_cache(maxsize=2)
-def _told(classes: tuple[TaskClass, ...], throughput: ThroughputModel) -> _Told:
-    """Kept as long as classes have the same numbers, and throughputs are the same."""
-    return _Told(classes, throughput)
 
 
 def exchanges(

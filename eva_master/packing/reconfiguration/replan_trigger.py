@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.packing.reconfiguration.memory import RoundMemory, digest
+from eva_master.packing.planner_cache import PlannerCache
+from eva_master.packing.reconfiguration.memory import RoundMemory
 
 
 class ReplanTrigger:
@@ -20,7 +21,9 @@ class ReplanTrigger:
         waiting: Whether a task run is without a place.
     """
 
-    def __init__(self, memory: RoundMemory, snapshot: Snapshot) -> None:
+    def __init__(
+        self, memory: RoundMemory, snapshot: Snapshot, cache: PlannerCache
+    ) -> None:
         live = {instance.id for instance in snapshot.instances}
         pinned = {
             run.instance
@@ -30,7 +33,7 @@ class ReplanTrigger:
         self.waiting = any(not run.pinned and run.instance not in live for run in snapshot.runs)
         self._pinned = tuple(sorted(pinned))
         self.total = snapshot.arrivals + snapshot.completions
-        self._learned = digest(snapshot.throughput, snapshot.standalone)
+        self._learned = cache.digest(snapshot.throughput, snapshot.standalone)
         self.events = max(0, self.total - memory.events)
         freed = any(
             instance in live and instance not in pinned for instance in memory.pinned_instances

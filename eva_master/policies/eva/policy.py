@@ -93,7 +93,7 @@ class Eva:
         """Decide on one round."""
         config = self._config
         before = load(memory, snapshot)
-        trigger = ReplanTrigger(before.rounds, snapshot)
+        trigger = ReplanTrigger(before.rounds, snapshot, self._cache)
         rounds = trigger.remember(before.rounds)
         if not (config.explained or trigger.partial or trigger.waiting):
             return Plan(), replace(before, rounds=rounds).dump()

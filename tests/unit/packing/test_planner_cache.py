@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import eva_master
 from eva_master.model.ids import Price, Workload
 from eva_master.model.planning.snapshot import Snapshot, ThroughputTable
 from eva_master.packing.interference.throughput import ThroughputModel
@@ -75,3 +78,39 @@ def test_a_run_whose_task_has_changed_is_looked_at_anew() -> None:
     assert cache.shapes.of_run(replace(run, task=replace(run.task))) is first
     other = task("other", any=(0, 2, 8))
     assert cache.shapes.of_run(replace(run, task=other)).workload == "other"
+
+
+def test_values_are_made_once_and_bounded_by_purpose() -> None:
+    cache, made = PlannerCache(), list[tuple[str, int]]()
+
+    def value(purpose: str, key: int) -> int:
+        def make() -> int:
+            made.append((purpose, key))
+            return key * 2
+
+        return cache.remembered(purpose, key, make, limit=2)
+
+    assert [value("a", key) for key in (1, 1, 2, 1)] == [2, 2, 4, 2]
+    assert value("b", 1) == 2
+    assert made == [("a", 1), ("a", 2), ("b", 1)]
+    assert [value("a", key) for key in (3, 1)] == [6, 2]
+    assert made[3:] == [("a", 3), ("a", 1)], "the third made the cache forget the first two"
+
+
+def test_nothing_is_remembered_by_a_module() -> None:
+    """What planners remember is in their cache: no memoised function, no dictionary by identity."""
+    root = Path(eva_master.__file__).parent
+    found = set[tuple[str, str]]()
+    for folder in ("packing", "policies"):
+        for path in sorted((root / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.FunctionDef):
+                    names = {ast.unparse(one).partition("(")[0] for one in node.decorator_list}
+                    if names & {"cache", "lru_cache", "functools.cache", "functools.lru_cache"}:
+                        found.add((path.name, node.name))
+                if isinstance(node, ast.Subscript | ast.Call) and "id(" in ast.unparse(node):
+                    words = [n.func for n in ast.walk(node) if isinstance(n, ast.Call)]
+                    if any(isinstance(word, ast.Name) and word.id == "id" for word in words):
+                        found.add((path.name, "id"))
+    # The compiled loop is a program, not something that is remembered.
+    assert found == {("instance_fill.py", "compiled_best")}
