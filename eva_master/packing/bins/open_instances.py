@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,10 @@ class Rooms:
         prices: What is on sale, and what shapes of tasks are worth at that.
     """
 
+    row_arrays: Mapping[str, int] = {"_free": 0, "_capacity": 0, "_family": 0}
+    """Arrays with a value for each row, by attribute, and the value of a new row; heirs add theirs
+    and make them with `new_rows` before all others."""
+
     def __init__(self, snapshot: Snapshot, shapes: SnapshotShapes) -> None:
         self._snapshot = snapshot
         self._shapes = shapes
@@ -53,7 +57,8 @@ class Rooms:
         self.row_of: dict[RunId, int] = {}
         self.live = len(snapshot.instances)
         self.prices = shapes.prices
-        size = max(16, 2 * self.live)
+        size = self.new_rows(snapshot)
+        self._gang_prices: dict[str, int] = {}
         self._free = np.zeros((size, 3), dtype=np.int64)
         self._capacity = np.zeros((size, 3), dtype=np.int64)
         self._family = np.zeros(size, dtype=np.int64)
@@ -68,6 +73,11 @@ class Rooms:
                 self._move_in(run.id, rows[run.instance])
         for row in range(self.live):
             self._note_if_vacant(row)
+
+    @staticmethod
+    def new_rows(snapshot: Snapshot) -> int:
+        """For how many rows arrays are made at first."""
+        return max(16, 2 * len(snapshot.instances))
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -86,6 +96,15 @@ class Rooms:
         """The task runs that stop when this one does, itself among them."""
         job = self.jobs[self.runs[run].job]
         return job.runs if job.kind is JobKind.GANG else (run,)
+
+    def others_price(self, run: RunId) -> int:
+        """The reservation price of the other members of a task run's gang; 0 if it is in none."""
+        job = self.jobs[self.runs[run].job]
+        if job.kind is not JobKind.GANG or len(job.runs) == 1:
+            return 0
+        if job.id not in self._gang_prices:
+            self._gang_prices[job.id] = sum(self.priced(member).price for member in job.runs)
+        return self._gang_prices[job.id] - self.priced(run).price
 
     def free(self) -> Ints:
         """What is free on each row (rows): GPUs, milli-CPUs, MiB (columns)."""
@@ -221,9 +240,9 @@ class Rooms:
     def _append(self, offering: Offering) -> int:
         row = len(self)
         if row == len(self._family):
-            for name in ("_free", "_capacity", "_family"):
+            for name, fresh in self.row_arrays.items():
                 array = getattr(self, name)
-                setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
+                setattr(self, name, np.concatenate([array, np.full_like(array, fresh)]))
         self._free[row] = self._capacity[row] = vector(offering.type.capacity)
         self._family[row] = self.prices.families[offering.type.family]
         self.offerings.append(offering)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from eva_master.model.ids import MILLION, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.reasons import Tenant
 from eva_master.packing.bins.open_instances import Rooms
 from eva_master.packing.interference.throughput import ExactThroughput, multiset
@@ -24,7 +23,6 @@ class Tnrp:
     def __init__(self, rooms: Rooms, throughput: ExactThroughput) -> None:
         self._rooms = rooms
         self._throughput = throughput
-        self._mates: dict[str, int] = {}
 
     def of(self, runs: Iterable[RunId], family: int) -> int:
         """TNRP of task runs on one instance, in millionths of micro-dollars per hour.
@@ -45,14 +43,7 @@ class Tnrp:
 
     def charge(self, run: RunId, family: int) -> int:
         """The reservation price of all that slows down with a run, in micro-dollars per hour."""
-        rooms = self._rooms
-        priced = rooms.priced(run)
-        job = rooms.jobs[rooms.runs[run].job]
-        if job.kind is not JobKind.GANG or len(job.runs) == 1:
-            return priced.worth[family]
-        if job.id not in self._mates:
-            self._mates[job.id] = sum(rooms.priced(mate).price for mate in job.runs)
-        return self._mates[job.id] + priced.worth[family] - priced.price
+        return self._rooms.priced(run).worth[family] + self._rooms.others_price(run)
 
     def _each(self, runs: Sequence[RunId], family: int) -> list[tuple[RunId, int, int, int]]:
         """Of every task run what it is worth alone, how fast it is, and its TNRP in millionths."""

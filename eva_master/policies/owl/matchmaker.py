@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, RunId
-from eva_master.model.job import JobKind
 from eva_master.packing.bins.open_instances import Rooms
 from eva_master.packing.bins.placement_groups import Unit
 from eva_master.policies.owl.pairs import Class, Pairs
@@ -52,7 +51,6 @@ class Matchmaker:
         self._pairs = pairs
         self._movable = movable
         self._single = single
-        self._gangs: dict[str, int] = {}
 
     def place(self, units: Sequence[Unit]) -> None:
         """Place waiting units: in pairs where that pays, the rest alone.
@@ -73,13 +71,8 @@ class Matchmaker:
 
     def _class_of(self, run: RunId) -> Class:
         rooms = self._rooms
-        view, priced = rooms.runs[run], rooms.priced(run)
-        job, others = rooms.jobs[view.job], 0
-        if job.kind is JobKind.GANG and len(job.runs) > 1:
-            if job.id not in self._gangs:
-                self._gangs[job.id] = sum(rooms.priced(mate).price for mate in job.runs)
-            others = self._gangs[job.id] - priced.price
-        return self._pairs.of(priced, view.task.workload, others)
+        workload = rooms.runs[run].task.workload
+        return self._pairs.of(rooms.priced(run), workload, rooms.others_price(run))
 
     def _alone(self) -> list[RunId]:
         """Task runs that nobody shares an instance with, on the cheapest one first."""

@@ -34,11 +34,13 @@ class Bins(Rooms):
             milliseconds.
     """
 
+    row_arrays: Mapping[str, int] = {**Rooms.row_arrays, "_left": -1, "_bins": -1}
+
     def __init__(
         self, snapshot: Snapshot, shapes: SnapshotShapes, left: Mapping[RunId, int]
     ) -> None:
         self.left = left
-        size = max(16, 2 * len(snapshot.instances))
+        size = self.new_rows(snapshot)
         self._left = np.full(size, -1, dtype=np.int64)
         self._bins = np.full(size, -1, dtype=np.int64)
         super().__init__(snapshot, shapes)
@@ -66,10 +68,6 @@ class Bins(Rooms):
 
     def changed(self, row: int) -> None:
         """Put the row into its bin."""
-        if row >= len(self._left):
-            more = np.full(row + 1, -1, dtype=np.int64)
-            self._left = np.concatenate([self._left, more])
-            self._bins = np.concatenate([self._bins, more])
         family = self.family(row)
         residents = self.residents[row]
         longest = max((self._left_on_families(run)[family] for run in residents), default=-1)

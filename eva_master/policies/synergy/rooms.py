@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 
@@ -20,17 +22,15 @@ class ValuedRooms(Rooms):
         shapes: Of its tasks.
     """
 
+    row_arrays: Mapping[str, int] = {**Rooms.row_arrays, "_worth": 0, "_price": 0}
+
     def __init__(self, snapshot: Snapshot, shapes: SnapshotShapes) -> None:
-        size = max(16, 2 * len(snapshot.instances))
+        size = self.new_rows(snapshot)
         self._worth, self._price = np.zeros(size), np.zeros(size)
         super().__init__(snapshot, shapes)
 
     def changed(self, row: int) -> None:
         """Add the row up anew."""
-        if row >= len(self._worth):
-            more = np.zeros(row + 1)
-            self._worth = np.concatenate([self._worth, more])
-            self._price = np.concatenate([self._price, more])
         family = self.family(row)
         self._worth[row] = sum(self.priced(run).worth[family] for run in self.residents[row])
         self._price[row] = self.offerings[row].price
