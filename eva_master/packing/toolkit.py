@@ -3,9 +3,9 @@
 A round goes like this, and `examples/policy_template` has it in full::
 
     groups = waiting(snapshot)
-    instances = open_instances(snapshot, self._shapes)
-    stuck = place(instances, groups, placing)
-    return build_plan(snapshot, instances, stuck, undisturbed), memory
+    instances = open_instances(snapshot, self._cache)
+    unplaced = place(instances, groups, placing)
+    return build_plan(snapshot, instances, unplaced, without_interference), memory
 
 `placing` is the policy's own: it puts task runs on instances by `OpenInstances.put`, and takes new
 ones by `OpenInstances.open`. What it leaves without a place is held, with a reason; gangs are
@@ -16,40 +16,54 @@ What is named here stays: other modules of `eva_master.packing` may change at an
 
 from __future__ import annotations
 
+from eva_master.model.ids import RunId
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing import problem
 from eva_master.packing.bins.open_instances import Rooms as OpenInstances
-from eva_master.packing.bins.placement_groups import Stuck, place, waiting
+from eva_master.packing.bins.placement_groups import Stuck as UnplacedGroup
 from eva_master.packing.bins.placement_groups import Unit as PlacementGroup
-from eva_master.packing.bins.plan_builder import Shift, shift, undisturbed
+from eva_master.packing.bins.placement_groups import place, waiting
+from eva_master.packing.bins.plan_builder import Shift as JointMove
 from eva_master.packing.bins.plan_builder import outcome as build_plan
+from eva_master.packing.bins.plan_builder import shift as joint_move
+from eva_master.packing.bins.plan_builder import undisturbed as without_interference
 from eva_master.packing.bins.replan_trigger import occasion as replan_due
-from eva_master.packing.problem import unprofiled
-from eva_master.packing.valuation.task_shapes import Appraiser as ShapeCache
-from eva_master.packing.valuation.task_shapes import Kind as TaskShape
+from eva_master.packing.planner_cache import PlannerCache
+from eva_master.packing.valuation.task_classes import PricedShape
 
 __all__ = [
+    "JointMove",
     "OpenInstances",
     "PlacementGroup",
-    "ShapeCache",
-    "Shift",
-    "Stuck",
-    "TaskShape",
+    "PlannerCache",
+    "PricedShape",
+    "UnplacedGroup",
     "build_plan",
+    "joint_move",
     "open_instances",
     "place",
     "replan_due",
-    "shift",
-    "undisturbed",
     "unprofiled",
     "waiting",
+    "without_interference",
 ]
 
 
-def open_instances(snapshot: Snapshot, shapes: ShapeCache) -> OpenInstances:
+def open_instances(snapshot: Snapshot, cache: PlannerCache) -> OpenInstances:
     """The instances of a snapshot with what is free on each, for one plan to fill.
 
     Args:
         snapshot: The cluster.
-        shapes: Kept by the policy from round to round, so that prices are worked out once.
+        cache: Kept by the policy from round to round, so that prices are worked out once.
     """
-    return OpenInstances(snapshot, shapes.appraisal(snapshot))
+    return OpenInstances(snapshot, cache.snapshot_shapes(snapshot))
+
+
+def unprofiled(snapshot: Snapshot, cache: PlannerCache) -> frozenset[RunId]:
+    """Task runs that are to be alone until the throughput of their workload has been measured.
+
+    Args:
+        snapshot: The cluster.
+        cache: As in `open_instances`.
+    """
+    return problem.unprofiled(snapshot, cache.measured_rates(snapshot.standalone))

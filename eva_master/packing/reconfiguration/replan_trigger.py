@@ -21,9 +21,7 @@ class ReplanTrigger:
         waiting: Whether a task run is without a place.
     """
 
-    def __init__(
-        self, memory: RoundMemory, snapshot: Snapshot, cache: PlannerCache
-    ) -> None:
+    def __init__(self, memory: RoundMemory, snapshot: Snapshot, cache: PlannerCache) -> None:
         live = {instance.id for instance in snapshot.instances}
         pinned = {
             run.instance

@@ -15,13 +15,13 @@ from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.toolkit import (
     OpenInstances,
     PlacementGroup,
-    ShapeCache,
+    PlannerCache,
     build_plan,
     open_instances,
     place,
-    undisturbed,
     unprofiled,
     waiting,
+    without_interference,
 )
 
 NAME = "first_fit"
@@ -51,7 +51,7 @@ class FirstFit:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._shapes = ShapeCache()
+        self._cache = PlannerCache()
 
     def plan(
         self, snapshot: Snapshot, memory: PolicyMemory | None
@@ -60,21 +60,21 @@ class FirstFit:
         groups = waiting(snapshot)
         if not (groups or self._config.explained):
             return Plan(), memory
-        instances = open_instances(snapshot, self._shapes)
-        alone = unprofiled(snapshot)
+        instances = open_instances(snapshot, self._cache)
+        alone = unprofiled(snapshot, self._cache)
 
         def placing(groups: Sequence[PlacementGroup]) -> None:
             for group in groups:
                 for run in group.runs:
                     self._put(instances, alone, run.id)
 
-        stuck = place(instances, groups, placing)
-        tenants = undisturbed if self._config.explained else None
-        return build_plan(snapshot, instances, stuck, tenants, profiled=alone), memory
+        unplaced = place(instances, groups, placing)
+        tenants = without_interference if self._config.explained else None
+        return build_plan(snapshot, instances, unplaced, tenants, profiled=alone), memory
 
     def _put(self, instances: OpenInstances, alone: frozenset[RunId], run: RunId) -> None:
         """Find a task run a place; without one it is held."""
-        shape = instances.kind(run)
+        shape = instances.priced(run)
         row = None if run in alone else self._first(instances, alone, run)
         if row is None:
             offering = instances.cheapest(shape)
@@ -85,7 +85,7 @@ class FirstFit:
 
     def _first(self, instances: OpenInstances, alone: frozenset[RunId], run: RunId) -> int | None:
         """The first instance with a task and room for another one."""
-        for row in np.flatnonzero(instances.fitting(instances.kind(run))).tolist():
+        for row in np.flatnonzero(instances.fitting(instances.priced(run))).tolist():
             there = instances.residents[row]
             if there and len(there) < self._config.most_tasks and alone.isdisjoint(there):
                 return row

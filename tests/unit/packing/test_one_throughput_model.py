@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from eva_master.app.registry import policies
+
 from eva_master.model.planning.plan import Plan
 from eva_master.packing.greedy.algorithm1 import pack
 from eva_master.packing.interference.throughput import (
