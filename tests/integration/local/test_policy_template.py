@@ -76,7 +76,7 @@ def test_it_passes_the_suite_and_its_own_tests(installed: Path, tmp_path: Path) 
     [
         # It no longer asks whether there is room.
         (
-            "np.flatnonzero(instances.fitting(instances.kind(run))).tolist()",
+            "np.flatnonzero(instances.fitting(instances.priced(run))).tolist()",
             "range(len(instances.offerings))",
             "test_plans_are_lawful_over_a_cluster_s_life",
         ),

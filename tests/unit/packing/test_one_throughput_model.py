@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from eva_master.app.registry import policies
 
+from eva_master.app.simulate import named_policy
 from eva_master.model.planning.plan import Plan
 from eva_master.packing.greedy.algorithm1 import pack
 from eva_master.packing.interference.throughput import (
@@ -27,7 +27,7 @@ from tests.fakes.snapshots import Cluster, offer, table, task
 
 MILLION = 1_000_000
 PPM = 950_000
-PACKING = ["eva", "eva:published", "synergy", "owl"]
+PACKING = ["eva", "eva_published", "synergy", "owl"]
 
 
 def halve(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,10 +84,7 @@ def cluster(*, placed: bool = False) -> Cluster:
 
 
 def planned(policy: str, made: Cluster, **settings: object) -> Plan:
-    name, _, preset = policy.partition(":")
-    kind = policies()[name]
-    chosen = {**kind.presets[preset], **settings} if preset else settings  # type: ignore[attr-defined]
-    return kind.build(kind.config(**chosen)).plan(made.snapshot(), None)[0]
+    return named_policy(policy, settings)[0].plan(made.snapshot(), None)[0]
 
 
 @pytest.mark.parametrize("policy", PACKING)
@@ -110,7 +107,7 @@ def test_reasons_say_what_the_model_does(policy: str, monkeypatch: pytest.Monkey
         policy, settings = "owl", {"profile": (("a", "b", PPM), ("b", "a", PPM)), "migrate": False}
     elif policy == "owl":
         settings = {"migrate": False}
-    elif policy == "eva:published":
+    elif policy == "eva_published":
         settings = {"full": False, "partial": False}
     elif policy == "eva":
         settings = {"iterations": 0}
