@@ -238,8 +238,8 @@ def patient(times: int) -> Budget:
         class_iterations=usual.class_iterations * times,
         total_nodes=usual.total_nodes * times,
         nodes=usual.nodes * times,
-        total_crowds=usual.total_crowds * times,
-        crowds=usual.crowds * times,
+        total_multisets=usual.total_multisets * times,
+        multisets=usual.multisets * times,
     )
 
 

@@ -7,13 +7,13 @@ from typing import TypeVar
 
 from eva_master.learning.estimate import Estimate
 
-LIMIT = 4_096
+ENTRIES_KEPT = 4_096
 """Entries of one kind. Labels are the users', who may use a new one for every job."""
 
 K = TypeVar("K")
 
 
-def bounded(entries: Mapping[K, Estimate], limit: int = LIMIT) -> Mapping[K, Estimate]:
+def bounded(entries: Mapping[K, Estimate], limit: int = ENTRIES_KEPT) -> Mapping[K, Estimate]:
     """The same entries without the one that was measured longest ago, if they are too many.
 
     To be called for every entry that is added, so that one is enough.

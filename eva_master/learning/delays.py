@@ -11,9 +11,9 @@ from eva_master.learning.estimate import Estimate, taken
 from eva_master.model.ids import Millis
 from eva_master.model.planning.plan import Json
 
-_SLACK_MS = 1_000
+_NEVER_DOUBTED_MS = 1_000
 """Delays that differ by less are never doubted, however small they are."""
-_TRUSTED = 3
+_MEASUREMENTS_BEFORE_HINT = 3
 """As many measurements count for more than what a user said."""
 
 
@@ -54,7 +54,7 @@ class Delays:
             default: Where nothing is known.
         """
         estimate = self.known.get((kind, name))
-        if estimate is not None and (hint is None or estimate.samples >= _TRUSTED):
+        if estimate is not None and (hint is None or estimate.samples >= _MEASUREMENTS_BEFORE_HINT):
             return two_digits(estimate.value)
         return default if hint is None else hint
 
@@ -67,7 +67,7 @@ class Delays:
             delay_ms: Not negative.
             at: When it was over.
         """
-        estimate = taken(self.known.get((kind, name)), delay_ms, at, _SLACK_MS)
+        estimate = taken(self.known.get((kind, name)), delay_ms, at, _NEVER_DOUBTED_MS)
         return Delays(bounded({**self.known, (kind, name): estimate}))
 
     def relied_on(self, kind: Delay, name: str) -> tuple[int, bool] | None:
@@ -75,7 +75,7 @@ class Delays:
         estimate = self.known.get((kind, name))
         if estimate is None:
             return None
-        return two_digits(estimate.value), estimate.samples >= _TRUSTED
+        return two_digits(estimate.value), estimate.samples >= _MEASUREMENTS_BEFORE_HINT
 
     def to_json(self) -> Json:
         """The journal's form: a list of [kind, name, estimate]."""

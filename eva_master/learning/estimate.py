@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from eva_master.model.ids import Millis
 from eva_master.model.planning.plan import Json
 
-_MEMORY = 8
+_MEASUREMENTS_AVERAGED = 8
 """A new measurement counts at least one part in so many, so old ones fade."""
-_FAR = 2
+_DOUBTED_FROM_FACTOR = 2
 """A measurement is doubted when it is more than so many times the estimate, or less than the
 estimate divided by it."""
-_DOUBTS = 3
+_DOUBTS_TO_REPLACE = 3
 """As many doubted measurements in a row, and it is the world that has changed."""
 
 
@@ -45,16 +45,16 @@ class Estimate:
         """
         if self._far(sample, slack):
             doubted = (*self.doubted, sample)
-            if len(doubted) < _DOUBTS:
+            if len(doubted) < _DOUBTS_TO_REPLACE:
                 return replace(self, doubted=doubted)
-            return Estimate(sorted(doubted)[_DOUBTS // 2], at, _DOUBTS)
-        weight = min(self.samples + 1, _MEMORY)
+            return Estimate(sorted(doubted)[_DOUBTS_TO_REPLACE // 2], at, _DOUBTS_TO_REPLACE)
+        weight = min(self.samples + 1, _MEASUREMENTS_AVERAGED)
         value = (self.value * (weight - 1) + sample + weight // 2) // weight
         return Estimate(value, at, self.samples + 1)
 
     def _far(self, sample: int, slack: int) -> bool:
         low, high = sorted((sample, self.value))
-        return high - low > slack and high > _FAR * low
+        return high - low > slack and high > _DOUBTED_FROM_FACTOR * low
 
     def to_json(self) -> list[Json]:
         """The journal's form."""

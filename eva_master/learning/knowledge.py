@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from eva_master.learning.attribution import attribute
-from eva_master.learning.bounds import LIMIT
+from eva_master.learning.bounds import ENTRIES_KEPT
 from eva_master.learning.colocation import (
     Key,
     forget,
@@ -79,7 +79,7 @@ class Knowledge:
         return replace(self, throughput=table, evidence=evidence)._bounded()
 
     def _bounded(self) -> Knowledge:
-        if len(self.evidence) <= LIMIT:
+        if len(self.evidence) <= ENTRIES_KEPT:
             return self
         estimates = iter(self.evidence.items())
         first, longest = next(estimates)

@@ -14,10 +14,10 @@ from eva_master.model.planning.snapshot import StandaloneRates
 
 Key = tuple[Workload, Family]
 
-_NOISE = 20
+_NEWS_FROM_PART = 20
 """An estimate is no news to the policies while it differs by less than one part in so many from
 what they know: every one that is makes them value tasks anew."""
-_DIGITS = 3
+_SIGNIFICANT_DIGITS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class StandaloneTable:
         rates = bounded({**self.rates, entry: estimate})
         known = dict(self.known.measured)
         told = known.get(entry)
-        if told is not None and abs(estimate.value - told) * _NOISE < max(told, 1):
+        if told is not None and abs(estimate.value - told) * _NEWS_FROM_PART < max(told, 1):
             return replace(self, rates=rates)
         known[entry] = _rounded(estimate.value)
         kept = sorted((key, rate) for key, rate in known.items() if key in rates)
@@ -126,5 +126,5 @@ def _workload(item: tuple[Key, int]) -> Workload:
 
 def _rounded(value: int) -> int:
     """Round to three significant digits."""
-    unit = int(10 ** max(0, len(str(value)) - _DIGITS))
+    unit = int(10 ** max(0, len(str(value)) - _SIGNIFICANT_DIGITS))
     return (value + unit // 2) // unit * unit

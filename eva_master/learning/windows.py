@@ -9,10 +9,10 @@ from statistics import median
 Mark = tuple[int, int]
 """A time in milliseconds at which a task was heard to have got on, and its steps by then."""
 
-_PAUSE = 3
+_PAUSE_FROM_FACTOR = 3
 """A stretch that took so many times the usual time, and that of a step more since reports cut steps
 in two, had a pause in it."""
-_ENOUGH = 5
+_STRETCHES_TO_JUDGE = 5
 """With fewer stretches nobody can say what is usual."""
 
 
@@ -34,9 +34,11 @@ def pace(marks: Sequence[Mark]) -> float | None:
         for earlier, later in pairwise(marks)
         if later[1] > earlier[1]
     ]
-    if len(stretches) >= _ENOUGH:
+    if len(stretches) >= _STRETCHES_TO_JUDGE:
         usual = median(elapsed / steps for elapsed, steps in stretches)
-        steady = [(ms, steps) for ms, steps in stretches if ms <= _PAUSE * usual * (steps + 1)]
+        steady = [
+            (ms, steps) for ms, steps in stretches if ms <= _PAUSE_FROM_FACTOR * usual * (steps + 1)
+        ]
         stretches = steady if usual > 0 else stretches
     elapsed = sum(ms for ms, _ in stretches)
     return sum(steps for _, steps in stretches) * 1000 / elapsed if elapsed > 0 else None

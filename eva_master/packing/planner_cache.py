@@ -15,11 +15,11 @@ from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.ids import OfferingId, Workload
 from eva_master.model.planning.snapshot import Snapshot, StandaloneRates, ThroughputTable
 from eva_master.packing.interference.digest import digest_view
-from eva_master.packing.interference.incremental import Lineage
+from eva_master.packing.interference.incremental import IncrementalView
 from eva_master.packing.interference.inference import Averaged, Row, averaged_view, inferred_view
-from eva_master.packing.interference.observations import Observed, observations_view
+from eva_master.packing.interference.observations import ObservationIndex, observations_view
 from eva_master.packing.interference.throughput import ExactThroughput, ThroughputModel
-from eva_master.packing.valuation.offerings import Market, unlisted
+from eva_master.packing.valuation.offerings import OfferingIndex, unlisted
 from eva_master.packing.valuation.reservation_price import Rates, measured_rates_view
 from eva_master.packing.valuation.task_classes import SnapshotShapes
 from eva_master.packing.valuation.task_shapes import TaskShapes
@@ -35,7 +35,7 @@ _VALUES_KEPT = 4_096
 """Values of one purpose that are remembered."""
 
 V = TypeVar("V")
-_ModelKey = tuple[Observed, frozenset[Workload], int]
+_ModelKey = tuple[ObservationIndex, frozenset[Workload], int]
 
 
 class PlannerCache:
@@ -47,13 +47,13 @@ class PlannerCache:
 
     def __init__(self) -> None:
         self.shapes = TaskShapes()
-        self._averaged: Lineage[Row, Averaged] = averaged_view()
-        self._inferred: dict[int, Lineage[Row, ThroughputTable]] = {}
+        self._averaged: IncrementalView[Row, Averaged] = averaged_view()
+        self._inferred: dict[int, IncrementalView[Row, ThroughputTable]] = {}
         self._observations = observations_view()
         self._measured = measured_rates_view()
         self._models: dict[_ModelKey, ThroughputModel] = {}
         self._exact: tuple[ThroughputTable, int, ExactThroughput] | None = None
-        self._offerings: tuple[Market, ...] = ()
+        self._offerings: tuple[OfferingIndex, ...] = ()
         self._table_digests, self._rate_digests = digest_view(), digest_view()
         self._remembered: dict[str, dict[Hashable, Any]] = {}
 
@@ -105,7 +105,7 @@ class PlannerCache:
             view = self._inferred[default_ppm] = inferred_view(default_ppm)
         return view.of(table.observed)
 
-    def observations(self, table: ThroughputTable) -> Observed:
+    def observations(self, table: ThroughputTable) -> ObservationIndex:
         """A co-location table, indexed."""
         return self._observations.of(table.observed)
 
@@ -139,7 +139,7 @@ class PlannerCache:
         prices = self.offerings(snapshot.catalog, bought).prices(snapshot.now_ms)
         return SnapshotShapes(prices, self.shapes, self.measured_rates(snapshot.standalone))
 
-    def offerings(self, catalog: Catalog, bought: Mapping[OfferingId, Offering]) -> Market:
+    def offerings(self, catalog: Catalog, bought: Mapping[OfferingId, Offering]) -> OfferingIndex:
         """The offerings of a catalog; the same index where an equal one was asked for of late.
 
         Args:
@@ -149,6 +149,6 @@ class PlannerCache:
         for known in self._offerings:
             if known.catalog == catalog and known.unlisted == unlisted(known.listed, bought):
                 return known
-        found = Market(catalog, unlisted({offering.id for offering in catalog}, bought))
+        found = OfferingIndex(catalog, unlisted({offering.id for offering in catalog}, bought))
         self._offerings = (found, *self._offerings[: _OFFERING_INDEXES_KEPT - 1])
         return found

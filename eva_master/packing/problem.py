@@ -37,7 +37,7 @@ from eva_master.packing.valuation.task_classes import UNKNOWN, PricedShape, Rank
 from eva_master.packing.valuation.task_shapes import TaskShape, TaskTraits
 from eva_master.packing.valuation.vectors import IMPOSSIBLE, vector
 
-Contents = Mapping[int, int]
+TaskSet = Mapping[int, int]
 """The tasks on an instance: class number -> how many."""
 Money = npt.NDArray[Any]
 """Micro-dollars per hour (or millionths of one), per class; Python integers where 64 bits might
@@ -45,7 +45,7 @@ not do."""
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class ClassValues:
     """What running a task of each class is worth, per family.
 
     Attributes:
@@ -97,11 +97,11 @@ class Standing:
 
     Attributes:
         places: Of every task run that is on a live instance or about to be.
-        contents: Of every live instance that holds one.
+        task_sets: Of every live instance that holds one.
     """
 
     places: Mapping[RunId, InstanceId]
-    contents: Mapping[InstanceId, Contents]
+    task_sets: Mapping[InstanceId, TaskSet]
 
 
 class Problem:
@@ -125,7 +125,7 @@ class Problem:
         need: Per family, a row per class: GPUs, milli-CPUs, MiB.
         uniform: Whether all tasks are worth the same on every family.
         workloads: Per class, its number in `throughput`.
-        worth: At the reservation prices of this snapshot.
+        values: Of the classes, at the reservation prices of this snapshot.
         table: What the policy believes of co-location.
         default_ppm: See `Valuation`.
         throughput: How fast tasks that share an instance run.
@@ -145,9 +145,9 @@ class Problem:
             instance.id: instance.offering.id for instance in snapshot.instances
         }
         bought = {self.sold_as[instance.id]: instance.offering for instance in snapshot.instances}
-        traded = cache.offerings(snapshot.catalog, bought)
-        self.offerings, self.by_id, self.dearest = traded.offerings, traded.by_id, traded.dearest
-        self._prices = traded.prices(snapshot.now_ms)
+        index = cache.offerings(snapshot.catalog, bought)
+        self.offerings, self.by_id, self.dearest = index.offerings, index.by_id, index.dearest
+        self._prices = index.prices(snapshot.now_ms)
         self._measured = cache.measured_rates(snapshot.standalone)
         self.table = table = valuation.believed(snapshot.throughput, cache)
         self.default_ppm = valuation.default_ppm if valuation.interference else MILLION
@@ -176,7 +176,7 @@ class Problem:
         self._shares: dict[InstanceType, Ints] = {}
         self._hosted: dict[InstanceType, npt.NDArray[np.bool_]] = {}
         self._values: dict[tuple[Family | None, frozenset[tuple[int, int]]], int] = {}
-        self.worth = self._worth(self.classes)
+        self.values = self._class_values(self.classes)
 
     def _classify(self, multi_task_view: bool) -> tuple[list[RankedClass], dict[RunId, int]]:
         """Price every task run and group them: linear in the number of task runs."""
@@ -217,15 +217,15 @@ class Problem:
     def standing(self) -> Standing:
         """Where everything is now."""
         places: dict[RunId, InstanceId] = {}
-        contents: dict[InstanceId, dict[int, int]] = {}
+        task_sets: dict[InstanceId, dict[int, int]] = {}
         for run in self.snapshot.runs:
             instance = run.instance
             if instance is not None and instance in self.instances:
                 places[run.id] = instance
                 number = self.class_of[run.id]
-                there = contents.setdefault(instance, {})
+                there = task_sets.setdefault(instance, {})
                 there[number] = there.get(number, 0) + 1
-        return Standing(places, contents)
+        return Standing(places, task_sets)
 
     def _shapes_of(
         self, traits: Sequence[TaskTraits], multi_task_view: bool
@@ -283,7 +283,7 @@ class Problem:
             workload = base_of(workload)
         return workload if self._observed.mentions(workload) else UNKNOWN
 
-    def _worth(self, classes: Sequence[TaskClass]) -> Worth:
+    def _class_values(self, classes: Sequence[TaskClass]) -> ClassValues:
         """Choose integers wide enough for the value of any instance's contents."""
         families = [None] if self.uniform else list(self.need)
         prices = {
@@ -301,10 +301,10 @@ class Problem:
         each = {family: np.array(row, dtype=dtype) for family, row in prices.items()}
         every = {family: np.array(row, dtype=dtype) for family, row in charges.items()}
         if self.uniform:
-            return Worth(
+            return ClassValues(
                 dict.fromkeys(self.need, each[None]), dict.fromkeys(self.need, every[None])
             )
-        return Worth(
+        return ClassValues(
             {family: each[family] for family in self.need},
             {family: every[family] for family in self.need},
         )
@@ -328,14 +328,16 @@ class Problem:
         ]
         return min(max(bounds, default=0), len(self.runs))
 
-    def worth_among(self, offerings: Sequence[Offering]) -> tuple[Worth, npt.NDArray[np.bool_]]:
+    def values_among(
+        self, offerings: Sequence[Offering]
+    ) -> tuple[ClassValues, npt.NDArray[np.bool_]]:
         """Value the classes as if only these offerings were on sale.
 
         Args:
             offerings: Cheapest first.
 
         Returns:
-            The worth, and which classes one of the offerings hosts; of the others the worth is
+            The values, and which classes one of the offerings hosts; those of the others are
             unchanged.
         """
         paces, others = [c.speeds for c in self.classes], [c.others for c in self.classes]
@@ -345,7 +347,7 @@ class Problem:
             for task_class, offering in zip(self.classes, found, strict=True)
         ]
         hosted = np.array([offering is not None for offering in found], dtype=np.bool_)
-        return self._worth(revalued), hosted
+        return self._class_values(revalued), hosted
 
     def reservation(self, number: int) -> Offering | None:
         """The offering that sets the reservation price of a class, if it is on sale now."""
@@ -381,11 +383,11 @@ class Problem:
             self._shares[machine] = found
         return found
 
-    def total(self, family: Family, contents: Contents) -> tuple[int, int, int]:
+    def total(self, family: Family, task_set: TaskSet) -> tuple[int, int, int]:
         """What a set of tasks needs on a family: GPUs, milli-CPUs, MiB."""
         rows = self._rows[family]
         gpus = cpus = memory = 0
-        for number, count in contents.items():
+        for number, count in task_set.items():
             need = rows[number]
             gpus, cpus, memory = (
                 gpus + count * need[0],
@@ -394,29 +396,29 @@ class Problem:
             )
         return gpus, cpus, memory
 
-    def fits(self, offering: OfferingId, contents: Contents) -> bool:
+    def fits(self, offering: OfferingId, task_set: TaskSet) -> bool:
         """Whether an empty instance of the offering holds a set of tasks."""
         machine = self.by_id[offering].type
-        return all(map(le, self.total(machine.family, contents), vector(machine.capacity)))
+        return all(map(le, self.total(machine.family, task_set), vector(machine.capacity)))
 
-    def value(self, contents: Contents, family: Family) -> int:
+    def value(self, task_set: TaskSet, family: Family) -> int:
         """TNRP of a set of tasks on a family (Eva, sections 4.3 and 4.4).
 
         In millionths of micro-dollars per hour.
         """
-        key = None if self.uniform else family, frozenset(contents.items())
+        key = None if self.uniform else family, frozenset(task_set.items())
         if key not in self._values:
-            self._values[key] = self._value(contents, family)
+            self._values[key] = self._value(task_set, family)
         return self._values[key]
 
-    def lost(self, contents: Contents, family: Family) -> int:
+    def lost(self, task_set: TaskSet, family: Family) -> int:
         """What a set of tasks loses by being together, and on this family.
 
         That is what running each of them is worth on its own where it runs fastest, less the
         set's TNRP; in millionths of micro-dollars per hour.
         """
-        worth = sum(count * self.classes[number].most for number, count in contents.items())
-        return worth * MILLION - self.value(contents, family)
+        worth = sum(count * self.classes[number].most for number, count in task_set.items())
+        return worth * MILLION - self.value(task_set, family)
 
     def slowness(self, number: int, family: Family) -> int:
         """What a task of a class on its own loses by running on this family.
@@ -426,18 +428,18 @@ class Problem:
         task_class = self.classes[number]
         return task_class.most - task_class.price_on(family)
 
-    def _value(self, contents: Contents, family: Family) -> int:
+    def _value(self, task_set: TaskSet, family: Family) -> int:
         tasks: dict[int, int] = {}
         charges: dict[int, int] = {}
         total = 0
-        for number, count in contents.items():
+        for number, count in task_set.items():
             task_class, workload = self.classes[number], int(self.workloads[number])
             total += count * task_class.price_on(family) * MILLION
             tasks[workload] = tasks.get(workload, 0) + count
             charge = count * task_class.charge_on(family)
             charges[workload] = charges.get(workload, 0) + charge
-        task_set = tuple(sorted(tasks.items()))
-        for (workload, _), ppm in zip(task_set, self.throughput.exact(task_set), strict=True):
+        multiset = tuple(sorted(tasks.items()))
+        for (workload, _), ppm in zip(multiset, self.throughput.exact(multiset), strict=True):
             total -= (MILLION - ppm) * charges[workload]
         return total
 

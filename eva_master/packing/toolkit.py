@@ -19,15 +19,15 @@ from __future__ import annotations
 from eva_master.model.ids import RunId
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing import problem
-from eva_master.packing.bins.open_instances import Rooms as OpenInstances
-from eva_master.packing.bins.placement_groups import Stuck as UnplacedGroup
-from eva_master.packing.bins.placement_groups import Unit as PlacementGroup
-from eva_master.packing.bins.placement_groups import place, waiting
-from eva_master.packing.bins.plan_builder import Shift as JointMove
-from eva_master.packing.bins.plan_builder import outcome as build_plan
-from eva_master.packing.bins.plan_builder import shift as joint_move
-from eva_master.packing.bins.plan_builder import undisturbed as without_interference
-from eva_master.packing.bins.replan_trigger import occasion as replan_due
+from eva_master.packing.bins.open_instances import OpenInstances
+from eva_master.packing.bins.placement_groups import PlacementGroup, UnplacedGroup, place, waiting
+from eva_master.packing.bins.plan_builder import (
+    JointMove,
+    build_plan,
+    joint_move,
+    without_interference,
+)
+from eva_master.packing.bins.replan_trigger import replan_due
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.valuation.task_classes import PricedShape
 

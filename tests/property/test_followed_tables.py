@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from eva_master.learning.colocation import Key, forget, key, observe
 from eva_master.model.ids import MILLION, Family, Workload, base_of
 from eva_master.model.planning.snapshot import StandaloneRates, ThroughputTable
-from eva_master.packing.interference.incremental import Lineage, changes
+from eva_master.packing.interference.incremental import IncrementalView, changes
 from eva_master.packing.local_search.cost_model import Terms
 from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.planner_cache import PlannerCache
@@ -179,6 +179,10 @@ def test_the_last_versions_are_remembered() -> None:
         steps.append((len(gone), len(new)))
         return sum(rows)
 
-    lineage, first, second = Lineage[int, int](0, step), (1_000, 2_000), (1_000, 2_000, 3_000)
+    lineage, first, second = (
+        IncrementalView[int, int](0, step),
+        (1_000, 2_000),
+        (1_000, 2_000, 3_000),
+    )
     assert [lineage.of(rows) for rows in (first, second, first, second)] == [3_000, 6_000] * 2
     assert steps == [(0, 2), (0, 1)]

@@ -22,7 +22,7 @@ from eva_master.packing.lp.columns import cost
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.lp.pricing import knapsack
 from eva_master.packing.lp.pricing.knapsack import Question
-from eva_master.packing.lp.pricing.workload_multisets import Search
+from eva_master.packing.lp.pricing.workload_multisets import MultisetSearch
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.valuation.vectors import vector
 from tests.fakes.snapshots import Cluster, offer, table, task
@@ -153,10 +153,10 @@ def test_optimal_sets_fit_and_place_what_algorithm_1_places(problem):
     placed: Counter[int] = Counter(dict(enumerate(left.tolist())))
     used: Counter[OfferingId] = Counter()
     for packed in sets:
-        pattern = tuple(packed.contents.get(n, 0) for n in range(len(problem.classes)))
+        pattern = tuple(packed.task_set.get(n, 0) for n in range(len(problem.classes)))
         assert fits(problem, packed.offering, pattern)
         used[packed.offering.id] += packed.times
-        for number, count in packed.contents.items():
+        for number, count in packed.task_set.items():
             placed[number] += packed.times * count
     assert [placed[n] for n in range(len(problem.classes))] == counts.tolist()
     for offering_id, number in used.items():
@@ -211,12 +211,12 @@ def test_search_bounds_all_patterns_and_finds_the_best(question):
     best = max(float(np.array(pattern) @ value) for pattern in patterns)
     found = knapsack.search(Question(capacity, need, value, counts, float(worth), nodes))
     assert max(found.bound, worth) >= best - 1e-6
-    for pattern in found.patterns:
+    for pattern in found.task_sets:
         full = tuple(dict(pattern).get(n, 0) for n in range(len(rows)))
         assert full in patterns
         assert float(np.array(full) @ value) > worth
     if nodes == 100_000 and best > worth + 1e-6:
-        (*_, last) = found.patterns
+        (*_, last) = found.task_sets
         assert sum(count * value[n] for n, count in last) == pytest.approx(best)
 
 
@@ -239,11 +239,11 @@ def test_search_among_tasks_that_slow_each_other_down_bounds_all_patterns(questi
         return float(np.array(pattern) @ value) - lost / MILLION / MILLION
 
     charges = np.array([c.charge / MILLION for c in problem.classes])
-    search = Search(problem.throughput.rows, problem.workloads, charges)
+    search = MultisetSearch(problem.throughput.rows, problem.workloads, charges)
     found = search.run(Question(capacity, need, value, counts, float(worth), nodes))
     best = max(worth_of(pattern) for pattern in patterns)
     assert max(found.bound, worth) >= best - 1e-6
-    for pattern in found.patterns:
+    for pattern in found.task_sets:
         full = tuple(dict(pattern).get(n, 0) for n in range(len(rows)))
         assert full in patterns
         assert worth_of(full) > worth - 1e-6
@@ -274,7 +274,7 @@ def test_search_finds_the_best_of_larger_sets_that_slow_each_other_down(seed):
         / MILLION
         for pattern in patterns
     )
-    search = Search(problem.throughput.rows, problem.workloads, charges)
+    search = MultisetSearch(problem.throughput.rows, problem.workloads, charges)
     found = search.run(Question(capacity, need, value, counts, best * 0.5, 100_000))
     assert found.bound == pytest.approx(best, rel=1e-5)  # throughput is rounded down
 
@@ -314,7 +314,7 @@ def test_the_lp_s_own_solution_is_never_below_its_bound(problem):
     for interference in (True, False):
         generator = Generator(request, interference=interference)
         seeds = [
-            generator.column(packed.offering, tuple(sorted(packed.contents.items())))
+            generator.column(packed.offering, tuple(sorted(packed.task_set.items())))
             for packed in sets
         ]
         generated = generator.run(seeds, Budget())

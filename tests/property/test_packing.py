@@ -199,7 +199,7 @@ def run(problem: Problem) -> tuple[Sets, list[int]]:
     packed, left = pack(problem, problem.counts(problem.class_of), supply)
     sets = Sets()
     for item in packed:
-        sets[item.offering.id, tuple(sorted(item.contents.items()))] += item.times
+        sets[item.offering.id, tuple(sorted(item.task_set.items()))] += item.times
     return sets, left.tolist()
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.greedy import instance_fill
 from eva_master.packing.greedy.algorithm1 import pack
-from eva_master.packing.greedy.backfill import fill_free
+from eva_master.packing.greedy.backfill import backfill
 from eva_master.packing.problem import Problem, Valuation
 from tests.fakes.snapshots import Cluster, offer, task
 from tests.property.test_packing import snapshots
@@ -20,15 +20,15 @@ from tests.property.test_packing import snapshots
 def packed(snapshot: Snapshot, valuation: Valuation, *, compiled: bool) -> list[object]:
     """What Algorithm 1 buys, and what it puts into free room."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(instance_fill, "_MANY", 0)
+        patch.setattr(instance_fill, "_COMPILED_FROM_CANDIDATES", 0)
         if not compiled:
             patch.setattr(instance_fill, "compiled_best", lambda: None)
         problem = Problem(snapshot, valuation)
         counts = problem.counts(problem.class_of)
         supply = {offering.id: offering.limit for offering in problem.offerings}
         sets, left = pack(problem, counts, supply)
-        joined = fill_free(problem, {view.id: {} for view in snapshot.instances}, counts)
-    return [*((one, list(one.contents)) for one in sets), left.tolist(), joined[0]]
+        joined = backfill(problem, {view.id: {} for view in snapshot.instances}, counts)
+    return [*((one, list(one.task_set)) for one in sets), left.tolist(), joined[0]]
 
 
 @settings(max_examples=150)
@@ -44,7 +44,7 @@ def test_many_tasks_that_all_differ_are_packed_alike():
         needs = (0, 1 + number % 37 / 16, 1 + number % 41 / 8 + number / 4096)
         cluster.job(f"j{number:04}", task(f"w{number % 5}", any=needs))
     snapshot = cluster.snapshot()
-    assert len(Problem(snapshot, Valuation()).classes) >= instance_fill._MANY
+    assert len(Problem(snapshot, Valuation()).classes) >= instance_fill._COMPILED_FROM_CANDIDATES
     for valuation in (Valuation(), Valuation(interference=False)):
         assert packed(snapshot, valuation, compiled=True) == packed(
             snapshot, valuation, compiled=False

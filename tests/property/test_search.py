@@ -285,6 +285,6 @@ def test_a_gang_loses_what_its_slowest_member_does_and_moves_as_one():
     assert evaluate(problem, terms, start) == 2 * 1_000_000 * 1_000_000 + lost
     here, there = InstanceId("i0"), InstanceId("i1")
     ids = sorted(start.places)
-    swapped = Configuration({ids[0]: there, ids[1]: here, ids[2]: here}, start.contents, (), {})
+    swapped = Configuration({ids[0]: there, ids[1]: here, ids[2]: here}, start.task_sets, (), {})
     moves = 2 * (2 * 1_000_000 * 90_000 * terms.moves_ppm // terms.horizon_ms)
     assert evaluate(problem, terms, swapped) == 2 * 1_000_000 * 1_000_000 + lost + moves

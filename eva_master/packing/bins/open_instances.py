@@ -1,4 +1,4 @@
-"""Instances as rooms that one plan fills: what is free on each, and what may still be bought."""
+"""Open instances, as one plan fills them: what is free on each, and what may still be bought."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from eva_master.packing.valuation.vectors import vector
 Mask = npt.NDArray[np.bool_]
 
 
-class Rooms:
+class OpenInstances:
     """Live and new instances with what is free on them, as a plan in the making fills them.
 
     Every instance is a row: live ones first, by id, then new ones as they are bought. What was

@@ -1,4 +1,4 @@
-"""When a policy that moves tasks on occasion has one to."""
+"""Whether anything has happened that a policy could answer by moving tasks."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from eva_master.model.planning.snapshot import Snapshot
 _VERSION = 1
 
 
-def occasion(
+def replan_due(
     policy: str, snapshot: Snapshot, memory: PolicyMemory | None
 ) -> tuple[bool, PolicyMemory]:
-    """Whether anything has happened since the last one that moves could be due to.
+    """Whether anything has happened since the last answer that moves could answer.
 
     That is an arrival or an end of a job, or that no task run on an instance is between places any
     longer that was so then. So if nothing happens nothing moves, whatever the clock says.
@@ -22,14 +22,14 @@ def occasion(
         memory: What was returned last time.
 
     Returns:
-        Whether there is an occasion, and what to remember.
+        Whether moves are due, and what to remember.
     """
-    seen, hindered = _read(policy, memory)
+    seen, pinned_before = _read(policy, memory)
     total = snapshot.arrivals + snapshot.completions
     pinned = {run.instance for run in snapshot.runs if run.pinned and run.instance}
     live = {view.id for view in snapshot.instances}
-    due = total != seen or any(one in live and one not in pinned for one in hindered)
-    kept: list[Json] = [str(one) for one in sorted(pinned)] if due else list(hindered)
+    due = total != seen or any(one in live and one not in pinned for one in pinned_before)
+    kept: list[Json] = [str(one) for one in sorted(pinned)] if due else list(pinned_before)
     return due, PolicyMemory(policy, _VERSION, {"events": total, "hindered": kept})
 
 
@@ -37,7 +37,7 @@ def _read(policy: str, memory: PolicyMemory | None) -> tuple[int, list[str]]:
     if memory is None or memory.policy != policy or memory.version != _VERSION:
         return -1, []
     match memory.data:
-        case {"events": int(events), "hindered": list(hindered)}:
-            return events, [str(one) for one in hindered]
+        case {"events": int(events), "hindered": list(pinned_before)}:
+            return events, [str(one) for one in pinned_before]
         case _:
             return -1, []

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from eva_master.model.ids import MILLION, RunId
 from eva_master.model.planning.reasons import Tenant
-from eva_master.packing.bins.open_instances import Rooms
+from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.interference.throughput import ExactThroughput, multiset
 
 
@@ -16,12 +16,12 @@ class Tnrp:
     The slowdown of one member is charged for its whole gang.
 
     Args:
-        rooms: The task runs.
+        instances: The task runs.
         throughput: How fast they run together.
     """
 
-    def __init__(self, rooms: Rooms, throughput: ExactThroughput) -> None:
-        self._rooms = rooms
+    def __init__(self, instances: OpenInstances, throughput: ExactThroughput) -> None:
+        self._instances = instances
         self._throughput = throughput
 
     def of(self, runs: Iterable[RunId], family: int) -> int:
@@ -33,9 +33,9 @@ class Tnrp:
         """
         return sum(value for _, _, _, value in self._each(list(runs), family))
 
-    def tenants(self, rooms: Rooms, row: int) -> tuple[Tenant, ...]:
-        """What the task runs on a row are worth, by id; an `outcome.Tenants`."""
-        each = self._each(sorted(rooms.residents[row]), rooms.family(row))
+    def tenants(self, instances: OpenInstances, row: int) -> tuple[Tenant, ...]:
+        """What the task runs on a row are worth, by id; a `plan_builder.TenantsOf`."""
+        each = self._each(sorted(instances.residents[row]), instances.family(row))
         return tuple(
             Tenant(run, worth, ppm, (value + MILLION // 2) // MILLION)
             for run, worth, ppm, value in each
@@ -43,21 +43,21 @@ class Tnrp:
 
     def charge(self, run: RunId, family: int) -> int:
         """The reservation price of all that slows down with a run, in micro-dollars per hour."""
-        return self._rooms.priced(run).worth[family] + self._rooms.others_price(run)
+        return self._instances.priced(run).prices[family] + self._instances.others_price(run)
 
     def _each(self, runs: Sequence[RunId], family: int) -> list[tuple[RunId, int, int, int]]:
         """Of every task run what it is worth alone, how fast it is, and its TNRP in millionths."""
-        rooms = self._rooms
+        instances = self._instances
         if len(runs) == 1:
-            worth = rooms.priced(runs[0]).worth[family]
+            worth = instances.priced(runs[0]).prices[family]
             return [(runs[0], worth, MILLION, worth * MILLION)]
         model = self._throughput
-        workloads = [model.number(rooms.runs[run].task.workload) for run in runs]
+        workloads = [model.number(instances.runs[run].task.workload) for run in runs]
         throughputs = model.by_workload(multiset(workloads))
         found = []
         for run, workload in zip(runs, workloads, strict=True):
             ppm = throughputs[workload]
-            worth = rooms.priced(run).worth[family]
+            worth = instances.priced(run).prices[family]
             value = worth * MILLION - (MILLION - ppm) * self.charge(run, family)
             found.append((run, worth, ppm, value))
         return found

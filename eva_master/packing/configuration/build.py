@@ -16,9 +16,9 @@ from eva_master.packing.configuration.matching import Reusable, match
 from eva_master.packing.configuration.move_costs import move_costs
 from eva_master.packing.configuration.unplaced_reason import why_unplaced
 from eva_master.packing.greedy.algorithm1 import PackedSet, Supply, pack
-from eva_master.packing.greedy.backfill import fill_free
+from eva_master.packing.greedy.backfill import backfill
 from eva_master.packing.interference.throughput import Ints
-from eva_master.packing.problem import Contents, Problem
+from eva_master.packing.problem import Problem, TaskSet
 
 Host = InstanceId | int
 """A live instance, or a new one by its key."""
@@ -26,7 +26,7 @@ Host = InstanceId | int
 Packer = Callable[[Ints, Supply], tuple[list[PackedSet], Ints]]
 """Chooses instances for tasks; see `greedy.pack`, without the problem."""
 
-_ATTEMPTS = 16
+_BATCHES_OF_BROKEN_GANGS = 16
 """How often broken gangs are taken out one batch at a time, before all of them are."""
 
 
@@ -36,13 +36,13 @@ class Configuration:
 
     Attributes:
         places: Of every task run that has a place, those that stay included.
-        contents: Of every instance that holds a task.
+        task_sets: Of every instance that holds a task.
         launches: The new instances among them.
         unplaced: Task runs that were to be placed and have no place, with the reason.
     """
 
     places: Mapping[RunId, Host]
-    contents: Mapping[Host, Contents]
+    task_sets: Mapping[Host, TaskSet]
     launches: tuple[NewInstance, ...]
     unplaced: Mapping[RunId, str]
 
@@ -75,13 +75,16 @@ def configure(
     held: set[str] = set()
     for attempt in itertools.count():
         configuration = _place(problem, [run for run in runs if run.job not in held], buy)
-        broken = _incomplete(problem, runs, configuration, whole=attempt >= _ATTEMPTS) - held
+        broken = (
+            _incomplete(problem, runs, configuration, whole=attempt >= _BATCHES_OF_BROKEN_GANGS)
+            - held
+        )
         if not broken:
             break
         held |= broken
     reasons = _reasons(problem, runs, configuration, held)
     return Configuration(
-        configuration.places, configuration.contents, configuration.launches, reasons
+        configuration.places, configuration.task_sets, configuration.launches, reasons
     )
 
 
@@ -104,16 +107,16 @@ def sums(problem: Problem, configuration: Configuration) -> Sums:
     """Work out what a configuration comes to; equal instances are looked at once."""
     new = {launch.key: launch.offering.id for launch in configuration.launches}
     alike: dict[tuple[OfferingId, frozenset[tuple[int, int]]], int] = {}
-    for host, contents in configuration.contents.items():
+    for host, task_set in configuration.task_sets.items():
         offering = new[host] if isinstance(host, int) else problem.sold_as[host]
-        kind = offering, frozenset(contents.items())
-        alike[kind] = alike.get(kind, 0) + 1
+        key = offering, frozenset(task_set.items())
+        alike[key] = alike.get(key, 0) + 1
     savings = lost = price = 0
-    for (name, pattern), number in alike.items():
-        sold, contents = problem.by_id[name], dict(pattern)
-        value = problem.value(contents, sold.type.family)
+    for (name, tasks), number in alike.items():
+        sold, task_set = problem.by_id[name], dict(tasks)
+        value = problem.value(task_set, sold.type.family)
         savings += number * (value - MILLION * sold.price)
-        lost += number * problem.lost(contents, sold.type.family)
+        lost += number * problem.lost(task_set, sold.type.family)
         price += number * sold.price
     return Sums(savings, lost, price)
 
@@ -128,7 +131,7 @@ def _urgency(problem: Problem, run: RunView) -> tuple[bool, bool, int, int, str,
 def _place(problem: Problem, runs: list[RunView], buy: Packer) -> Configuration:
     """Place task runs, gangs or not; `runs` in order of urgency."""
     places: dict[RunId, Host] = dict(problem.standing.places)
-    staying: dict[InstanceId, Contents] = dict(problem.standing.contents)
+    staying: dict[InstanceId, TaskSet] = dict(problem.standing.task_sets)
     for run in runs:
         instance = places.pop(run.id, None)
         if isinstance(instance, str):
@@ -141,9 +144,9 @@ def _place(problem: Problem, runs: list[RunView], buy: Packer) -> Configuration:
             if not left_there:
                 del staying[instance]
     cost = move_costs(problem, runs)
-    joined, left = fill_free(problem, staying, problem.counts(run.id for run in runs))
+    joined, left = backfill(problem, staying, problem.counts(run.id for run in runs))
     sets, _ = buy(left, supply(problem, staying))
-    slots: dict[Host, Contents] = {}
+    slots: dict[Host, TaskSet] = {}
     slots.update(joined.items())
     launches: list[NewInstance] = []
     for wanted, host in match(sets, _reusable(problem, staying, runs, cost)):
@@ -153,16 +156,14 @@ def _place(problem: Problem, runs: list[RunView], buy: Packer) -> Configuration:
         else:
             slots[host] = wanted
     places.update(_assign(problem, slots, runs, cost))
-    total: dict[Host, Contents] = {**slots}
-    for instance, contents in staying.items():
+    total: dict[Host, TaskSet] = {**slots}
+    for instance, task_set in staying.items():
         extra = joined.get(instance)
-        total[instance] = Counter(contents) + Counter(extra) if extra else contents
+        total[instance] = Counter(task_set) + Counter(extra) if extra else task_set
     return Configuration(places, total, tuple(launches), {})
 
 
-def supply(
-    problem: Problem, staying: Mapping[InstanceId, Contents]
-) -> dict[OfferingId, int | None]:
+def supply(problem: Problem, staying: Mapping[InstanceId, TaskSet]) -> dict[OfferingId, int | None]:
     """How many instances of each offering may be used besides those that stay.
 
     Live instances may always be used again, even if their offering is out of stock, no longer
@@ -187,7 +188,7 @@ def supply(
 
 def _reusable(
     problem: Problem,
-    staying: Mapping[InstanceId, Contents],
+    staying: Mapping[InstanceId, TaskSet],
     runs: Iterable[RunView],
     cost: Mapping[RunId, int],
 ) -> list[Reusable]:
@@ -213,7 +214,7 @@ def _reusable(
 
 def _assign(
     problem: Problem,
-    slots: Mapping[Host, Contents],
+    slots: Mapping[Host, TaskSet],
     runs: list[RunView],
     cost: Mapping[RunId, int],
 ) -> dict[RunId, Host]:
@@ -225,12 +226,12 @@ def _assign(
         pools.setdefault(number, []).append(run.id)
         here.setdefault((run.instance, number), []).append(run.id)
     filled: Counter[int] = Counter()
-    for contents in slots.values():
-        filled.update(contents)
+    for task_set in slots.values():
+        filled.update(task_set)
     places: dict[RunId, Host] = {}
     vacant: dict[int, list[Host]] = {}
-    for host, contents in slots.items():
-        for number, count in contents.items():
+    for host, task_set in slots.items():
+        for number, count in task_set.items():
             stayers = here.get((host, number), [])
             if filled[number] == len(pools[number]):
                 # No one is left out: those stay whose move would cost most.

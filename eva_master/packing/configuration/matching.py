@@ -11,12 +11,12 @@ from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 from eva_master.model.ids import InstanceId, OfferingId
 from eva_master.packing.greedy.algorithm1 import PackedSet
 from eva_master.packing.interference.throughput import Ints
-from eva_master.packing.problem import Contents
+from eva_master.packing.problem import TaskSet
 
-_LARGEST = 1_000_000
+_CELLS_PER_ASSIGNMENT = 1_000_000
 """Cells of an assignment problem; beyond that, sets that are there already are taken out."""
 
-Stakes = Mapping[int, tuple[int, ...]]
+MoveCostsByClass = Mapping[int, tuple[int, ...]]
 """Per class what each resident's move would cost, the dearest first."""
 
 
@@ -31,12 +31,12 @@ class Reusable:
     id: InstanceId
     offering: OfferingId
     ready: bool
-    residents: Stakes
+    residents: MoveCostsByClass
 
 
 def match(
     sets: Sequence[PackedSet], live: Sequence[Reusable]
-) -> list[tuple[Contents, InstanceId | PackedSet]]:
+) -> list[tuple[TaskSet, InstanceId | PackedSet]]:
     """Assign packed sets to live instances of their offering.
 
     The assignment keeps the most dollars of migration from being spent; of equals it moves the
@@ -52,15 +52,15 @@ def match(
         set that it is one of, to be launched.
     """
     left = [packed.times for packed in sets]
-    matched: list[tuple[Contents, InstanceId | PackedSet]] = []
+    matched: list[tuple[TaskSet, InstanceId | PackedSet]] = []
     for offering in sorted({instance.offering for instance in live}):
         here = sorted((i for i in live if i.offering == offering), key=lambda i: i.id)
         numbers = [n for n, packed in enumerate(sets) if packed.offering.id == offering]
         for number, instance in _assigned(sets, {n: left[n] for n in numbers}, here):
-            matched.append((sets[number].contents, instance.id))
+            matched.append((sets[number].task_set, instance.id))
             left[number] -= 1
     for packed, times in zip(sets, left, strict=True):
-        matched.extend((packed.contents, packed) for _ in range(times))
+        matched.extend((packed.task_set, packed) for _ in range(times))
     return matched
 
 
@@ -69,7 +69,7 @@ def _assigned(
 ) -> list[tuple[int, Reusable]]:
     """Pairs of set and live instance; all are of one offering."""
     pairs: list[tuple[int, Reusable]] = []
-    if sum(wanted.values()) * len(live) > _LARGEST:
+    if sum(wanted.values()) * len(live) > _CELLS_PER_ASSIGNMENT:
         pairs, live = _unchanged(sets, wanted, live)
         wanted = dict(wanted)
         for number, _ in pairs:
@@ -77,7 +77,7 @@ def _assigned(
     while live and any(wanted.values()):
         # More than fits into one problem is done in turns.
         rows = [number for number, times in wanted.items() for _ in range(min(times, len(live)))]
-        batch = live[: max(1, _LARGEST // len(rows))]
+        batch = live[: max(1, _CELLS_PER_ASSIGNMENT // len(rows))]
         chosen = linear_sum_assignment(_gains(sets, rows, batch), maximize=True)
         for row, column in zip(*(side.tolist() for side in chosen), strict=True):
             pairs.append((rows[row], batch[column]))
@@ -91,7 +91,7 @@ def _unchanged(
 ) -> tuple[list[tuple[int, Reusable]], list[Reusable]]:
     """Leave instances alone that hold a wanted set already; returns these and the others."""
     left = dict(wanted)
-    by_contents = {tuple(sorted(sets[number].contents.items())): number for number in wanted}
+    by_contents = {tuple(sorted(sets[number].task_set.items())): number for number in wanted}
     pairs: list[tuple[int, Reusable]] = []
     others: list[Reusable] = []
     for instance in live:
@@ -112,18 +112,18 @@ def _gains(sets: Sequence[PackedSet], rows: Sequence[int], live: Sequence[Reusab
     """
     # One task more or less is worth less than a micro-dollar, and so is an instance's readiness.
     tasks = 1 + sum(len(each) for instance in live for each in instance.residents.values())
-    kinds: dict[tuple[tuple[int, tuple[int, ...]], ...], int] = {}
-    kind_of = [
-        kinds.setdefault(tuple(sorted(instance.residents.items())), len(kinds)) for instance in live
+    alike: dict[tuple[tuple[int, tuple[int, ...]], ...], int] = {}
+    alike_of = [
+        alike.setdefault(tuple(sorted(instance.residents.items())), len(alike)) for instance in live
     ]
     numbers = sorted(set(rows))
-    table = np.zeros((len(numbers), len(kinds)), dtype=np.int64)
+    table = np.zeros((len(numbers), len(alike)), dtype=np.int64)
     for line, number in enumerate(numbers):
-        contents = sets[number].contents
-        for residents, kind in kinds.items():
-            kept = [each[: contents.get(task_class, 0)] for task_class, each in residents]
+        task_set = sets[number].task_set
+        for residents, number_alike in alike.items():
+            kept = [each[: task_set.get(task_class, 0)] for task_class, each in residents]
             stayers = sum(len(each) for each in kept)
-            table[line, kind] = sum(map(sum, kept)) * tasks + stayers
+            table[line, number_alike] = sum(map(sum, kept)) * tasks + stayers
     lines = {number: line for line, number in enumerate(numbers)}
-    gains: Ints = 2 * table[[lines[number] for number in rows]][:, kind_of]
+    gains: Ints = 2 * table[[lines[number] for number in rows]][:, alike_of]
     return gains + np.array([instance.ready for instance in live], dtype=np.int64)

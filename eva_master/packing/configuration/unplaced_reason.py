@@ -6,7 +6,7 @@ from eva_master.model.catalog import Catalog
 from eva_master.model.ids import Millis, OfferingId
 from eva_master.packing.valuation.reservation_price import Demand, hosts
 
-_TOLD = 2
+_REASONS_TOLD = 2
 """So many different reasons of the cloud's are passed on."""
 
 
@@ -28,7 +28,7 @@ def why_unplaced(demand: Demand, catalog: Catalog, now: Millis) -> str:
     on_sale = [offering for offering in suitable if offering.available(now)]
     if not on_sale:
         told = sorted({offering.why_unavailable for offering in suitable} - {""})
-        why = f" ({'; '.join(told[:_TOLD])})" if told else ""
+        why = f" ({'; '.join(told[:_REASONS_TOLD])})" if told else ""
         return f"out of stock at present: {_names([offering.id for offering in suitable])}{why}"
     if any(offering.limit is None for offering in on_sale):
         return ""

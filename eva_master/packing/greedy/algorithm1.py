@@ -10,9 +10,9 @@ import numpy as np
 
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, Family, OfferingId
-from eva_master.packing.greedy.instance_fill import Filling
+from eva_master.packing.greedy.instance_fill import InstanceFill
 from eva_master.packing.interference.throughput import Ints
-from eva_master.packing.problem import Contents, Problem, Worth
+from eva_master.packing.problem import ClassValues, Problem, TaskSet
 from eva_master.packing.valuation.vectors import vector
 
 Supply = Mapping[OfferingId, int | None]
@@ -25,18 +25,18 @@ class PackedSet:
 
     Attributes:
         offering: Of each of them.
-        contents: Of each of them.
+        task_set: Of each of them.
         times: How many.
     """
 
     offering: Offering
-    contents: Contents
+    task_set: TaskSet
     times: int
 
 
-_SHORT = 0.999
+_FLOAT_MARGIN = 0.999
 """Floating point does not err by as much as this falls short of one."""
-_FEW = 256
+_TOTAL_CHECKED_UP_TO = 256
 """Classes of which it is worth looking whether they would do together; more would."""
 
 
@@ -60,68 +60,69 @@ def pack(problem: Problem, counts: Ints, supply: Supply) -> tuple[list[PackedSet
     remaining = dict(supply)
     left = counts.copy()
     sets: list[PackedSet] = []
-    worth = problem.worth
+    values = problem.values
     while left.any():
-        sets.extend(_pass(problem, worth, left, remaining))
+        sets.extend(_pass(problem, values, left, remaining))
         if not left.any():
             break
         on_sale = [o for o in problem.offerings if remaining.get(o.id, 0) != 0]
-        worth, hosted = problem.worth_among(on_sale)
+        values, hosted = problem.values_among(on_sale)
         if not (left[hosted] > 0).any():
             break
     return sets, left
 
 
 def _pass(
-    problem: Problem, worth: Worth, left: Ints, supply: dict[OfferingId, int | None]
+    problem: Problem, values: ClassValues, left: Ints, supply: dict[OfferingId, int | None]
 ) -> list[PackedSet]:
     """Run Algorithm 1 once; takes what it places from `left` and from `supply`."""
     sets: list[PackedSet] = []
     for name, offering in problem.dearest:
         candidates = problem.hosted(offering.type)
         # On a slow family a member of a gang may be worth less than nothing.
-        prices = np.maximum(worth.prices[offering.type.family], 0).astype(np.float64)
+        prices = np.maximum(values.prices[offering.type.family], 0).astype(np.float64)
         while supply.get(name, 0) != 0:
             present = np.flatnonzero(candidates & (left > 0))
             # Company raises nobody's worth: where all of them together would not do, no set does.
             if not present.size or (
-                present.size < _FEW and prices[present] @ left[present] < _SHORT * offering.price
+                present.size < _TOTAL_CHECKED_UP_TO
+                and prices[present] @ left[present] < _FLOAT_MARGIN * offering.price
             ):
                 break
-            filling = _fill(problem, worth, offering, left, present)
-            if not filling.added or filling.value < offering.price * MILLION:
+            fill = _fill(problem, values, offering, left, present)
+            if not fill.added or fill.value < offering.price * MILLION:
                 break
-            chosen = smallest(problem, filling.added, supply, offering) or offering
-            times = min(int(left[number]) // count for number, count in filling.added.items())
+            chosen = smallest(problem, fill.added, supply, offering) or offering
+            times = min(int(left[number]) // count for number, count in fill.added.items())
             available = supply[chosen.id]
             if available is not None:
                 times = min(times, available)
                 supply[chosen.id] = available - times
-            for number, count in filling.added.items():
+            for number, count in fill.added.items():
                 left[number] -= times * count
-            sets.append(PackedSet(chosen, filling.added, times))
+            sets.append(PackedSet(chosen, fill.added, times))
     return sets
 
 
 def _fill(
-    problem: Problem, worth: Worth, offering: Offering, left: Ints, candidates: Ints
-) -> Filling:
+    problem: Problem, values: ClassValues, offering: Offering, left: Ints, candidates: Ints
+) -> InstanceFill:
     available = left.copy()
-    filling = Filling(problem, worth, offering.type, candidates)
-    while (choice := filling.best(available)) is not None:
-        filling.add(*choice)
+    fill = InstanceFill(problem, values, offering.type, candidates)
+    while (choice := fill.best(available)) is not None:
+        fill.add(*choice)
         available[choice[0]] -= 1
-    return filling
+    return fill
 
 
 def smallest(
-    problem: Problem, contents: Contents, supply: Supply, offering: Offering
+    problem: Problem, task_set: TaskSet, supply: Supply, offering: Offering
 ) -> Offering | None:
     """The offering on which a set costs least, if that is less than on the one it is on.
 
     Args:
         problem: The classes.
-        contents: The set.
+        task_set: The set.
         supply: What may be used.
         offering: What the set is on.
 
@@ -129,7 +130,7 @@ def smallest(
         The offering of the least price and throughput lost, of equals the first by price and id.
     """
     needs: dict[Family, tuple[int, int, int]] = {}
-    best, found = _cost(problem, contents, offering), None
+    best, found = _cost(problem, task_set, offering), None
     for name, candidate in problem.by_id.items():
         # Where speed is the same everywhere, price decides and the first that fits is cheapest.
         if problem.uniform and (found is not None or candidate.price >= offering.price):
@@ -138,16 +139,16 @@ def smallest(
             continue
         family = candidate.type.family
         if family not in needs:
-            needs[family] = problem.total(family, contents)
+            needs[family] = problem.total(family, task_set)
         if all(map(le, needs[family], vector(candidate.type.capacity))):
-            cost = _cost(problem, contents, candidate)
+            cost = _cost(problem, task_set, candidate)
             if cost < best:
                 best, found = cost, candidate
     return found
 
 
-def _cost(problem: Problem, contents: Contents, offering: Offering) -> int:
+def _cost(problem: Problem, task_set: TaskSet, offering: Offering) -> int:
     """As `columns.Column.cost`, as far as it depends on the offering."""
     if problem.uniform:
         return offering.price
-    return offering.price * MILLION - problem.value(contents, offering.type.family)
+    return offering.price * MILLION - problem.value(task_set, offering.type.family)

@@ -9,15 +9,15 @@ from operator import le, sub
 import numpy as np
 
 from eva_master.model.ids import InstanceId, OfferingId
-from eva_master.packing.greedy.instance_fill import Filling
+from eva_master.packing.greedy.instance_fill import InstanceFill
 from eva_master.packing.interference.throughput import Ints
-from eva_master.packing.problem import Contents, Problem
+from eva_master.packing.problem import Problem, TaskSet
 from eva_master.packing.valuation.vectors import vector
 
 
-def fill_free(
-    problem: Problem, staying: Mapping[InstanceId, Contents], counts: Ints
-) -> tuple[Mapping[InstanceId, Contents], Ints]:
+def backfill(
+    problem: Problem, staying: Mapping[InstanceId, TaskSet], counts: Ints
+) -> tuple[Mapping[InstanceId, TaskSet], Ints]:
     """Offer the room on staying instances to tasks, before any is bought (Eva, section 4.5).
 
     The task and instance with the largest gain in TNRP come first, equal gains by instance id. No
@@ -37,11 +37,11 @@ def fill_free(
         return {}, left
     alike = _Alike(problem, candidates)
     groups: dict[InstanceId, _Group | None] = {}
-    fillings: dict[InstanceId, Filling] = {}
+    fills: dict[InstanceId, InstanceFill] = {}
     queue: list[tuple[int, InstanceId, int]] = []
 
     def enqueue(instance: InstanceId) -> None:
-        chooser = fillings.get(instance) or groups[instance]
+        chooser = fills.get(instance) or groups[instance]
         choice = chooser.best(left) if chooser else None
         if choice is not None:
             heapq.heappush(queue, (-choice[1], instance, choice[0]))
@@ -52,25 +52,25 @@ def fill_free(
     while queue:
         loss, instance, number = heapq.heappop(queue)
         if left[number]:
-            if instance not in fillings:
-                fillings[instance] = alike.own(instance, staying[instance])
-            fillings[instance].add(number, -loss)
+            if instance not in fills:
+                fills[instance] = alike.own(instance, staying[instance])
+            fills[instance].add(number, -loss)
             left[number] -= 1
         # The instance has changed, or its choice is used up: either way it must choose again.
         enqueue(instance)
-    return {instance: filling.added for instance, filling in fillings.items()}, left
+    return {instance: fill.added for instance, fill in fills.items()}, left
 
 
 class _Group:
     """Instances that choose alike; their choice is the best one until it is used up."""
 
-    def __init__(self, filling: Filling) -> None:
-        self._filling = filling
+    def __init__(self, fill: InstanceFill) -> None:
+        self._filling = fill
         self._choice: tuple[int, int] | None = None
         self._over = False
 
     def best(self, left: Ints) -> tuple[int, int] | None:
-        """See `Filling.best`."""
+        """See `InstanceFill.best`."""
         if not self._over and (self._choice is None or not left[self._choice[0]]):
             self._choice = self._filling.best(left)
             self._over = self._choice is None
@@ -89,7 +89,7 @@ class _Alike:
             for family, rows in problem.need.items()
         }
 
-    def group(self, instance: InstanceId, residents: Contents) -> _Group | None:
+    def group(self, instance: InstanceId, residents: TaskSet) -> _Group | None:
         """Those that are like this one, `None` if there is room for no candidate."""
         offering = self._problem.instances[instance].offering
         key = self._problem.sold_as[instance], frozenset(residents.items())
@@ -101,8 +101,8 @@ class _Alike:
             self._groups[key] = _Group(self.own(instance, residents)) if fits else None
         return self._groups[key]
 
-    def own(self, instance: InstanceId, residents: Contents) -> Filling:
+    def own(self, instance: InstanceId, residents: TaskSet) -> InstanceFill:
         """What serves this instance alone."""
         machine = self._problem.instances[instance].offering.type
-        worth = self._problem.worth
-        return Filling(self._problem, worth, machine, self._candidates, residents)
+        values = self._problem.values
+        return InstanceFill(self._problem, values, machine, self._candidates, residents)

@@ -11,10 +11,10 @@ import numpy.typing as npt
 from eva_master.model.catalog import InstanceType
 from eva_master.model.ids import MILLION
 from eva_master.packing.interference.throughput import Ints
-from eva_master.packing.problem import Contents, Money, Problem, Worth
+from eva_master.packing.problem import ClassValues, Money, Problem, TaskSet
 from eva_master.packing.valuation.vectors import vector
 
-_MANY = 1_000
+_COMPILED_FROM_CANDIDATES = 1_000
 """With fewer candidates numpy is as fast as compiled code, and does not have to be compiled."""
 
 
@@ -33,7 +33,7 @@ def compiled_best() -> Callable[..., tuple[int, int, int]] | None:
     return found
 
 
-class Filling:
+class InstanceFill:
     """An instance, what is on it, and which task should join next.
 
     The next task is the fitting one that raises the instance's TNRP most. Ties go to the better
@@ -42,7 +42,7 @@ class Filling:
 
     Args:
         problem: The classes.
-        worth: What they are worth.
+        values: What they are worth.
         machine: The instance's type.
         candidates: Classes that may join, ascending.
         residents: What is on the instance already.
@@ -56,14 +56,14 @@ class Filling:
     def __init__(
         self,
         problem: Problem,
-        worth: Worth,
+        values: ClassValues,
         machine: InstanceType,
         candidates: Ints,
-        residents: Contents | None = None,
+        residents: TaskSet | None = None,
     ) -> None:
         self._problem = problem
-        self._prices = worth.prices[machine.family]
-        self._values = worth.charges[machine.family]
+        self._prices = values.prices[machine.family]
+        self._values = values.charges[machine.family]
         self._machine = machine
         self._need = problem.need[machine.family]
         self._capacity = np.array(vector(machine.capacity), dtype=np.int64)
@@ -77,7 +77,7 @@ class Filling:
             self._take(number, count)
         self._candidates = candidates
         self._compiled = None
-        if candidates.size >= _MANY and self._prices.dtype == np.int64:
+        if candidates.size >= _COMPILED_FROM_CANDIDATES and self._prices.dtype == np.int64:
             self._compiled = compiled_best()
         if self._compiled is None:
             # One row per resource: it is these that are gone through.
@@ -88,7 +88,7 @@ class Filling:
             # Those worth most first; it is rearranged.
             wanted = np.zeros(len(self._prices), dtype=np.bool_)
             wanted[candidates] = True
-            dearest = worth.dearest(machine.family)
+            dearest = values.dearest(machine.family)
             self._candidates = dearest[wanted[dearest]]
         if self._candidates.size:
             self._lost = self._loss()

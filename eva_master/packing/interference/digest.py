@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from eva_master.packing.interference.incremental import Lineage
+from eva_master.packing.interference.incremental import IncrementalView
 
 
-def digest_view() -> Lineage[object, int]:
+def digest_view() -> IncrementalView[object, int]:
     """Follows a table with the sum of a mark per row: equal tables have equal sums."""
-    return Lineage[object, int](0, _marked)
+    return IncrementalView[object, int](0, _marked)
 
 
 def _marked(total: int, _: Sequence[object], gone: Sequence[object], new: Sequence[object]) -> int:

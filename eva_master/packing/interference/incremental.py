@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 R = TypeVar("R", bound=Hashable)
 V = TypeVar("V")
 
-_VERSIONS = 4
+_VERSIONS_KEPT = 4
 """More than one: what a user asks about may be of another cluster than what is planned."""
 
 
@@ -43,7 +43,7 @@ def _beyond(rows: Sequence[R], others: Sequence[R]) -> list[R]:
     return list(compress(rows, map(ids.__contains__, map(id, rows)))) if ids else []
 
 
-class Lineage(Generic[R, V]):
+class IncrementalView(Generic[R, V]):
     """What is derived from a table; that of a new version follows from that of the last one.
 
     What it remembers makes no difference to what it says.
@@ -70,5 +70,5 @@ class Lineage(Generic[R, V]):
         if gone or new:
             value = self._step(value, rows, gone, new)
         # One assignment, so that threads may share this.
-        self._last = ((rows, value), *last[: _VERSIONS - 1])
+        self._last = ((rows, value), *last[: _VERSIONS_KEPT - 1])
         return value

@@ -12,7 +12,7 @@ import numpy as np
 
 from eva_master.model.ids import MILLION, Workload, base_of
 from eva_master.model.planning.snapshot import ThroughputTable
-from eva_master.packing.interference.incremental import Lineage
+from eva_master.packing.interference.incremental import IncrementalView
 
 Names = tuple[Workload, ...]
 Entry = tuple[Workload, Names]
@@ -22,16 +22,16 @@ Averaged = tuple[Mapping[Entry, tuple[int, int]], ThroughputTable]
 
 _BASE_ENTRIES_KEPT = 65_536
 """Entries of which the base workloads are remembered."""
-_PRIOR = 0.02
+_DEFAULT_WEIGHT = 0.02
 """Weight of the default against an observation."""
-_LEAST = 10_000
+_LEAST_INFERRED_PPM = 10_000
 """The least that a pair is believed to run at without having been seen, in millionths."""
 
 
-def averaged_view() -> Lineage[Row, Averaged]:
+def averaged_view() -> IncrementalView[Row, Averaged]:
     """Follows a table with the means of what was observed of a workload's variants."""
     base_entry = lru_cache(maxsize=_BASE_ENTRIES_KEPT)(_base_entry)
-    return Lineage[Row, Averaged](({}, ThroughputTable()), partial(_averaged, base_entry))
+    return IncrementalView[Row, Averaged](({}, ThroughputTable()), partial(_averaged, base_entry))
 
 
 def _averaged(
@@ -75,9 +75,9 @@ def _base_entry(entry: Entry) -> Entry:
     return base_of(workload), tuple(sorted(map(base_of, others)))
 
 
-def inferred_view(default_ppm: int) -> Lineage[Row, ThroughputTable]:
+def inferred_view(default_ppm: int) -> IncrementalView[Row, ThroughputTable]:
     """Follows a table with the pairs that are inferred from larger sets."""
-    return Lineage(ThroughputTable(), partial(_with_inferred, default_ppm))
+    return IncrementalView(ThroughputTable(), partial(_with_inferred, default_ppm))
 
 
 def _with_inferred(
@@ -129,10 +129,10 @@ def _pairs(
                 matrix[row, column[other]] = count
             else:
                 right[row] -= count * math.log(known[other] / MILLION)
-    pull = _PRIOR * np.identity(len(unknown))
-    prior = _PRIOR * math.log(default_ppm / MILLION)
+    pull = _DEFAULT_WEIGHT * np.identity(len(unknown))
+    prior = _DEFAULT_WEIGHT * math.log(default_ppm / MILLION)
     logs = np.linalg.solve(matrix.T @ matrix + pull, matrix.T @ right + prior)
     return tuple(
-        (other, max(round(math.exp(min(value, 0.0)) * MILLION), _LEAST))
+        (other, max(round(math.exp(min(value, 0.0)) * MILLION), _LEAST_INFERRED_PPM))
         for other, value in zip(unknown, logs.tolist(), strict=True)
     )

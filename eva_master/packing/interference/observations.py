@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 
 from eva_master.model.ids import Workload
 from eva_master.model.planning.snapshot import ThroughputTable
-from eva_master.packing.interference.incremental import Lineage
+from eva_master.packing.interference.incremental import IncrementalView
 
 Entry = tuple[Workload, tuple[Workload, ...]]
 """Whose throughput it is, and the sorted workloads of the others."""
 Names = tuple[Workload, ...]
 Row = tuple[Entry, int]
 
-_KEPT = 65_536
+_ENTRIES_INDEXED = 65_536
 """Entries whose names are remembered, most of them no longer in any table."""
 
 
@@ -51,7 +51,7 @@ class _Index:
             self.arrivals.setdefault(before, []).append((name, entry))
 
 
-class Observed:
+class ObservationIndex:
     """One table.
 
     Args:
@@ -91,8 +91,8 @@ class Observed:
             if ppm is not None:
                 yield newcomer, entry[0], ppm
 
-    def after(self, rows: tuple[Row, ...], gone: list[Row], new: list[Row]) -> Observed:
-        """The table that has become of this one, see `changes.Lineage`."""
+    def after(self, rows: tuple[Row, ...], gone: list[Row], new: list[Row]) -> ObservationIndex:
+        """The table that has become of this one, see `changes.IncrementalView`."""
         values = dict(self.values)
         for entry, _ in gone:
             del values[entry]
@@ -106,16 +106,17 @@ class Observed:
             if len(others) == 1:
                 pairs[workload][others[0]] = ppm
         index = self._index
-        if len(index.entries) > _KEPT:
+        if len(index.entries) > _ENTRIES_INDEXED:
             index, new = _Index(), list(rows)
         for entry, _ in new:
             if entry not in index.entries:
                 index.add(entry)
-        return Observed(ThroughputTable(rows), values, {**self.pairs, **pairs}, index)
+        return ObservationIndex(ThroughputTable(rows), values, {**self.pairs, **pairs}, index)
 
 
-def observations_view() -> Lineage[Row, Observed]:
+def observations_view() -> IncrementalView[Row, ObservationIndex]:
     """Follows a table with its index."""
-    return Lineage[Row, Observed](
-        Observed(ThroughputTable(), {}, {}, _Index()), lambda before, *rest: before.after(*rest)
+    return IncrementalView[Row, ObservationIndex](
+        ObservationIndex(ThroughputTable(), {}, {}, _Index()),
+        lambda before, *rest: before.after(*rest),
     )

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from eva_master.learning.colocation import Key, throughput_beside, times
 from eva_master.model.ids import MILLION, Workload
-from eva_master.packing.interference.observations import Observed
+from eva_master.packing.interference.observations import ObservationIndex
 from eva_master.packing.interference.throughput_rows import PairwiseThroughput, ThroughputRows
 
 WorkloadMultiset = tuple[tuple[int, int], ...]
@@ -120,7 +120,7 @@ class ThroughputModel(ExactThroughput):
     """
 
     def __init__(
-        self, observations: Observed, workloads: Iterable[Workload], default_ppm: int
+        self, observations: ObservationIndex, workloads: Iterable[Workload], default_ppm: int
     ) -> None:
         names = sorted(set(workloads))
         look_up: Callable[[Key], int | None] = observations.values.get

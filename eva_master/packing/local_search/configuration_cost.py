@@ -35,7 +35,7 @@ def evaluate(
     charges: dict[str, int] = {}
     loads: dict[Host, Load] = {}
     total = 0
-    for host, contents in configuration.contents.items():
+    for host, contents in configuration.task_sets.items():
         new = isinstance(host, int)
         offering = launched[host] if isinstance(host, int) else problem.offering_of(host)
         classes = Counter(

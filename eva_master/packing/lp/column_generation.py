@@ -1,4 +1,4 @@
-"""Column generation: the configuration LP over all patterns, without listing them."""
+"""Column generation: the configuration LP over all task sets, without listing them."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, Family, OfferingId
 from eva_master.packing.greedy.algorithm1 import Supply
 from eva_master.packing.interference.throughput import Ints
-from eva_master.packing.lp.columns import Column, Pattern, column
+from eva_master.packing.lp.columns import Column, TaskSetKey, column
 from eva_master.packing.lp.pricing import knapsack
-from eva_master.packing.lp.pricing.depth_first import Companies, Dives
-from eva_master.packing.lp.pricing.greedy_columns import Fills
+from eva_master.packing.lp.pricing.depth_first import DepthFirstSearch, LossTable
+from eva_master.packing.lp.pricing.greedy_columns import GreedyColumns
 from eva_master.packing.lp.pricing.knapsack import Floats, Found, Question
-from eva_master.packing.lp.pricing.workload_multisets import Search
+from eva_master.packing.lp.pricing.workload_multisets import MultisetSearch
 from eva_master.packing.lp.restricted_master import Relaxation, Relaxed
 from eva_master.packing.problem import Problem
 from eva_master.packing.valuation.vectors import vector
 
-_CLOSE = 1e-9
-_SMOOTHING = 0.5
-_NEAR = 0.9
+_NUMERICAL_MARGIN = 1e-9
+_CENTER_WEIGHT = 0.5
+_SMOOTHED_FROM_BOUND = 0.9
 """Duals of a bound that is so close to the LP's cost are worth staying near to."""
-_GRAIN = float(1 << 36)
-_SLOW, _PATIENCE = 1e-3, 3
+_ROUNDING_GRAIN = float(1 << 36)
+_SLOW_FALL, _SLOW_ROUNDS = 1e-3, 3
 """The LP falls slowly if by less than this, as a fraction, so many times on end."""
-_HASTE, _CALMER = 64, 4
+_FIRST_SHORTENING, _SHORTENING_STEP = 64, 4
 """By what searches are shortened at first, and by how much less once the LP falls slowly."""
-_LEAST = 4
-_CROWDED = 8
+_FEWEST_ROUNDS = 4
+_COST_OF_INTERFERENCE = 8
 """With interference it takes longer to look at a set, so fewer are looked at."""
-_DEEP = 16
+_DEEPER_FOR_KNOWN_DUALS = 16
 """Duals that proved a bound before are likely to do so again, so it pays to look deeper."""
-_KEPT = 100
+_COLUMNS_PER_SEARCH = 100
 """Patterns taken from one search."""
 
 
@@ -49,9 +49,9 @@ class Budget:
         class_iterations: Rounds of pricing times classes; four rounds are made in any case.
         total_nodes: Sets looked at, after which the current round of pricing is the last.
         nodes: Sets looked at per machine and round of pricing.
-        total_crowds: The same as `total_nodes` where tasks slow each other down: crowds of
+        total_multisets: The same as `total_nodes` where tasks slow each other down: multisets of
             workloads, and partial sets.
-        crowds: The same as `nodes` there.
+        multisets: The same as `nodes` there.
         columns: No more pricing once there are so many.
         gap: Stop when cost and bound are this close, as a fraction.
         dives: How often what rounding leaves over is solved again.
@@ -66,8 +66,8 @@ class Budget:
     class_iterations: int = 4_000
     total_nodes: int = 64_000
     nodes: int = 12_000
-    total_crowds: int = 400_000
-    crowds: int = 32_000
+    total_multisets: int = 400_000
+    multisets: int = 32_000
     columns: int = 20_000
     gap: float = 1e-4
     dives: int = 40
@@ -166,11 +166,11 @@ class Generator:
         self._known = None if request.duals is None else request.duals * MILLION / self._unit
         self._bound = 0.0
         self._center: Relaxed | None = None
-        self._searches: dict[Family, Search] = {}
-        self._dives: dict[Family, Dives] = {}
-        self._fills: dict[Family, Fills] = {}
+        self._multiset_searches: dict[Family, MultisetSearch] = {}
+        self._depth_first: dict[Family, DepthFirstSearch] = {}
+        self._greedy_columns: dict[Family, GreedyColumns] = {}
         self._slow: dict[Family, Floats] = {}
-        scale, companies = MILLION / self._unit, Companies(problem.throughput)
+        scale, losses = MILLION / self._unit, LossTable(problem.throughput)
         for family in sorted({family for family, _ in self._machines}):
             if not problem.uniform:
                 slow = [float(problem.slowness(n, family)) for n in range(len(problem.classes))]
@@ -178,9 +178,13 @@ class Generator:
             if self._interference:
                 charges = np.array([float(c.charge_on(family)) for c in problem.classes]) * scale
                 model = problem.throughput
-                self._searches[family] = Search(model.rows, problem.workloads, charges)
-                self._dives[family] = Dives(companies, problem.workloads, charges)
-                self._fills[family] = Fills(problem.workloads, charges, model.pairwise)
+                self._multiset_searches[family] = MultisetSearch(
+                    model.rows, problem.workloads, charges
+                )
+                self._depth_first[family] = DepthFirstSearch(losses, problem.workloads, charges)
+                self._greedy_columns[family] = GreedyColumns(
+                    problem.workloads, charges, model.pairwise
+                )
 
     def run(self, seeds: Sequence[Column], budget: Budget) -> Generated | None:
         """Solve the LP as far as the budget goes.
@@ -193,20 +197,23 @@ class Generator:
         self._relaxation.add(seeds)
         finding = budget
         if self._interference:
-            total, each = budget.total_nodes // _CROWDED, budget.nodes // _CROWDED
+            total, each = (
+                budget.total_nodes // _COST_OF_INTERFERENCE,
+                budget.nodes // _COST_OF_INTERFERENCE,
+            )
             finding = replace(budget, total_nodes=total, nodes=max(each, 1))
             if self._known is None:
                 self._begin_without_interference(seeds, budget)
         spent = _Spent()
         relaxed = None
         if self._known is None:
-            relaxed = self._rounds(finding, spent, _HASTE)
+            relaxed = self._rounds(finding, spent, _FIRST_SHORTENING)
             if relaxed is None:
                 return None
         if self._interference and not self._settled(relaxed, budget):
             self._proving = True
-            total = spent.nodes + budget.total_crowds
-            proving = replace(budget, total_nodes=total, nodes=budget.crowds)
+            total = spent.nodes + budget.total_multisets
+            proving = replace(budget, total_nodes=total, nodes=budget.multisets)
             relaxed = self._rounds(proving, spent, 1)
         elif relaxed is None:
             relaxed = self._rounds(finding, spent, 1)
@@ -237,7 +244,9 @@ class Generator:
         """
         relaxation = self._relaxation
         classes = int(np.count_nonzero(self._counts))
-        most = min(budget.iterations, max(_LEAST, budget.class_iterations // max(classes, 1)))
+        most = min(
+            budget.iterations, max(_FEWEST_ROUNDS, budget.class_iterations // max(classes, 1))
+        )
         last = spent.iterations + most
         before, slow = float("inf"), 0
         while True:
@@ -252,9 +261,9 @@ class Generator:
                 return relaxed
             spent.iterations += 1
             # As long as the LP falls fast any column will do; then they have to be the best.
-            slow = slow + 1 if relaxed.cost > before * (1 - _SLOW) else 0
-            if slow == _PATIENCE:
-                slow, haste = 0, max(haste // _CALMER, 1)
+            slow = slow + 1 if relaxed.cost > before * (1 - _SLOW_FALL) else 0
+            if slow == _SLOW_ROUNDS:
+                slow, haste = 0, max(haste // _SHORTENING_STEP, 1)
             before = relaxed.cost
             effort = replace(budget, nodes=max(budget.nodes // haste, 1))
             found, tried = self._price(relaxed, effort)
@@ -262,7 +271,7 @@ class Generator:
             if not relaxation.add(found):
                 if haste == 1:
                     return relaxed
-                haste = max(haste // _CALMER, 1)
+                haste = max(haste // _SHORTENING_STEP, 1)
 
     def _begin_without_interference(self, seeds: Sequence[Column], budget: Budget) -> None:
         """Take bound and duals of the problem in which no task slows another one down.
@@ -283,10 +292,10 @@ class Generator:
         generator = Generator(Request(problem, counts, self._supply), interference=False)
         alike = []
         for seed in seeds:
-            pattern: dict[int, int] = {}
-            for number, count in seed.pattern:
-                pattern[int(like[number])] = pattern.get(int(like[number]), 0) + count
-            alike.append(generator.column(seed.offering, tuple(sorted(pattern.items()))))
+            task_set: dict[int, int] = {}
+            for number, count in seed.task_set:
+                task_set[int(like[number])] = task_set.get(int(like[number]), 0) + count
+            alike.append(generator.column(seed.offering, tuple(sorted(task_set.items()))))
         generated = generator.run(alike, budget)
         if generated is not None and generator._center is not None:
             center = generator._center
@@ -307,9 +316,11 @@ class Generator:
             # Such duals are as good a guess as any; the first round of pricing is for them.
             duals = np.where(np.isnan(self._known), relaxed.duals, self._known)
             self._center, self._known = replace(relaxed, duals=duals), None
-            weights, deep = (1.0, 0.0), _DEEP
-        elif self._center is not None and (not self._proving or self._bound > _NEAR * relaxed.cost):
-            weights = (_SMOOTHING, 0.0)
+            weights, deep = (1.0, 0.0), _DEEPER_FOR_KNOWN_DUALS
+        elif self._center is not None and (
+            not self._proving or self._bound > _SMOOTHED_FROM_BOUND * relaxed.cost
+        ):
+            weights = (_CENTER_WEIGHT, 0.0)
         else:
             weights = (0.0, 0.0)
         for weight in dict.fromkeys(weights):
@@ -327,7 +338,7 @@ class Generator:
             found = [
                 column
                 for column in candidates
-                if _reduced(column, self._unit, relaxed.duals, prices) < -_CLOSE
+                if _reduced(column, self._unit, relaxed.duals, prices) < -_NUMERICAL_MARGIN
             ]
             columns = candidates if found else []
             if columns or relaxed.cost <= self._bound * (1 + budget.gap):
@@ -337,7 +348,7 @@ class Generator:
     def _search_all(
         self, duals: Floats, rents: Floats, budget: Budget, deep: int = 1
     ) -> tuple[list[Column], float, int]:
-        """Look for patterns on every machine; also proves a bound on the LP.
+        """Look for task sets on every machine; also proves a bound on the LP.
 
         Args:
             duals: What tasks are worth.
@@ -365,42 +376,45 @@ class Generator:
             nodes += found.nodes
             self._ratios[key] = found.bound / price if price > 0 else 1.0
             most = max(most, self._ratios[key])
-            columns.extend(self.column(offering, pattern) for pattern in found.patterns[-_KEPT:])
-            if self._fills and capacity[0]:
-                fills = self._fills[family].patterns(question)
-                columns.extend(self.column(offering, pattern) for pattern in fills)
+            columns.extend(
+                self.column(offering, task_set)
+                for task_set in found.task_sets[-_COLUMNS_PER_SEARCH:]
+            )
+            if self._greedy_columns and capacity[0]:
+                greedy = self._greedy_columns[family].task_sets(question)
+                columns.extend(self.column(offering, task_set) for task_set in greedy)
         # Scaled like this the duals admit no column that would pay: they are a bound.
         bound = float((duals * self._counts).sum()) / most
         bound += sum(rent * self._limits[name] for name, rent in rent_of.items())
         return columns, bound, nodes
 
-    def column(self, offering: Offering, pattern: Pattern) -> Column:
-        """Price a pattern, without what its tasks lose to one another if that is left out."""
+    def column(self, offering: Offering, task_set: TaskSetKey) -> Column:
+        """Price a task set, without what its tasks lose to one another if that is left out."""
         if self._interference:
-            return column(self._problem, offering, pattern)
+            return column(self._problem, offering, task_set)
         slow, family = self._problem.slowness, offering.type.family
-        price = offering.price + sum(count * slow(number, family) for number, count in pattern)
-        return Column(offering, pattern, price * MILLION)
+        price = offering.price + sum(count * slow(number, family) for number, count in task_set)
+        return Column(offering, task_set, price * MILLION)
 
     def _find(self, family: Family, question: Question) -> Found:
         if not self._interference:
             return knapsack.search(question)
         if self._proving:
-            return self._searches[family].run(question)
-        return self._dives[family].run(question)
+            return self._multiset_searches[family].run(question)
+        return self._depth_first[family].run(question)
 
     def _lower(self) -> int:
-        return max(0, int(self._bound * self._unit * (1 - _CLOSE)))
+        return max(0, int(self._bound * self._unit * (1 - _NUMERICAL_MARGIN)))
 
 
 def _reduced(
     column: Column, unit: float, duals: Floats, rent_of: Mapping[OfferingId, float]
 ) -> float:
     """What one more of a column would change the LP's cost by."""
-    covered = sum(count * float(duals[number]) for number, count in column.pattern)
+    covered = sum(count * float(duals[number]) for number, count in column.task_set)
     return column.cost / unit - rent_of.get(column.offering.id, 0.0) - covered
 
 
 def _rounded(values: Floats) -> Floats:
     """Rounded down to multiples of a power of two, so that their sums are exact."""
-    return np.asarray(np.floor(values * _GRAIN) / _GRAIN)
+    return np.asarray(np.floor(values * _ROUNDING_GRAIN) / _ROUNDING_GRAIN)

@@ -9,7 +9,7 @@ from eva_master.model.ids import MILLION
 from eva_master.packing.greedy.algorithm1 import PackedSet
 from eva_master.packing.problem import Problem
 
-Pattern = tuple[tuple[int, int], ...]
+TaskSetKey = tuple[tuple[int, int], ...]
 """Tasks on one instance: (class, how many), by class, none zero."""
 
 
@@ -19,7 +19,7 @@ class Column:
 
     Attributes:
         offering: What the instance is bought as.
-        pattern: What is on it.
+        task_set: What is on it.
         cost: Its price and the value of the throughput that its tasks lose to one another and
             to families on which they run slower, in millionths of micro-dollars per hour. The
             savings S are what all tasks are worth where they run fastest less the cost of all
@@ -27,14 +27,14 @@ class Column:
     """
 
     offering: Offering
-    pattern: Pattern
+    task_set: TaskSetKey
     cost: int
 
 
-def column(problem: Problem, offering: Offering, pattern: Pattern) -> Column:
-    """Price a pattern on an offering."""
-    lost = problem.lost(dict(pattern), offering.type.family)
-    return Column(offering, pattern, offering.price * MILLION + lost)
+def column(problem: Problem, offering: Offering, task_set: TaskSetKey) -> Column:
+    """Price a task set on an offering."""
+    lost = problem.lost(dict(task_set), offering.type.family)
+    return Column(offering, task_set, offering.price * MILLION + lost)
 
 
 def cost(problem: Problem, sets: list[PackedSet]) -> int:
@@ -43,7 +43,7 @@ def cost(problem: Problem, sets: list[PackedSet]) -> int:
         packed.times
         * (
             packed.offering.price * MILLION
-            + problem.lost(packed.contents, packed.offering.type.family)
+            + problem.lost(packed.task_set, packed.offering.type.family)
         )
         for packed in sets
     )
@@ -52,5 +52,5 @@ def cost(problem: Problem, sets: list[PackedSet]) -> int:
 def columns_of(problem: Problem, sets: list[PackedSet]) -> list[Column]:
     """The columns that sets are made of."""
     return [
-        column(problem, packed.offering, tuple(sorted(packed.contents.items()))) for packed in sets
+        column(problem, packed.offering, tuple(sorted(packed.task_set.items()))) for packed in sets
     ]

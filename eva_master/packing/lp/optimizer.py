@@ -12,12 +12,12 @@ from eva_master.model.ids import OfferingId
 from eva_master.packing.greedy.algorithm1 import PackedSet, Supply, pack
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.lp.column_generation import Budget, Generated, Generator, Request
-from eva_master.packing.lp.columns import Column, Pattern, column, columns_of, cost
+from eva_master.packing.lp.columns import Column, TaskSetKey, column, columns_of, cost
 from eva_master.packing.lp.pricing.knapsack import Floats
 from eva_master.packing.lp.rounding import Packing, rounded
 from eva_master.packing.problem import Problem
 
-_USED = 1e-9
+_LEAST_AMOUNT_USED = 1e-9
 
 
 class Tier(StrEnum):
@@ -36,7 +36,7 @@ class Seed:
     """A column that paid in an earlier round, without its cost, which may have changed."""
 
     offering: OfferingId
-    pattern: Pattern
+    task_set: TaskSetKey
 
 
 @dataclass(slots=True)
@@ -80,11 +80,11 @@ class Optimizer:
         self._problem = problem
         self._tier = tier
         self._budget = budget or Budget()
-        self._known: dict[tuple[OfferingId, Pattern], Column] = {}
+        self._known: dict[tuple[OfferingId, TaskSetKey], Column] = {}
         self._remember(
-            column(problem, problem.by_id[seed.offering], seed.pattern)
+            column(problem, problem.by_id[seed.offering], seed.task_set)
             for seed in seeds
-            if seed.offering in problem.by_id and problem.fits(seed.offering, dict(seed.pattern))
+            if seed.offering in problem.by_id and problem.fits(seed.offering, dict(seed.task_set))
         )
         self._duals = dict(duals or {})
         self._solved: dict[object, Generated | None] = {}
@@ -135,7 +135,7 @@ class Optimizer:
     def seeds(self, limit: int) -> list[Seed]:
         """Columns for the next round, at most `limit`; lone tasks need none."""
         shared = [key for key in self._known if sum(count for _, count in key[1]) > 1]
-        return [Seed(offering, pattern) for offering, pattern in shared[:limit]]
+        return [Seed(offering, task_set) for offering, task_set in shared[:limit]]
 
     @property
     def duals(self) -> Mapping[int, int]:
@@ -198,7 +198,7 @@ class Optimizer:
             known
             for known in self._known.values()
             if supply.get(known.offering.id, 0) != 0
-            and all(count <= counts[number] for number, count in known.pattern)
+            and all(count <= counts[number] for number, count in known.task_set)
         ]
         for number in np.flatnonzero(counts > 0).tolist():
             offering = self._problem.reservation(number)
@@ -208,7 +208,7 @@ class Optimizer:
 
     def _remember(self, columns: Iterable[Column]) -> None:
         """Put columns before those that are known already."""
-        fresh = {(known.offering.id, known.pattern): known for known in columns}
+        fresh = {(known.offering.id, known.task_set): known for known in columns}
         self._known = {**fresh, **self._known}
 
     def _account(self, generated: Generated) -> None:
@@ -220,7 +220,10 @@ class Optimizer:
 def _supporting(generated: Generated) -> list[Column]:
     """The columns of the LP's solution."""
     amounts = generated.relaxed.amounts
-    return [generated.relaxation.columns[n] for n in np.flatnonzero(amounts > _USED).tolist()]
+    return [
+        generated.relaxation.columns[n]
+        for n in np.flatnonzero(amounts > _LEAST_AMOUNT_USED).tolist()
+    ]
 
 
 def _key(counts: Ints, supply: Supply) -> object:

@@ -15,7 +15,7 @@ import numpy as np
 from eva_master.model.ids import OfferingId
 from eva_master.packing.greedy.algorithm1 import PackedSet
 from eva_master.packing.interference.throughput import Ints
-from eva_master.packing.lp.columns import Column, Pattern
+from eva_master.packing.lp.columns import Column, TaskSetKey
 from eva_master.packing.lp.pricing.knapsack import Floats
 
 _DUAL_SIMPLEX, _PRIMAL_SIMPLEX = 1, 4
@@ -62,13 +62,13 @@ class Relaxation:
         self._solver = _solver()
         _add_rows(self._solver, lower, upper)
         self.columns: list[Column] = []
-        self._known: dict[tuple[OfferingId, Pattern], int] = {}
+        self._known: dict[tuple[OfferingId, TaskSetKey], int] = {}
 
     def add(self, columns: Sequence[Column]) -> int:
         """Add the columns that are new; returns how many these are."""
         fresh: list[Column] = []
         for column in columns:
-            key = (column.offering.id, column.pattern)
+            key = (column.offering.id, column.task_set)
             if key not in self._known:
                 self._known[key] = len(self.columns) + len(fresh)
                 fresh.append(column)
@@ -109,8 +109,8 @@ class Relaxation:
         """How many of each column there are in sets; their columns must have been added."""
         numbers = [0] * len(self.columns)
         for packed in sets:
-            pattern = tuple(sorted(packed.contents.items()))
-            numbers[self._known[packed.offering.id, pattern]] += packed.times
+            task_set = tuple(sorted(packed.task_set.items()))
+            numbers[self._known[packed.offering.id, task_set]] += packed.times
         return numbers
 
     def integral(self, chosen: Sequence[int], start: Sequence[int], nodes: int) -> list[int] | None:
@@ -146,8 +146,8 @@ class Relaxation:
         return [round(value) for value in values]
 
     def _entries(self, column: Column) -> tuple[float, list[int], list[float]]:
-        rows = [self._row[number] for number, _ in column.pattern]
-        values = [float(count) for _, count in column.pattern]
+        rows = [self._row[number] for number, _ in column.task_set]
+        values = [float(count) for _, count in column.task_set]
         rent = self._rents.get(column.offering.id)
         if rent is not None:
             rows.append(rent)

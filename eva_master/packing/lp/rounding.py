@@ -11,11 +11,11 @@ from eva_master.model.ids import MILLION, OfferingId
 from eva_master.packing.greedy.algorithm1 import PackedSet, Supply, pack, smallest
 from eva_master.packing.lp.column_generation import Budget, Generated, Request
 from eva_master.packing.lp.columns import Column, columns_of, cost
-from eva_master.packing.problem import Contents
+from eva_master.packing.problem import TaskSet
 
-_TRIED = 32
+_TRIED_IF_NONE_IS_WHOLE = 32
 """Columns tried in a dive when no amount is whole."""
-_WHOLE = 1e-6
+_WHOLE_MARGIN = 1e-6
 """How far from a whole number an amount may be and still count as one."""
 
 
@@ -69,37 +69,37 @@ class _Partial:
     def take(self, column: Column, wanted: int) -> int:
         """Use a column as often as tasks, supply and `wanted` allow; returns how often that is.
 
-        The LP may cover a task more than once. Where a class is used up the rest of the pattern
-        is taken if patterns are to be trimmed, on the cheapest offering that holds it, as long
+        The LP may cover a task more than once. Where a class is used up the rest of the task set
+        is taken if task sets are to be trimmed, on the cheapest offering that holds it, as long
         as that pays.
         """
         taken, offering = 0, column.offering
-        pattern = dict(column.pattern)
+        task_set = dict(column.task_set)
         while taken < wanted:
-            clipped = {t: min(n, int(self.left[t])) for t, n in pattern.items() if self.left[t]}
-            if clipped != pattern:
+            clipped = {t: min(n, int(self.left[t])) for t, n in task_set.items() if self.left[t]}
+            if clipped != task_set:
                 if not self._trim:
                     break
-                pattern = clipped
-                cheaper = smallest(self._problem, pattern, self.supply, offering)
+                task_set = clipped
+                cheaper = smallest(self._problem, task_set, self.supply, offering)
                 offering = cheaper or offering
-                if not pattern or not self._pays(offering, pattern):
+                if not task_set or not self._pays(offering, task_set):
                     break
             limit = self.supply.get(offering.id, 0)
-            times = min(wanted - taken, *(int(self.left[t]) // n for t, n in pattern.items()))
+            times = min(wanted - taken, *(int(self.left[t]) // n for t, n in task_set.items()))
             if limit is not None:
                 times = min(times, limit)
                 self.supply[offering.id] = limit - times
             if not times:
                 break
-            self.sets.append(PackedSet(offering, pattern, times))
-            for task, count in pattern.items():
+            self.sets.append(PackedSet(offering, task_set, times))
+            for task, count in task_set.items():
                 self.left[task] -= times * count
             taken += times
         return taken
 
-    def _pays(self, offering: Offering, pattern: Contents) -> bool:
-        return self._problem.value(pattern, offering.type.family) >= offering.price * MILLION
+    def _pays(self, offering: Offering, task_set: TaskSet) -> bool:
+        return self._problem.value(task_set, offering.type.family) >= offering.price * MILLION
 
     def completed(self) -> Packing | None:
         """Pack what is left over by Algorithm 1; `None` if it does not fit."""
@@ -122,12 +122,12 @@ def _dive(partial: _Partial, generated: Generated, best: Packing, budget: Budget
     for _ in range(budget.dives):
         amounts = relaxed.amounts
         taken = 0
-        for number in np.flatnonzero(amounts >= 1 - _WHOLE).tolist():
-            whole = int(amounts[number] + _WHOLE)
+        for number in np.flatnonzero(amounts >= 1 - _WHOLE_MARGIN).tolist():
+            whole = int(amounts[number] + _WHOLE_MARGIN)
             taken += partial.take(relaxation.columns[number], whole)
         if not taken:
             # By fraction, and of equals the first.
-            for number in np.argsort(-amounts, kind="stable")[:_TRIED].tolist():
+            for number in np.argsort(-amounts, kind="stable")[:_TRIED_IF_NONE_IS_WHOLE].tolist():
                 taken += partial.take(relaxation.columns[number], 1)
                 if taken:
                     break

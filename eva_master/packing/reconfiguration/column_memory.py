@@ -41,13 +41,13 @@ class Columns:
         numbers = {_digest(problem, c): number for number, c in enumerate(problem.classes)}
         seeds = []
         for offering, *pairs in self.rows:
-            pattern = [
+            task_set = [
                 (numbers.get(self.classes[name], -1), count)
                 for name, count in zip(pairs[::2], pairs[1::2], strict=True)
             ]
-            if all(number >= 0 for number, _ in pattern):
+            if all(number >= 0 for number, _ in task_set):
                 name = OfferingId(self.offerings[offering])
-                seeds.append(Seed(name, tuple(sorted(pattern))))
+                seeds.append(Seed(name, tuple(sorted(task_set))))
         return seeds
 
     @classmethod
@@ -55,12 +55,12 @@ class Columns:
         """Name the classes of columns."""
         offerings = {seed.offering: 0 for seed in seeds}
         offerings = {name: number for number, name in enumerate(sorted(offerings))}
-        used = sorted({number for seed in seeds for number, _ in seed.pattern})
+        used = sorted({number for seed in seeds for number, _ in seed.task_set})
         place = {number: row for row, number in enumerate(used)}
         rows = tuple(
             (
                 offerings[seed.offering],
-                *(value for number, count in seed.pattern for value in (place[number], count)),
+                *(value for number, count in seed.task_set for value in (place[number], count)),
             )
             for seed in seeds
         )

@@ -81,7 +81,7 @@ def weighing(problem: Problem, options: Mapping[str, Option], chosen: Option) ->
         cost_micro_usd_per_hour=micro_usd_per_hour,
         classes=len(problem.classes),
         tasks=len(configuration.places),
-        instances=len(configuration.contents),
+        instances=len(configuration.task_sets),
     )
 
 

@@ -16,7 +16,7 @@ from eva_master.model.planning.reasons import Exchange, Hosting, Move, Tenant
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.interference.throughput import UNPROFILED, ThroughputModel
-from eva_master.packing.problem import Contents, Problem
+from eva_master.packing.problem import Problem, TaskSet
 from eva_master.packing.reconfiguration.reconfiguration_cost import disturbed, idle_cost, moved
 from eva_master.packing.valuation.migration_cost import launch_cost
 from eva_master.packing.valuation.task_classes import TaskClass
@@ -24,7 +24,7 @@ from eva_master.packing.valuation.task_classes import TaskClass
 _Worths = Mapping[int, tuple[int, int, int]]
 """Reservation price, throughput and TNRP of a task, by class."""
 
-_REMEMBERED = 65_536
+_HOSTINGS_REMEMBERED = 65_536
 """Instances that are remembered."""
 
 
@@ -65,31 +65,31 @@ class _Told:
         last = self._last.get(host)
         if last is not None and last[:3] == (runs, numbers, offering):
             return last[3]
-        contents, family = configuration.contents[host], offering.type.family
+        task_set, family = configuration.task_sets[host], offering.type.family
         profiled = self._classes[numbers[0]].workload == UNPROFILED and len(runs) == 1
-        kind = family, frozenset(contents.items())
+        kind = family, frozenset(task_set.items())
         worths = self._known.get(kind)
         if worths is None:
-            worths = self._known[kind] = dict(self._worths(contents, family))
+            worths = self._known[kind] = dict(self._worths(task_set, family))
         found = Hosting(
             host,
             offering.type.name,
             offering.price,
-            _micro(problem.value(contents, family)),
+            _micro(problem.value(task_set, family)),
             tuple(Tenant(c, *worths[n], profiled) for c, n in zip(runs, numbers, strict=True)),
         )
-        if len(self._last) > _REMEMBERED:
+        if len(self._last) > _HOSTINGS_REMEMBERED:
             self._last.clear()
         self._last[host] = runs, numbers, offering, found
         return found
 
     def _worths(
-        self, contents: Contents, family: Family
+        self, task_set: TaskSet, family: Family
     ) -> Iterator[tuple[int, tuple[int, int, int]]]:
         """Reservation price, throughput and TNRP of a task of each class of an instance."""
-        workloads = {n: self._throughput.index[self._classes[n].workload] for n in contents}
+        workloads = {n: self._throughput.index[self._classes[n].workload] for n in task_set}
         tasks: defaultdict[int, int] = defaultdict(int)
-        for number, count in contents.items():
+        for number, count in task_set.items():
             tasks[workloads[number]] += count
         throughputs = self._throughput.by_workload(tuple(sorted(tasks.items())))
         for number, workload in workloads.items():
@@ -122,11 +122,11 @@ def exchanges(
     saved: defaultdict[int, int] = defaultdict(int)
     cost: defaultdict[int, int] = defaultdict(int)
     for sign, new, configuration in ((1, True, chosen), (-1, False, keep)):
-        for host, contents in configuration.contents.items():
+        for host, task_set in configuration.task_sets.items():
             # Others are the same in both.
             if (node := _node(host, new=new)) in group:
                 offering = _offering(problem, configuration, host)
-                worth = problem.value(contents, offering.type.family)
+                worth = problem.value(task_set, offering.type.family)
                 saved[group[node]] += sign * (worth - offering.price * MILLION)
         for launch in configuration.launches:
             cost[group[_node(launch.key, new=new)]] += sign * launch_cost(launch.offering)

@@ -8,7 +8,7 @@ from eva_master.model.ids import MILLION
 from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Configuration, Host
-from eva_master.packing.problem import Contents, Problem
+from eva_master.packing.problem import Problem, TaskSet
 from eva_master.packing.valuation.migration_cost import launch_cost, migration_cost, share
 
 
@@ -76,18 +76,18 @@ def disturbed(problem: Problem, moves: Sequence[RunView]) -> list[RunView]:
 
 def _share(problem: Problem, configuration: Configuration, run: RunView, host: Host | None) -> int:
     """The task run's part of an instance's price, in micro-dollars per hour."""
-    if host is None or host not in configuration.contents:
+    if host is None or host not in configuration.task_sets:
         return 0
     if isinstance(host, int):
         price = configuration.launches[host].offering.price
     else:
         price = problem.offering_of(host).price
     own = problem.classes[problem.class_of[run.id]].price
-    return share(price, own, _reservation_prices(problem, configuration.contents[host]))
+    return share(price, own, _reservation_prices(problem, configuration.task_sets[host]))
 
 
-def _reservation_prices(problem: Problem, contents: Contents) -> int:
-    return sum(count * problem.classes[number].price for number, count in contents.items())
+def _reservation_prices(problem: Problem, task_set: TaskSet) -> int:
+    return sum(count * problem.classes[number].price for number, count in task_set.items())
 
 
 def net_value(savings: int, horizon_ms: int, cost: int) -> int:

@@ -24,7 +24,7 @@ from eva_master.packing.valuation.reservation_price import (
     reservation_price,
 )
 
-_REMEMBERED = 65_536
+_RESERVATIONS_KEPT = 65_536
 """Different tasks whose reservations are remembered at most."""
 
 
@@ -93,7 +93,7 @@ class JobValuation:
     def _gang(self, members: tuple[Member, ...]) -> tuple[Part, ...]:
         known = self._gangs.get(members)
         if known is None:
-            if len(self._gangs) >= _REMEMBERED:
+            if len(self._gangs) >= _RESERVATIONS_KEPT:
                 self._gangs.clear()
             known = self._gangs[members] = gang_parts(members, self._offerings)
         return known
@@ -101,7 +101,7 @@ class JobValuation:
     def _reserved(self, demand: Demand, part: Part) -> Reservation:
         known = self._reservations.get((demand, part))
         if known is None:
-            if len(self._reservations) >= _REMEMBERED:
+            if len(self._reservations) >= _RESERVATIONS_KEPT:
                 self._reservations.clear()
             offering = reservation(demand, self._offerings, part.speeds, part.others)
             known = self._reservations[demand, part] = Reservation(offering, part.speeds)

@@ -9,11 +9,11 @@ from eva_master.model.ids import Millis, OfferingId
 from eva_master.packing.valuation.reservation_price import cheapest_first, purchasable
 from eva_master.packing.valuation.task_classes import ShapePrices
 
-_KEPT = 4
+_PRICES_KEPT = 4
 """Sets of offerings on sale whose prices are remembered."""
 
 
-class Market:
+class OfferingIndex:
     """The offerings of a catalog, and what live instances were bought as.
 
     Args:
@@ -47,7 +47,7 @@ class Market:
             if known.on_sale == buyable:
                 return known
         found = ShapePrices(self.offerings, buyable)
-        self._prices = (found, *self._prices[: _KEPT - 1])
+        self._prices = (found, *self._prices[: _PRICES_KEPT - 1])
         return found
 
 

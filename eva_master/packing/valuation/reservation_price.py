@@ -14,7 +14,7 @@ import numpy.typing as npt
 from eva_master.model.catalog import Offering, base_family
 from eva_master.model.ids import Family, Millis, Workload
 from eva_master.model.resources import Resources
-from eva_master.packing.interference.incremental import Lineage
+from eva_master.packing.interference.incremental import IncrementalView
 
 Demand = tuple[tuple[Family, Resources], ...]
 """Demand per family, as in `TaskSpec.demand`."""
@@ -96,9 +96,9 @@ def compared(known: Iterable[tuple[Family, int]]) -> Speeds:
     return tuple((family, rate // common) for family, rate in found)
 
 
-def measured_rates_view() -> Lineage[Row, Mapping[Workload, Rates]]:
+def measured_rates_view() -> IncrementalView[Row, Mapping[Workload, Rates]]:
     """Follows a table with the rates of each workload."""
-    return Lineage[Row, Mapping[Workload, Rates]]({}, _measured)
+    return IncrementalView[Row, Mapping[Workload, Rates]]({}, _measured)
 
 
 def _measured(

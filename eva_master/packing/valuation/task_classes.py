@@ -30,7 +30,7 @@ from eva_master.packing.valuation.vectors import IMPOSSIBLE, needs_on, vector
 
 UNKNOWN = Workload("")
 """The workload of all tasks of which nothing was observed."""
-_REMEMBERED = 65_536
+_CLASSES_REMEMBERED = 65_536
 """Shapes and classes of which something is remembered from round to round."""
 
 
@@ -137,7 +137,7 @@ class PricedShape:
         return need
 
     @cached_property
-    def worth(self) -> tuple[int, ...]:
+    def prices(self) -> tuple[int, ...]:
         """Reservation price times speed on each family, in micro-dollars per hour."""
         speeds = self.shape.part.speeds
         return tuple(price_on(family, self.own, speeds) for family in self._families)
@@ -206,7 +206,7 @@ class ShapePrices:
         """The offering that sets the reservation price of a class, if it is on sale now."""
         key = task_class.demand, task_class.speeds, task_class.others
         if key not in self._reserved:
-            if len(self._reserved) > _REMEMBERED:
+            if len(self._reserved) > _CLASSES_REMEMBERED:
                 self._reserved.clear()
             demand, pace, others = key
             self._reserved[key] = reservation(demand, self.on_sale, pace, others)
@@ -221,7 +221,7 @@ class ShapePrices:
         known = self._priced
         fresh = [shape for shape in dict.fromkeys(shapes) if shape not in known]
         if fresh:
-            if len(known) > _REMEMBERED:
+            if len(known) > _CLASSES_REMEMBERED:
                 known = self._priced = {}
                 fresh = list(dict.fromkeys(shapes))
             known.update(zip(fresh, self._prices_of(fresh), strict=True))
@@ -232,7 +232,7 @@ class ShapePrices:
         key = priced.shape, workload, charge
         found = self._ranked.get(key)
         if found is None:
-            if len(self._ranked) > _REMEMBERED:
+            if len(self._ranked) > _CLASSES_REMEMBERED:
                 self._ranked.clear()
             task_class = priced.in_gang(workload, charge)
             demand = tuple((family, vector(need)) for family, need in priced.shape.demand)

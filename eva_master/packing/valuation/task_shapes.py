@@ -10,7 +10,7 @@ from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.valuation.gang_pace import Part
 from eva_master.packing.valuation.reservation_price import Demand, Rates, compared, rates
 
-_REMEMBERED = 65_536
+_TASKS_REMEMBERED = 65_536
 """Task runs, kinds of tasks and shapes of which something is remembered from round to round."""
 
 
@@ -82,7 +82,7 @@ class TaskShapes:
 
     def of(self, runs: Iterable[RunView]) -> list[TaskTraits]:
         """The traits of each task run's task."""
-        if max(len(self._by_run), len(self._known), len(self._shapes)) > _REMEMBERED:
+        if max(len(self._by_run), len(self._known), len(self._shapes)) > _TASKS_REMEMBERED:
             self._by_run, self._known, self._shapes = {}, {}, {}
         return [self.of_run(run) for run in runs]
 

@@ -179,7 +179,7 @@ class Eva:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _PolicySpec:
     name: str = NAME
     config: type[Any] = Config
     renamed_options: Mapping[str, str] = field(default_factory=lambda: RENAMED)
@@ -190,4 +190,4 @@ class _Kind:
         return Eva(config)
 
 
-POLICY = _Kind()
+POLICY = _PolicySpec()

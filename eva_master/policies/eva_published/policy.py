@@ -166,15 +166,15 @@ class Published:
 def _candidates(problem: Problem, present: Configuration) -> list[RunView]:
     """Task runs on instances that are not worth their price (section 4.5)."""
     inefficient: set[InstanceId] = set()
-    for host, contents in present.contents.items():
+    for host, task_set in present.task_sets.items():
         assert not isinstance(host, int)
         offering = problem.offering_of(host)
-        if sum(contents.values()) == 1:
-            (number,) = contents
+        if sum(task_set.values()) == 1:
+            (number,) = task_set
             own = problem.reservation(number)
             if own is not None and own.id == offering.id:
                 continue
-        if problem.value(contents, offering.type.family) < offering.price * MILLION:
+        if problem.value(task_set, offering.type.family) < offering.price * MILLION:
             inefficient.add(host)
     return [run for run in settled(problem) if run.instance in inefficient]
 
@@ -185,7 +185,7 @@ def _acceptable(other: Option, keep: Option) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _PolicySpec:
     name: str = NAME
     config: type[Any] = Config
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
@@ -196,4 +196,4 @@ class _Kind:
         return Published(config)
 
 
-POLICY = _Kind()
+POLICY = _PolicySpec()

@@ -214,7 +214,7 @@ def _hostings(
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _PolicySpec:
     name: str = NoPacking.name
     config: type[Any] = Config
 
@@ -224,4 +224,4 @@ class _Kind:
         return NoPacking(config)
 
 
-POLICY = _Kind()
+POLICY = _PolicySpec()

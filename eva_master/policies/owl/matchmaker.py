@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, RunId
-from eva_master.packing.bins.open_instances import Rooms
-from eva_master.packing.bins.placement_groups import Unit
+from eva_master.packing.bins.open_instances import OpenInstances
+from eva_master.packing.bins.placement_groups import PlacementGroup
 from eva_master.policies.owl.pairs import Class, Pairs
 
 
@@ -38,51 +38,58 @@ class Matchmaker:
     """Pairs waiting tasks and those that are alone on an instance.
 
     Args:
-        rooms: Where everything is.
+        instances: Where everything is.
         pairs: Which pairs pay.
         movable: Whether tasks that are alone may be moved.
         single: Task runs that stay without a partner.
     """
 
     def __init__(
-        self, rooms: Rooms, pairs: Pairs, *, movable: bool, single: frozenset[RunId] = frozenset()
+        self,
+        instances: OpenInstances,
+        pairs: Pairs,
+        *,
+        movable: bool,
+        single: frozenset[RunId] = frozenset(),
     ) -> None:
-        self._rooms = rooms
+        self._instances = instances
         self._pairs = pairs
         self._movable = movable
         self._single = single
 
-    def place(self, units: Sequence[Unit]) -> None:
-        """Place waiting units: in pairs where that pays, the rest alone.
+    def place(self, groups: Sequence[PlacementGroup]) -> None:
+        """Place waiting groups: in pairs where that pays, the rest alone.
 
         Tasks that are alone join in; if they may be moved, those that are left over go where they
         cost less.
         """
-        rooms = self._rooms
-        fresh = [run.id for unit in units for run in unit.runs]
+        instances = self._instances
+        fresh = [run.id for group in groups for run in group.runs]
         if fresh or self._movable:
             self._pair(fresh)
         for run in fresh:
-            offering = rooms.cheapest(rooms.priced(run)) if run not in rooms.row_of else None
+            offering = (
+                instances.cheapest(instances.priced(run)) if run not in instances.row_of else None
+            )
             if offering is not None:
-                rooms.put(run, rooms.open(offering))
+                instances.put(run, instances.open(offering))
         if self._movable:
             self._shrink()
 
     def _class_of(self, run: RunId) -> Class:
-        rooms = self._rooms
-        workload = rooms.runs[run].task.workload
-        return self._pairs.of(rooms.priced(run), workload, rooms.others_price(run))
+        instances = self._instances
+        workload = instances.runs[run].task.workload
+        return self._pairs.of(instances.priced(run), workload, instances.others_price(run))
 
     def _alone(self) -> list[RunId]:
         """Task runs that nobody shares an instance with, on the cheapest one first."""
-        rooms = self._rooms
-        rows = [row for row, those in enumerate(rooms.residents) if len(those) == 1]
-        rows.sort(key=lambda row: (rooms.offerings[row].price, row))
-        return [next(iter(rooms.residents[row])) for row in rows]
+        instances = self._instances
+        rows = [row for row, those in enumerate(instances.residents) if len(those) == 1]
+        rows.sort(key=lambda row: (instances.offerings[row].price, row))
+        return [next(iter(instances.residents[row])) for row in rows]
 
     def _may_move(self, run: RunId) -> bool:
-        return self._movable and not self._rooms.runs[run].pinned
+        return self._movable and not self._instances.runs[run].pinned
 
     def _pair(self, fresh: Sequence[RunId]) -> None:
         """Make pairs, the best first."""
@@ -117,7 +124,7 @@ class Matchmaker:
         if not guests.guests:
             return None
         for run in hosts.settled:
-            row = self._rooms.row_of[run]
+            row = self._instances.row_of[run]
             comer = guests.guest(run)
             if comer is not None and self._suits(row, run, host, guest, offering):
                 self._move(comer, row)
@@ -129,12 +136,12 @@ class Matchmaker:
 
         One that may move does so if there is a cheaper instance for both.
         """
-        rooms = self._rooms
-        price, family = rooms.offerings[row].price, rooms.family(row)
+        instances = self._instances
+        price, family = instances.offerings[row].price, instances.family(row)
         if price > offering.price and self._may_move(run):
             return False
         return bool(
-            rooms.holds(row, guest.priced)
+            instances.holds(row, guest.priced)
             and self._pairs.value(host, guest, family) > price * MILLION
         )
 
@@ -147,27 +154,27 @@ class Matchmaker:
         if first is None or second is None:
             return None
         home = offering
-        if not self._rooms.obtainable(home):
-            another = self._pairs.another(one, other, self._rooms.on_sale())
+        if not self._instances.obtainable(home):
+            another = self._pairs.another(one, other, self._instances.on_sale())
             if another is None:
                 return None
             home = another
-        row = self._rooms.open(home)
+        row = self._instances.open(home)
         self._move(first, row)
         self._move(second, row)
         return first, second
 
     def _move(self, run: RunId, row: int) -> None:
-        if run in self._rooms.row_of:
-            self._rooms.take(run)
-        self._rooms.put(run, row)
+        if run in self._instances.row_of:
+            self._instances.take(run)
+        self._instances.put(run, row)
 
     def _shrink(self) -> None:
         """Move task runs that are alone to a cheaper instance."""
-        rooms = self._rooms
+        instances = self._instances
         for run in self._alone():
-            row = rooms.row_of[run]
+            row = instances.row_of[run]
             if self._may_move(run):
-                offering = rooms.cheapest(rooms.priced(run))
-                if offering is not None and offering.price < rooms.offerings[row].price:
-                    self._move(run, rooms.open(offering))
+                offering = instances.cheapest(instances.priced(run))
+                if offering is not None and offering.price < instances.offerings[row].price:
+                    self._move(run, instances.open(offering))

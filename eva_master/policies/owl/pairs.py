@@ -66,7 +66,7 @@ class Class:
 
     def value(self, family: int, ppm: int) -> int:
         """TNRP at a throughput, in millionths of micro-dollars per hour."""
-        worth = self.priced.worth[family]
+        worth = self.priced.prices[family]
         return worth * MILLION - (MILLION - ppm) * (worth + self.others)
 
 

@@ -9,10 +9,10 @@ from typing import Any
 from eva_master.model.ids import MILLION, RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot, ThroughputTable
-from eva_master.packing.bins.open_instances import Rooms
+from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.bins.placement_groups import place, waiting
-from eva_master.packing.bins.plan_builder import Shift, outcome, shift
-from eva_master.packing.bins.replan_trigger import occasion
+from eva_master.packing.bins.plan_builder import JointMove, build_plan, joint_move
+from eva_master.packing.bins.replan_trigger import replan_due
 from eva_master.packing.bins.task_set_value import Tnrp
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import unprofiled
@@ -22,7 +22,7 @@ from eva_master.policies.owl.matchmaker import Matchmaker
 from eva_master.policies.owl.pairs import Beside, Pairs, Profile, seen
 
 NAME = "owl"
-_MOST = 2_048
+_CLASSES_PAIRED = 2_048
 """Classes of which all pairs are remembered."""
 
 
@@ -46,67 +46,69 @@ class Owl:
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Plan, PolicyMemory | None]:
         """Pair what waits and what is alone."""
-        due, after = occasion(NAME, snapshot, memory)
-        units = waiting(snapshot)
-        if not (units or due or self._config.explained):
+        due, after = replan_due(NAME, snapshot, memory)
+        groups = waiting(snapshot)
+        if not (groups or due or self._config.explained):
             return Plan(), after
         shapes = self._cache.snapshot_shapes(snapshot)
         beside = self._profile or seen(snapshot.throughput)
-        rooms = Rooms(snapshot, shapes)
+        instances = OpenInstances(snapshot, shapes)
         pairs = self._paired(shapes.prices, beside, snapshot.throughput)
         movable = due and self._config.migrate
         alone = unprofiled(snapshot, self._cache.measured_rates(snapshot.standalone))
-        maker = Matchmaker(rooms, pairs, movable=movable, single=alone)
-        stuck = place(rooms, units, maker.place)
-        if due and not units:
+        maker = Matchmaker(instances, pairs, movable=movable, single=alone)
+        unplaced = place(instances, groups, maker.place)
+        if due and not groups:
             maker.place(())
-        if due and stuck:
+        if due and unplaced:
             # What has been left may do for those that found nothing.
-            stuck = place(rooms, [one.unit for one in stuck], maker.place)
-        if movable and stuck:
+            unplaced = place(instances, [one.group for one in unplaced], maker.place)
+        if movable and unplaced:
             # A member paired with what moves for it may leave none for the others of its gang.
-            still = Matchmaker(rooms, pairs, movable=False, single=alone)
-            stuck = place(rooms, [one.unit for one in stuck], still.place)
+            still = Matchmaker(instances, pairs, movable=False, single=alone)
+            unplaced = place(instances, [one.group for one in unplaced], still.place)
         if not self._config.explained:
-            return outcome(snapshot, rooms, stuck, None), after
-        value = Tnrp(rooms, pairs.throughput)
-        shifts = _shifts(snapshot, rooms, value)
-        return outcome(snapshot, rooms, stuck, value.tenants, shifts, profiled=alone), after
+            return build_plan(snapshot, instances, unplaced, None), after
+        value = Tnrp(instances, pairs.throughput)
+        joint_moves = _joint_moves(snapshot, instances, value)
+        return build_plan(
+            snapshot, instances, unplaced, value.tenants, joint_moves, profiled=alone
+        ), after
 
     def _paired(self, prices: ShapePrices, beside: Beside, table: ThroughputTable) -> Pairs:
         """The pairs as far as they are known; they change with prices and with what was seen."""
         basis = prices, table if self._profile is None else None
         same = basis[0] is self._basis[0] and basis[1] is self._basis[1]
-        if self._pairs is None or not same or len(self._pairs) > _MOST:
+        if self._pairs is None or not same or len(self._pairs) > _CLASSES_PAIRED:
             self._basis = basis
             self._pairs = Pairs(prices, beside, self._config.least_throughput_ppm)
         return self._pairs
 
 
-def _shifts(snapshot: Snapshot, rooms: Rooms, value: Tnrp) -> list[Shift]:
+def _joint_moves(snapshot: Snapshot, instances: OpenInstances, value: Tnrp) -> list[JointMove]:
     """The moves of running task runs by where they go, and what they save above staying."""
     rows = {view.id: row for row, view in enumerate(snapshot.instances)}
     movers: defaultdict[int, list[RunId]] = defaultdict(list)
     for run in snapshot.runs:
-        if run.instance in rows and rooms.row_of[run.id] != rows[run.instance]:
-            movers[rooms.row_of[run.id]].append(run.id)
+        if run.instance in rows and instances.row_of[run.id] != rows[run.instance]:
+            movers[instances.row_of[run.id]].append(run.id)
     told = []
     for row, runs in sorted(movers.items()):
-        saved = value.of(rooms.residents[row], rooms.family(row))
-        saved -= rooms.offerings[row].price * MILLION
-        for tenant in rooms.residents[row]:
-            instance = rooms.runs[tenant].instance
+        saved = value.of(instances.residents[row], instances.family(row))
+        saved -= instances.offerings[row].price * MILLION
+        for tenant in instances.residents[row]:
+            instance = instances.runs[tenant].instance
             if instance in rows:
                 old = rows[instance]
-                worth = rooms.priced(tenant).worth[rooms.family(old)]
-                saved -= (worth - rooms.offerings[old].price) * MILLION
-        new = [row] if row >= rooms.live else []
-        told.append(shift(rooms, runs, saved // MILLION, new))
+                worth = instances.priced(tenant).prices[instances.family(old)]
+                saved -= (worth - instances.offerings[old].price) * MILLION
+        new = [row] if row >= instances.live else []
+        told.append(joint_move(instances, runs, saved // MILLION, new))
     return told
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _PolicySpec:
     name: str = NAME
     config: type[Any] = Config
 
@@ -116,4 +118,4 @@ class _Kind:
         return Owl(config)
 
 
-POLICY = _Kind()
+POLICY = _PolicySpec()

@@ -8,7 +8,7 @@ import numpy as np
 
 from eva_master.model.ids import RunId
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.packing.bins.open_instances import Rooms
+from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.valuation.task_classes import SnapshotShapes
 
@@ -24,8 +24,8 @@ def bin_of(left_ms: int) -> int:
     return (left_ms // 1000).bit_length()
 
 
-class Bins(Rooms):
-    """Rooms that know until when they are needed: as long as the last of their tasks.
+class Bins(OpenInstances):
+    """Open instances that know until when they are needed: as long as the last of their tasks.
 
     Args:
         snapshot: The cluster.
@@ -34,7 +34,7 @@ class Bins(Rooms):
             milliseconds.
     """
 
-    row_arrays: Mapping[str, int] = {**Rooms.row_arrays, "_left": -1, "_bins": -1}
+    row_arrays: Mapping[str, int] = {**OpenInstances.row_arrays, "_left": -1, "_bins": -1}
 
     def __init__(
         self, snapshot: Snapshot, shapes: SnapshotShapes, left: Mapping[RunId, int]
@@ -55,8 +55,8 @@ class Bins(Rooms):
     def _left_on_families(self, run: RunId) -> list[int]:
         priced, left = self.priced(run), self.left[run]
         if not priced.shape.part.speeds:
-            return [left] * len(priced.worth)
-        return [min(left * priced.price // max(1, worth), _LONGEST_MS) for worth in priced.worth]
+            return [left] * len(priced.prices)
+        return [min(left * priced.price // max(1, worth), _LONGEST_MS) for worth in priced.prices]
 
     def longest(self) -> Ints:
         """How long the last task of each row will still run, -1 where there is none."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from eva_master.model.ids import MILLIS_PER_HOUR
-from eva_master.packing.bins.plan_builder import Shift, shift
+from eva_master.packing.bins.plan_builder import JointMove, joint_move
 from eva_master.policies.stratus.bins import Bins
 from eva_master.policies.stratus.packer import pack
 
 
-def clear(bins: Bins, below_percent: int) -> list[Shift]:
+def clear(bins: Bins, below_percent: int) -> list[JointMove]:
     """Move the tasks of hardly used instances elsewhere where that pays; the dearest first.
 
     Args:
@@ -18,16 +18,16 @@ def clear(bins: Bins, below_percent: int) -> list[Shift]:
     Returns:
         What was moved together.
     """
-    shifts: list[Shift] = []
+    joint_moves: list[JointMove] = []
     found = True
     while found:
         found = False
         for row in _hardly_used(bins, below_percent):
             done = _cleared(bins, row)
             if done is not None:
-                shifts.append(done)
+                joint_moves.append(done)
                 found = True
-    return shifts
+    return joint_moves
 
 
 def _hardly_used(bins: Bins, below_percent: int) -> list[int]:
@@ -43,7 +43,7 @@ def _hardly_used(bins: Bins, below_percent: int) -> list[int]:
     return sorted(rows, key=lambda row: (-bins.offerings[row].price, row))
 
 
-def _cleared(bins: Bins, row: int) -> Shift | None:
+def _cleared(bins: Bins, row: int) -> JointMove | None:
     """Try to do without an instance; `None` if it is left as it was.
 
     What is saved until the last of its tasks ends must be worth more than the moves.
@@ -62,7 +62,7 @@ def _cleared(bins: Bins, row: int) -> Shift | None:
         opened = [one for one in targets if one in empty or one == row or one >= bought]
         saved = bins.offerings[row].price - sum(bins.offerings[one].price for one in opened)
         new = [one for one in opened if one >= bins.live]
-        moves = shift(bins, runs, saved, new)
+        moves = joint_move(bins, runs, saved, new)
         if saved > 0 and saved * lasting > moves.cost * MILLIS_PER_HOUR:
             return moves
     bins.back(mark)

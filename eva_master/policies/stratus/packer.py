@@ -14,7 +14,7 @@ from eva_master.packing.valuation.task_classes import PricedShape, ShapePrices
 from eva_master.packing.valuation.vectors import vector
 from eva_master.policies.stratus.bins import Bins, bin_of
 
-_LARGEST = 256
+_LARGEST_GROUP = 256
 """Tasks of a candidate group at most."""
 
 
@@ -83,7 +83,7 @@ def _scale_out(bins: Bins, runs: list[RunId]) -> None:
     matched with every type on sale that holds it.
     """
     while runs:
-        shapes = [bins.priced(run) for run in runs[:_LARGEST]]
+        shapes = [bins.priced(run) for run in runs[:_LARGEST_GROUP]]
         found = _most_efficient(bins.prices, bins.on_sale(), shapes)
         if found is None:
             del runs[0]  # Nothing on sale holds it.
@@ -117,7 +117,7 @@ def _most_efficient(
         return None
     used = (np.minimum(taken, capacity) * prices.unit_price).max(axis=2)
     if any(priced.shape.part.speeds for priced in shapes):
-        worth = np.cumsum([priced.worth for priced in shapes], axis=0)[:, family] * MILLION
+        worth = np.cumsum([priced.prices for priced in shapes], axis=0)[:, family] * MILLION
         differ = np.cumsum([bool(priced.shape.part.speeds) for priced in shapes]) > 0
         used = np.where(differ[:, np.newaxis], worth, used)
     used = np.where(fits, used, -1)

@@ -9,9 +9,9 @@ from typing import Any
 from eva_master.model.ids import RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.packing.bins.placement_groups import Unit, place, waiting
-from eva_master.packing.bins.plan_builder import outcome, undisturbed
-from eva_master.packing.bins.replan_trigger import occasion
+from eva_master.packing.bins.placement_groups import PlacementGroup, place, waiting
+from eva_master.packing.bins.plan_builder import build_plan, without_interference
+from eva_master.packing.bins.replan_trigger import replan_due
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.policies.stratus.bins import Bins
 from eva_master.policies.stratus.clearing import clear
@@ -38,23 +38,23 @@ class Stratus:
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Plan, PolicyMemory | None]:
         """Pack what waits, scale out, scale in."""
-        due, after = occasion(NAME, snapshot, memory)
-        units = waiting(snapshot)
-        if not (units or due or self._config.explained):
+        due, after = replan_due(NAME, snapshot, memory)
+        groups = waiting(snapshot)
+        if not (groups or due or self._config.explained):
             return Plan(), after
         shapes = self._cache.snapshot_shapes(snapshot)
         bins = Bins(snapshot, shapes, self._left(snapshot))
 
-        def placing(units: Sequence[Unit]) -> None:
-            pack(bins, [run.id for unit in units for run in unit.runs])
+        def placing(groups: Sequence[PlacementGroup]) -> None:
+            pack(bins, [run.id for group in groups for run in group.runs])
 
-        stuck = place(bins, units, placing)
-        shifts = clear(bins, self._config.clear_below_percent) if due else []
-        if shifts and stuck:
+        unplaced = place(bins, groups, placing)
+        joint_moves = clear(bins, self._config.clear_below_percent) if due else []
+        if joint_moves and unplaced:
             # What was cleared may do for those that found nothing.
-            stuck = place(bins, [one.unit for one in stuck], placing)
-        tenants = undisturbed if self._config.explained else None
-        return outcome(snapshot, bins, stuck, tenants, shifts), after
+            unplaced = place(bins, [one.group for one in unplaced], placing)
+        tenants = without_interference if self._config.explained else None
+        return build_plan(snapshot, bins, unplaced, tenants, joint_moves), after
 
     def _left(self, snapshot: Snapshot) -> dict[RunId, int]:
         """How long each task run will still run, in milliseconds."""
@@ -67,7 +67,7 @@ class Stratus:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _PolicySpec:
     name: str = NAME
     config: type[Any] = Config
 
@@ -77,4 +77,4 @@ class _Kind:
         return Stratus(config)
 
 
-POLICY = _Kind()
+POLICY = _PolicySpec()

@@ -100,7 +100,7 @@ class ReferenceBound:
         seeds += [
             column
             for column in self._columns.values()
-            if all(count <= counts[number] for number, count in column.pattern)
+            if all(count <= counts[number] for number, count in column.task_set)
         ]
         generated = Generator(request).run(seeds, _BUDGET)
         assert generated is not None, "every task alone covers all"
@@ -112,9 +112,9 @@ class ReferenceBound:
         used = np.flatnonzero(generated.relaxed.amounts > _USED).tolist()
         columns = [generated.relaxation.columns[number] for number in used]
         fresh: dict[object, Column] = {
-            (column.offering.id, column.pattern): column
+            (column.offering.id, column.task_set): column
             for column in columns
-            if sum(count for _, count in column.pattern) > 1
+            if sum(count for _, count in column.task_set) > 1
         }
         kept = {**fresh, **self._columns}
         self._columns = dict(list(kept.items())[:_KEPT])

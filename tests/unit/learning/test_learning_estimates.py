@@ -217,7 +217,7 @@ def test_what_is_remembered_is_bounded() -> None:
 
 
 def test_a_forgotten_pair_is_forgotten_by_the_policies_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eva_master.learning.knowledge.LIMIT", 1)
+    monkeypatch.setattr("eva_master.learning.knowledge.ENTRIES_KEPT", 1)
     learned = Knowledge().in_company([key(A, [B])], 800_000, Millis(1))
     learned = learned.in_company([key(B, [A])], 700_000, Millis(2))
     assert [entry for entry, _ in learned.throughput.observed] == [key(B, [A])]
@@ -225,7 +225,7 @@ def test_a_forgotten_pair_is_forgotten_by_the_policies_too(monkeypatch: pytest.M
 
 
 def test_what_was_measured_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eva_master.learning.knowledge.LIMIT", 2)
+    monkeypatch.setattr("eva_master.learning.knowledge.ENTRIES_KEPT", 2)
     learned = Knowledge().in_company([key(A, [B])], 800_000, Millis(1))
     learned = learned.in_company([key(B, [A])], 700_000, Millis(2))
     learned = learned.in_company([key(A, [B])], 800_000, Millis(3))
@@ -238,7 +238,7 @@ def test_what_was_measured_longest_ago_is_forgotten_first(monkeypatch: pytest.Mo
 def test_of_measurements_of_one_time_the_lower_key_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eva_master.learning.knowledge.LIMIT", 2)
+    monkeypatch.setattr("eva_master.learning.knowledge.ENTRIES_KEPT", 2)
     learned = Knowledge()
     for entry in (key(B, [A]), key(A, [B]), key(C, [A])):
         learned = learned.in_company([entry], 800_000, Millis(1))

@@ -18,10 +18,10 @@ from eva_master.packing.interference.throughput import (
 )
 from eva_master.packing.interference.throughput_rows import PairwiseThroughput, ThroughputRows
 from eva_master.packing.lp.optimizer import Optimizer, Tier
-from eva_master.packing.lp.pricing.depth_first import Companies, Dives
-from eva_master.packing.lp.pricing.greedy_columns import Fills
+from eva_master.packing.lp.pricing.depth_first import DepthFirstSearch, LossTable
+from eva_master.packing.lp.pricing.greedy_columns import GreedyColumns
 from eva_master.packing.lp.pricing.knapsack import Question
-from eva_master.packing.lp.pricing.workload_multisets import Search
+from eva_master.packing.lp.pricing.workload_multisets import MultisetSearch
 from eva_master.packing.problem import Problem, Valuation
 from tests.fakes.snapshots import Cluster, offer, table, task
 
@@ -152,9 +152,9 @@ def found_sets() -> list[int]:
     capacity = np.array([0, 8_000, 32 * 1024])
     question = Question(capacity, need, ones, np.array([1, 1]), 1.5, 1_000)
     return [
-        len(Search(model.rows, problem.workloads, ones).run(question).patterns),
-        len(Dives(Companies(model), problem.workloads, ones).run(question).patterns),
-        len(Fills(problem.workloads, ones, model.pairwise).patterns(question)),
+        len(MultisetSearch(model.rows, problem.workloads, ones).run(question).task_sets),
+        len(DepthFirstSearch(LossTable(model), problem.workloads, ones).run(question).task_sets),
+        len(GreedyColumns(problem.workloads, ones, model.pairwise).task_sets(question)),
     ]
 
 

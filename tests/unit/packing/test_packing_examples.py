@@ -10,7 +10,7 @@ import pytest
 from eva_master.model.ids import MILLION, Family, InstanceId, OfferingId, RunId
 from eva_master.model.job import JobKind
 from eva_master.packing.configuration.build import Configuration, configure, sums, waiting
-from eva_master.packing.configuration.matching import Reusable, Stakes, match
+from eva_master.packing.configuration.matching import MoveCostsByClass, Reusable, match
 from eva_master.packing.configuration.move_costs import move_costs
 from eva_master.packing.greedy.algorithm1 import PackedSet, pack
 from eva_master.packing.problem import Problem, Valuation
@@ -236,7 +236,7 @@ def test_live_instances_out_of_stock_are_used_again():
 BOX = offer("box", (0, 8, 8), 1)
 
 
-def live(name: str, residents: Stakes, *, ready: bool = True) -> Reusable:
+def live(name: str, residents: MoveCostsByClass, *, ready: bool = True) -> Reusable:
     return Reusable(InstanceId(name), BOX.id, ready, residents)
 
 
@@ -311,7 +311,7 @@ def test_each_member_of_a_gang_answers_for_all_of_it():
 def test_amounts_beyond_64_bits_stay_exact():
     huge = replace(TABLE_3[3], price=4 * 10**17)
     problem = problem_of(Cluster(huge).job("a", T4).job("b", T4), Valuation(default_ppm=999_999))
-    assert problem.worth.prices[ANY].dtype == np.object_
+    assert problem.values.prices[ANY].dtype == np.object_
     sets, left = pack(problem, problem.counts(problem.class_of), {huge.id: None})
     assert [packed.times for packed in sets] == [2]
     assert not left.any()

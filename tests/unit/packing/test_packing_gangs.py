@@ -191,7 +191,7 @@ def test_shapes_follow_what_was_measured():
     shapes = cache.snapshot_shapes(replace(snapshot, standalone=learned))
     priced, families = shapes.of(run), shapes.prices.families
     assert priced.own == FAST
-    assert priced.worth[families[C7I]] * 10 == priced.worth[families[P3]]
+    assert priced.prices[families[C7I]] * 10 == priced.prices[families[P3]]
     stated = cache.snapshot_shapes(replace(snapshot, standalone=learned))
     own = replace(run, task=paced(run.task, c7i=9))
     assert stated.of(own).own == SLOW, "what a job states goes before"

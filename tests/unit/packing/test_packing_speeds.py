@@ -176,7 +176,7 @@ def test_amounts_beyond_64_bits_stay_exact_at_any_speed():
     spec = either(p3=2.000001, c7i=1)
     cluster = Cluster(huge, other).job("a", spec)
     problem = Problem(cluster.snapshot(), ALONE)
-    assert problem.worth.prices[P3].dtype == np.object_
+    assert problem.values.prices[P3].dtype == np.object_
     assert problem.value({0: 1}, P3) == 4 * 10**17 * 2_000_001
     _, left = pack(problem, problem.counts(problem.class_of), {huge.id: None})
     assert not left.any()

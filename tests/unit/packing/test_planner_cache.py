@@ -62,7 +62,7 @@ def test_offerings_are_indexed_again_only_when_they_change() -> None:
 
 
 def test_task_runs_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_shapes, "_REMEMBERED", 8)
+    monkeypatch.setattr(task_shapes, "_TASKS_REMEMBERED", 8)
     cache = PlannerCache()
     for jobs in (5, 9, 12, 3):
         problem = Problem(snapshot(jobs), Valuation(), cache)

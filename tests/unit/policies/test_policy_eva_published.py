@@ -270,8 +270,10 @@ def test_columns_are_remembered_by_what_classes_are_and_survive_the_journal():
     for number in range(2):
         more.job(f"a{number}", task("a", any=(0, 5, 5))).job(f"b{number}", task("b", any=(0, 4, 4)))
     changed = Problem(more.snapshot(), Valuation(interference=False))
-    before = [tuple(problem.classes[n] for n, _ in seed.pattern) for seed in columns.seeds(problem)]
-    after = [tuple(changed.classes[n] for n, _ in seed.pattern) for seed in columns.seeds(changed)]
+    before = [
+        tuple(problem.classes[n] for n, _ in seed.task_set) for seed in columns.seeds(problem)
+    ]
+    after = [tuple(changed.classes[n] for n, _ in seed.task_set) for seed in columns.seeds(changed)]
     assert before == after
     # Of classes that are gone nothing is left.
     assert columns.seeds(Problem(table_3(), Valuation())) == []

@@ -19,23 +19,23 @@ from eva_master.packing.interference.throughput import (
     WorkloadMultiset,
     without_one,
 )
-from eva_master.packing.lp.columns import Pattern
+from eva_master.packing.lp.columns import TaskSetKey
 from eva_master.packing.lp.pricing.knapsack import Floats, Found, Grid, Items, Question, items
 
-_TINY = 1e-12
-_DEPTHS = 3
+_LEAST_VALUE = 1e-12
+_NEIGHBOURS_TOLD_APART = 3
 """Losses beside so many neighbours are told apart, whoever they are."""
 
 
 @dataclass(frozen=True, slots=True)
-class Company:
-    """What a crowd does to tasks, as fractions of standalone throughput, per workload.
+class JoinFractions:
+    """What a set does to tasks, as fractions of standalone throughput, per workload.
 
     Attributes:
         newcomer: Lost by a task that joins it.
-        members: Lost by a task of each workload in the crowd (rows) if one joined (columns).
+        members: Lost by a task of each workload in the set (rows) if one joined (columns).
         newcomer_at_best: Lost at least by a task that joins it, whoever else does.
-        members_at_best: Lost at least by a task of each workload in the crowd.
+        members_at_best: Lost at least by a task of each workload in the set.
     """
 
     newcomer: Floats
@@ -44,29 +44,30 @@ class Company:
     members_at_best: Floats
 
 
-class Companies:
-    """Remembers what crowds do, for as long as the co-location table is the same."""
+class LossTable:
+    """Remembers what sets do, for as long as the co-location table is the same."""
 
     def __init__(self, throughput: ThroughputModel) -> None:
         self._throughput = throughput
-        self._known: dict[WorkloadMultiset, Company] = {}
+        self._known: dict[WorkloadMultiset, JoinFractions] = {}
 
-    def of(self, crowd: WorkloadMultiset) -> Company:
-        """The company of a crowd."""
-        found = self._known.get(crowd)
+    def of(self, multiset: WorkloadMultiset) -> JoinFractions:
+        """The company of a set."""
+        found = self._known.get(multiset)
         if found is None:
-            newcomer, members = self._throughput.after_join(crowd)
+            newcomer, members = self._throughput.after_join(multiset)
             best = self._throughput.upper_bound
             rows = [
-                MILLION - int(best(without_one(crowd, workload))[workload]) for workload, _ in crowd
+                MILLION - int(best(without_one(multiset, workload))[workload])
+                for workload, _ in multiset
             ]
-            found = Company(
+            found = JoinFractions(
                 newcomer / MILLION,
                 members / MILLION,
-                (MILLION - best(crowd)) / MILLION,
+                (MILLION - best(multiset)) / MILLION,
                 np.array(rows) / MILLION,
             )
-            self._known[crowd] = found
+            self._known[multiset] = found
         return found
 
     def lost_beside(self, number: int) -> Floats:
@@ -75,33 +76,33 @@ class Companies:
         return lost
 
 
-def _with(crowd: WorkloadMultiset, workload: int) -> WorkloadMultiset:
-    counts = dict(crowd)
+def _with(multiset: WorkloadMultiset, workload: int) -> WorkloadMultiset:
+    counts = dict(multiset)
     counts[workload] = counts.get(workload, 0) + 1
     return tuple(sorted(counts.items()))
 
 
-class Dives:
+class DepthFirstSearch:
     """Looks for sets of tasks on one kind of machine.
 
     Args:
-        companies: What crowds do.
+        losses: What sets do.
         workloads: Of each class.
         charges: Of each class: the value of a standalone throughput, see `TaskClass.charge`.
     """
 
-    def __init__(self, companies: Companies, workloads: Ints, charges: Floats) -> None:
-        self.companies = companies
+    def __init__(self, losses: LossTable, workloads: Ints, charges: Floats) -> None:
+        self.losses = losses
         self.workloads = workloads
         self.charges = charges
 
     def run(self, question: Question) -> Found:
         """Find sets of tasks that fit and are worth more than was asked for."""
         value, worth = question.value, question.worth
-        certain = self.companies.lost_beside
+        certain = self.losses.lost_beside
         beside_one = value - self.charges * certain(1)[self.workloads]
         # Even a task that seems to add nothing stays in, so that the bound is one.
-        floor = np.where(value > 0, np.maximum(beside_one, _TINY), 0.0)
+        floor = np.where(value > 0, np.maximum(beside_one, _LEAST_VALUE), 0.0)
         # One class replaces another only if it is of the same workload.
         traits = np.stack([self.workloads, -self.workloads, self.charges, -value], axis=1)
         chosen = items(question, floor, traits)
@@ -126,7 +127,7 @@ class _Node:
     Attributes:
         joining: Who might be added here or further down.
         room: What is left of the machine.
-        crowd: The workloads of the set.
+        multiset: The workloads of the set.
         held: Charges in the set, by workload.
         spare: Share of the machine that is left.
         value: Of the tasks in the set, losses aside.
@@ -134,7 +135,7 @@ class _Node:
 
     joining: Ints
     room: Ints
-    crowd: WorkloadMultiset
+    multiset: WorkloadMultiset
     held: dict[int, float]
     spare: float
     value: float
@@ -143,8 +144,10 @@ class _Node:
 class _Descent:
     """One depth-first search; classes are named by their position in `Items`."""
 
-    def __init__(self, search: Dives, chosen: Items, grid: Grid | None, question: Question) -> None:
-        self._companies = search.companies
+    def __init__(
+        self, search: DepthFirstSearch, chosen: Items, grid: Grid | None, question: Question
+    ) -> None:
+        self._losses = search.losses
         self._chosen = chosen
         self._workload = search.workloads[chosen.classes]
         self._charge = search.charges[chosen.classes]
@@ -153,17 +156,17 @@ class _Descent:
         self._grid = grid
         self._levels = [
             np.maximum(
-                self._value - self._charge * self._companies.lost_beside(number)[self._workload],
-                _TINY,
+                self._value - self._charge * self._losses.lost_beside(number)[self._workload],
+                _LEAST_VALUE,
             )
-            for number in range(1, _DEPTHS + 1)
+            for number in range(1, _NEIGHBOURS_TOLD_APART + 1)
         ]
         self._capacity = question.capacity
         self._limit = question.nodes
         self._nodes = 0
         self._best = self._bound = question.worth
         self._path: list[int] = []
-        self._found: list[Pattern] = []
+        self._found: list[TaskSetKey] = []
 
     def run(self) -> Found:
         everyone = np.arange(len(self._value))
@@ -172,17 +175,17 @@ class _Descent:
 
     def _descend(self, node: _Node) -> None:
         """Add one task to what is on the path."""
-        joining, crowd, value = node.joining, node.crowd, node.value
+        joining, multiset, value = node.joining, node.multiset, node.value
         self._nodes += 1
-        company = self._companies.of(crowd)
+        fractions = self._losses.of(multiset)
         need = self._chosen.need[joining]
         workload, charge = self._workload[joining], self._charge[joining]
         own = self._value[joining]
-        charges = np.array([node.held[name] for name, _ in crowd])
-        lost = (company.members * charges[:, np.newaxis]).sum(axis=0)
-        reached = value + own - company.newcomer[workload] * charge - lost[workload]
-        at_best = own - company.newcomer_at_best[workload] * charge
-        settled = value - float((company.members_at_best * charges).sum())
+        charges = np.array([node.held[name] for name, _ in multiset])
+        lost = (fractions.members * charges[:, np.newaxis]).sum(axis=0)
+        reached = value + own - fractions.newcomer[workload] * charge - lost[workload]
+        at_best = own - fractions.newcomer_at_best[workload] * charge
+        settled = value - float((fractions.members_at_best * charges).sum())
         bound = self._bounds(joining, node.room - need, at_best, node.spare) + settled + at_best
         self._take(joining, reached)
         for position in np.flatnonzero(bound > self._best).tolist():
@@ -207,7 +210,7 @@ class _Descent:
                     _Node(
                         others,
                         rest,
-                        _with(crowd, name),
+                        _with(multiset, name),
                         {**node.held, name: held},
                         node.spare - float(self._chosen.share[item]),
                         value + float(own[position]),
@@ -218,9 +221,9 @@ class _Descent:
     def _bounds(self, joining: Ints, rooms: Ints, at_best: Floats, spare: float) -> Floats:
         """The most that tasks joining after each of `joining` could be worth."""
         share = self._chosen.share[joining]
-        level = min(len(self._path), _DEPTHS - 1)
-        each = np.minimum(np.maximum(at_best, _TINY), self._levels[level][joining])
-        ratio = each / np.maximum(share, _TINY)
+        level = min(len(self._path), _NEIGHBOURS_TOLD_APART - 1)
+        each = np.minimum(np.maximum(at_best, _LEAST_VALUE), self._levels[level][joining])
+        ratio = each / np.maximum(share, _LEAST_VALUE)
         # Those before have had their turn.
         best = np.maximum.accumulate(ratio[::-1])[::-1]
         bounds: Floats = np.maximum(spare - share, 0.0) * best
@@ -236,5 +239,5 @@ class _Descent:
         if reached[position] > self._best:
             self._best = float(reached[position])
             path = [*self._path, int(joining[position])]
-            pattern = {int(self._chosen.classes[item]): path.count(item) for item in path}
-            self._found.append(tuple(sorted(pattern.items())))
+            task_set = {int(self._chosen.classes[item]): path.count(item) for item in path}
+            self._found.append(tuple(sorted(task_set.items())))

@@ -13,14 +13,14 @@ import numpy.typing as npt
 
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.interference.throughput_rows import PairwiseThroughput
-from eva_master.packing.lp.columns import Pattern
+from eva_master.packing.lp.columns import TaskSetKey
 from eva_master.packing.lp.pricing.knapsack import Floats, Question, items
 
-_STEPS = 24
-_TINY = 1e-12
+_MOST_JOINS = 24
+_LEAST_SHARE = 1e-12
 
 
-class Fills:
+class GreedyColumns:
     """Fills machines with tasks that slow each other down.
 
     Args:
@@ -34,7 +34,7 @@ class Fills:
         self.charges = charges
         self.throughput = throughput
 
-    def patterns(self, question: Question) -> list[Pattern]:
+    def task_sets(self, question: Question) -> list[TaskSetKey]:
         """Sets that fit and are worth more than was asked for, one per first class at most."""
         value, need = question.value, question.need
         traits = np.stack([self.workloads, -self.workloads, self.charges, -value], axis=1).astype(
@@ -46,32 +46,32 @@ class Fills:
         fits = (value > 0) & (question.counts > 0) & (need <= question.capacity).all(axis=1)
         first = np.flatnonzero(fits)
         joined = _State(self, question, first, chosen.classes, chosen.share)
-        for _ in range(_STEPS):
+        for _ in range(_MOST_JOINS):
             if not joined.step():
                 break
-        return joined.patterns(question.worth)
+        return joined.task_sets(question.worth)
 
 
 class _State:
     """The machines while they are filled, a row each."""
 
     def __init__(
-        self, fills: Fills, question: Question, first: Ints, classes: Ints, share: Floats
+        self, greedy: GreedyColumns, question: Question, first: Ints, classes: Ints, share: Floats
     ) -> None:
         self._question, self._first, self._classes = question, first, classes
-        self._workload = fills.workloads[classes]
-        self._charge = fills.charges[classes]
+        self._workload = greedy.workloads[classes]
+        self._charge = greedy.charges[classes]
         self._own = question.value[classes]
         self._need = question.need[classes]
-        self._share = np.maximum(share, _TINY)
-        self._throughput = fills.throughput
-        size, number = fills.throughput.size, len(first)
+        self._share = np.maximum(share, _LEAST_SHARE)
+        self._throughput = greedy.throughput
+        size, number = greedy.throughput.size, len(first)
         rows = np.arange(number)
-        begun = fills.workloads[first]
+        begun = greedy.workloads[first]
         self._room = question.capacity - question.need[first]
         self._newcomer: Floats = self._throughput.beside(begun).copy()
         self._held: Floats = np.zeros((number, size))
-        self._held[rows, begun] = fills.charges[first]
+        self._held[rows, begun] = greedy.charges[first]
         self._worth: Floats = question.value[first].copy()
         self._joined: Ints = np.zeros((number, len(classes)), dtype=np.int64)
         self._left: Ints = question.counts[classes] - (first[:, np.newaxis] == classes)
@@ -106,13 +106,13 @@ class _State:
         self._newcomer[rows] *= slowed
         return True
 
-    def patterns(self, worth: float) -> list[Pattern]:
+    def task_sets(self, worth: float) -> list[TaskSetKey]:
         """What was filled, where it is worth enough."""
-        found: dict[Pattern, None] = {}
+        found: dict[TaskSetKey, None] = {}
         for row in np.flatnonzero(self._worth > worth).tolist():
-            pattern = {int(self._first[row]): 1}
+            task_set = {int(self._first[row]): 1}
             for position in np.flatnonzero(self._joined[row]).tolist():
                 number = int(self._classes[position])
-                pattern[number] = pattern.get(number, 0) + int(self._joined[row, position])
-            found[tuple(sorted(pattern.items()))] = None
+                task_set[number] = task_set.get(number, 0) + int(self._joined[row, position])
+            found[tuple(sorted(task_set.items()))] = None
         return list(found)

@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from eva_master.packing.interference.throughput import Ints
-from eva_master.packing.lp.columns import Pattern
+from eva_master.packing.lp.columns import TaskSetKey
 
 Floats = npt.NDArray[np.float64]
 
-_CPU_CELLS = 512
-_MEMORY_CELLS = 8
-_TINY = 1e-12
-_PLENTY = 1 << 40
+_GRID_CPU_CELLS = 512
+_GRID_MEMORY_CELLS = 8
+_NUMERICAL_ZERO = 1e-12
+_UNLIMITED = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Question:
         need: The same per class, a row each.
         value: Of a task of each class.
         counts: How many tasks each class has.
-        worth: What a pattern must be worth more than.
+        worth: What a task set must be worth more than.
         nodes: How many sets to look at, at most.
     """
 
@@ -49,19 +49,19 @@ class Found:
     """What a search came to.
 
     Attributes:
-        patterns: Worth more than was asked for, the best one last.
-        bound: No pattern is worth more than this.
+        task_sets: Worth more than was asked for, the best one last.
+        bound: No task set is worth more than this.
         nodes: How many were looked at.
     """
 
-    patterns: list[Pattern]
+    task_sets: list[TaskSetKey]
     bound: float
     nodes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Classes that may be in a best pattern, the most valuable for its share first.
+    """Classes that may be in a best task set, the most valuable for its share first.
 
     Attributes:
         classes: Their numbers.
@@ -69,7 +69,7 @@ class Items:
         value: Of one task.
         most: How many of them an empty machine holds, and there are.
         share: Of the machine, at the prices of the linear bound.
-        whole: Share of the whole machine, which bounds the value of any pattern.
+        whole: Share of the whole machine, which bounds the value of any task set.
     """
 
     classes: Ints
@@ -95,7 +95,7 @@ def items(question: Question, value: Floats, traits: Floats | None = None) -> It
     if not idx.size:
         return None
     need, value, counts = need[idx], value[idx], counts[idx]
-    most = np.where(need > 0, capacity // np.maximum(need, 1), _PLENTY).min(axis=1)
+    most = np.where(need > 0, capacity // np.maximum(need, 1), _UNLIMITED).min(axis=1)
     size: Floats = need.astype(np.float64)
     if traits is not None:
         size = np.hstack([size, traits[idx]])
@@ -105,7 +105,7 @@ def items(question: Question, value: Floats, traits: Floats | None = None) -> It
     fractions = need / np.maximum(capacity, 1)
     prices = dual_prices(fractions, value)
     share = (fractions * prices).sum(axis=1)
-    ratio = value / np.maximum(share, _TINY)
+    ratio = value / np.maximum(share, _NUMERICAL_ZERO)
     scale = float(ratio.max())
     order = np.argsort(-ratio, kind="stable")
     return Items(
@@ -141,10 +141,10 @@ def dual_prices(fractions: Floats, value: Floats) -> Floats:
     tableau[rows, :columns] = -value
     for _ in range(4 * rows * rows + 50):
         entering = int(np.argmin(tableau[rows, :-1]))
-        if tableau[rows, entering] >= -_TINY:
+        if tableau[rows, entering] >= -_NUMERICAL_ZERO:
             break
         entries = tableau[:rows, entering]
-        usable = entries > _TINY
+        usable = entries > _NUMERICAL_ZERO
         if not usable.any():
             break
         ratios = np.where(usable, tableau[:rows, -1] / np.where(usable, entries, 1.0), np.inf)
@@ -155,7 +155,7 @@ def dual_prices(fractions: Floats, value: Floats) -> Floats:
                 tableau[row] -= tableau[row, entering] * tableau[leaving]
     prices = np.maximum(tableau[rows, columns : columns + rows], 0.0)
     # What no item lacks has no price; a little keeps shares above zero.
-    return np.asarray(np.maximum(prices, _TINY))
+    return np.asarray(np.maximum(prices, _NUMERICAL_ZERO))
 
 
 class Grid:
@@ -167,8 +167,8 @@ class Grid:
 
     def __init__(self, capacity: Ints, chosen: Items, value: Floats) -> None:
         gpus = int(capacity[0])
-        self._cpu = max(int(capacity[1]) // _CPU_CELLS, 1)
-        self._memory = max(int(capacity[2]) // _MEMORY_CELLS, 1)
+        self._cpu = max(int(capacity[1]) // _GRID_CPU_CELLS, 1)
+        self._memory = max(int(capacity[2]) // _GRID_MEMORY_CELLS, 1)
         shape = (gpus + 1, int(capacity[1]) // self._cpu + 1, int(capacity[2]) // self._memory + 1)
         table = np.zeros(shape)
         cells = chosen.need // np.array([1, self._cpu, self._memory])
@@ -225,8 +225,10 @@ def search(question: Question) -> Found:
         whole = grid.bound(*capacity.tolist())
         if whole <= worth:
             return Found([], extra + whole, 1)
-    patterns, bound, nodes = _Search(chosen, grid, worth, question.nodes).run(capacity)
-    return Found([tuple(sorted([*base, *pattern])) for pattern in patterns], extra + bound, nodes)
+    task_sets, bound, nodes = _Search(chosen, grid, worth, question.nodes).run(capacity)
+    return Found(
+        [tuple(sorted([*base, *task_set])) for task_set in task_sets], extra + bound, nodes
+    )
 
 
 class _Search:
@@ -237,7 +239,7 @@ class _Search:
         self._value = chosen.value.tolist()
         self._most = chosen.most.tolist()
         self._share = chosen.share.tolist()
-        ratio = chosen.value / np.maximum(chosen.share, _TINY)
+        ratio = chosen.value / np.maximum(chosen.share, _NUMERICAL_ZERO)
         self._ratio = [*ratio.tolist(), 0.0]
         self._classes = chosen.classes.tolist()
         self._whole = chosen.whole
@@ -246,9 +248,9 @@ class _Search:
         self._best = self._bound = worth
         self._nodes = 0
         self._path: list[tuple[int, int]] = []
-        self._found: list[Pattern] = []
+        self._found: list[TaskSetKey] = []
 
-    def run(self, capacity: Ints) -> tuple[list[Pattern], float, int]:
+    def run(self, capacity: Ints) -> tuple[list[TaskSetKey], float, int]:
         gpus, cpus, memory = capacity.tolist()
         self._descend(0, (gpus, cpus, memory), self._whole, 0.0)
         return self._found, max(self._best, self._bound), self._nodes

@@ -1,15 +1,15 @@
 """The best set of tasks for one machine when they slow each other down.
 
 How much a task loses depends on the workloads beside it, not on their sizes. So the search is over
-crowds, that is multisets of workloads: once the crowd is settled, what a task of each class is
+multisets of workloads: once the multiset is settled, what a task of each class is
 worth in it is a plain number, and choosing the sizes is a knapsack problem with so many tasks of
 each workload.
 
-Crowds are gone through by size, all of one size at once (`_Survey`). With prices for the machine's
-GPUs, CPU time and memory, a crowd's tasks and whoever may still join are worth at most what the
-machine costs at these prices, if nobody is a bargain; so most crowds are left out together with all
-that include them. Better prices for each of the others, found by the subgradient method
-(`_promising`), leave few, of which the best sets are found by branch and bound (`_Choices`).
+Multisets are gone through by size, all of one size at once (`_Survey`). With prices for the
+machine's GPUs, CPU time and memory, a multiset's tasks and whoever may still join are worth at most
+what the machine costs at these prices, if nobody is a bargain; so most multisets are left out
+together with all that include them. Better prices for each of the others, found by the subgradient
+method (`_promising`), leave few, of which the best sets are found by branch and bound (`_Choices`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.interference.throughput_rows import ThroughputRows
-from eva_master.packing.lp.columns import Pattern
+from eva_master.packing.lp.columns import TaskSetKey
 from eva_master.packing.lp.pricing.knapsack import (
     Floats,
     Found,
@@ -30,18 +30,18 @@ from eva_master.packing.lp.pricing.knapsack import (
     items,
 )
 
-_TINY = 1e-12
-_DEPTHS = 3
+_NUMERICAL_ZERO = 1e-12
+_PRICED_FOR_NEIGHBOURS = 3
 """The machine's prices are tried as they would be if everybody had 0, 1, ... neighbours."""
-_LEVELS = 8
-"""Crowds of one size are given this part of all that may be looked at."""
-_WIDE = 1024
-"""Crowds looked at in one piece."""
-_STEPS = 6
+_SIZES_SHARING_NODES = 8
+"""Multisets of one size are given this part of all that may be looked at."""
+_ROWS_PER_PIECE = 1024
+"""Multisets looked at in one piece."""
+_SUBGRADIENT_STEPS = 6
 """Of the subgradient method."""
 
 
-class Search:
+class MultisetSearch:
     """Looks for sets of tasks on one kind of machine.
 
     Args:
@@ -68,17 +68,17 @@ class Search:
         worth = question.worth - extra
         if chosen is None or chosen.whole <= worth:
             return Found([], extra + (0.0 if chosen is None else chosen.whole), 1)
-        market = _Market(self, question, chosen)
-        sets, bound, nodes = _explored(market, worth, question.nodes)
+        sorted_classes = _SortedClasses(self, question, chosen)
+        sets, bound, nodes = _explored(sorted_classes, worth, question.nodes)
         # On each of them there is room for the tasks that ask for nothing.
-        patterns = [pattern for reached, pattern in sets if reached > question.worth]
-        return Found(patterns, bound + extra, nodes)
+        task_sets = [task_set for reached, task_set in sets if reached > question.worth]
+        return Found(task_sets, bound + extra, nodes)
 
 
-class _Market:
+class _SortedClasses:
     """The classes of a search, sorted by workload, a position each."""
 
-    def __init__(self, search: Search, question: Question, chosen: Items) -> None:
+    def __init__(self, search: MultisetSearch, question: Question, chosen: Items) -> None:
         order = np.argsort(search.workloads[chosen.classes], kind="stable")
         self.throughput = search.throughput
         self.classes = chosen.classes[order]
@@ -96,12 +96,12 @@ class _Market:
         """The workloads that there are."""
 
     def worth(self, throughput: Floats) -> Floats:
-        """What a task of each class (columns) is worth at throughputs, a row per crowd."""
+        """What a task of each class (columns) is worth at throughputs, a row per multiset."""
         worth: Floats = self.value - self.charge * (1.0 - throughput[:, self.workload])
         return worth
 
     def best(self, values: Floats) -> Floats:
-        """The largest value of each workload (columns), a row per crowd."""
+        """The largest value of each workload (columns), a row per multiset."""
         best: Floats = np.maximum.reduceat(values, self.starts, axis=1)
         return best
 
@@ -109,7 +109,7 @@ class _Market:
         """Prices of the machine's parts, up to a factor, by how much company everybody has."""
         kindest = self.throughput.kindest[self.workload]
         found = []
-        for neighbours in range(_DEPTHS):
+        for neighbours in range(_PRICED_FOR_NEIGHBOURS):
             value = self.value - self.charge * (1.0 - kindest**neighbours)
             some = value > 0
             if some.any():
@@ -120,21 +120,23 @@ class _Market:
 
 
 def _explored(
-    market: _Market, worth: float, nodes: int
-) -> tuple[list[tuple[float, Pattern]], float, int]:
+    sorted_classes: _SortedClasses, worth: float, nodes: int
+) -> tuple[list[tuple[float, TaskSetKey]], float, int]:
     """Sets worth more than that, the best one last; a bound on all; how many were looked at."""
-    survey = _Survey(market, worth, nodes)
+    survey = _Survey(sorted_classes, worth, nodes)
     rows, prices = survey.run()
     bound, tried = max(worth, survey.bound), survey.nodes
-    sets: list[tuple[float, Pattern]] = []
+    sets: list[tuple[float, TaskSetKey]] = []
     if len(rows):
-        promising = _promising(market, rows, prices, worth)
-        for at in range(0, len(promising.rows), _WIDE):
+        promising = _promising(sorted_classes, rows, prices, worth)
+        for at in range(0, len(promising.rows), _ROWS_PER_PIECE):
             if tried >= survey.nodes + nodes:
                 bound = max(bound, float(promising.bounds[at]))
                 break
-            limit = max(nodes // _LEVELS, 1)
-            choices = _Choices(market, promising.part(at, at + _WIDE), worth, limit)
+            limit = max(nodes // _SIZES_SHARING_NODES, 1)
+            choices = _Choices(
+                sorted_classes, promising.part(at, at + _ROWS_PER_PIECE), worth, limit
+            )
             sets.extend(choices.run())
             tried += choices.nodes
             bound = max(bound, choices.bound)
@@ -143,29 +145,33 @@ def _explored(
 
 
 class _Survey:
-    """Goes through crowds by size, leaving out those that cannot be worth enough.
+    """Goes through multisets by size, leaving out those that cannot be worth enough.
 
     Attributes:
         bound: What those are worth at most that were left out for want of time.
-        nodes: Crowds looked at.
+        nodes: Multisets looked at.
     """
 
-    def __init__(self, market: _Market, worth: float, nodes: int) -> None:
-        self._market = market
+    def __init__(self, sorted_classes: _SortedClasses, worth: float, nodes: int) -> None:
+        self._sorted_classes = sorted_classes
         self._worth = worth
-        self._limit = max(nodes // _LEVELS, 1)
-        self._directions = market.directions()
-        self._shares = np.maximum(market.fractions @ self._directions.T, _TINY)
-        self._least = np.zeros((market.throughput.size, 3), dtype=np.int64)
-        self._least[market.present] = np.minimum.reduceat(market.need, market.starts, axis=0)
-        self._most = np.zeros(market.throughput.size, dtype=np.int64)
-        self._most[market.present] = np.add.reduceat(market.most, market.starts)
+        self._limit = max(nodes // _SIZES_SHARING_NODES, 1)
+        self._directions = sorted_classes.directions()
+        self._shares = np.maximum(sorted_classes.fractions @ self._directions.T, _NUMERICAL_ZERO)
+        self._least = np.zeros((sorted_classes.throughput.size, 3), dtype=np.int64)
+        self._least[sorted_classes.present] = np.minimum.reduceat(
+            sorted_classes.need, sorted_classes.starts, axis=0
+        )
+        self._most = np.zeros(sorted_classes.throughput.size, dtype=np.int64)
+        self._most[sorted_classes.present] = np.add.reduceat(
+            sorted_classes.most, sorted_classes.starts
+        )
         self.bound = 0.0
         self.nodes = 0
 
     def run(self) -> tuple[Ints, Floats]:
-        """The crowds that may be worth enough, a row each, and prices for each of them."""
-        size = self._market.throughput.size
+        """The multisets that may be worth enough, a row each, and prices for each of them."""
+        size = self._sorted_classes.throughput.size
         rows, last = np.zeros((1, size), dtype=np.int64), np.zeros(1, dtype=np.int64)
         kept: list[tuple[Ints, Floats]] = []
         while len(rows):
@@ -179,36 +185,41 @@ class _Survey:
             rows, last = rows[chosen], last[chosen]
             kept.append((rows, prices[chosen]))
             rows, last = self._larger(rows, last)
-        found = np.concatenate([crowds for crowds, _ in kept[1:]] or [rows])
+        found = np.concatenate([multisets for multisets, _ in kept[1:]] or [rows])
         return found, np.concatenate([prices for _, prices in kept[1:]] or [np.zeros((0, 3))])
 
     def _larger(self, rows: Ints, last: Ints) -> tuple[Ints, Ints]:
-        """All crowds of one more task; each arises once, as workloads join in order."""
+        """All multisets of one more task; each arises once, as workloads join in order."""
         larger, joined = [rows[:0]], [last[:0]]
-        for workload in self._market.present.tolist():
+        for workload in self._sorted_classes.present.tolist():
             some = rows[(last <= workload) & (rows[:, workload] < self._most[workload])]
             some = some.copy()
             some[:, workload] += 1
-            some = some[(some @ self._least <= self._market.capacity).all(axis=1)]
+            some = some[(some @ self._least <= self._sorted_classes.capacity).all(axis=1)]
             larger.append(some)
             joined.append(np.full(len(some), workload, dtype=np.int64))
         return np.concatenate(larger), np.concatenate(joined)
 
     def _bounds(self, rows: Ints) -> tuple[Floats, Floats]:
-        """What crowds, and all that include them, are worth at most; and at which prices."""
-        pieces = [self._bounds_of(rows[at : at + _WIDE]) for at in range(0, len(rows), _WIDE)]
+        """What multisets, and all that include them, are worth at most; and at which prices."""
+        pieces = [
+            self._bounds_of(rows[at : at + _ROWS_PER_PIECE])
+            for at in range(0, len(rows), _ROWS_PER_PIECE)
+        ]
         return np.concatenate([b for b, _ in pieces]), np.concatenate([p for _, p in pieces])
 
     def _bounds_of(self, rows: Ints) -> tuple[Floats, Floats]:
-        market = self._market
-        joining, there = (market.worth(each) for each in market.throughput.upper_bound(rows))
-        counts = rows[:, market.present]
+        sorted_classes = self._sorted_classes
+        joining, there = (
+            sorted_classes.worth(each) for each in sorted_classes.throughput.upper_bound(rows)
+        )
+        counts = rows[:, sorted_classes.present]
         bounds = np.full(len(rows), np.inf)
         prices = np.zeros((len(rows), 3))
         for direction, share in zip(self._directions, self._shares.T, strict=True):
             # At this level of prices nobody who may still join is a bargain.
             level = np.maximum((joining / share).max(axis=1), 0.0)
-            held = market.best(there - level[:, np.newaxis] * share)
+            held = sorted_classes.best(there - level[:, np.newaxis] * share)
             bound = level + (counts * held).sum(axis=1)
             better = bound < bounds
             bounds[better] = bound[better]
@@ -218,13 +229,13 @@ class _Survey:
 
 @dataclass(frozen=True, slots=True)
 class _Promising:
-    """Crowds of which there may be a set that is worth enough.
+    """Multisets of which there may be a set that is worth enough.
 
     Attributes:
-        rows: A crowd each.
+        rows: A multiset each.
         values: What a task of each class is worth in them.
         prices: Of the whole machine's parts, for each.
-        bounds: What any set of the crowd is worth at most, the largest first.
+        bounds: What any set of the multiset is worth at most, the largest first.
     """
 
     rows: Ints
@@ -238,25 +249,27 @@ class _Promising:
         return _Promising(self.rows[some], self.values[some], self.prices[some], self.bounds[some])
 
 
-def _promising(market: _Market, rows: Ints, prices: Floats, worth: float) -> _Promising:
-    """Look at crowds by themselves, without those that include them.
+def _promising(
+    sorted_classes: _SortedClasses, rows: Ints, prices: Floats, worth: float
+) -> _Promising:
+    """Look at multisets by themselves, without those that include them.
 
     The prices of each are moved towards those at which its bound is least, by Polyak's rule, until
     the bound is no more than what is asked for.
     """
-    values = market.worth(market.throughput.exact(rows))
-    counts = rows[:, market.present]
+    values = sorted_classes.worth(sorted_classes.throughput.exact(rows))
+    counts = rows[:, sorted_classes.present]
     bounds = np.full(len(rows), np.inf)
     best, prices = prices.copy(), prices.copy()
     left = np.arange(len(rows))
-    for _ in range(_STEPS):
+    for _ in range(_SUBGRADIENT_STEPS):
         price = prices[left]
-        above = values[left] - price @ market.fractions.T
-        bound, used = _relaxed(market, above, counts[left], price)
+        above = values[left] - price @ sorted_classes.fractions.T
+        bound, used = _relaxed(sorted_classes, above, counts[left], price)
         better = bound < bounds[left]
         bounds[left[better]], best[left[better]] = bound[better], price[better]
         over = used - 1.0
-        step = np.maximum(bound - worth, 0.0) / np.maximum((over**2).sum(axis=1), _TINY)
+        step = np.maximum(bound - worth, 0.0) / np.maximum((over**2).sum(axis=1), _NUMERICAL_ZERO)
         prices[left] = np.maximum(price + step[:, np.newaxis] * over, 0.0)
         left = left[bounds[left] > worth]
         if not left.size:
@@ -265,52 +278,56 @@ def _promising(market: _Market, rows: Ints, prices: Floats, worth: float) -> _Pr
     return _Promising(rows[left], values[left], best[left], bounds[left])
 
 
-def _relaxed(market: _Market, left: Floats, counts: Ints, price: Floats) -> tuple[Floats, Floats]:
-    """The bound of crowds at prices, and how much of the machine is asked for there.
+def _relaxed(
+    sorted_classes: _SortedClasses, left: Floats, counts: Ints, price: Floats
+) -> tuple[Floats, Floats]:
+    """The bound of multisets at prices, and how much of the machine is asked for there.
 
     Args:
-        market: The classes.
-        left: What a task of each class is worth above the prices, a row per crowd.
+        sorted_classes: The classes.
+        left: What a task of each class is worth above the prices, a row per multiset.
         counts: Tasks of each workload.
         price: Of the whole machine's parts.
     """
     bound, used = price.sum(axis=1), np.zeros_like(price)
-    ends = [*market.starts[1:].tolist(), left.shape[1]]
-    for column, (start, end) in enumerate(zip(market.starts.tolist(), ends, strict=True)):
+    ends = [*sorted_classes.starts[1:].tolist(), left.shape[1]]
+    for column, (start, end) in enumerate(zip(sorted_classes.starts.tolist(), ends, strict=True)):
         chosen = left[:, start:end].argmax(axis=1) + start
         bound += counts[:, column] * left[np.arange(len(left)), chosen]
-        used += counts[:, column, np.newaxis] * market.fractions[chosen]
+        used += counts[:, column, np.newaxis] * sorted_classes.fractions[chosen]
     return bound, used
 
 
 class _Choices:
-    """The best sets of crowds: so many tasks of each workload, of what classes?
+    """The best sets of multisets: so many tasks of each workload, of what classes?
 
-    Every task of a crowd is a place. The places of all crowds are filled at the same time, one
-    after the other; a partial set is gone on with as long as what the machine costs, and what its
-    tasks and the best ones for the other places are worth above the prices, is enough.
+    Every task of a multiset is a place. The places of all multisets are filled at the same time,
+    one after the other; a partial set is gone on with as long as what the machine costs, and what
+    its tasks and the best ones for the other places are worth above the prices, is enough.
 
     Attributes:
         bound: What those are worth at most that were left out for want of time.
         nodes: Partial sets looked at.
     """
 
-    def __init__(self, market: _Market, crowds: _Promising, worth: float, limit: int) -> None:
-        self._market = market
+    def __init__(
+        self, sorted_classes: _SortedClasses, multisets: _Promising, worth: float, limit: int
+    ) -> None:
+        self._sorted_classes = sorted_classes
         self._worth = worth
         self._limit = limit
-        self._values = crowds.values
-        self._above = crowds.values - crowds.prices @ market.fractions.T
-        self._cost = crowds.prices.sum(axis=1)
-        counts = crowds.rows[:, market.present]
+        self._values = multisets.values
+        self._above = multisets.values - multisets.prices @ sorted_classes.fractions.T
+        self._cost = multisets.prices.sum(axis=1)
+        counts = multisets.rows[:, sorted_classes.present]
         self._size = int(counts.sum(axis=1).max())
-        self._ends = np.append(market.starts[1:], len(market.workload))
-        self._widest = int((self._ends - market.starts).max())
-        # Which workload each place is for, by column; none beyond a crowd's last task.
+        self._ends = np.append(sorted_classes.starts[1:], len(sorted_classes.workload))
+        self._widest = int((self._ends - sorted_classes.starts).max())
+        # Which workload each place is for, by column; none beyond a multiset's last task.
         ranks = np.cumsum(counts, axis=1)
         places = np.arange(self._size)
         self._places = (ranks[:, np.newaxis, :] <= places[np.newaxis, :, np.newaxis]).sum(axis=2)
-        most = np.hstack([market.best(self._above), np.zeros((len(counts), 1))])
+        most = np.hstack([sorted_classes.best(self._above), np.zeros((len(counts), 1))])
         gains = np.take_along_axis(most, self._places, axis=1)
         # What the places from each one on add at most.
         self._rest = np.hstack(
@@ -319,19 +336,19 @@ class _Choices:
         self.bound = 0.0
         self.nodes = 0
 
-    def run(self) -> list[tuple[float, Pattern]]:
-        """The best set of each crowd that is worth enough."""
+    def run(self) -> list[tuple[float, TaskSetKey]]:
+        """The best set of each multiset that is worth enough."""
         number = len(self._cost)
         partial = _Partial(
-            crowd=np.arange(number),
-            room=np.repeat(self._market.capacity[np.newaxis, :], number, axis=0),
+            multiset=np.arange(number),
+            room=np.repeat(self._sorted_classes.capacity[np.newaxis, :], number, axis=0),
             above=self._cost.copy(),
             value=np.zeros(number),
             path=np.full((number, self._size), -1, dtype=np.int64),
         )
         best: dict[int, tuple[float, list[int]]] = {}
         for place in range(self._size):
-            done = self._places[partial.crowd, place] == len(self._market.starts)
+            done = self._places[partial.multiset, place] == len(self._sorted_classes.starts)
             self._keep(best, partial.some(np.flatnonzero(done)))
             partial = self._next(partial.some(np.flatnonzero(~done)), place)
         self._keep(best, partial)
@@ -339,50 +356,50 @@ class _Choices:
 
     def _next(self, partial: _Partial, place: int) -> _Partial:
         """Fill one more place of each set in every way that may be good enough."""
-        market = self._market
-        column = self._places[partial.crowd, place]
-        position = market.starts[column, np.newaxis] + np.arange(self._widest)
+        sorted_classes = self._sorted_classes
+        column = self._places[partial.multiset, place]
+        position = sorted_classes.starts[column, np.newaxis] + np.arange(self._widest)
         fits = position < self._ends[column, np.newaxis]
-        position = np.minimum(position, len(market.workload) - 1)
-        gain = self._above[partial.crowd[:, np.newaxis], position]
-        least = self._worth - partial.above - self._rest[partial.crowd, place + 1]
+        position = np.minimum(position, len(sorted_classes.workload) - 1)
+        gain = self._above[partial.multiset[:, np.newaxis], position]
+        least = self._worth - partial.above - self._rest[partial.multiset, place + 1]
         fits &= gain > least[:, np.newaxis]
         if place:
             # Those of one workload in order, so that each set is met once.
             fits &= position >= partial.path[:, place - 1, np.newaxis]
         label, option = np.nonzero(fits)
         position = position[label, option]
-        room = partial.room[label] - market.need[position]
+        room = partial.room[label] - sorted_classes.need[position]
         already = (partial.path[label] == position[:, np.newaxis]).sum(axis=1)
-        fine = np.flatnonzero((room >= 0).all(axis=1) & (already < market.most[position]))
+        fine = np.flatnonzero((room >= 0).all(axis=1) & (already < sorted_classes.most[position]))
         label, position, room = label[fine], position[fine], room[fine]
         grown = partial.some(label)
         grown.room = room
         grown.path[:, place] = position
-        grown.above = grown.above + self._above[grown.crowd, position]
-        grown.value = grown.value + self._values[grown.crowd, position]
+        grown.above = grown.above + self._above[grown.multiset, position]
+        grown.value = grown.value + self._values[grown.multiset, position]
         self.nodes += len(label)
         return self._limited(grown, place + 1)
 
     def _limited(self, partial: _Partial, place: int) -> _Partial:
-        if len(partial.crowd) <= self._limit:
+        if len(partial.multiset) <= self._limit:
             return partial
-        bounds = partial.above + self._rest[partial.crowd, place]
+        bounds = partial.above + self._rest[partial.multiset, place]
         order = np.argsort(-bounds, kind="stable")
         self.bound = max(self.bound, float(bounds[order[self._limit]]))
         return partial.some(order[: self._limit])
 
     def _keep(self, best: dict[int, tuple[float, list[int]]], full: _Partial) -> None:
         for at in np.flatnonzero(full.value > self._worth).tolist():
-            crowd, value = int(full.crowd[at]), float(full.value[at])
-            if crowd not in best or value > best[crowd][0]:
-                best[crowd] = value, full.path[at].tolist()
+            multiset, value = int(full.multiset[at]), float(full.value[at])
+            if multiset not in best or value > best[multiset][0]:
+                best[multiset] = value, full.path[at].tolist()
 
-    def _pattern(self, path: list[int]) -> Pattern:
+    def _pattern(self, path: list[int]) -> TaskSetKey:
         counts: dict[int, int] = {}
         for position in path:
             if position >= 0:
-                number = int(self._market.classes[position])
+                number = int(self._sorted_classes.classes[position])
                 counts[number] = counts.get(number, 0) + 1
         return tuple(sorted(counts.items()))
 
@@ -392,14 +409,14 @@ class _Partial:
     """Sets in the making, a row each.
 
     Attributes:
-        crowd: Number of its crowd.
+        multiset: Number of its multiset.
         room: Left on the machine.
         above: The prices of the whole machine and what the tasks are worth above them.
         value: Of the tasks.
         path: Their positions, by place.
     """
 
-    crowd: Ints
+    multiset: Ints
     room: Ints
     above: Floats
     value: Floats
@@ -408,5 +425,9 @@ class _Partial:
     def some(self, rows: Ints) -> _Partial:
         """Copies of some of them."""
         return _Partial(
-            self.crowd[rows], self.room[rows], self.above[rows], self.value[rows], self.path[rows]
+            self.multiset[rows],
+            self.room[rows],
+            self.above[rows],
+            self.value[rows],
+            self.path[rows],
         )

@@ -8,21 +8,21 @@ import numpy as np
 import numpy.typing as npt
 
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.packing.bins.open_instances import Rooms
+from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.valuation.task_classes import PricedShape, SnapshotShapes
 
 Floats = npt.NDArray[np.float64]
 
 
-class ValuedRooms(Rooms):
-    """Rooms with the reservation prices of those who are in them.
+class ValuedInstances(OpenInstances):
+    """Open instances with the reservation prices of those who are in them.
 
     Args:
         snapshot: The cluster.
         shapes: Of its tasks.
     """
 
-    row_arrays: Mapping[str, int] = {**Rooms.row_arrays, "_worth": 0, "_price": 0}
+    row_arrays: Mapping[str, int] = {**OpenInstances.row_arrays, "_worth": 0, "_price": 0}
 
     def __init__(self, snapshot: Snapshot, shapes: SnapshotShapes) -> None:
         size = self.new_rows(snapshot)
@@ -32,7 +32,7 @@ class ValuedRooms(Rooms):
     def changed(self, row: int) -> None:
         """Add the row up anew."""
         family = self.family(row)
-        self._worth[row] = sum(self.priced(run).worth[family] for run in self.residents[row])
+        self._worth[row] = sum(self.priced(run).prices[family] for run in self.residents[row])
         self._price[row] = self.offerings[row].price
 
     def at_most(self, priced: PricedShape, rows: npt.NDArray[np.intp]) -> Floats:
@@ -40,7 +40,7 @@ class ValuedRooms(Rooms):
 
         No instance is worth more than that.
         """
-        worth: Floats = np.array(priced.worth, dtype=np.float64)[self._family[rows]]
+        worth: Floats = np.array(priced.prices, dtype=np.float64)[self._family[rows]]
         ratio: Floats = (self._worth[rows] + worth) / np.maximum(1, self._price[rows])
         return ratio
 
