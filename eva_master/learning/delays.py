@@ -50,7 +50,7 @@ class Delays:
         Args:
             kind: Of the delay.
             name: Of the workload or the instance type.
-            hint: The user's, `None` if he gave none.
+            hint: The user's, `None` if they gave none.
             default: Where nothing is known.
         """
         estimate = self.known.get((kind, name))

@@ -36,7 +36,7 @@ class Knowledge:
     """What was learned.
 
     Attributes:
-        throughput: How company slows workloads down, as the policies know it.
+        throughput: How much workloads slow each other down, as the policies know it.
         evidence: The estimates behind it, in millionths, with the same keys; those first that
             were measured longest ago.
         standalone: What workloads achieve alone.

@@ -1,11 +1,10 @@
-"""Pure packing algorithms, for every policy to use: which tasks share which instances.
+"""Packing tasks onto instances, for all policies: pure functions over one snapshot.
 
-`problem` prices tasks and sorts them into classes, `colocation` knows how they slow each other
-down, `greedy` buys instances for them (Algorithm 1 of the Eva paper), `free` fills room that is
-already paid for, `matching` finds the live instances that spend the fewest dollars on moves, and
-`configuration` puts these together.
-
-`optimizer` improves on Algorithm 1: `generation` solves the configuration LP (`relaxation`) with
-columns found by `knapsack`, `descent`, `crowds` and `fills`, and `rounding` makes whole instances
-of it. All amounts outside the LP are integers, all ties are decided.
+`problem` turns a snapshot into classes of identical tasks. `valuation` says what they are worth,
+`interference` how fast they run together. `greedy` fills instances (Algorithm 1 of the Eva paper,
+and backfill of instances that stay), `lp` solves the configuration LP with columns that its
+`pricing` finds, and `local_search` improves a configuration step by step. `configuration` builds
+configurations and matches them to live instances, and `reconfiguration` compares them with the
+present one. `bins` is for policies that fill instances one by one. What a policy remembers from
+round to round is in its `planner_cache`.
 """

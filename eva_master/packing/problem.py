@@ -454,8 +454,8 @@ class Problem:
 def unprofiled(snapshot: Snapshot, measured: Mapping[Workload, Rates]) -> frozenset[RunId]:
     """Task runs that are to be alone until the throughput of their workload is known (section 3).
 
-    Until then what company does to them could not be measured. Not those that found no room of
-    their own, and those that are in company already: to part them would cost a move.
+    Until then the loss to neighbours could not be measured. Tasks that found no instance of their
+    own are left out, and so are those that share one already: to part them would cost a move.
 
     Args:
         snapshot: The cluster.

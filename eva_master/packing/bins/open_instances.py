@@ -24,7 +24,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class OpenInstances:
-    """Live and new instances with what is free on them, as a plan in the making fills them.
+    """Live and new instances with what is free on them, while a plan fills them.
 
     Every instance is a row: live ones first, by id, then new ones as they are bought. What was
     done can be taken back to a mark.

@@ -24,7 +24,7 @@ Host = InstanceId | int
 """A live instance, or a new one by its key."""
 
 Packer = Callable[[Ints, Supply], tuple[list[PackedSet], Ints]]
-"""Chooses instances for tasks; see `greedy.pack`, without the problem."""
+"""Chooses instances for tasks; see `algorithm1.pack`, without the problem."""
 
 _BATCHES_OF_BROKEN_GANGS = 16
 """How often broken gangs are taken out one batch at a time, before all of them are."""

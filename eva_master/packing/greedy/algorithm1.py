@@ -83,7 +83,8 @@ def _pass(
         prices = np.maximum(values.prices[offering.type.family], 0).astype(np.float64)
         while supply.get(name, 0) != 0:
             present = np.flatnonzero(candidates & (left > 0))
-            # Company raises nobody's worth: where all of them together would not do, no set does.
+            # Neighbours never raise a task's value: if all candidates together are not worth the
+            # price, no set of them is.
             if not present.size or (
                 present.size < _TOTAL_CHECKED_UP_TO
                 and prices[present] @ left[present] < _FLOAT_MARGIN * offering.price
@@ -148,7 +149,7 @@ def smallest(
 
 
 def _cost(problem: Problem, task_set: TaskSet, offering: Offering) -> int:
-    """As `columns.Column.cost`, as far as it depends on the offering."""
+    """As `lp.columns.Column.cost`, as far as it depends on the offering."""
     if problem.uniform:
         return offering.price
     return offering.price * MILLION - problem.value(task_set, offering.type.family)

@@ -1,4 +1,4 @@
-"""Filling room on instances that stay: it is paid for already."""
+"""Backfill: offers the free room of instances that stay, since it is paid for already."""
 
 from __future__ import annotations
 

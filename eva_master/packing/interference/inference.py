@@ -1,4 +1,4 @@
-"""What a policy makes of the co-location table: what one workload teaches about another."""
+"""What can be inferred from the co-location table: variants and larger sets teach about pairs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BASE_ENTRIES_KEPT = 65_536
 _DEFAULT_WEIGHT = 0.02
 """Weight of the default against an observation."""
 _LEAST_INFERRED_PPM = 10_000
-"""The least that a pair is believed to run at without having been seen, in millionths."""
+"""The least throughput that is inferred for a pair that was not seen alone, in millionths."""
 
 
 def averaged_view() -> IncrementalView[Row, Averaged]:

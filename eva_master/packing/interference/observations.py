@@ -1,4 +1,4 @@
-"""What was observed of tasks in company, indexed once for all rounds.
+"""What was observed of tasks beside others, indexed once for all rounds.
 
 From round to round a few values of the table change and few entries are new, and of its thousands
 of entries a round needs some dozens. So which entries there are is remembered between rounds, what
@@ -74,11 +74,11 @@ class ObservationIndex:
         self._index = index
 
     def mentions(self, workload: Workload) -> bool:
-        """Whether a workload was seen in company."""
+        """Whether anything was observed of a workload beside others."""
         return any(entry in self.values for entry in self._index.of.get(workload, ()))
 
     def arrivals(self, present: Names) -> Iterator[tuple[Workload, Workload, int]]:
-        """What was observed of sets that a company becomes by one more task.
+        """What was observed of the sets that a task set becomes by one more task.
 
         Args:
             present: The workloads that are there, sorted.
@@ -92,7 +92,7 @@ class ObservationIndex:
                 yield newcomer, entry[0], ppm
 
     def after(self, rows: tuple[Row, ...], gone: list[Row], new: list[Row]) -> ObservationIndex:
-        """The table that has become of this one, see `changes.IncrementalView`."""
+        """The table that has become of this one, see `incremental.IncrementalView`."""
         values = dict(self.values)
         for entry, _ in gone:
             del values[entry]

@@ -31,9 +31,9 @@ class Terms:
 
     Attributes:
         horizon_ms: H, over which moves and launches are to pay.
-        lost_ppm: Weight of the throughput lost to company, in millionths. Throughput lost to a
+        lost_ppm: Weight of the throughput lost to neighbours, in millionths. Throughput lost to a
             slow family counts in full: the task needs that much longer, at the full price.
-        gang_lost_ppm: The same of what gangs lose to company.
+        gang_lost_ppm: The same of what gangs lose to neighbours.
         moves_ppm: Weight of the cost of a move, in millionths.
         lasting_ppm: The next move of a task is to pay within this part of the time since its last
             one, in millionths, where that is shorter than the horizon.

@@ -245,7 +245,7 @@ class LoadCache:
         for number, count in counts.items():
             task_class, ppm = self._classes[number], throughput[self._workloads[number]]
             if task_class.others:
-                # A slow family holds up the gang as bad company does.
+                # A slow family holds up the whole gang, as neighbours do.
                 speed = task_class.charge_on(family) * MILLION // task_class.charge
                 load.progress[number] = self.terms.counted(speed, ppm)
                 continue

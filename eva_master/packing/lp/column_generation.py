@@ -36,7 +36,7 @@ _COST_OF_INTERFERENCE = 8
 _DEEPER_FOR_KNOWN_DUALS = 16
 """Duals that proved a bound before are likely to do so again, so it pays to look deeper."""
 _COLUMNS_PER_SEARCH = 100
-"""Patterns taken from one search."""
+"""Columns taken from one search."""
 
 
 @dataclass(frozen=True, slots=True)

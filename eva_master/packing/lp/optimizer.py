@@ -96,10 +96,10 @@ class Optimizer:
 
         Args:
             counts: Tasks to place, per class.
-            supply: As in `greedy.pack`.
+            supply: As in `algorithm1.pack`.
 
         Returns:
-            As `greedy.pack`.
+            As `algorithm1.pack`.
         """
         sets, left = pack(self._problem, counts, supply)
         placed = counts - left
@@ -112,7 +112,7 @@ class Optimizer:
 
         Args:
             counts: Tasks, per class.
-            supply: As in `greedy.pack`.
+            supply: As in `algorithm1.pack`.
 
         Returns:
             `None` if it is not known: they do not all fit, or the LP is not to be solved.

@@ -234,8 +234,8 @@ def price_on(
         offering: See `reservation`.
         pace: How fast the task runs on each family.
         charge: Reservation price of its gang, `None` if it is in none. All of a gang is slowed
-            down by a member on a slow family, as it is by one in bad company (section 4.4); a
-            member that is faster than the others gains nothing.
+            down by a member on a slow family, as it is by one that loses to its neighbours (section
+            4.4); a member that is faster than the others gains nothing.
 
     Returns:
         Micro-dollars per hour, rounded down; the offering's price on its own family. Of a member

@@ -46,7 +46,7 @@ class TaskClass:
             or all members of its gang.
         speeds: How fast they run on each family.
         prices: What running one of them is worth per family that can host them, see
-            `reservation.price_on`; empty if it is `price` on all of them.
+            `reservation_price.price_on`; empty if it is `price` on all of them.
     """
 
     demand: Demand

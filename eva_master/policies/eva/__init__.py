@@ -1,4 +1,4 @@
-"""Eva: one objective, and a local search for the configuration that costs least by it."""
+"""Eva: a local search for the configuration that costs least, moves and launches included."""
 
 from eva_master.policies.eva.policy import POLICY
 

@@ -25,9 +25,9 @@ class Config:
             nearly every task differs from all others. A search begins with such a packing where
             much is waiting.
         horizon_s: Over which time moves and launches are to pay.
-        lost_ppm: Weight of the throughput lost to company against prices, in millionths. What is
+        lost_ppm: Weight of the throughput lost to neighbours against prices, in millionths. What is
             lost to a slow family always counts in full.
-        gang_lost_ppm: The same of the throughput that gangs lose to company.
+        gang_lost_ppm: The same of the throughput that gangs lose to neighbours.
         moves_ppm: Weight of the cost of a move, in millionths; less moves more.
         lasting_ppm: The next move of a task is to pay within this part of the time since its last
             one, in millionths, where that is shorter than the horizon.

@@ -1,4 +1,4 @@
-"""The rounds of Eva: one objective, one search."""
+"""The rounds of Eva: one cost model, one search."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ class Eva:
 
     Every round places waiting tasks. When a job has arrived or ended, when task runs that could not
     be moved then can be now, and when something was learned about co-location, it searches for
-    the configuration that costs least, moves and launches included; see `packing.objective`. It
+    the configuration that costs least, moves and launches included; see
+    `packing.local_search`. It
     begins with the one in which nothing moves and never ends with a dearer one, so with an
     unchanged set of jobs nothing ever moves.
     """

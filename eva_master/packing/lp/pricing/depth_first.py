@@ -3,7 +3,8 @@
 Depth-first branch and bound as in `knapsack`, one task at a time: what a task is worth depends on
 who is there. All classes that could join are looked at together. The bounds let every task that
 may still join run at the best throughput that it can have beside those that are there. With so
-little company settled they prove little, and `crowds` proves more, but good sets come early.
+few neighbours settled they prove little. `workload_multisets` proves more, but this search finds
+good sets early.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class LossTable:
         self._known: dict[WorkloadMultiset, JoinFractions] = {}
 
     def of(self, multiset: WorkloadMultiset) -> JoinFractions:
-        """The company of a set."""
+        """What the tasks of a set lose, and lose if one more joins."""
         found = self._known.get(multiset)
         if found is None:
             newcomer, members = self._throughput.after_join(multiset)

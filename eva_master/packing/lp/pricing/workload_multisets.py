@@ -106,7 +106,7 @@ class _SortedClasses:
         return best
 
     def directions(self) -> Floats:
-        """Prices of the machine's parts, up to a factor, by how much company everybody has."""
+        """Prices of the machine's parts, up to a factor, by how many neighbours everybody has."""
         kindest = self.throughput.kindest[self.workload]
         found = []
         for neighbours in range(_PRICED_FOR_NEIGHBOURS):
