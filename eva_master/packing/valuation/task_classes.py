@@ -202,6 +202,14 @@ class ShapePrices:
                     least[resource] = min(each, least[resource]) if least[resource] else each
         return least
 
+    @cached_property
+    def _capacities(self) -> Mapping[Family, Ints]:
+        """What instances of each family have: a row per offering of GPUs, milli-CPUs, MiB."""
+        rows: dict[Family, list[tuple[int, int, int]]] = {name: [] for name in self.families}
+        for offering in self._offerings:
+            rows[offering.type.family].append(vector(offering.type.capacity))
+        return {name: np.array(sizes, dtype=np.int64) for name, sizes in rows.items()}
+
     def reservation(self, task_class: TaskClass) -> Offering | None:
         """The offering that sets the reservation price of a class, if it is on sale now."""
         key = task_class.demand, task_class.speeds, task_class.others
@@ -252,10 +260,10 @@ class ShapePrices:
         paces, others = [s.part.speeds for s in shapes], [s.part.others for s in shapes]
         now = reservations(needs, self.on_sale, paces, others)
         later = reservations(needs, self._rest, paces, others)
-        hosted = {name: np.zeros(len(shapes), dtype=np.bool_) for name in families}
-        for offering in self._offerings:
-            name = offering.type.family
-            hosted[name] |= (needs[name] <= np.array(vector(offering.type.capacity))).all(axis=1)
+        hosted = {
+            name: np.any(np.all(needs[name][:, np.newaxis] <= capacities, axis=2), axis=1)
+            for name, capacities in self._capacities.items()
+        }
         found: list[PricedShape] = []
         for row, shape in enumerate(shapes):
             demand, pace = shape.demand, shape.part.speeds
