@@ -18,7 +18,7 @@ _MEASUREMENTS_BEFORE_HINT = 3
 
 
 class Delay(StrEnum):
-    """What takes time."""
+    """A kind of wait that is measured."""
 
     CHECKPOINT = "checkpoint"
     """From a stop to the exit with a newer checkpoint, of a workload."""

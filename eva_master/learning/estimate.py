@@ -57,7 +57,7 @@ class Estimate:
         return high - low > slack and high > _DOUBTED_FROM_FACTOR * low
 
     def to_json(self) -> list[Json]:
-        """The journal's form."""
+        """The form in which the journal keeps it."""
         return [self.value, self.at_ms, self.samples, list(self.doubted)]
 
     @staticmethod

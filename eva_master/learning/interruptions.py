@@ -42,7 +42,7 @@ class Interruptions:
         return (1 + count) * MILLION * MILLIS_PER_HOUR // (assumed_ms + lived_ms)
 
     def to_json(self) -> dict[str, Json]:
-        """For the journal."""
+        """The form in which the journal keeps it."""
         return {machine: list(life) for machine, life in sorted(self.known.items())}
 
     @classmethod

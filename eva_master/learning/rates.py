@@ -70,7 +70,7 @@ class EventRates:
         return min(1.0, self.full / self.events) if self.events > 0 else 0.0
 
     def to_json(self) -> dict[str, Json]:
-        """The journal's form."""
+        """The form in which the journal keeps it."""
         return {
             "first_ms": self.first_ms,
             "at_ms": self.at_ms,

@@ -106,7 +106,7 @@ class PlannerCache:
         return view.of(table.observed)
 
     def observations(self, table: ThroughputTable) -> ObservationIndex:
-        """A co-location table, indexed."""
+        """The index of a co-location table."""
         return self._observations.of(table.observed)
 
     def throughput(

@@ -82,7 +82,7 @@ class Valuation:
     by_base: bool = False
     infer_pairs: bool = False
 
-    def believed(self, table: ThroughputTable, cache: PlannerCache) -> ThroughputTable:
+    def inferred(self, table: ThroughputTable, cache: PlannerCache) -> ThroughputTable:
         """What the policy makes of the co-location table."""
         if not self.interference:
             return ThroughputTable()
@@ -149,7 +149,7 @@ class Problem:
         self.offerings, self.by_id, self.dearest = index.offerings, index.by_id, index.dearest
         self._prices = index.prices(snapshot.now_ms)
         self._measured = cache.measured_rates(snapshot.standalone)
-        self.table = table = valuation.believed(snapshot.throughput, cache)
+        self.table = table = valuation.inferred(snapshot.throughput, cache)
         self.default_ppm = valuation.default_ppm if valuation.interference else MILLION
         self._by_base = valuation.by_base
         self._observed = cache.observations(table)
@@ -215,7 +215,7 @@ class Problem:
 
     @cached_property
     def standing(self) -> Standing:
-        """Where everything is now."""
+        """The place of every task run now."""
         places: dict[RunId, InstanceId] = {}
         task_sets: dict[InstanceId, dict[int, int]] = {}
         for run in self.snapshot.runs:

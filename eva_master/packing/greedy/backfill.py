@@ -70,7 +70,7 @@ class _Group:
         self._over = False
 
     def best(self, left: Ints) -> tuple[int, int] | None:
-        """See `InstanceFill.best`."""
+        """Find the task that should join next, see `InstanceFill.best`."""
         if not self._over and (self._choice is None or not left[self._choice[0]]):
             self._choice = self._filling.best(left)
             self._over = self._choice is None

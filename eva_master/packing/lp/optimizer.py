@@ -21,7 +21,7 @@ _LEAST_AMOUNT_USED = 1e-9
 
 
 class Tier(StrEnum):
-    """How packings are made."""
+    """The algorithm that packings are made by."""
 
     GREEDY = "greedy"
     """Algorithm 1."""

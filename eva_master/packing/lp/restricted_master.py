@@ -102,7 +102,7 @@ class Relaxation:
         self._solver.setOptionValue("simplex_strategy", _DUAL_SIMPLEX)
 
     def rent_of(self, rents: Floats) -> dict[OfferingId, float]:
-        """`Relaxed.rents` by offering."""
+        """Find `Relaxed.rents` by the offering's id."""
         return dict(zip(self._rents, rents.tolist(), strict=True))
 
     def numbers(self, sets: Sequence[PackedSet]) -> list[int]:

@@ -68,7 +68,7 @@ class Columns:
         return cls(tuple(offerings), digests, rows)
 
     def to_json(self) -> Json:
-        """The journal's form."""
+        """The form in which the journal keeps it."""
         return {
             "offerings": list(self.offerings),
             "classes": list(self.classes),
@@ -103,7 +103,7 @@ class Duals:
     costs: Mapping[str, int] = field(default_factory=dict)
 
     def known(self, problem: Problem) -> dict[int, int]:
-        """By the class's number."""
+        """The costs of the classes that are still there, by number."""
         if not self.costs:
             return {}
         digests = (_digest(problem, task_class) for task_class in problem.classes)
@@ -111,12 +111,12 @@ class Duals:
 
     @classmethod
     def of(cls, problem: Problem, duals: Mapping[int, int]) -> Duals:
-        """Name the classes."""
+        """Keep duals under names of their classes that last."""
         found = sorted(duals.items())[:MOST_DUALS]
         return cls({_digest(problem, problem.classes[number]): cost for number, cost in found})
 
     def to_json(self) -> Json:
-        """The journal's form."""
+        """The form in which the journal keeps it."""
         return dict(self.costs)
 
     @classmethod

@@ -37,7 +37,7 @@ class RoundMemory:
     duals: Duals = field(default_factory=Duals)
 
     def to_json(self) -> dict[str, Json]:
-        """The journal's form."""
+        """The form in which the journal keeps it."""
         return {
             "events": self.events,
             "hindered": list(self.pinned_instances),

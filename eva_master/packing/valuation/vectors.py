@@ -16,7 +16,7 @@ IMPOSSIBLE = 1 << 40
 
 
 def vector(amount: Resources) -> tuple[int, int, int]:
-    """GPUs, milli-CPUs, MiB."""
+    """An amount as GPUs, milli-CPUs and MiB."""
     return amount.gpus, amount.milli_cpus, amount.memory_mib
 
 

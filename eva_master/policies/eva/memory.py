@@ -28,7 +28,7 @@ class Memory:
     moved: Moved = ()
 
     def dump(self) -> PolicyMemory:
-        """The journal's form."""
+        """The form in which the journal keeps it."""
         data = {**self.rounds.to_json(), "moved": to_json(self.moved)}
         return PolicyMemory(policy=NAME, version=_VERSION, data=data)
 

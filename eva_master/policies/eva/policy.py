@@ -91,7 +91,7 @@ class Eva:
         self._loads: LoadCache | None = None
 
     def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> tuple[Plan, PolicyMemory]:
-        """Decide on one round."""
+        """Decide on one round's plan."""
         config = self._config
         before = load(memory, snapshot)
         trigger = ReplanTrigger(before.rounds, snapshot, self._cache)

@@ -37,7 +37,7 @@ def recalled(before: Moved, problem: Problem, terms: Terms, chosen: Configuratio
 
 
 def to_json(latest: Moved) -> Json:
-    """The journal's form."""
+    """The form in which the journal keeps it."""
     return dict(latest)
 
 

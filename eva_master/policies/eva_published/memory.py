@@ -30,7 +30,7 @@ class Memory:
     rates: EventRates
 
     def dump(self) -> PolicyMemory:
-        """The journal's form."""
+        """The form in which the journal keeps it."""
         data = {**self.rounds.to_json(), "rates": self.rates.to_json()}
         return PolicyMemory(policy=NAME, version=_VERSION, data=data)
 

@@ -28,7 +28,7 @@ class _Pool:
         return next((run for run in self.guests if run != host), None)
 
     def leave(self, *runs: RunId) -> None:
-        """Task runs are paired."""
+        """Take out task runs that are paired now."""
         for run in runs:
             self.guests.pop(run, None)
             self.settled.pop(run, None)

@@ -244,7 +244,7 @@ class _Promising:
     bounds: Floats
 
     def part(self, start: int, end: int) -> _Promising:
-        """Some of them."""
+        """Those from one position to another."""
         some = slice(start, end)
         return _Promising(self.rows[some], self.values[some], self.prices[some], self.bounds[some])
 
