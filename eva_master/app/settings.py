@@ -13,7 +13,13 @@ from pydantic import ValidationError, create_model
 from eva_master.adapters.text import yamlfile
 from eva_master.adapters.text.yamlfile import Document
 from eva_master.app.clouds import cloud_of, clouds
-from eva_master.app.config import MasterConfig, PolicySection, current_options, policy_config, presets_of
+from eva_master.app.config import (
+    MasterConfig,
+    PolicySection,
+    current_options,
+    policy_config,
+    presets_of,
+)
 from eva_master.app.layers import Layers
 from eva_master.model.errors import Problem
 from eva_master.ports import PolicyKind
