@@ -1,11 +1,12 @@
 """How fast a trace is simulated, and what comes of it.
 
 Run as `python -m benchmarks.simulator [--trace FILE] [--policy NAME[:PRESET] ...] [--jobs N]
-[--accounting compat|production] [--interference FILE] [--bound] [--profile] [--json]`. Without a
-file the trace is made up: 200 jobs, whose goals are those of a trace of that size. The production
-loop runs on virtual time between simulated adapters. All times are processor time, so that a busy
-machine changes them little; the time that the policy itself takes is told apart, as it runs in
-another process in production.
+[--accounting compat|production] [--interference FILE] [--bound] [--profile] [--slices N
+[--limit-s S]] [--json]`. Without a file the trace is made up: 200 jobs, whose goals are those of a
+trace of that size. The production loop runs on virtual time between simulated adapters. All times
+are processor time, so that a busy machine changes them little; the time that the policy itself
+takes is told apart, as it runs in another process in production. With slices, the figures of each
+part of the run show whether an event takes longer as the run ages.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from benchmarks.harness import Figures, publish, surroundings
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.traces import measured_interference, read_interference, read_trace
@@ -29,7 +32,7 @@ from eva_master.app.simulate import Chosen, named_policy, prepared
 from eva_master.simulation.cluster.delays import Accounting
 from eva_master.simulation.results.lower_bound import reference_bound
 from eva_master.simulation.results.metrics import usd
-from eva_master.simulation.run import Setup, simulate
+from eva_master.simulation.run import Setup, Simulation, simulate
 
 _GOALS_S = {"no_packing": 0.5, "eva_published": 3.0, "eva": 15.0}
 """For 200 jobs."""
@@ -67,6 +70,46 @@ def _setup(chosen: argparse.Namespace) -> Setup:
     return Setup(trace, catalog, idle, truth=truth, accounting=chosen.accounting)
 
 
+def sliced(setup: Setup, slices: int, limit_s: float) -> Figures:
+    """Run a trace and say of each slice of its jobs what an event took: does it grow with age?
+
+    Args:
+        setup: The run.
+        slices: As many, of equal numbers of jobs.
+        limit_s: The run ends after so many seconds of processor time, at the end of a slice.
+
+    Returns:
+        Per slice the jobs that had ended by its end, the mean of jobs alive, processor time per
+        event with and without the policy, and resident memory, in all and per job alive.
+    """
+    simulation = Simulation(replace(setup, stopwatch=time.thread_time))
+    total, rows, begun = len(setup.trace.jobs), [], time.thread_time()
+    for number in range(slices):
+        start, events, planned = time.thread_time(), simulation.events, simulation.planned_s
+        alive = steps = 0
+        more = True
+        while more and simulation.finished < total * (number + 1) // slices:
+            more = simulation.step()
+            alive, steps = alive + simulation.alive, steps + 1
+        took, heard = time.thread_time() - start, max(1, simulation.events - events)
+        memory = psutil.Process().memory_info().rss
+        live = alive / max(1, steps)
+        rows.append(
+            {
+                "jobs_ended": simulation.finished,
+                "jobs_alive": round(live, 1),
+                "us_per_event": round(1e6 * took / heard, 1),
+                "loop_us_per_event": round(
+                    1e6 * (took - simulation.planned_s + planned) / heard, 1
+                ),
+                "memory_mib": memory >> 20,
+            }
+        )
+        if not more or time.thread_time() - begun > limit_s:
+            break
+    return {"slices": rows, "cpu_s": round(time.thread_time() - begun, 1)}
+
+
 def _profiled(setup: Setup) -> Any:
     profile = cProfile.Profile()
     figures = profile.runcall(measure, setup)
@@ -87,6 +130,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--catalog", type=Path)
     parser.add_argument("--bound", action="store_true", help="find the reference bound too")
     parser.add_argument("--profile", action="store_true", help="by function, to standard error")
+    parser.add_argument("--slices", type=int, help="say what an event takes as the run ages")
+    parser.add_argument("--limit-s", type=float, default=600, help="end such a run after that")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     chosen = parser.parse_args(arguments)
     setup = _setup(chosen)
@@ -94,6 +139,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     missed = []
     for name in chosen.policy or _GOALS_S:
         ready = prepared(Chosen(name, {}), setup)
+        if chosen.slices:
+            figures[name] = sliced(ready, chosen.slices, chosen.limit_s)
+            continue
         figures[name] = _profiled(ready) if chosen.profile else measure(ready)
         limit = _GOALS_S.get(name) if len(setup.trace.jobs) == _JOBS else None
         if limit is not None and figures[name]["cpu_s"] > limit:

@@ -247,6 +247,21 @@ class Simulation:
         return self.world.state.counters.completions
 
     @property
+    def alive(self) -> int:
+        """Jobs that have arrived and not ended."""
+        return len(self.world.state.active)
+
+    @property
+    def events(self) -> int:
+        """What the control loop was told so far."""
+        return self.world.inbox.events
+
+    @property
+    def planned_s(self) -> float:
+        """Seconds of the setup's stopwatch that the policy has taken so far."""
+        return sum(self._policy.seconds)
+
+    @property
     def cost_usd(self) -> float:
         """What the cloud charges for all machines up to now."""
         now = self.world.timeline.now()
