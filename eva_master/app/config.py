@@ -188,6 +188,8 @@ class MasterConfig(BaseConfig):
         upload_interval: From one upload of logs, outputs and checkpoints to the next.
         gang_ports: Ports on which the members of gangs meet, such as 20000-29999. Workers must
             reach each other on them.
+        history_kept: Jobs that have ended and instances that are gone leave the master's memory
+            after so long; the journal keeps them, and every command still shows them.
         cloud: Where instances come from; each cloud has a section of its own, see `section`.
         advertise: The host under which instances and users reach this machine, `None` for the ones
             that it listens on.
@@ -215,6 +217,7 @@ class MasterConfig(BaseConfig):
     profile: bool = True
     upload_interval: Period = 30_000
     gang_ports: Ports = (20_000, 29_999)
+    history_kept: Duration = 7 * _DAY_MS
     cloud: str = "local"
     advertise: Annotated[str, AfterValidator(_check_host)] | None = None
     catalog: CatalogSection = CatalogSection()

@@ -31,7 +31,7 @@ from eva_master.adapters.rpc.server.ports import MasterServer, Ports
 from eva_master.adapters.rpc.server.tokens import TokensService
 from eva_master.adapters.rpc.workers.enrolment import AgentCertificates, EnrolmentService
 from eva_master.adapters.rpc.workers.sessions import Welcome, WorkerSessions
-from eva_master.adapters.store import SqlJournal, UserTokens
+from eva_master.adapters.store import SqlArchive, SqlJournal, UserTokens
 from eva_master.adapters.store.join_tokens import JoinTokenTable
 from eva_master.app import logs
 from eva_master.app.cloud_provider import ManagedCloud
@@ -44,6 +44,7 @@ from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.events import Tick
+from eva_master.model.ids import Millis
 from eva_master.ports import Clock, Inbox, Policy
 
 _STOP_GRACE_S = 1.0
@@ -82,6 +83,7 @@ def control_settings(config: MasterConfig) -> Settings:
         window_ms=config.throughput_window,
         profile=config.profile,
         gang_ports=config.gang_ports,
+        history_kept_ms=config.history_kept,
     )
     return cloud_of(config).loop_settings(config, settings)
 
@@ -149,6 +151,7 @@ class Master:
             version("eva-scheduler"),
             json.dumps(config.shown()),
         )
+        archive = SqlArchive(self._journal.engine)
         return MasterServer(
             jobs=JobsService(
                 gateway=self._gateway,
@@ -156,11 +159,15 @@ class Master:
                 store=open_store(config.objects_url),
                 clock=self._clock,
                 planner=self._planner,
-                settings=control_settings(config),
+                archive=archive,
                 containers=self._other_cloud or self._provider.runs_containers(config),
             ),
             cluster=ClusterService(
-                gateway=self._gateway, clock=self._clock, about=about, history=self._journal
+                gateway=self._gateway,
+                clock=self._clock,
+                about=about,
+                history=self._journal,
+                archive=archive,
             ),
             tokens=TokensService(self._user_tokens),
             enrolment=EnrolmentService(self._certificates, self._join_tokens),
@@ -217,7 +224,8 @@ class Master:
             config.state_dir, bootstrap.join, config.state_dir / "pki" / "ca.pem", self._user_tokens
         )
         self._cloud = self._open_cloud(config, self._inbox, self._clock, bootstrap)
-        state = State.restored(self._catalog, self._journal.load())
+        since = Millis(self._clock.now() - config.history_kept)
+        state = State.restored(self._catalog, self._journal.load(since))
         machine = Machine(state, control_settings(config))
         self._loop = Loop(
             machine,

@@ -15,6 +15,8 @@ class Wake(StrEnum):
 
     AVAILABILITY = "availability"
     """An offering that was refused may be tried again."""
+    FORGET = "forget"
+    """What was over for long enough leaves memory, which every turn sees to."""
     INSTANCE = "instance"
     JOB = "job"
     PERIOD = "period"

@@ -86,8 +86,8 @@ class Context:
                 self.plan_wanted = self.plan_wanted or bool(self.state.active)
             case Wake.PROFILE:
                 self._profile(RunId(alarm.about))
-            case Wake.ROUND:
-                pass  # the turn itself asks for the plan that is wanted already
+            case Wake.ROUND | Wake.FORGET:
+                pass  # the turn itself asks for the plan that is wanted, and forgets what is over
             case _:
                 assert_never(alarm.wake)
 

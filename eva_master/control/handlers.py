@@ -92,7 +92,7 @@ def quoted(context: Context, event: Quoted) -> None:
 
 def _remove(context: Context, instance: Instance) -> None:
     context.put_instance(instance.to(InstanceState.GONE, context.now))
-    context.state.sessions.pop(instance.id, None)
+    context.state.disconnect(instance.id)
     context.silent.pop(instance.id, None)
     context.outbox.forget(instance.id)
     context.abandon(instance.id)
@@ -148,7 +148,7 @@ def worker_registered(context: Context, event: WorkerRegistered) -> None:
     context.never_registered.pop(instance.offering.id, None)
     if event.session <= context.state.sessions.get(event.instance, 0):
         return
-    context.state.sessions[event.instance] = event.session
+    context.state.connect(event.instance, event.session)
     context.silent.pop(event.instance, None)
     context.outbox.forget(event.instance)
     context.put_instance(replace(instance, address=event.address))
@@ -179,7 +179,7 @@ def worker_lost(context: Context, event: WorkerLost) -> None:
     """A session ended; without a goodbye the worker may come back, its tasks run on."""
     if event.session != context.state.sessions.get(event.instance):
         return
-    del context.state.sessions[event.instance]
+    context.state.disconnect(event.instance)
     instance = context.state.instances.get(event.instance)
     if instance is None:
         return

@@ -17,7 +17,6 @@ from eva_master.model.actions import (
     SyncWorker,
     TerminateInstance,
 )
-from eva_master.model.events import Read
 from eva_master.ports import (
     Checkpoints,
     Clock,
@@ -31,10 +30,10 @@ from eva_master.ports import (
 
 
 class Loop:
-    """Drain the inbox, let the machine decide, write it down, then have it done.
+    """Drain the inbox, let the machine decide, write it down, publish it, then have it done.
 
-    Single-threaded and synchronous; its only blocking calls are `Inbox.wait` and
-    `Journal.commit`.
+    Whoever gets an answer can read what it is about. Single-threaded and synchronous; its only
+    blocking calls are `Inbox.wait` and `Journal.commit`.
     """
 
     def __init__(
@@ -67,17 +66,13 @@ class Loop:
     def step(self) -> None:
         """Wait for something to happen, or for the next deadline, and deal with it."""
         heard = self._inbox.wait(self._machine.deadline())
-        events = [item for item in heard if not isinstance(item, Read)]
-        self._carry_out(self._machine.handle(events, self._clock.now()))
-        for item in heard:
-            if isinstance(item, Read):
-                item.run(self._machine.state)
+        self._carry_out(self._machine.handle(heard, self._clock.now()))
 
     def _carry_out(self, actions: list[Action]) -> None:
         changes = self._machine.take_changes()
         if changes:
             self._journal.commit(changes)
-            self._replies.publish(changes)
+        self._replies.publish(changes, self._machine.published)
         for action in actions:
             self._execute(action)
 

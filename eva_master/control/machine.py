@@ -12,6 +12,7 @@ from eva_master.control.context import Context
 from eva_master.control.measure import learn
 from eva_master.control.planning.snapshot_builder import revision, snapshot
 from eva_master.control.planning.validate_plan import Decision, reconcile
+from eva_master.control.readside.publisher import Publisher
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.actions import Action, RequestPlan, SyncCloud
@@ -42,10 +43,14 @@ from eva_master.model.planning.plan import Plan
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.records import Instance
 from eva_master.model.states import InstanceState, RunState
+from eva_master.ports.reading import ReadModel
 
 _RESYNC = Alarm(Wake.RESYNC)
 _ROUND = Alarm(Wake.ROUND)
 _PERIOD = Alarm(Wake.PERIOD)
+_FORGET = Alarm(Wake.FORGET)
+_FORGOTTEN_AT_ONCE = 1000
+"""Jobs and instances that one turn forgets at most; the next turn goes on."""
 
 
 class Machine:
@@ -64,6 +69,7 @@ class Machine:
         self._in_flight: int | None = None
         self._seen: int | None = None
         """The revision of the snapshot that the last plan was requested with."""
+        self._publisher: Publisher | None = None
 
     def recover(self, now: Millis) -> list[Action]:
         """Begin, or begin again after a crash: everything that still holds is said again."""
@@ -92,6 +98,7 @@ class Machine:
         """
         context = self._context
         context.begin(now)
+        self._forget()
         for event in events:
             self._apply(event)
         for alarm in context.alarms.ring(context.now):
@@ -103,11 +110,27 @@ class Machine:
             context.alarms.at(Millis(context.now + self.settings.sync_period_ms), _RESYNC)
         self._converge()
         self._plan()
+        if (over_ms := self.state.forgets_next()) is not None:
+            context.alarms.at(Millis(over_ms + self.settings.history_kept_ms), _FORGET)
         return context.outbox.actions
+
+    def published(self) -> ReadModel:
+        """The state as it is now, for whoever only looks; unchanged parts are those of before.
+
+        From the first call on the state keeps account of what changes from one to the next.
+        """
+        if self._publisher is None:
+            self._publisher = Publisher(self.state, self.settings)
+        return self._publisher.publish(self._context.now)
 
     def take_changes(self) -> Changes:
         """What is to be written before the actions are handed out."""
         return self.state.take_changes()
+
+    def _forget(self) -> None:
+        """Let go of what has been over for long enough, and was written in an earlier turn."""
+        until = Millis(self._context.now - self.settings.history_kept_ms)
+        self.state.forget(until, _FORGOTTEN_AT_ONCE)
 
     def _converge(self) -> None:
         context = self._context

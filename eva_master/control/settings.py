@@ -35,6 +35,8 @@ class Settings:
         profile: Whether a task whose standalone throughput is unknown is kept from others until
             it has run alone for a window.
         gang_ports: First and last of the ports on which gangs meet.
+        history_kept_ms: Jobs that have ended and instances that are gone leave memory after so
+            long; the journal keeps them.
     """
 
     round_period_ms: int = 300_000
@@ -54,3 +56,4 @@ class Settings:
     rebalance_ms: int = 0
     profile: bool = False
     gang_ports: tuple[int, int] = (20_000, 29_999)
+    history_kept_ms: int = NEVER_MS

@@ -7,7 +7,7 @@ from dataclasses import replace
 from eva_master.control import availability
 from eva_master.control.context import Context
 from eva_master.control.settings import Settings
-from eva_master.control.state.store import State
+from eva_master.control.state.records import Records
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.events import InstanceInterrupted
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis, Price
@@ -18,7 +18,7 @@ _UPLOAD_MS = 15_000
 """So long before an instance goes its tasks must have ended, for the last files to be stored."""
 
 
-def valued(offering: Offering, state: State, settings: Settings) -> Offering:
+def valued(offering: Offering, state: Records, settings: Settings) -> Offering:
     """An offering as the policies see it: at the price of an hour's work, not of an hour.
 
     After an interruption the tasks are stopped and started elsewhere, and a new instance boots;

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, Price, RunId
 from eva_master.model.job import JobSpec
@@ -251,20 +249,6 @@ class PlanFailed:
 @dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed; nothing else happened."""
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """A question about the state, asked in the loop's own thread after what came before it.
-
-    Not an event: it changes nothing and the machine never sees it.
-
-    Attributes:
-        run: Called with the state (`eva_master.control.state.store.State`); must be quick and must
-            not keep the state, whose records it may keep as they are immutable.
-    """
-
-    run: Callable[[Any], None]
 
 
 Event = (

@@ -34,6 +34,29 @@ def run_id(job: JobId, index: int, run: int = 0) -> RunId:
     return RunId(f"{job}/{index}+{run}" if run else f"{job}/{index}")
 
 
+def number_of(name: str) -> int:
+    """The number that an id ends with, which tells when its job or instance came; -1 for none."""
+    digits = name[len(name.rstrip("0123456789")) :]
+    return int(digits) if digits else -1
+
+
+def job_order(job: JobId) -> tuple[int, str]:
+    """Sorts jobs by the time of their submission."""
+    return number_of(job), job
+
+
+def instance_order(instance: InstanceId) -> tuple[int, str]:
+    """Sorts instances by the time of their launch."""
+    return number_of(instance), instance
+
+
+def run_order(run: RunId) -> tuple[int, str, int, int]:
+    """Sorts task runs by their jobs, and those of a job by their tasks."""
+    job, _, place = run.rpartition("/")
+    index, _, extra = place.partition("+")
+    return number_of(job), job, int(index), int(extra or 0)
+
+
 def base_of(workload: Workload) -> Workload:
     """What a workload is a variant of: ``resnet18`` for ``resnet18[3]``, itself without bracket."""
     return Workload(workload.partition("[")[0])

@@ -5,7 +5,7 @@ No method blocks, but `Inbox.wait`; whatever takes time is answered by an event 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Protocol
 
 from eva_master.model.actions import (
@@ -16,10 +16,11 @@ from eva_master.model.actions import (
     WorkerAction,
 )
 from eva_master.model.changes import Changes, Round
-from eva_master.model.events import Event, Read
+from eva_master.model.events import Event
 from eva_master.model.ids import Millis
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.ports.reading import ReadModel
 
 
 class Clock(Protocol):
@@ -33,11 +34,11 @@ class Clock(Protocol):
 class Inbox(Protocol):
     """Where everything that happens arrives; any thread may post."""
 
-    def post(self, event: Event | Read) -> None:
-        """Append an event or a question; never blocks."""
+    def post(self, event: Event) -> None:
+        """Append an event; never blocks."""
         ...
 
-    def wait(self, until: Millis | None) -> Sequence[Event | Read]:
+    def wait(self, until: Millis | None) -> Sequence[Event]:
         """Block until there is an event or the time has come.
 
         Args:
@@ -103,19 +104,28 @@ class Replies(Protocol):
         """Hand an answer to whoever sent the command."""
         ...
 
-    def publish(self, changes: Changes) -> None:
-        """Tell watchers what was just committed."""
+    def publish(self, changes: Changes, model: Callable[[], ReadModel]) -> None:
+        """Show readers and watchers what was just committed; called once a turn.
+
+        Args:
+            changes: What was committed, which may be nothing.
+            model: Makes the model of the cluster as of this commit. To be called at once or not
+                at all: where nobody reads, none is made.
+        """
         ...
 
 
 class Journal(Protocol):
     """Where the state survives."""
 
-    def load(self) -> Changes:
-        """Everything that was ever committed, the latest version of each record.
+    def load(self, since: Millis | None = None) -> Changes:
+        """What was committed, the latest version of each record.
 
-        Rounds are left out, they are for reading only; ended jobs are included, since their
-        names and commands must stay known.
+        Rounds are left out, they are for reading only.
+
+        Args:
+            since: Jobs that had ended and instances that were gone by then are left out, with
+                their task runs and accounts; `None` leaves out nothing.
         """
         ...
 

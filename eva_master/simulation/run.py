@@ -10,8 +10,8 @@ from eva_master.control.settings import NEVER_MS, Settings
 from eva_master.model.catalog import Catalog
 from eva_master.model.changes import Changes, Round
 from eva_master.model.errors import InvalidTrace, SimulationStalled
-from eva_master.model.events import Event, JobSubmitted, Read
-from eva_master.model.ids import MILLION, Family, RunId
+from eva_master.model.events import Event, JobSubmitted
+from eva_master.model.ids import MILLION, Family, Millis, RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import Trace, TraceJob
@@ -131,7 +131,7 @@ class Rounds:
         self.changed = 0
         self.full = 0
 
-    def load(self) -> Changes:
+    def load(self, since: Millis | None = None) -> Changes:  # noqa: ARG002
         """There is nothing."""
         return Changes()
 
@@ -151,7 +151,7 @@ class CountingInbox(VirtualInbox):
 
     events = 0
 
-    def post(self, event: Event | Read) -> None:
+    def post(self, event: Event) -> None:
         """See `eva_master.ports.Inbox.post`."""
         self.events += 1
         super().post(event)

@@ -16,6 +16,7 @@ from eva_master.model.events import JobSubmitted, PlanReady
 from eva_master.model.ids import Family, Millis, RunId
 from eva_master.model.job import JobSpec
 from eva_master.ports import Inbox, Journal, Policy
+from eva_master.ports.reading import ReadModel
 from eva_master.simulation.cluster.attempt_log import AttemptLog, History
 from eva_master.simulation.cluster.checkpoints import SimulatedCheckpoints
 from eva_master.simulation.cluster.clock import Timeline, VirtualInbox
@@ -72,8 +73,8 @@ class Answers:
         """Keep an answer by its command."""
         self.replies[reply.command] = reply
 
-    def publish(self, changes: Changes) -> None:
-        """Nobody watches."""
+    def publish(self, changes: Changes, model: Callable[[], ReadModel]) -> None:
+        """Nobody reads, nobody watches."""
 
 
 class SimulatedCluster:
@@ -154,7 +155,9 @@ class SimulatedCluster:
         return VirtualInbox(self.timeline)
 
     def _boot(self) -> tuple[Machine, Loop]:
-        machine = Machine(State.restored(self._catalog, self.journal.load()), self._settings)
+        since = Millis(self.timeline.now() - self._settings.history_kept_ms)
+        written = self.journal.load(since)
+        machine = Machine(State.restored(self._catalog, written), self._settings)
         return machine, self._make_loop(machine)
 
     def _make_loop(self, machine: Machine) -> Loop:

@@ -201,7 +201,7 @@ def test_a_gang_restarts_whole(cluster: Cluster) -> None:
 
     until(lambda: [task.attempt for task in cluster.job(job).tasks] == [2, 2], "a second attempt")
     cluster.until_running(job)
-    origins = {json.loads(row[4])["resume"] for row in cluster.journal_rows()["copies"]}
+    origins = {json.loads(row[4])["resume"] for row in cluster.journal_rows()["task_runs"]}
     (generation,) = origins
     assert generation > 0
     cluster.finish(job)

@@ -11,7 +11,7 @@ from eva_master.model.errors import NotAuthenticated, NotAuthorised
 from tests.e2e.cluster import Cluster
 from tests.e2e.conftest import Clusters
 
-_RECORDS = ("jobs", "job_specs", "copies", "instances", "user_tokens")
+_RECORDS = ("jobs", "job_specs", "task_runs", "instances", "user_tokens")
 
 
 def records(cluster: Cluster) -> dict[str, list[tuple[Any, ...]]]:
@@ -19,7 +19,7 @@ def records(cluster: Cluster) -> dict[str, list[tuple[Any, ...]]]:
     rows = cluster.journal_rows()
     found = {table: rows[table] for table in _RECORDS}
     # The rest of a task's row is its progress.
-    return found | {"copies": [row[:4] for row in found["copies"]]}
+    return found | {"task_runs": [row[:4] for row in found["task_runs"]]}
 
 
 def test_a_viewer_sees_everything_and_changes_nothing(cluster: Cluster) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import TypeVar
 
-from eva_master.model.events import Event, Read
+from eva_master.model.events import Event
 from eva_master.model.ids import Millis
 from tests.fakes.patience import DEADLINE_S
 
@@ -18,15 +18,15 @@ class Mailbox:
     """Implements `eva_master.ports.Inbox`; events are taken one at a time, and must come."""
 
     def __init__(self) -> None:
-        self._events: queue.SimpleQueue[Event | Read] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
 
-    def post(self, event: Event | Read) -> None:
+    def post(self, event: Event) -> None:
         self._events.put(event)
 
-    def wait(self, until: Millis | None) -> Sequence[Event | Read]:
+    def wait(self, until: Millis | None) -> Sequence[Event]:
         raise NotImplementedError("tests take single events")
 
-    def next(self) -> Event | Read:
+    def next(self) -> Event:
         """The next event; raises `queue.Empty` if none comes."""
         return self._events.get(timeout=DEADLINE_S)
 

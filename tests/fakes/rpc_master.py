@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import grpc
 import pytest
@@ -35,13 +36,14 @@ from eva_master.adapters.rpc.workers.sessions import Welcome, WorkerSessions
 from eva_master.adapters.store import UserTokens
 from eva_master.adapters.store.join_tokens import JoinTokenTable
 from eva_master.adapters.store.tables import METADATA
+from eva_master.control.readside.publisher import Publisher
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.actions import Reply
 from eva_master.model.catalog import Catalog, InstanceType, Offering
-from eva_master.model.changes import Round
+from eva_master.model.changes import Changes, Round
 from eva_master.model.errors import EvaError
-from eva_master.model.events import CancelRequested, Event, JobSubmitted, Read, Tick
+from eva_master.model.events import CancelRequested, Event, JobSubmitted, Tick
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, Workload, run_id
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import NewInstance, Place, Plan, PolicyMemory
@@ -51,7 +53,9 @@ from eva_master.model.resources import Resources
 from eva_master.model.states import InstanceState, JobState, RunState
 from eva_master.model.users import Role
 from eva_master.ports import Clock, ObjectStore, Policy, RoundHistory
+from eva_master.ports.reading import Archive, ReadModel
 from eva_worker.link.channel import dial
+from tests.fakes.archive import LoadedArchive, everything
 from tests.fakes.authority import authority
 from tests.fakes.patience import DEADLINE_S
 from tests.fakes.planner import InlinePlanner
@@ -133,13 +137,23 @@ class NoRounds:
         return None
 
 
+@dataclass
+class _Call:
+    """What a test has done in the loop's thread."""
+
+    fn: Callable[[State], object]
+    done: Future[object] = field(default_factory=Future)
+
+
 class ScriptedLoop:
-    """The loop's thread: runs reads, answers commands with `answer`, collects other events."""
+    """The loop's thread: answers commands with `answer`, collects other events."""
 
     def __init__(self, answer: Callable[[State, JobSubmitted | CancelRequested], Reply]) -> None:
         self.inbox = LiveInbox(SystemClock())
         self.gateway = LoopGateway(self.inbox)
         self.state = State(CATALOG)
+        self._publisher = Publisher(self.state, Settings())
+        self.gateway.publish(Changes(), self._published)
         self.commands: list[JobSubmitted | CancelRequested] = []
         self._answer = answer
         self._events: asyncio.Queue[Event] = asyncio.Queue()
@@ -148,15 +162,20 @@ class ScriptedLoop:
         self._thread = threading.Thread(target=self._run, name="loop")
         self._thread.start()
 
+    def _published(self) -> ReadModel:
+        return self._publisher.publish(SystemClock().now())
+
     def _run(self) -> None:
         while not self._stop:
             for item in self.inbox.wait(None):
                 match item:
-                    case Read():
-                        item.run(self.state)
+                    case _Call():
+                        item.done.set_result(item.fn(self.state))
                     case JobSubmitted() | CancelRequested():
                         self.commands.append(item)
-                        self.gateway.reply(self._answer(self.state, item))
+                        reply = self._answer(self.state, item)
+                        self.gateway.publish(self.state.take_changes(), self._published)
+                        self.gateway.reply(reply)
                     case Tick():
                         pass
                     case event:
@@ -167,10 +186,12 @@ class ScriptedLoop:
 
         def context(state: State) -> T:
             result = fn(state)
-            self.gateway.publish(state.take_changes())
+            self.gateway.publish(state.take_changes(), self._published)
             return result
 
-        return await self.gateway.read(context)
+        call = _Call(context)
+        self.inbox.post(call)  # type: ignore[arg-type]
+        return cast("T", await asyncio.wrap_future(call.done))
 
     async def event(self) -> Event:
         """The next event that is neither a read nor a command."""
@@ -346,7 +367,7 @@ async def served(
     sessions: WorkerSessions,
     store: ObjectStore,
     planner: InlinePlanner,
-    settings: Settings,
+    archive: Archive,
     history: RoundHistory | None = None,
 ) -> AsyncIterator[RpcMaster]:
     """Run the server over a control loop, on free ports of this machine."""
@@ -360,13 +381,14 @@ async def served(
             store=store,
             clock=clock,
             planner=planner,
-            settings=settings,
+            archive=archive,
         ),
         cluster=ClusterService(
             gateway=gateway,
             clock=clock,
             about=About("test", "first-fit", "0.0", '{"policy": "first-fit"}'),
             history=history or NoRounds(),
+            archive=archive,
         ),
         tokens=TokensService(tokens),
         enrolment=EnrolmentService(agent_certificates(gateway), join_tokens),
@@ -405,7 +427,7 @@ async def rpc_master(
             sessions=sessions,
             store=open_store(f"file://{directory}/objects"),
             planner=InlinePlanner(loop.inbox, policy or FirstFit()),
-            settings=Settings(),
+            archive=LoadedArchive(lambda: everything(loop.state)),
             history=history,
         ) as master:
             yield master

@@ -25,7 +25,9 @@ def test_a_map_is_what_a_dictionary_would_be(
     before: int,
 ) -> None:
     long = [
-        ({}, list(range(low, low + many))) if drop else ({k: -k for k in range(low, low + many)}, [])
+        ({}, list(range(low, low + many)))
+        if drop
+        else ({k: -k for k in range(low, low + many)}, [])
         for low, many, drop in begun
     ]
     model: dict[int, int] = {}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from eva_master.control.machine import Machine
-from eva_master.control.planning.preview import PREVIEW, hypothetical
+from eva_master.control.planning.preview import hypothetical
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.actions import RequestPlan
@@ -15,6 +15,7 @@ from eva_master.model.events import JobSubmitted, PlanReady
 from eva_master.model.ids import Millis
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Hold, Place, Plan, PolicyMemory
+from eva_master.model.planning.snapshot import PREVIEW
 from eva_master.policies.eva import POLICY
 from eva_master.policies.eva_published import POLICY as PUBLISHED
 from eva_master.ports import Policy

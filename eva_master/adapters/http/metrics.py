@@ -1,9 +1,9 @@
-"""Prometheus metrics of the master, read from the state when somebody scrapes."""
+"""Prometheus metrics of the master, read from the newest model when somebody scrapes."""
 
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Histogram, make_wsgi_app
@@ -21,26 +21,25 @@ from eva_master.adapters.loop.inbox import LiveInbox
 from eva_master.adapters.pki import ServerIdentity
 from eva_master.adapters.rpc.server import views
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
-from eva_master.control.measure import ledger
-from eva_master.control.state.store import State
 from eva_master.model.changes import Changes
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
+from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis
 from eva_master.model.states import TERMINAL_JOB, TERMINAL_RUN, InstanceState, JobState, RunState
 from eva_master.ports import Clock
+from eva_master.ports.reading import ReadModel
 
 _DEADLINE_S = 5.0
-"""How long a scrape waits for the control loop; a scrape that fails is an alarm of its own."""
+"""How long a scrape waits for a control loop that has just begun to start."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Figures:
-    """What a scrape reads of the state."""
+    """What a scrape reads of the model."""
 
-    jobs: Tally[JobState]
-    tasks: Tally[RunState]
-    instances: Tally[tuple[InstanceState, str]]
-    queued: int
+    jobs: Mapping[JobState, int]
+    tasks: Mapping[RunState, int]
+    instances: Mapping[tuple[InstanceState, str], int]
     rounds: int
+    turned_ms: Millis
     usd_per_hour: float
     no_packing_usd_per_hour: float
     usd_total: float
@@ -52,7 +51,7 @@ class MasterMetrics(Collector):
     """The master's own registry.
 
     Args:
-        gateway: The way to the control loop.
+        gateway: Has the newest model of the cluster.
         inbox: Counts what the loop has taken in.
         sessions: The workers.
         clock: For what is owed now.
@@ -95,9 +94,9 @@ class MasterMetrics(Collector):
         """Read the figures; called by whoever scrapes.
 
         Raises:
-            TimeoutError: The control loop does not answer.
+            TimeoutError: The control loop has not begun yet.
         """
-        figures = self._gateway.ask(self._figures).result(_DEADLINE_S)
+        figures = _figures(self._gateway.latest(_DEADLINE_S), self._clock.now())
         yield from _states(figures)
         yield from _money(figures)
         yield _gauge("eva_workers_connected", "Workers with a session.", figures.workers)
@@ -105,6 +104,11 @@ class MasterMetrics(Collector):
             "eva_cloud_fails",
             "1 while the cloud does not do what it is asked.",
             figures.cloud_fails,
+        )
+        yield _gauge(
+            "eva_control_loop_turn_timestamp_seconds",
+            "When the control loop last looked at the world; it does once a minute at least.",
+            figures.turned_ms / 1000,
         )
         yield _counter("eva_rounds", "Planning rounds.", figures.rounds)
         yield _counter("eva_heartbeats", "Heartbeats of workers.", self._sessions.heartbeats)
@@ -115,33 +119,33 @@ class MasterMetrics(Collector):
         for round_ in changes.rounds:
             self._round_seconds.observe(round_.planned_ms / 1000)
 
-    def _figures(self, state: State) -> _Figures:
-        live = [state.instances[key] for key in state.live]
-        runs = [run for key in state.active for run in state.members(key)]
-        return _Figures(
-            jobs=Tally(state.jobs[key].state for key in state.active),
-            tasks=Tally(run.state for run in runs if run.state not in TERMINAL_RUN),
-            instances=Tally((it.state, it.offering.type.name) for it in live),
-            queued=sum(run.state is RunState.WAITING for run in runs),
-            rounds=state.counters.rounds,
-            usd_per_hour=views.price_per_hour(state) / MILLION,
-            no_packing_usd_per_hour=views.no_packing_price_per_hour(state) / MILLION,
-            usd_total=ledger.bill(state, self._clock.now()).charged / MILLIS_PER_HOUR / MILLION,
-            workers=len(state.sessions),
-            cloud_fails=state.trouble.since_ms is not None,
-        )
+
+def _figures(model: ReadModel, now: Millis) -> _Figures:
+    totals = model.totals
+    return _Figures(
+        jobs=totals.jobs,
+        tasks=totals.runs,
+        instances=Tally((it.state, it.offering.type.name) for it in model.live.values()),
+        rounds=model.rounds,
+        turned_ms=model.at_ms,
+        usd_per_hour=views.price_per_hour(model) / MILLION,
+        no_packing_usd_per_hour=views.no_packing_price_per_hour(model) / MILLION,
+        usd_total=model.charged(now) / MILLIS_PER_HOUR / MILLION,
+        workers=model.connected,
+        cloud_fails=model.trouble.since_ms is not None,
+    )
 
 
 def _states(figures: _Figures) -> Iterator[Metric]:
     jobs = GaugeMetricFamily("eva_jobs", "Jobs that have not ended.", labels=["state"])
     for job_state in JobState:
         if job_state not in TERMINAL_JOB:
-            jobs.add_metric([job_state.value], figures.jobs[job_state])
+            jobs.add_metric([job_state.value], figures.jobs.get(job_state, 0))
     yield jobs
     tasks = GaugeMetricFamily("eva_tasks", "Tasks that are not settled.", labels=["state"])
     for run_state in RunState:
         if run_state not in TERMINAL_RUN:
-            tasks.add_metric([run_state.value], figures.tasks[run_state])
+            tasks.add_metric([run_state.value], figures.tasks.get(run_state, 0))
     yield tasks
     instances = GaugeMetricFamily(
         "eva_instances", "Instances that are not gone.", labels=["state", "type"]
@@ -149,7 +153,8 @@ def _states(figures: _Figures) -> Iterator[Metric]:
     for (instance_state, kind), count in sorted(figures.instances.items()):
         instances.add_metric([instance_state.value, kind], count)
     yield instances
-    yield _gauge("eva_queue_tasks", "Tasks that wait for a place or a start.", figures.queued)
+    queued = figures.tasks.get(RunState.WAITING, 0)
+    yield _gauge("eva_queue_tasks", "Tasks that wait for a place or a start.", queued)
 
 
 def _money(figures: _Figures) -> Iterator[Metric]:

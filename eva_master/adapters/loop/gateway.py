@@ -1,4 +1,4 @@
-"""Between asyncio and the control loop's thread: commands, reads and watches."""
+"""Between asyncio and the control loop's thread: commands, the newest model, and watches."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Self, TypeVar
 
-from eva_master.control.state.store import State
 from eva_master.model.actions import Reply
 from eva_master.model.changes import Changes
-from eva_master.model.events import CancelRequested, JobSubmitted, Read
+from eva_master.model.events import CancelRequested, JobSubmitted
 from eva_master.model.ids import JobId
 from eva_master.ports import Inbox
+from eva_master.ports.reading import ReadModel
 
 T = TypeVar("T")
 
 
 class LoopGateway:
-    """Carries questions to the control loop and answers back, as `eva_master.ports.Replies`.
+    """Carries commands to the control loop and what it says back, as `eva_master.ports.Replies`.
 
-    `command`, `read` and `watch` belong to asyncio, `ask` to any thread; `reply` and `publish`
-    are called by the control loop and never block it.
+    Questions do not go that way: whoever asks reads the newest model that was published.
+    `command`, `model`, `read` and `watch` belong to asyncio, `latest` to any thread; `reply` and
+    `publish` are called by the control loop and never block it.
 
     Args:
         inbox: The control loop's.
@@ -35,8 +36,10 @@ class LoopGateway:
         self._waiting: dict[str, list[Future[Reply]]] = {}
         self._watches: list[Watch] = []
         self._observers: list[Callable[[Changes], None]] = []
+        self._model: ReadModel | None = None
+        self._first: Future[ReadModel] = Future()
 
-    # -- questions -------------------------------------------------------------------------------
+    # -- commands --------------------------------------------------------------------------------
 
     async def command(self, event: JobSubmitted | CancelRequested) -> Reply:
         """Post a user's command and wait for the answer.
@@ -66,29 +69,28 @@ class LoopGateway:
                 if not futures:
                     del self._waiting[command]
 
-    def ask(self, fn: Callable[[State], T]) -> Future[T]:
-        """Have a function called with the state in the loop's thread.
+    # -- reading ---------------------------------------------------------------------------------
 
-        Args:
-            fn: Must be quick, must not change the state and must not keep it; records that it
-                returns are immutable. What it raises is raised where the future is awaited.
+    def latest(self, timeout_s: float | None = None) -> ReadModel:
+        """The newest model of the cluster, for any thread; waits for the first one alone.
+
+        Raises:
+            TimeoutError: The control loop has not published anything yet.
         """
-        future: Future[T] = Future()
+        return self._first.result(timeout_s) if self._model is None else self._model
 
-        def run(state: State) -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                future.set_result(fn(state))
-            except Exception as error:
-                future.set_exception(error)
+    async def model(self) -> ReadModel:
+        """The newest model of the cluster; what was answered before is in it."""
+        if self._model is not None:
+            return self._model
+        return await asyncio.shield(asyncio.wrap_future(self._first))
 
-        self._inbox.post(Read(run))
-        return future
+    async def read(self, fn: Callable[[ReadModel], T]) -> T:
+        """Call a function with the newest model, in a thread of its own.
 
-    async def read(self, fn: Callable[[State], T]) -> T:
-        """Call a function with the state in the loop's thread, see `ask`."""
-        return await asyncio.wrap_future(self.ask(fn))
+        For what takes long enough to hold up every other call; `model` is for the rest.
+        """
+        return await asyncio.to_thread(fn, await self.model())
 
     def watch(self, jobs: Collection[JobId] | None = None) -> Watch:
         """Begin to collect changed jobs; call it before the first read, to miss nothing.
@@ -121,8 +123,13 @@ class LoopGateway:
             if future.set_running_or_notify_cancel():
                 future.set_result(reply)
 
-    def publish(self, changes: Changes) -> None:
-        """Tell watchers which jobs have changed."""
+    def publish(self, changes: Changes, model: Callable[[], ReadModel]) -> None:
+        """See `eva_master.ports.Replies.publish`."""
+        self._model = model()
+        if not self._first.done():
+            self._first.set_result(self._model)
+        if not changes:
+            return
         for observer in self._observers:
             observer(changes)
         with self._lock:

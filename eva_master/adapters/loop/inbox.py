@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 
-from eva_master.model.events import Event, Read
+from eva_master.model.events import Event
 from eva_master.model.ids import Millis
 from eva_master.ports import Clock
 
@@ -19,19 +19,19 @@ class LiveInbox:
         clock: Decides when a wait is over.
 
     Attributes:
-        received: Events and reads handed to the loop since the start.
+        received: Events handed to the loop since the start.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._queue: SimpleQueue[Event | Read] = SimpleQueue()
+        self._queue: SimpleQueue[Event] = SimpleQueue()
         self.received = 0
 
-    def post(self, event: Event | Read) -> None:
-        """Append an event or a read; never blocks, any thread may call it."""
+    def post(self, event: Event) -> None:
+        """Append an event; never blocks, any thread may call it."""
         self._queue.put(event)
 
-    def wait(self, until: Millis | None) -> Sequence[Event | Read]:
+    def wait(self, until: Millis | None) -> Sequence[Event]:
         """Block until something has arrived or the time has come; one thread only.
 
         Args:
@@ -48,7 +48,7 @@ class LiveInbox:
         self.received += len(batch)
         return batch
 
-    def _first(self, until: Millis | None) -> Event | Read | None:
+    def _first(self, until: Millis | None) -> Event | None:
         if until is None:
             return self._queue.get()
         while True:

@@ -65,7 +65,7 @@ class Codec(Generic[T]):
 _NOTHING: frozenset[str] = frozenset()
 
 SPECS = Codec(TypeAdapter(list[JobSpec], config=_CONFIG), leave_out=_NOTHING)
-COPIES = Codec(TypeAdapter(list[TaskRun], config=_CONFIG), leave_out=_NOTHING)
+RUNS = Codec(TypeAdapter(list[TaskRun], config=_CONFIG), leave_out=_NOTHING)
 INSTANCES = Codec(TypeAdapter(list[Instance], config=_CONFIG), leave_out=_NOTHING)
 JOBS = Codec(TypeAdapter(list[Job], config=_CONFIG), leave_out=frozenset({"spec"}))
 """Without the spec: it never changes, and that of a large array is megabytes long."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from sqlalchemy import (
     URL,
+    ColumnElement,
     Connection,
     Engine,
     Insert,
@@ -18,6 +20,7 @@ from sqlalchemy import (
     delete,
     event,
     make_url,
+    or_,
     select,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -25,11 +28,12 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from eva_master.adapters.store import codec, rows, tables
 from eva_master.adapters.store.lock import ProcessLock
-from eva_master.adapters.store.migrate import migrate
+from eva_master.adapters.store.migrate import TOO_NEW_HINT, migrate
 from eva_master.model.changes import Changes, Round
-from eva_master.model.errors import StorageError
-from eva_master.model.ids import JobId
+from eva_master.model.errors import JournalTooNew, StorageError
+from eva_master.model.ids import JobId, Millis
 from eva_master.model.job import JobSpec
+from eva_master.model.states import TERMINAL_JOB
 
 _BUSY_TIMEOUT_MS = 10_000
 """How long a commit waits for somebody else's lock, such as a backup's; masters are kept apart."""
@@ -57,8 +61,8 @@ class SqlJournal:
         self._upserts = {
             table: upsert(table, engine.dialect.name) for table in tables.METADATA.sorted_tables
         }
-        # The specs that are known to be in the database; a spec is written once, since it never
-        # changes and may be large.
+        # The specs of active jobs that are known to be in the database; a spec is written once,
+        # since it never changes and may be large.
         self._specs: dict[JobId, JobSpec] = {}
 
     @classmethod
@@ -92,32 +96,39 @@ class SqlJournal:
         """The database, for what else is kept in it; any thread may use it."""
         return self._engine
 
-    def load(self) -> Changes:
+    def load(self, since: Millis | None = None) -> Changes:
         """See `eva_master.ports.Journal.load`; records are sorted by id.
 
         Raises:
+            JournalTooNew: A later release wrote one of the records.
             StorageError: The database cannot be read, or holds a damaged record.
         """
+        wanted = _Wanted.since(since)
         with self._transaction() as connection:
-            specs = {row.job_id: row.record for row in _rows(connection, tables.JOB_SPECS)}
+
+            def rows_of(table: Table) -> Sequence[Row[Any]]:
+                query = select(table).where(*wanted.conditions(table))
+                found = connection.execute(query.order_by(*table.primary_key.columns)).all()
+                check_versions(table, found)
+                return found
+
+            specs = {row.job_id: row.record for row in rows_of(tables.JOB_SPECS)}
             jobs = codec.JOBS.decode(
-                codec.with_spec(row.record, specs[row.id]) for row in _rows(connection, tables.JOBS)
-            )
-            runs = codec.COPIES.decode(row.record for row in _rows(connection, tables.COPIES))
-            instances = codec.INSTANCES.decode(
-                row.record for row in _rows(connection, tables.INSTANCES)
+                codec.with_spec(row.record, specs[row.id]) for row in rows_of(tables.JOBS)
             )
             changes = Changes(
                 jobs=tuple(jobs),
-                runs=tuple(runs),
-                instances=tuple(instances),
-                job_accounts=tuple(map(rows.job_account, _rows(connection, tables.JOB_ACCOUNTS))),
-                instance_accounts=tuple(
-                    map(rows.instance_account, _rows(connection, tables.INSTANCE_ACCOUNTS))
+                runs=tuple(codec.RUNS.decode(row.record for row in rows_of(tables.TASK_RUNS))),
+                instances=tuple(
+                    codec.INSTANCES.decode(row.record for row in rows_of(tables.INSTANCES))
                 ),
-                values=rows.documents(_rows(connection, tables.DOCUMENTS)),
+                job_accounts=tuple(map(rows.job_account, rows_of(tables.JOB_ACCOUNTS))),
+                instance_accounts=tuple(
+                    map(rows.instance_account, rows_of(tables.INSTANCE_ACCOUNTS))
+                ),
+                values=rows.documents(rows_of(tables.DOCUMENTS)),
             )
-        self._specs = {job.id: job.spec for job in jobs}
+        self._specs = {job.id: job.spec for job in jobs if job.state not in TERMINAL_JOB}
         return changes
 
     def commit(self, changes: Changes) -> None:
@@ -131,7 +142,7 @@ class SqlJournal:
         writes: dict[Table, list[rows.Values]] = {
             tables.JOB_SPECS: _latest(rows.spec_row, unwritten),
             tables.JOBS: _latest(rows.job_row, changes.jobs),
-            tables.COPIES: _latest(rows.run_row, changes.runs),
+            tables.TASK_RUNS: _latest(rows.run_row, changes.runs),
             tables.INSTANCES: _latest(rows.instance_row, changes.instances),
             tables.JOB_ACCOUNTS: _latest(rows.job_account_row, changes.job_accounts),
             tables.INSTANCE_ACCOUNTS: _latest(rows.instance_account_row, changes.instance_accounts),
@@ -150,6 +161,9 @@ class SqlJournal:
                 old = tables.REASONS.c.round <= last - ROUNDS_EXPLAINED
                 connection.execute(delete(tables.REASONS).where(old))
         self._specs.update((job.id, job.spec) for job in unwritten)
+        for job in changes.jobs:
+            if job.state in TERMINAL_JOB:
+                self._specs.pop(job.id, None)
 
     def rounds(self, *, limit: int, before: int | None = None) -> tuple[Round, ...]:
         """Planning rounds, the newest first.
@@ -226,8 +240,53 @@ def _latest(row: Callable[[T], rows.Values], records: Iterable[T]) -> list[rows.
     return list(by_key.values())
 
 
-def _rows(connection: Connection, table: Table) -> Sequence[Row[Any]]:
-    return connection.execute(select(table).order_by(*table.primary_key.columns)).all()
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Conditions for the rows that a master is to have in memory.
+
+    Attributes:
+        jobs: On the table of jobs, instances: on that of instances; empty for all rows.
+    """
+
+    jobs: tuple[ColumnElement[bool], ...] = ()
+    instances: tuple[ColumnElement[bool], ...] = ()
+
+    @classmethod
+    def since(cls, since: Millis | None) -> _Wanted:
+        if since is None:
+            return cls()
+        return cls(
+            (or_(tables.JOBS.c.ended_ms.is_(None), tables.JOBS.c.ended_ms > since),),
+            (or_(tables.INSTANCES.c.ended_ms.is_(None), tables.INSTANCES.c.ended_ms > since),),
+        )
+
+    def conditions(self, table: Table) -> tuple[ColumnElement[bool], ...]:
+        """The conditions on a table of records or of what belongs to them."""
+        if table is tables.JOBS or not self.jobs:
+            return self.jobs
+        if table is tables.INSTANCES:
+            return self.instances
+        if "job_id" in table.c:
+            return (table.c.job_id.in_(select(tables.JOBS.c.id).where(*self.jobs)),)
+        if "instance_id" in table.c:
+            found = select(tables.INSTANCES.c.id).where(*self.instances)
+            return (table.c.instance_id.in_(found),)
+        return ()
+
+
+def check_versions(table: Table, found: Sequence[Row[Any]]) -> None:
+    """See that this release can read rows of a table of records.
+
+    Raises:
+        JournalTooNew: A later release wrote one of them.
+    """
+    newest = max((row.version for row in found), default=0) if "version" in table.c else 0
+    if newest > codec.RECORD_VERSION:
+        raise JournalTooNew(
+            f"the journal's {table.name} have records of version {newest}, "
+            f"this release knows {codec.RECORD_VERSION}",
+            hint=TOO_NEW_HINT,
+        )
 
 
 def _parse(url: str) -> URL:

@@ -11,9 +11,10 @@ from sqlalchemy import Row
 
 from eva_master.adapters.store import codec
 from eva_master.model.changes import InstanceAccount, JobAccount, Round
-from eva_master.model.ids import Exact
+from eva_master.model.ids import Exact, number_of
 from eva_master.model.planning.plan import Json
 from eva_master.model.records import Instance, Job, TaskRun
+from eva_master.model.states import TERMINAL_JOB, InstanceState
 
 Values = dict[str, Any]
 """A row to be written, by column."""
@@ -29,6 +30,9 @@ def job_row(job: Job) -> Values:
         "submitted_ms": job.submitted_ms,
         "record": codec.JOBS.encode(job),
         "version": codec.RECORD_VERSION,
+        "number": number_of(job.id),
+        "ended_ms": job.history[-1][1] if job.state in TERMINAL_JOB else None,
+        "command": job.command,
     }
 
 
@@ -48,7 +52,7 @@ def run_row(run: TaskRun) -> Values:
         "job_id": run.job,
         "state": run.state.value,
         "instance": run.instance,
-        "record": codec.COPIES.encode(run),
+        "record": codec.RUNS.encode(run),
         "version": codec.RECORD_VERSION,
     }
 
@@ -63,6 +67,8 @@ def instance_row(instance: Instance) -> Values:
         "gone_ms": instance.gone_ms,
         "record": codec.INSTANCES.encode(instance),
         "version": codec.RECORD_VERSION,
+        "number": number_of(instance.id),
+        "ended_ms": instance.history[-1][1] if instance.state is InstanceState.GONE else None,
     }
 
 

@@ -27,8 +27,16 @@ JOBS = Table(
     Column("submitted_ms", BigInteger, nullable=False),
     Column("record", Text, nullable=False),
     Column("version", Integer, nullable=False),
-    Index("jobs_by_owner", "owner", "name"),
-    Index("jobs_by_state", "state"),
+    # Its place in the order of submission, from the end of its id.
+    Column("number", BigInteger, nullable=False, server_default="-1"),
+    # When it succeeded, failed or was cancelled.
+    Column("ended_ms", BigInteger),
+    # The id of its submission.
+    Column("command", String, nullable=False, server_default=""),
+    Index("jobs_by_number", "number"),
+    Index("jobs_by_end", "ended_ms"),
+    Index("jobs_by_owner", "owner", "name", "number"),
+    Index("jobs_by_command", "command"),
 )
 
 JOB_SPECS = Table(
@@ -39,8 +47,8 @@ JOB_SPECS = Table(
     Column("version", Integer, nullable=False),
 )
 
-COPIES = Table(
-    "copies",
+TASK_RUNS = Table(
+    "task_runs",
     METADATA,
     Column("id", String, primary_key=True),
     Column("job_id", String, nullable=False),
@@ -48,7 +56,7 @@ COPIES = Table(
     Column("instance", String),
     Column("record", Text, nullable=False),
     Column("version", Integer, nullable=False),
-    Index("copies_by_job", "job_id"),
+    Index("task_runs_by_job", "job_id"),
 )
 
 INSTANCES = Table(
@@ -61,6 +69,12 @@ INSTANCES = Table(
     Column("gone_ms", BigInteger),
     Column("record", Text, nullable=False),
     Column("version", Integer, nullable=False),
+    # Its place in the order of launches, from the end of its id.
+    Column("number", BigInteger, nullable=False, server_default="-1"),
+    # When the master learned that it is gone, whether the cloud ever billed it or not.
+    Column("ended_ms", BigInteger),
+    Index("instances_by_number", "number"),
+    Index("instances_by_end", "ended_ms"),
 )
 
 # Exact money is micro-dollars per hour times milliseconds: 64 bits end at 2.56 million dollars,
@@ -146,5 +160,5 @@ USER_TOKENS = Table(
     Column("revoked_ms", BigInteger),
 )
 
-VERSIONED = (JOBS, JOB_SPECS, COPIES, INSTANCES)
+VERSIONED = (JOBS, JOB_SPECS, TASK_RUNS, INSTANCES)
 """Tables of records, each with the version of its form."""

@@ -23,9 +23,11 @@ from eva_master.control.measure.throughput import (
     normalised,
     placed_with,
 )
+from eva_master.control.state.records import Records
 from eva_master.control.state.store import State
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.ids import MILLION, Exact, InstanceId, JobId, Millis
+from eva_master.model.money import split
 from eva_master.model.records import Instance, TaskRun
 from eva_master.model.states import RunState
 from eva_master.packing.valuation.job_valuation import slowest
@@ -55,28 +57,21 @@ class Bill:
 
 
 @dataclass(frozen=True, slots=True)
+class Accrued:
+    """Sums of what was run up and is not booked yet."""
+
+    charged: Exact
+    idle: Exact
+    alone: Exact
+
+
+@dataclass(frozen=True, slots=True)
 class _Accrual:
     """What an instance and the jobs on it ran up in one stretch of time."""
 
     account: InstanceAccount
     jobs: tuple[JobAccount, ...]
     """Increments, at most one per task run."""
-
-
-def split(amount: int, weights: Sequence[int]) -> list[int]:
-    """Divide an amount in proportion to weights so that the parts, if any, add up to it exactly.
-
-    The parts are rounded down and what is left goes to the first ones, a unit each.
-    """
-    if not weights:
-        return []
-    total = sum(weights)
-    if total == 0:
-        weights, total = [1] * len(weights), len(weights)
-    parts = [amount * weight // total for weight in weights]
-    for index in range(amount - sum(parts)):
-        parts[index] += 1
-    return parts
 
 
 def charge(instance: Instance, since: Millis, until: Millis) -> int:
@@ -90,7 +85,9 @@ def charge(instance: Instance, since: Millis, until: Millis) -> int:
     return total + instance.offering.price * max(0, until - at)
 
 
-def _accrue(state: State, instance: Instance, account: InstanceAccount, until: Millis) -> _Accrual:
+def _accrue(
+    state: Records, instance: Instance, account: InstanceAccount, until: Millis
+) -> _Accrual:
     elapsed = until - account.until_ms
     if elapsed <= 0 or account.closed:
         return _Accrual(account, ())
@@ -112,7 +109,7 @@ def _accrue(state: State, instance: Instance, account: InstanceAccount, until: M
     return _Accrual(booked, jobs)
 
 
-def _increment(state: State, run: TaskRun, share: int, price: int, elapsed: int) -> JobAccount:
+def _increment(state: Records, run: TaskRun, share: int, price: int, elapsed: int) -> JobAccount:
     if run.state is not RunState.RUNNING:
         return JobAccount(run.job, charged=Exact(share))
     placed = placed_with(state, run)
@@ -121,13 +118,13 @@ def _increment(state: State, run: TaskRun, share: int, price: int, elapsed: int)
     return JobAccount(run.job, charged=Exact(share), alone=Exact(alone), busy_ms=elapsed)
 
 
-def _speed(state: State, run: TaskRun) -> Fraction:
+def _speed(state: Records, run: TaskRun) -> Fraction:
     """How fast a placed task run's family lets it run, see `Reservation.speed_on`."""
     assert run.instance is not None
     return state.reservation(run).speed_on(state.instances[run.instance].offering.type.family)
 
 
-def _company_ppm(state: State, run: TaskRun, placed: Sequence[TaskRun]) -> int:
+def _company_ppm(state: Records, run: TaskRun, placed: Sequence[TaskRun]) -> int:
     """How fast a task run is against running alone on the same family, in millionths.
 
     A job that shares no instance runs alone, however much its throughput varies by itself. In
@@ -208,7 +205,7 @@ def close_account(state: State, instance: Instance) -> None:
     )
 
 
-def bill(state: State, now: Millis) -> Bill:
+def bill(state: Records, now: Millis) -> Bill:
     """All accounts as of `now`, in the order in which jobs and instances came; books nothing."""
     jobs = dict(state.job_accounts)
     instances = dict(state.instance_accounts)
@@ -226,7 +223,7 @@ def bill(state: State, now: Millis) -> Bill:
     )
 
 
-def job_account(state: State, job: JobId, now: Millis) -> JobAccount:
+def job_account(state: Records, job: JobId, now: Millis) -> JobAccount:
     """What a job owes as of `now`; nothing is booked."""
     account = state.job_accounts.get(job, JobAccount(job))
     places = {run.instance for run in state.members(job) if run.instance is not None}
@@ -237,3 +234,36 @@ def job_account(state: State, job: JobId, now: Millis) -> JobAccount:
             if increment.job == job:
                 account = _added(account, increment)
     return account
+
+
+def instance_account(state: Records, instance: InstanceId, now: Millis) -> InstanceAccount | None:
+    """What an instance cost as of `now`, `None` if it was never billed; nothing is booked."""
+    account = state.instance_accounts.get(instance)
+    if account is None:
+        return None
+    return _accrue(state, state.instances[instance], account, now).account
+
+
+def running_up(state: Records, now: Millis) -> Accrued:
+    """What live instances and the jobs on them ran up since the last bookings, up to `now`."""
+    charged = idle = alone = 0
+    for name in state.live:
+        if (account := state.instance_accounts.get(name)) is None:
+            continue
+        accrual = _accrue(state, state.instances[name], account, now)
+        charged += accrual.account.charged - account.charged
+        idle += accrual.account.idle - account.idle
+        alone += sum(increment.alone for increment in accrual.jobs)
+    return Accrued(Exact(charged), Exact(idle), Exact(alone))
+
+
+def running_charge(state: Records, now: Millis) -> Exact:
+    """The first of these sums alone, which takes less."""
+    accounts = ((state.instances[it], state.instance_accounts.get(it)) for it in state.live)
+    return Exact(
+        sum(
+            charge(instance, account.until_ms, now)
+            for instance, account in accounts
+            if account is not None and not account.closed and account.until_ms < now
+        )
+    )

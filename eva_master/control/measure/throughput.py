@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from eva_master.control.state.records import Records
 from eva_master.control.state.store import State
 from eva_master.learning.colocation import Key, key
 from eva_master.learning.windows import Mark, pace
@@ -114,7 +115,7 @@ class Meters:
         return progress.at_rate(0.0)
 
 
-def standalone_rate(state: State, run: TaskRun) -> float | None:
+def standalone_rate(state: Records, run: TaskRun) -> float | None:
     """Iterations per second of the task run's task alone on the family it is on, `None` if unknown.
 
     What the user stated goes before what was measured.
@@ -127,14 +128,14 @@ def standalone_rate(state: State, run: TaskRun) -> float | None:
     return stated if stated is not None else state.standalone.lookup(task.workload, family)
 
 
-def placed_with(state: State, run: TaskRun) -> list[TaskRun]:
+def placed_with(state: Records, run: TaskRun) -> list[TaskRun]:
     """The members of a task run's gang that have an instance, or the task run itself if it has."""
     gang = state.jobs[run.job].spec.kind is JobKind.GANG
     members = state.members(run.job) if gang else (run,)
     return [member for member in members if member.instance is not None]
 
 
-def normalised(state: State, run: TaskRun) -> float | None:
+def normalised(state: Records, run: TaskRun) -> float | None:
     """Last measured rate over standalone rate, `None` while either is unknown.
 
     The standalone rate of a gang is that of its slowest member, on the families they are on.
@@ -147,7 +148,7 @@ def normalised(state: State, run: TaskRun) -> float | None:
     return run.progress.rate / min(rate for rate in rates if rate)
 
 
-def accompanied(state: State, run: TaskRun) -> bool:
+def accompanied(state: Records, run: TaskRun) -> bool:
     """Whether another task run runs on the instance that a task run is on."""
     assert run.instance is not None
     return any(
@@ -156,7 +157,7 @@ def accompanied(state: State, run: TaskRun) -> bool:
     )
 
 
-def company(state: State, run: TaskRun) -> Key:
+def company(state: Records, run: TaskRun) -> Key:
     """The workload of a task run that is on an instance, and those of the others that run there."""
     assert run.instance is not None
     others = (

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from eva_master.control.planning.snapshot_builder import checkpoint_ms, launch_ms, snapshot
 from eva_master.control.settings import Settings
-from eva_master.control.state.store import State
-from eva_master.model.ids import JobId, Millis, run_id
+from eva_master.control.state.records import PlanningRecords
+from eva_master.model.ids import Millis, run_id
 from eva_master.model.job import JobSpec
-from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
-
-PREVIEW = JobId("preview")
-"""The job of `hypothetical`."""
+from eva_master.model.planning.snapshot import PREVIEW, JobView, RunView, Snapshot
 
 
-def hypothetical(state: State, spec: JobSpec, now: Millis, settings: Settings) -> Snapshot:
+def hypothetical(
+    state: PlanningRecords, spec: JobSpec, now: Millis, settings: Settings
+) -> Snapshot:
     """Snapshot the cluster as if a job had just been submitted; nothing changes.
 
     Args:

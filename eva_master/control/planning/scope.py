@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from eva_master.control.state.store import State
+from eva_master.control.state.records import Records
 from eva_master.model.ids import InstanceId
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.states import JobState, RunState
 
 
-def plans_job(state: State, job: Job) -> bool:
+def plans_job(state: Records, job: Job) -> bool:
     """Whether a plan is about the job: it has neither ended nor begun to end."""
     return job.id in state.active and job.state is not JobState.ENDING
 
@@ -40,7 +40,7 @@ def in_transit(run: TaskRun) -> bool:
             return False
 
 
-def place(state: State, run: TaskRun) -> InstanceId | None:
+def place(state: Records, run: TaskRun) -> InstanceId | None:
     """Where a task run is or is about to be, as far as it may stay there."""
     at_risk = run.target is not None and state.instances[run.target].at_risk
     return None if at_risk else run.target

@@ -12,7 +12,7 @@ from operator import is_
 from eva_master.control.planning import scope
 from eva_master.control.settings import Settings
 from eva_master.control.spot import valued
-from eva_master.control.state.store import State
+from eva_master.control.state.records import PlanningRecords
 from eva_master.learning.delays import Delay
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.ids import InstanceId, Millis, RunId
@@ -22,7 +22,7 @@ from eva_master.model.records import Job
 from eva_master.model.states import TERMINAL_RUN, InstanceState, RunState
 
 
-def snapshot(state: State, now: Millis, settings: Settings) -> Snapshot:
+def snapshot(state: PlanningRecords, now: Millis, settings: Settings) -> Snapshot:
     """Snapshot the cluster.
 
     Args:
@@ -46,7 +46,7 @@ def snapshot(state: State, now: Millis, settings: Settings) -> Snapshot:
     )
 
 
-def revision(state: State, now: Millis, settings: Settings) -> int:
+def revision(state: PlanningRecords, now: Millis, settings: Settings) -> int:
     """A number that is the same as long as snapshots differ in their time alone.
 
     What it takes depends on how much has changed since the last snapshot, not on the cluster.
@@ -55,13 +55,13 @@ def revision(state: State, now: Millis, settings: Settings) -> int:
     return state.view_cache.revision
 
 
-def _brought_up_to_date(state: State, now: Millis, settings: Settings) -> None:
+def _brought_up_to_date(state: PlanningRecords, now: Millis, settings: Settings) -> None:
     """Make the views anew that may no longer be true."""
     view_cache = state.view_cache
     _follow_the_rest(state, now, settings)
     for name in view_cache.outdated_jobs():
-        job = state.jobs[name]
-        if scope.plans_job(state, job):
+        job = state.jobs.get(name)
+        if job is not None and scope.plans_job(state, job):
             runs = _views(state, job)
             view = _job_view(state, job, tuple(run.id for run in runs), settings)
             view_cache.put_job(name, view, runs)
@@ -72,7 +72,7 @@ def _brought_up_to_date(state: State, now: Millis, settings: Settings) -> None:
         view_cache.put_instance(place, _instance_view(state, place))
 
 
-def _follow_the_rest(state: State, now: Millis, settings: Settings) -> None:
+def _follow_the_rest(state: PlanningRecords, now: Millis, settings: Settings) -> None:
     """See whether anything has changed that is no job, task run or instance."""
     view_cache = state.view_cache
     basis = (
@@ -104,7 +104,7 @@ def _follow_the_rest(state: State, now: Millis, settings: Settings) -> None:
         view_cache.revision += 1
 
 
-def _views(state: State, job: Job) -> tuple[RunView, ...]:
+def _views(state: PlanningRecords, job: Job) -> tuple[RunView, ...]:
     members = list(state.members(job.id))
     gang = job.is_gang
     together = scope.pinned(members)
@@ -123,7 +123,9 @@ def _views(state: State, job: Job) -> tuple[RunView, ...]:
     )
 
 
-def _job_view(state: State, job: Job, runs: tuple[RunId, ...], settings: Settings) -> JobView:
+def _job_view(
+    state: PlanningRecords, job: Job, runs: tuple[RunId, ...], settings: Settings
+) -> JobView:
     spec = job.spec
     return JobView(
         id=job.id,
@@ -138,7 +140,7 @@ def _job_view(state: State, job: Job, runs: tuple[RunId, ...], settings: Setting
     )
 
 
-def checkpoint_ms(state: State, spec: JobSpec, settings: Settings) -> int:
+def checkpoint_ms(state: PlanningRecords, spec: JobSpec, settings: Settings) -> int:
     """What a stop takes: a job waits for the slowest of its tasks."""
     hint, default = spec.checkpoint_ms, settings.checkpoint_ms
     lookup = state.learned.delays.lookup
@@ -148,7 +150,7 @@ def checkpoint_ms(state: State, spec: JobSpec, settings: Settings) -> int:
     )
 
 
-def launch_ms(state: State, spec: JobSpec, settings: Settings) -> int:
+def launch_ms(state: PlanningRecords, spec: JobSpec, settings: Settings) -> int:
     """What a start takes, likewise."""
     hint, default = spec.launch_ms, settings.launch_ms
     lookup = state.learned.delays.lookup
@@ -158,7 +160,7 @@ def launch_ms(state: State, spec: JobSpec, settings: Settings) -> int:
     )
 
 
-def _remaining(state: State, job: Job) -> int | None:
+def _remaining(state: PlanningRecords, job: Job) -> int | None:
     """Stand-alone time left, for jobs that stated how long they take."""
     if job.spec.duration_ms is None:
         return None
@@ -167,7 +169,7 @@ def _remaining(state: State, job: Job) -> int | None:
     return max(0, job.spec.duration_ms - done)
 
 
-def _running_since(state: State, job: Job) -> Millis | None:
+def _running_since(state: PlanningRecords, job: Job) -> Millis | None:
     """From when on less is left than `_remaining` says; `None` if it is no less by now.
 
     Accounts are booked when something changes. The members of a gang run on instances that were
@@ -181,7 +183,7 @@ def _running_since(state: State, job: Job) -> Millis | None:
     return Millis(sum(booked) // len(booked)) if booked else None
 
 
-def _measured(state: State) -> dict[str, InstanceType]:
+def _measured(state: PlanningRecords) -> dict[str, InstanceType]:
     """The types of the catalog whose delays were measured, with these in place of the assumed."""
     delays = state.learned.delays
     names = {name for kind, name in delays.known if kind in (Delay.ACQUISITION, Delay.SETUP)}
@@ -208,7 +210,7 @@ def _with_delays(offering: Offering, measured: dict[str, InstanceType]) -> Offer
     return replace(offering, type=machine)
 
 
-def _instance_view(state: State, name: InstanceId) -> InstanceView | None:
+def _instance_view(state: PlanningRecords, name: InstanceId) -> InstanceView | None:
     """`None` for one that no plan may use."""
     if not state.can_place(name):
         return None

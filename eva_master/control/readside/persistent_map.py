@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, ValuesView
 from operator import itemgetter
@@ -110,7 +111,7 @@ class _Values(ValuesView[V], Generic[V]):
         self._of = of
 
     def __iter__(self) -> Iterator[V]:
-        for leaf in _leaves(self._of._root):  # noqa: SLF001 - its own view
+        for leaf in _leaves(self._of._root):
             yield from leaf.values
 
 
@@ -152,9 +153,7 @@ class _Leaf:
         return [_Leaf(*zip(*part, strict=True)) for part in _parts(ordered)]
 
     def joined(self, other: _Leaf) -> _Leaf:
-        return _Leaf(
-            self.keys + other.keys, self.names + other.names, self.values + other.values
-        )
+        return _Leaf(self.keys + other.keys, self.names + other.names, self.values + other.values)
 
 
 class _Branch:
@@ -214,7 +213,7 @@ def _parts(entries: Sequence[Any]) -> list[Sequence[Any]]:
     if count <= 1:
         return [entries] if entries else []
     bounds = [len(entries) * at // count for at in range(count + 1)]
-    return [entries[low:high] for low, high in zip(bounds, bounds[1:], strict=False)]
+    return [entries[low:high] for low, high in itertools.pairwise(bounds)]
 
 
 def _without_thin(nodes: Sequence[_Node]) -> list[_Node]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from operator import itemgetter
 
+from eva_master.control.state.counters import Counters
+from eva_master.control.state.records import total_demand
+from eva_master.control.state.tally import Tally, to_json
 from eva_master.control.state.view_cache import ViewCache
 from eva_master.learning.colocation import Key, lookup
 from eva_master.learning.interruptions import Interruptions
@@ -23,29 +27,18 @@ from eva_master.model.ids import (
     OfferingId,
     Price,
     RunId,
+    job_order,
     run_id,
 )
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.plan import Json, PolicyMemory
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.model.records import Instance, Job, Progress, TaskRun
-from eva_master.model.resources import NOTHING, Resources
+from eva_master.model.resources import Resources
 from eva_master.model.states import LIVE, TERMINAL_JOB, InstanceState, RunState
+from eva_master.model.totals import Totals
 from eva_master.model.values import replace
 from eva_master.packing.valuation.job_valuation import JobValuation, Reservation
-
-
-@dataclass(frozen=True, slots=True)
-class Counters:
-    """Numbers that only grow; they name things and count events."""
-
-    jobs: int = 0
-    instances: int = 0
-    rounds: int = 0
-    arrivals: int = 0
-    completions: int = 0
-    meetings: int = 0
-    listings: int = 0
 
 
 class State:
@@ -55,10 +48,13 @@ class State:
     and remember what has to be written to the journal. What is not journalled (sessions) is
     rebuilt from the world after a restart.
 
+    What is over is forgotten after a while, see `forget`; the journal still has it, and `totals`
+    still count it.
+
     Attributes:
         jobs: By id, in order of submission.
         runs: By id.
-        instances: By id; gone ones too, for they are on the bill.
+        instances: By id; gone ones too, until they are forgotten.
         job_accounts: What each job owes, as of the last booking.
         instance_accounts: What each instance cost, as of the last booking.
         sessions: The open session of each connected instance.
@@ -101,7 +97,11 @@ class State:
         self._members: dict[JobId, tuple[RunId, ...]] = {}
         self.trouble = CloudTrouble(None)
         self.view_cache = ViewCache()
+        self._tally = Tally()
+        self._over: deque[tuple[Millis, type[Job] | type[Instance], str]] = deque()
+        """Jobs that have ended and instances that are gone, those first that were over first."""
         self._unwritten = _Unwritten()
+        self._unpublished: Unpublished | None = None
 
     @classmethod
     def restored(cls, catalog: Catalog, written: Changes) -> State:
@@ -109,7 +109,7 @@ class State:
 
         Args:
             catalog: What is on sale now; remembered unavailability is applied to it.
-            written: `Journal.load`'s answer.
+            written: `Journal.load`'s answer, which need not have what is over.
         """
         state = cls(catalog)
         for job in sorted(written.jobs, key=_submission):
@@ -118,8 +118,11 @@ class State:
             state.put_run(run)
         for instance in sorted(written.instances, key=_launch):
             state.put_instance(instance)
-        state.job_accounts = {account.job: account for account in written.job_accounts}
-        state.instance_accounts = {a.instance: a for a in written.instance_accounts}
+        for account in written.job_accounts:
+            state.put_job_account(account)
+        for charged in written.instance_accounts:
+            state.put_instance_account(charged)
+        state._over = deque(sorted(state._over, key=itemgetter(0)))
         state._restore_values(written)
         state._unwritten = _Unwritten()
         return state
@@ -128,6 +131,8 @@ class State:
         values = written.documents()
         if isinstance(counters := values.get("counters"), dict):
             self.counters = Counters(**{k: v for k, v in counters.items() if isinstance(v, int)})
+        if isinstance(totals := values.get("totals"), dict):
+            self._tally.restore(totals)
         if isinstance(memory := values.get("memory"), dict):
             self.memory = PolicyMemory(
                 policy=str(memory["policy"]),
@@ -148,15 +153,20 @@ class State:
 
     def put_job(self, job: Job) -> None:
         """Add or replace a job."""
-        known = job.id in self.jobs
+        old = self.jobs.get(job.id)
         self.jobs[job.id] = job
         self.view_cache.job_changed(job.id)
         self._unwritten.jobs[job.id] = None
-        if not known:
+        self._tally.job(old, job)
+        if self._unpublished is not None:
+            self._unpublished.jobs[job.id] = None
+        if old is None:
             self._commands[job.command] = job.id
             self._members[job.id] = tuple(run_id(job.id, i) for i in range(len(job.spec.tasks)))
         key = (job.spec.owner, job.spec.name)
         if job.state in TERMINAL_JOB:
+            if old is None or old.state not in TERMINAL_JOB:
+                self._over.append((Millis(job.history[-1][1]), Job, job.id))
             self.active.pop(job.id, None)
             self._reservations.pop(job.id, None)
             if self._names.get(key) == job.id:
@@ -171,8 +181,13 @@ class State:
         self.runs[run.id] = run
         self.view_cache.job_changed(run.job)
         self._unwritten.runs[run.id] = None
+        self._tally.run(old, run)
+        if self._unpublished is not None:
+            self._unpublished.runs[run.id] = None
         if old is None or old.instance != run.instance:
             self._reindex(self._occupants, run.id, old.instance if old else None, run.instance)
+            if self._unpublished is not None:
+                self._unpublished.moved(old.instance if old else None, run.instance)
         if old is None or old.target != run.target:
             self._reindex(self._targeting, run.id, old.target if old else None, run.target)
         if run.state is RunState.WAITING and run.target is None:
@@ -188,6 +203,8 @@ class State:
         """Replace the progress of a task run; it is neither journalled nor in a snapshot."""
         if progress != run.progress:
             self.runs[run.id] = replace(run, progress=progress)
+            if self._unpublished is not None:
+                self._unpublished.runs[run.id] = None
 
     @staticmethod
     def _reindex(
@@ -205,24 +222,48 @@ class State:
 
     def put_instance(self, instance: Instance) -> None:
         """Add or replace an instance."""
+        old = self.instances.get(instance.id)
         self.instances[instance.id] = instance
         self.view_cache.instance_changed(instance.id)
         self._unwritten.instances[instance.id] = None
+        if self._unpublished is not None:
+            self._unpublished.instances[instance.id] = None
         if instance.state is InstanceState.GONE:
+            if old is None or old.state is not InstanceState.GONE:
+                self._over.append((Millis(instance.history[-1][1]), Instance, instance.id))
             self.live.pop(instance.id, None)
         else:
             self.live[instance.id] = None
 
+    def connect(self, instance: InstanceId, session: int) -> None:
+        """Note that a worker has opened a session; the last one that it had is over."""
+        self.sessions[instance] = session
+        if self._unpublished is not None:
+            self._unpublished.instances[instance] = None
+
+    def disconnect(self, instance: InstanceId) -> None:
+        """Note that a worker's session has ended; no error if it had none."""
+        self.sessions.pop(instance, None)
+        if self._unpublished is not None:
+            self._unpublished.instances[instance] = None
+
     def put_job_account(self, account: JobAccount) -> None:
         """Replace what a job owes."""
+        self._tally.job_account(self.job_accounts.get(account.job), account)
         self.job_accounts[account.job] = account
+        if self._unpublished is not None:
+            self._unpublished.jobs[account.job] = None
         if self.jobs[account.job].spec.duration_ms is not None:
             self.view_cache.job_changed(account.job)  # less of it is left
         self._unwritten.job_accounts[account.job] = None
 
     def put_instance_account(self, account: InstanceAccount) -> None:
         """Replace what an instance cost."""
+        before = self.instance_accounts.get(account.instance)
+        self._tally.instance_account(before, account)
         self.instance_accounts[account.instance] = account
+        if self._unpublished is not None:
+            self._unpublished.instances[account.instance] = None
         self._unwritten.instance_accounts[account.instance] = None
 
     def put_round(self, round_: Round) -> None:
@@ -320,21 +361,6 @@ class State:
         """The owner's active job of that name."""
         return self._names.get((owner, name))
 
-    def find(self, owner: str, reference: str) -> Job | None:
-        """A job by its id, or the owner's newest one by its name."""
-        if (job := self.jobs.get(JobId(reference))) is not None:
-            return job
-        if (active := self.by_name(owner, reference)) is not None:
-            return self.jobs[active]
-        return next(
-            (
-                job
-                for job in reversed(self.jobs.values())
-                if job.spec.name == reference and job.spec.owner == owner
-            ),
-            None,
-        )
-
     def members(self, job: JobId) -> Iterator[TaskRun]:
         """The task runs of a job, by index."""
         return (self.runs[run] for run in self._members[job] if run in self.runs)
@@ -345,7 +371,11 @@ class State:
 
     def occupants(self, instance: InstanceId) -> tuple[TaskRun, ...]:
         """The task runs that take room on an instance."""
-        return tuple(map(self.runs.__getitem__, self._occupants.get(instance, ())))
+        return tuple(map(self.runs.__getitem__, self.occupant_ids(instance)))
+
+    def occupant_ids(self, instance: InstanceId) -> Collection[RunId]:
+        """The ids of the task runs that take room on an instance."""
+        return self._occupants.get(instance, ())
 
     def targeting(self, instance: InstanceId) -> tuple[TaskRun, ...]:
         """The task runs that are, or will be, on an instance."""
@@ -353,13 +383,7 @@ class State:
 
     def demand(self, runs: Iterable[TaskRun], on: Instance | Offering) -> Resources:
         """What task runs take together of an instance or an offering of its kind."""
-        family = (on.offering if isinstance(on, Instance) else on).type.family
-        total = NOTHING
-        for run in runs:
-            need = self.task(run).demand_on(family)
-            assert need is not None, f"{run.id} cannot run on {family}"
-            total = total + need
-        return total
+        return total_demand(self, runs, on)
 
     @property
     def unplaced(self) -> bool:
@@ -400,12 +424,75 @@ class State:
         """Whether the instance's worker has a session."""
         return instance in self.sessions
 
+    @property
+    def totals(self) -> Totals:
+        """Sums over everything that ever was, what was forgotten included."""
+        return self._tally.totals()
+
+    # -- forgetting ------------------------------------------------------------------------------
+
+    def forget(self, until: Millis, limit: int) -> None:
+        """Let go of jobs that have ended and of instances that are gone; totals stay as they are.
+
+        Only what is written may be forgotten, since `take_changes` looks the records up.
+
+        Args:
+            until: What was over by then is forgotten.
+            limit: At most so many jobs and instances, the oldest ones.
+        """
+        for _ in range(limit):
+            if not self._over or self._over[0][0] > until:
+                return
+            _, kind, name = self._over.popleft()
+            if kind is Job:
+                self._forget_job(JobId(name))
+            else:
+                self._forget_instance(InstanceId(name))
+
+    def forgets_next(self) -> Millis | None:
+        """When that was over which will be forgotten next; `None` if nothing is over."""
+        return self._over[0][0] if self._over else None
+
+    def _forget_job(self, name: JobId) -> None:
+        job = self.jobs.pop(name)
+        runs = self._members.pop(name)
+        for run in runs:
+            self.runs.pop(run, None)
+        self.job_accounts.pop(name, None)
+        self._commands.pop(job.command, None)
+        if self._unpublished is not None:
+            self._unpublished.jobs[name] = None
+            self._unpublished.runs.update(dict.fromkeys(runs))
+
+    def _forget_instance(self, name: InstanceId) -> None:
+        self.instances.pop(name, None)
+        self.instance_accounts.pop(name, None)
+        if self._unpublished is not None:
+            self._unpublished.instances[name] = None
+
+    # -- publishing ------------------------------------------------------------------------------
+
+    def begin_publishing(self) -> None:
+        """Keep from now on what `take_unpublished` hands out; at first that is everything."""
+        self._unpublished = Unpublished(
+            dict.fromkeys(self.jobs), dict.fromkeys(self.runs), dict.fromkeys(self.instances)
+        )
+
+    def take_unpublished(self) -> Unpublished:
+        """Hand over the names of what changed since the last time, or is forgotten."""
+        assert self._unpublished is not None, "nobody has begun to publish"
+        taken, self._unpublished = self._unpublished, Unpublished()
+        return taken
+
     # -- journal ---------------------------------------------------------------------------------
 
     def take_changes(self) -> Changes:
         """Hand over what has not been written yet; it counts as written from now on."""
         if not self._unwritten:
             return _NO_CHANGES
+        if self._tally.changed:
+            self._tally.changed = False
+            self._unwritten.values["totals"] = partial(to_json, self.totals)
         taken, self._unwritten = self._unwritten, _Unwritten()
         return Changes(
             jobs=tuple(self.jobs[key] for key in taken.jobs),
@@ -429,9 +516,9 @@ def _knowledge(document: Mapping[str, Json]) -> Knowledge:
         ) from error
 
 
-def _submission(job: Job) -> int:
-    """When a job was submitted among all jobs: the number at the end of its id."""
-    return int(job.id.rpartition("-")[2])
+def _submission(job: Job) -> tuple[int, str]:
+    """When a job was submitted among all jobs."""
+    return job_order(job.id)
 
 
 def _launch(instance: Instance) -> tuple[int, int, str]:
@@ -461,6 +548,28 @@ class _Unwritten:
             or self.rounds
             or self.values
         )
+
+
+@dataclass(slots=True)
+class Unpublished:
+    """Names of what changed since a model was published; dicts serve as ordered sets.
+
+    Attributes:
+        jobs: Whose record or account changed.
+        runs: Whose record or progress changed.
+        instances: Whose record, account, session or occupants changed.
+    """
+
+    jobs: dict[JobId, None] = field(default_factory=dict)
+    runs: dict[RunId, None] = field(default_factory=dict)
+    instances: dict[InstanceId, None] = field(default_factory=dict)
+
+    def moved(self, old: InstanceId | None, new: InstanceId | None) -> None:
+        """A task run has left one instance, and is on another."""
+        if old is not None:
+            self.instances[old] = None
+        if new is not None:
+            self.instances[new] = None
 
 
 _NO_CHANGES = Changes()

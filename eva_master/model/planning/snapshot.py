@@ -8,6 +8,9 @@ from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.job import JobKind, TaskSpec
 
+PREVIEW = JobId("preview")
+"""The job that nobody has submitted, in a snapshot that is made to see what would happen to it."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunView:

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from eva_master.model.events import Event, Read
+from eva_master.model.events import Event
 from eva_master.model.ids import Millis
 
 
@@ -51,9 +51,9 @@ class VirtualInbox:
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
-        self._pending: list[Event | Read] = []
+        self._pending: list[Event] = []
 
-    def post(self, event: Event | Read) -> None:
+    def post(self, event: Event) -> None:
         """Append an event."""
         self._pending.append(event)
 
@@ -66,7 +66,7 @@ class VirtualInbox:
         """Lose what has arrived, as a process does when it dies."""
         self._pending.clear()
 
-    def wait(self, until: Millis | None) -> Sequence[Event | Read]:
+    def wait(self, until: Millis | None) -> Sequence[Event]:
         """Let things happen until one of them posts an event, or until the time has come.
 
         What happens at the same time is heard of together. Returns at once, with nothing, when

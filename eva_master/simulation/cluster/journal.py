@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount, Round
-from eva_master.model.ids import InstanceId, JobId, RunId
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.planning.plan import Json
 from eva_master.model.records import Instance, Job, TaskRun
+from eva_master.model.states import TERMINAL_JOB, InstanceState
 
 
 class MemoryJournal:
@@ -28,14 +29,24 @@ class MemoryJournal:
         self._instance_accounts: dict[InstanceId, InstanceAccount] = {}
         self._values: dict[str, Json] = {}
 
-    def load(self) -> Changes:
+    def load(self, since: Millis | None = None) -> Changes:
         """See `eva_master.ports.Journal.load`."""
+        jobs = {key: job for key, job in self._jobs.items() if _wanted(job, since)}
+        instances = {key: it for key, it in self._instances.items() if _wanted(it, since)}
         return Changes(
-            jobs=tuple(self._jobs.values()),
-            runs=tuple(self._runs.values()),
-            instances=tuple(self._instances.values()),
-            job_accounts=tuple(self._job_accounts.values()),
-            instance_accounts=tuple(self._instance_accounts.values()),
+            jobs=tuple(jobs.values()),
+            runs=tuple(run for run in self._runs.values() if since is None or run.job in jobs),
+            instances=tuple(instances.values()),
+            job_accounts=tuple(
+                account
+                for account in self._job_accounts.values()
+                if since is None or account.job in jobs
+            ),
+            instance_accounts=tuple(
+                account
+                for account in self._instance_accounts.values()
+                if since is None or account.instance in instances
+            ),
             values=dict(self._values),
         )
 
@@ -53,3 +64,9 @@ class MemoryJournal:
             (record.number, replace(record, reasons=None)) for record in changes.rounds
         )
         self._values.update(changes.documents())
+
+
+def _wanted(record: Job | Instance, since: Millis | None) -> bool:
+    """Whether a record is of something that is not over, or was not by then."""
+    over = record.state in TERMINAL_JOB or record.state is InstanceState.GONE
+    return since is None or not over or record.history[-1][1] > since

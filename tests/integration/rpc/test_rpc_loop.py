@@ -27,6 +27,7 @@ from eva_master.model.events import CloudListed, InstanceGone, InstanceUp, Tick
 from eva_master.model.ids import InstanceId, Millis
 from eva_master.ports import Inbox
 from eva_master.simulation.cluster.journal import MemoryJournal
+from tests.fakes.archive import LoadedArchive
 from tests.fakes.planner import InlinePlanner
 from tests.fakes.rpc_master import (
     CATALOG,
@@ -96,7 +97,7 @@ async def master(
             sessions=sessions,
             store=store,
             planner=planner,
-            settings=settings,
+            archive=LoadedArchive(journal.load),
         ) as running:
             yield running
     finally:

@@ -26,8 +26,8 @@ def test_jobs_come_back_exactly(jobs: list[Job]) -> None:
 @settings(deadline=None)
 @given(st.lists(st.from_type(TaskRun), max_size=3))
 def test_copies_come_back_exactly(runs: list[TaskRun]) -> None:
-    documents = [codec.COPIES.encode(run) for run in runs]
-    assert repr(codec.COPIES.decode(documents)) == repr(runs)
+    documents = [codec.RUNS.encode(run) for run in runs]
+    assert repr(codec.RUNS.decode(documents)) == repr(runs)
 
 
 @settings(deadline=None)
@@ -43,7 +43,7 @@ def test_documents_are_json_that_any_database_reads(run: TaskRun) -> None:
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is not JSON")
 
-    document = json.loads(codec.COPIES.encode(run), parse_constant=refuse)
+    document = json.loads(codec.RUNS.encode(run), parse_constant=refuse)
     assert document["id"] == run.id
 
 
@@ -56,5 +56,5 @@ def test_the_spec_is_no_part_of_a_job_s_own_document(job: Job) -> None:
 @pytest.mark.parametrize("document", ["{}", "not JSON", '{"id":"a","job":"b","index":"x"}'])
 def test_damage_is_told(document: str) -> None:
     with pytest.raises(StorageError, match="damaged record") as caught:
-        codec.COPIES.decode([document])
+        codec.RUNS.decode([document])
     assert "backup" in caught.value.hint

@@ -11,7 +11,7 @@ from eva_master.adapters.objects import open_store
 from eva_master.adapters.objects.checkpoints import StoredCheckpoints
 from eva_master.model.actions import ListCheckpoints
 from eva_master.model.errors import StorageError
-from eva_master.model.events import CheckpointsListed, Event, Read
+from eva_master.model.events import CheckpointsListed, Event
 from eva_master.model.ids import JobId, RunId
 from eva_master.ports import ObjectStore
 
@@ -22,9 +22,9 @@ class Heard:
     """An inbox of which only the first event matters."""
 
     def __init__(self) -> None:
-        self.first: asyncio.Future[Event | Read] = asyncio.get_running_loop().create_future()
+        self.first: asyncio.Future[Event] = asyncio.get_running_loop().create_future()
 
-    def post(self, event: Event | Read) -> None:
+    def post(self, event: Event) -> None:
         self.first.set_result(event)
 
 

@@ -592,14 +592,21 @@ class DescribeRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     ALL_FIELD_NUMBER: builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
     all: builtins.bool
-    """Instances that are gone too."""
+    """Instances that are gone too, newest first and page by page; else all that are not."""
+    page_size: builtins.int
+    """At most 1,000; 100 when 0."""
+    page_token: builtins.str
     def __init__(
         self,
         *,
         all: builtins.bool = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["all", b"all"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["all", b"all", "page_size", b"page_size", "page_token", b"page_token"]) -> None: ...
 
 global___DescribeRequest = DescribeRequest
 
@@ -650,6 +657,7 @@ class ClusterState(google.protobuf.message.Message):
     ROUNDS_FIELD_NUMBER: builtins.int
     VERSION_FIELD_NUMBER: builtins.int
     WORKERS_CONNECTED_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
     cluster: builtins.str
     policy: builtins.str
     now_ms: builtins.int
@@ -660,6 +668,8 @@ class ClusterState(google.protobuf.message.Message):
     rounds: builtins.int
     version: builtins.str
     workers_connected: builtins.int
+    next_page_token: builtins.str
+    """Empty on the last page, and where there are no pages."""
     @property
     def instances(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Instance]: ...
     @property
@@ -680,8 +690,9 @@ class ClusterState(google.protobuf.message.Message):
         rounds: builtins.int = ...,
         version: builtins.str = ...,
         workers_connected: builtins.int = ...,
+        next_page_token: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cluster", b"cluster", "instances", b"instances", "jobs_by_state", b"jobs_by_state", "no_packing_micro_usd_per_hour", b"no_packing_micro_usd_per_hour", "now_ms", b"now_ms", "policy", b"policy", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "rounds", b"rounds", "tasks_by_state", b"tasks_by_state", "version", b"version", "workers_connected", b"workers_connected"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cluster", b"cluster", "instances", b"instances", "jobs_by_state", b"jobs_by_state", "next_page_token", b"next_page_token", "no_packing_micro_usd_per_hour", b"no_packing_micro_usd_per_hour", "now_ms", b"now_ms", "policy", b"policy", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "rounds", b"rounds", "tasks_by_state", b"tasks_by_state", "version", b"version", "workers_connected", b"workers_connected"]) -> None: ...
 
 global___ClusterState = ClusterState
 
@@ -752,9 +763,28 @@ global___Instance = Instance
 class CostRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    JOBS_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    INSTANCES_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    WITHOUT_JOBS_FIELD_NUMBER: builtins.int
+    WITHOUT_INSTANCES_FIELD_NUMBER: builtins.int
+    page_size: builtins.int
+    """Of each list at most so many, newest first: at most 1,000; 100 when 0."""
+    jobs_page_token: builtins.str
+    instances_page_token: builtins.str
+    without_jobs: builtins.bool
+    """The sums are always there; either list may be left out."""
+    without_instances: builtins.bool
     def __init__(
         self,
+        *,
+        page_size: builtins.int = ...,
+        jobs_page_token: builtins.str = ...,
+        instances_page_token: builtins.str = ...,
+        without_jobs: builtins.bool = ...,
+        without_instances: builtins.bool = ...,
     ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["instances_page_token", b"instances_page_token", "jobs_page_token", b"jobs_page_token", "page_size", b"page_size", "without_instances", b"without_instances", "without_jobs", b"without_jobs"]) -> None: ...
 
 global___CostRequest = CostRequest
 
@@ -769,11 +799,16 @@ class Bill(google.protobuf.message.Message):
     INSTANCES_FIELD_NUMBER: builtins.int
     JOBS_FIELD_NUMBER: builtins.int
     NOW_MS_FIELD_NUMBER: builtins.int
+    NEXT_JOBS_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    NEXT_INSTANCES_PAGE_TOKEN_FIELD_NUMBER: builtins.int
     cost_micro_usd: builtins.int
     idle_micro_usd: builtins.int
     no_packing_micro_usd: builtins.int
     migrations: builtins.int
     now_ms: builtins.int
+    next_jobs_page_token: builtins.str
+    """Empty on the last page."""
+    next_instances_page_token: builtins.str
     @property
     def instances(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___InstanceCost]: ...
     @property
@@ -788,8 +823,10 @@ class Bill(google.protobuf.message.Message):
         instances: collections.abc.Iterable[global___InstanceCost] | None = ...,
         jobs: collections.abc.Iterable[global___JobCost] | None = ...,
         now_ms: builtins.int = ...,
+        next_jobs_page_token: builtins.str = ...,
+        next_instances_page_token: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cost_micro_usd", b"cost_micro_usd", "idle_micro_usd", b"idle_micro_usd", "instances", b"instances", "jobs", b"jobs", "migrations", b"migrations", "no_packing_micro_usd", b"no_packing_micro_usd", "now_ms", b"now_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cost_micro_usd", b"cost_micro_usd", "idle_micro_usd", b"idle_micro_usd", "instances", b"instances", "jobs", b"jobs", "migrations", b"migrations", "next_instances_page_token", b"next_instances_page_token", "next_jobs_page_token", b"next_jobs_page_token", "no_packing_micro_usd", b"no_packing_micro_usd", "now_ms", b"now_ms"]) -> None: ...
 
 global___Bill = Bill
 

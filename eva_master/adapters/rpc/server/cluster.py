@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +10,11 @@ import grpc
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterServicer
-from eva_master.adapters.rpc.server import explain, learned, views
+from eva_master.adapters.rpc.server import explain, learned, pages, views
 from eva_master.adapters.rpc.server.access import caller
+from eva_master.model.ids import Millis
 from eva_master.ports import Clock, RoundHistory
+from eva_master.ports.reading import Archive, ReadModel
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -39,19 +40,27 @@ class ClusterService(ClusterServicer):
     """Questions about the cluster.
 
     Args:
-        gateway: The way to the control loop.
+        gateway: Has the newest model of the cluster.
         clock: For what is owed now.
         about: What does not change.
         history: Why rounds were planned as they were.
+        archive: Has the jobs and instances that are over.
     """
 
     def __init__(
-        self, *, gateway: LoopGateway, clock: Clock, about: About, history: RoundHistory
+        self,
+        *,
+        gateway: LoopGateway,
+        clock: Clock,
+        about: About,
+        history: RoundHistory,
+        archive: Archive,
     ) -> None:
         self._gateway = gateway
         self._clock = clock
         self._about = about
         self._history = history
+        self._archive = archive
 
     async def Describe(  # noqa: N802
         self,
@@ -60,25 +69,54 @@ class ClusterService(ClusterServicer):
     ) -> pb.ClusterState:
         """The cluster as it is."""
         now, about = self._clock.now(), self._about
-        return await self._gateway.read(
-            lambda state: views.cluster(
-                state,
+
+        def describe(model: ReadModel) -> pb.ClusterState:
+            listed, token = list(model.live.values()), ""
+            if request.all:
+                limit = pages.size(request.page_size)
+                records, token = pages.all_instances(
+                    model, self._archive, request.page_token, limit, now
+                )
+                listed = [record.instance for record in records]
+            state = views.cluster(
+                model,
                 now,
+                listed,
                 name=about.cluster,
                 policy=about.policy,
                 version=about.version,
-                gone=request.all,
             )
-        )
+            state.next_page_token = token
+            return state
+
+        return await self._gateway.read(describe)
 
     async def Cost(  # noqa: N802
         self,
-        request: pb.CostRequest,  # noqa: ARG002
+        request: pb.CostRequest,
         context: Context,  # noqa: ARG002
     ) -> pb.Bill:
-        """The bill."""
+        """The bill's sums, and a page of what they are made of."""
         now = self._clock.now()
-        return await self._gateway.read(lambda state: views.bill(state, now))
+        return await self._gateway.read(lambda model: self._bill(model, request, now))
+
+    def _bill(self, model: ReadModel, request: pb.CostRequest, now: Millis) -> pb.Bill:
+        bill, limit = views.bill(model, now), pages.size(request.page_size)
+        if not request.without_jobs:
+            jobs, bill.next_jobs_page_token = pages.all_jobs(
+                model, self._archive, request.jobs_page_token, limit, now
+            )
+            bill.jobs.extend(map(views.job_cost, jobs))
+        if not request.without_instances:
+            instances, bill.next_instances_page_token = pages.all_instances(
+                model, self._archive, request.instances_page_token, limit, now
+            )
+            bill.instances.extend(
+                views.instance_cost(record.instance, record.account)
+                for record in instances
+                if record.account is not None
+            )
+        return bill
 
     async def Interference(  # noqa: N802
         self,
@@ -87,7 +125,7 @@ class ClusterService(ClusterServicer):
     ) -> pb.Learned:
         """What was learned of workloads and instance types."""
         now = self._clock.now()
-        return await self._gateway.read(lambda state: learned.view(state, now))
+        return await self._gateway.read(lambda model: learned.view(model, now))
 
     async def Explain(  # noqa: N802
         self,
@@ -96,10 +134,12 @@ class ClusterService(ClusterServicer):
     ) -> pb.Explanation:
         """Why a job, an instance or a round is as it is."""
         owner, now = caller().owner, self._clock.now()
-        subject = await self._gateway.read(
-            lambda state: explain.find(state, owner, request.subject, now)
-        )
-        return await asyncio.to_thread(explain.explain, self._history, subject, now)
+
+        def explained(model: ReadModel) -> pb.Explanation:
+            subject = explain.find(model, self._archive, owner, request.subject, now)
+            return explain.explain(self._history, subject, now)
+
+        return await self._gateway.read(explained)
 
     async def Config(  # noqa: N802
         self,

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.server import reasons, views
 from eva_master.adapters.store.journal import ROUNDS_EXPLAINED
-from eva_master.control.state.store import State
 from eva_master.model.changes import Round
 from eva_master.model.errors import NotFound
-from eva_master.model.ids import InstanceId, Millis, RunId
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.planning.reasons import Exchange, Hosting, Reasons
-from eva_master.model.records import Instance, Job, TaskRun
+from eva_master.model.records import Instance, TaskRun
 from eva_master.model.states import TERMINAL_JOB
 from eva_master.ports import RoundHistory
+from eva_master.ports.reading import Archive, JobRecord, ReadModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,14 @@ class Subject:
     job: pb.Job | None = None
 
 
-def find(state: State, owner: str, reference: str, now: Millis) -> Subject | int | None:
-    """What a user asks about.
+def find(
+    model: ReadModel, archive: Archive, owner: str, reference: str, now: Millis
+) -> Subject | int | None:
+    """What a user asks about; takes time.
 
     Args:
-        state: Of the cluster.
+        model: The cluster.
+        archive: Has what is over.
         owner: Whose job's name it may be.
         reference: An instance, a round's number, or a job.
         now: For what the job owes.
@@ -55,10 +58,15 @@ def find(state: State, owner: str, reference: str, now: Millis) -> Subject | int
     """
     if not reference:
         return None
-    if (instance := state.instances.get(InstanceId(reference))) is not None:
+    if (instance := model.instances.get(InstanceId(reference))) is not None:
         return _instance(instance)
-    if (job := state.find(owner, reference)) is not None:
-        return _job(state, job, now)
+    if (job := model.find(owner, reference)) is not None:
+        return _job(model, model.record(job.id, now), now)
+    if gone := archive.records_of_instances([InstanceId(reference)]):
+        return _instance(gone[InstanceId(reference)].instance)
+    ended = archive.job(JobId(reference)) or archive.newest_named(owner, reference)
+    if ended is not None:
+        return _job(model, ended, now)
     if reference.isascii() and reference.isdigit():
         return int(reference)
     raise NotFound(
@@ -79,18 +87,18 @@ def _instance(instance: Instance) -> Subject:
     )
 
 
-def _job(state: State, job: Job, now: Millis) -> Subject:
-    members = list(state.members(job.id))
-    everyone = {run.id for run in members}
-    placed = {run.id for run in members if job.state in TERMINAL_JOB or _has_place(run)}
-    moved = any(run.moves or _moving(run) for run in members)
+def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
+    job, runs = record.job, record.runs
+    everyone = {run.id for run in runs}
+    placed = {run.id for run in runs if job.state in TERMINAL_JOB or _has_place(run)}
+    moved = any(run.moves or _moving(run) for run in runs)
     return Subject(
         "job",
         job.id,
         job.submitted_ms,
         hosted=(lambda hosting: reasons.hosts(hosting, placed)) if placed else None,
         moved=(lambda exchange: _moves(exchange, everyone)) if moved else None,
-        job=views.job(state, job, now),
+        job=views.job(model, record, now),
     )
 
 
@@ -107,7 +115,7 @@ def _moves(exchange: Exchange, runs: set[RunId]) -> bool:
 
 
 def explain(history: RoundHistory, subject: Subject | int | None, now: Millis) -> pb.Explanation:
-    """Explain a job, an instance or a round; reads the journal, so not in the control loop.
+    """Explain a job, an instance or a round; reads the journal, which takes time.
 
     Raises:
         NotFound: The round's reasons are not kept.

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import uuid
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from itertools import dropwhile, islice
+from collections.abc import AsyncIterator, Collection, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any, Protocol
 
 import grpc
@@ -18,27 +17,22 @@ from eva_master.adapters.objects.blobs import missing, put_blob
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import JobsServicer
 from eva_master.adapters.rpc.errors import BadRequest
-from eva_master.adapters.rpc.server import views
+from eva_master.adapters.rpc.server import pages, views
 from eva_master.adapters.rpc.server.access import caller, require_owner
 from eva_master.adapters.rpc.server.logs import LogReader
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
-from eva_master.control.planning.preview import hypothetical
-from eva_master.control.settings import Settings
-from eva_master.control.state.store import State
 from eva_master.model.errors import InvalidJob, NotFound
 from eva_master.model.events import CancelRequested, JobSubmitted
-from eva_master.model.ids import JobId, run_id
+from eva_master.model.ids import JobId, Millis, run_id
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.model.records import Job
 from eva_master.model.states import TERMINAL_JOB
 from eva_master.ports import Clock, ObjectStore
+from eva_master.ports.reading import Archive, JobRecord, ReadModel
 
-_PAGE = 100
-_LARGEST_PAGE = 1000
 _JOBS_PER_READ = 100
-"""How many jobs are turned into messages before the control loop may go on."""
+"""How many jobs are turned into messages at a time."""
 _LOG_BYTES = 256 * 1024
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -61,7 +55,7 @@ class JobsService(JobsServicer):
         store: Blobs and stored logs.
         clock: For what jobs owe now.
         planner: For previews.
-        settings: Assumed delays, for previews.
+        archive: Has the jobs that are over.
         containers: Whether tasks run in containers, and can have images.
     """
 
@@ -73,7 +67,7 @@ class JobsService(JobsServicer):
         store: ObjectStore,
         clock: Clock,
         planner: Previewer,
-        settings: Settings,
+        archive: Archive,
         containers: bool = True,
     ) -> None:
         self._gateway = gateway
@@ -81,7 +75,7 @@ class JobsService(JobsServicer):
         self._store = store
         self._clock = clock
         self._planner = planner
-        self._settings = settings
+        self._archive = archive
         self._containers = containers
 
     # -- commands --------------------------------------------------------------------------------
@@ -91,7 +85,15 @@ class JobsService(JobsServicer):
         request: pb.SubmitRequest,
         context: Context,  # noqa: ARG002
     ) -> pb.SubmitResponse:
-        """Check a job file and hand the job in."""
+        """Check a job file and hand the job in.
+
+        A submission that is repeated is answered with the job that it made, however long ago: the
+        journal knows all that were ever carried out, the control loop those that it carries out.
+        """
+        if request.command_id:
+            known = await asyncio.to_thread(self._archive.submitted, request.command_id)
+            if known is not None:
+                return pb.SubmitResponse(job_id=known)
         if request.workdir and await missing(self._store, [request.workdir]):
             raise InvalidJob(
                 "the working directory has not been uploaded", hint="submit the job again"
@@ -114,9 +116,10 @@ class JobsService(JobsServicer):
         context: Context,  # noqa: ARG002
     ) -> pb.CancelResponse:
         """Have a job end; somebody else's only for an operator."""
-        owner = caller().owner
-        job = await self._gateway.read(lambda state: _find(state, owner, request.job))
+        job = (await self._find(request.job)).job
         require_owner(job.spec.owner, f"job {job.id}")
+        if job.state in TERMINAL_JOB:
+            return pb.CancelResponse(job_id=job.id)
         command = request.command_id or uuid.uuid4().hex
         await self._gateway.command(CancelRequested(command, job.id))
         return pb.CancelResponse(job_id=job.id)
@@ -129,7 +132,7 @@ class JobsService(JobsServicer):
             request.job_yaml,
             file_name=request.file_name,
             owner=caller().owner,
-            catalog=await self._gateway.read(lambda state: state.catalog),
+            catalog=(await self._gateway.model()).catalog,
             workdir=submitted.workdir or None,
             build=submitted.build,
             envs=dict(submitted.envs),
@@ -141,30 +144,28 @@ class JobsService(JobsServicer):
 
     async def Get(self, request: pb.GetJobRequest, context: Context) -> pb.Job:  # noqa: ARG002, N802
         """One job."""
-        owner, now = caller().owner, self._clock.now()
-        return await self._gateway.read(
-            lambda state: views.job(state, _find(state, owner, request.job), now)
-        )
+        record = await self._find(request.job)
+        return views.job(await self._gateway.model(), record, self._clock.now())
 
     async def List(  # noqa: N802
         self,
         request: pb.ListJobsRequest,
         context: Context,  # noqa: ARG002
     ) -> pb.ListJobsResponse:
-        """A page of jobs, newest first.
+        """A page of jobs, newest first; see `eva_master.adapters.rpc.server.pages`."""
+        now, limit = self._clock.now(), pages.size(request.page_size)
 
-        A token names the last job of the page before, so jobs that arrive or end in between
-        neither repeat nor hide others.
-        """
-        size = min(request.page_size or _PAGE, _LARGEST_PAGE)
-        after = _decode_token(request.page_token)
-        now = self._clock.now()
-
-        def page(state: State) -> pb.ListJobsResponse:
-            jobs = list(islice(_newest(state, after, ended=request.all), size + 1))
+        def page(model: ReadModel) -> pb.ListJobsResponse:
+            if request.all:
+                records, token = pages.all_jobs(
+                    model, self._archive, request.page_token, limit, now
+                )
+            else:
+                newest = model.newest(pages.decoded(request.page_token, JobId))
+                names, token = pages.cut([job.id for job in islice(newest, limit + 1)], limit)
+                records = [model.record(name, now) for name in names]
             return pb.ListJobsResponse(
-                jobs=[views.job(state, job, now) for job in jobs[:size]],
-                next_page_token=_encode_token(jobs[size - 1].id) if len(jobs) > size else "",
+                jobs=[views.job(model, record, now) for record in records], next_page_token=token
             )
 
         return await self._gateway.read(page)
@@ -176,16 +177,12 @@ class JobsService(JobsServicer):
     ) -> AsyncIterator[pb.Job]:
         """Jobs as they are and as they change; ends when all jobs asked for have ended.
 
-        A reader that is too slow for all the changes gets the latest state of each job.
+        If none is asked for, that is those that have not ended, and those that come. A reader
+        that is too slow for all the changes gets the latest state of each job.
         """
-        owner = caller().owner
-        chosen = await self._gateway.read(
-            lambda state: {_find(state, owner, reference).id for reference in request.jobs}
-        )
+        chosen = {(await self._find(reference)).job.id for reference in request.jobs}
         with self._gateway.watch(chosen or None) as changes:
-            due: Iterable[JobId] = chosen or await self._gateway.read(
-                lambda state: list(state.jobs)
-            )
+            due: Collection[JobId] = chosen or list((await self._gateway.model()).active)
             unfinished = set(chosen)
             while True:
                 async for job in self._messages(list(due)):
@@ -198,14 +195,13 @@ class JobsService(JobsServicer):
 
     async def _messages(self, jobs: Sequence[JobId]) -> AsyncIterator[pb.Job]:
         for start in range(0, len(jobs), _JOBS_PER_READ):
-            some = jobs[start : start + _JOBS_PER_READ]
-            now = self._clock.now()
-            for message in await self._gateway.read(
-                lambda state, some=some, now=now: [  # type: ignore[misc]
-                    views.job(state, state.jobs[job], now) for job in some
-                ]
-            ):
+            some, now = jobs[start : start + _JOBS_PER_READ], self._clock.now()
+            for message in await self._gateway.read(partial(self._some, some, now)):
                 yield message
+
+    def _some(self, names: Sequence[JobId], now: Millis, model: ReadModel) -> list[pb.Job]:
+        found = pages.jobs(model, self._archive, names, now)
+        return [views.job(model, record, now) for record in found.values()]
 
     async def Logs(  # noqa: N802
         self,
@@ -213,8 +209,7 @@ class JobsService(JobsServicer):
         context: Context,  # noqa: ARG002
     ) -> AsyncIterator[pb.LogChunk]:
         """A task's log from its beginning, see `eva_master.adapters.rpc.server.logs`."""
-        owner = caller().owner
-        job = await self._gateway.read(lambda state: _find(state, owner, request.job))
+        job = (await self._find(request.job)).job
         if request.task >= len(job.spec.tasks):
             raise NotFound(f"job {job.id} has {len(job.spec.tasks)} tasks, numbered from 0")
         run = run_id(job.id, request.task)
@@ -231,15 +226,24 @@ class JobsService(JobsServicer):
     ) -> pb.PlanResponse:
         """What would happen to a job; changes nothing."""
         spec = await self._parse(request)
-        now = self._clock.now()
-        picture, memory, alone = await self._gateway.read(
-            lambda state: (
-                hypothetical(state, spec, now, self._settings),
-                state.memory,
-                sum(one.price for one in state.valuation.of(spec)),
-            )
-        )
-        return views.plan(picture, await self._planner.preview(picture, memory), alone)
+        model, now = await self._gateway.model(), self._clock.now()
+        snapshot = await asyncio.to_thread(model.preview, spec, now)
+        decided = await self._planner.preview(snapshot, model.memory)
+        return views.plan(snapshot, decided, sum(model.reservation_prices(spec)))
+
+    async def _find(self, reference: str) -> JobRecord:
+        """A job by its id, or the caller's newest one by its name.
+
+        Raises:
+            NotFound: There is no such job.
+        """
+        model, owner = await self._gateway.model(), caller().owner
+        if (job := model.find(owner, reference)) is not None:
+            return model.record(job.id, self._clock.now())
+        found = await asyncio.to_thread(_archived, self._archive, owner, reference)
+        if found is None:
+            raise NotFound(f"there is no job {reference!r}", hint="`eva ls --all` shows all jobs")
+        return found
 
     # -- files -----------------------------------------------------------------------------------
 
@@ -271,29 +275,5 @@ class JobsService(JobsServicer):
         return pb.PutBlobResponse()
 
 
-def _find(state: State, owner: str, reference: str) -> Job:
-    job = state.find(owner, reference)
-    if job is None:
-        raise NotFound(f"there is no job {reference!r}", hint="`eva ls --all` shows all jobs")
-    return job
-
-
-def _newest(state: State, after: JobId | None, *, ended: bool) -> Iterator[Job]:
-    """Jobs from the newest on, those that were submitted before `after` if it is given."""
-    if after is None:
-        return (state.jobs[key] for key in reversed(state.jobs if ended else state.active))
-    if after not in state.jobs:
-        raise BadRequest("this page token is not one of this cluster's")
-    older = islice(dropwhile(lambda key: key != after, reversed(state.jobs)), 1, None)
-    return (state.jobs[key] for key in older if ended or key in state.active)
-
-
-def _encode_token(last: JobId) -> str:
-    return base64.urlsafe_b64encode(last.encode()).decode()
-
-
-def _decode_token(token: str) -> JobId | None:
-    try:
-        return JobId(base64.urlsafe_b64decode(token.encode()).decode()) if token else None
-    except (binascii.Error, UnicodeError) as error:
-        raise BadRequest("this is no page token") from error
+def _archived(archive: Archive, owner: str, reference: str) -> JobRecord | None:
+    return archive.job(JobId(reference)) or archive.newest_named(owner, reference)

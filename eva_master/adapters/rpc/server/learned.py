@@ -1,18 +1,20 @@
-"""What was learned, as a message to users; pure, called in the control loop's thread."""
+"""What was learned, as a message to users; pure."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from operator import itemgetter
+
 from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.control.state.store import State
-from eva_master.learning.estimate import Estimate
 from eva_master.model.ids import MILLION, Family, Millis, Workload
+from eva_master.ports.reading import Measured, ReadModel
 
 
-def view(state: State, now: Millis) -> pb.Learned:
+def view(model: ReadModel, now: Millis) -> pb.Learned:
     """All that was learned as of `now`, and what active jobs state of their workloads."""
-    known = state.learned
+    known = model.learned_tables()
     return pb.Learned(
-        standalone=_standalone(state),
+        standalone=_standalone(model, known.standalone),
         interference=[
             pb.Interference(
                 workload=workload,
@@ -20,39 +22,40 @@ def view(state: State, now: Millis) -> pb.Learned:
                 throughput_ppm=ppm,
                 **_evidence(known.evidence.get((workload, others))),
             )
-            for (workload, others), ppm in known.throughput.observed
+            for workload, others, ppm in known.interference
         ],
         delays=[
             pb.LearnedDelay(
-                kind=kind.value,
+                kind=kind,
                 name=name,
                 delay_ms=estimate.value,
                 measurements=estimate.samples,
                 measured_ms=estimate.at_ms,
             )
-            for (kind, name), estimate in sorted(known.delays.known.items())
+            for (kind, name), estimate in sorted(known.delays.items(), key=itemgetter(0))
         ],
         now_ms=now,
     )
 
 
-def _evidence(estimate: Estimate | None) -> dict[str, int]:
+def _evidence(estimate: Measured | None) -> dict[str, int]:
     return {
         "windows": estimate.samples if estimate else 0,
         "measured_ms": estimate.at_ms if estimate else 0,
     }
 
 
-def _standalone(state: State) -> list[pb.StandaloneRate]:
-    measured = state.standalone.rates
-    stated = _stated(state)
+def _standalone(
+    model: ReadModel, measured: Mapping[tuple[Workload, Family], Measured]
+) -> list[pb.StandaloneRate]:
+    stated = _stated(model)
     return [
         _rate(key, measured.get(key), stated.get(key, 0)) for key in sorted({*measured, *stated})
     ]
 
 
 def _rate(
-    key: tuple[Workload, Family], measured: Estimate | None, stated: int
+    key: tuple[Workload, Family], measured: Measured | None, stated: int
 ) -> pb.StandaloneRate:
     workload, family = key
     return pb.StandaloneRate(
@@ -64,11 +67,11 @@ def _rate(
     )
 
 
-def _stated(state: State) -> dict[tuple[Workload, Family], int]:
+def _stated(model: ReadModel) -> dict[tuple[Workload, Family], int]:
     """Standalone rates of active jobs' files; where jobs disagree, that of the newest."""
     return {
         (task.workload, family): rate
-        for job in state.active
-        for task in state.jobs[job].spec.tasks
+        for job in model.active.values()
+        for task in job.spec.tasks
         for family, rate in task.throughput
     }

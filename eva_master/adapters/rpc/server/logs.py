@@ -16,12 +16,12 @@ from itertools import pairwise
 
 from eva_master.adapters.loop.gateway import LoopGateway, Watch
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
-from eva_master.control.state.store import State
 from eva_master.model.errors import Unreachable
 from eva_master.model.ids import InstanceId, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.states import TERMINAL_JOB, TERMINAL_RUN, RunState
 from eva_master.ports import ObjectStore
+from eva_master.ports.reading import ReadModel
 
 _RUNS = (RunState.STARTING, RunState.RUNNING, RunState.STOPPING)
 _RETRY_S = 2.0
@@ -72,7 +72,7 @@ class LogReader:
                 ends with what there is.
         """
         while True:
-            source = await self._gateway.read(self._source)
+            source = self._source(await self._gateway.model())
             async for data in self._stored():
                 yield data
             if source.live is not None:
@@ -82,15 +82,17 @@ class LogReader:
                 return
             await _next_change(changes)
 
-    def _source(self, state: State) -> _Source:
-        run = state.runs[self._run]
-        job = state.jobs[run.job]
+    def _source(self, model: ReadModel) -> _Source:
+        run = model.runs.get(self._run)
+        if run is None:  # it has been over for so long that only the store has its log
+            return _Source(attempt=0, live=None, ended=True)
+        job = model.jobs[run.job]
         # A settled member of a gang starts over when another member fails.
         settled = run.state in TERMINAL_RUN and job.spec.kind is not JobKind.GANG
         live = run.instance if run.state in _RUNS else None
         return _Source(
             attempt=run.attempt,
-            live=live if live is not None and state.connected(live) else None,
+            live=live if live is not None and model.is_connected(live) else None,
             ended=settled or job.state in TERMINAL_JOB,
         )
 

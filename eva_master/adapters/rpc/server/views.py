@@ -1,53 +1,56 @@
-"""The state as messages to users; pure functions, called in the control loop's thread."""
+"""What the master knows, as messages to users; pure functions, for any thread."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.server import reasons
-from eva_master.control.measure import ledger
-from eva_master.control.measure.throughput import normalised
-from eva_master.control.planning.preview import PREVIEW
-from eva_master.control.state.store import State
 from eva_master.model.catalog import Offering
 from eva_master.model.changes import InstanceAccount
 from eva_master.model.ids import InstanceId, Millis, RunId, micro_usd
+from eva_master.model.job import TaskSpec
 from eva_master.model.planning.plan import Hold, Place, Plan, Suspend
-from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.planning.snapshot import PREVIEW, Snapshot
 from eva_master.model.records import Instance, Job, TaskRun
-from eva_master.model.resources import Resources
+from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.states import InstanceState, RunState
+from eva_master.ports.reading import JobRecord, ReadModel
 
 _NO_PACKING_STATES = (RunState.STARTING, RunState.RUNNING)
 
 
-def job(state: State, record: Job, now: Millis) -> pb.Job:
-    """A job with its tasks, and what it owes as of `now`."""
-    account = ledger.job_account(state, record.id, now)
+def job(model: ReadModel, record: JobRecord, now: Millis) -> pb.Job:
+    """A job with its tasks, and what it owes.
+
+    Args:
+        model: The cluster.
+        record: The job, from the model or from the archive.
+        now: The time, for what it waits for.
+    """
+    known, account = record.job, record.account
     return pb.Job(
-        id=record.id,
-        name=record.spec.name,
-        owner=record.spec.owner,
-        state=record.state.value,
-        reason=record.reason,
-        submitted_ms=record.submitted_ms,
-        started_ms=record.started_ms or 0,
-        finished_ms=record.finished_ms or 0,
-        exit_code=record.exit_code,
-        failures=record.failures,
-        tasks=[task(state, run, now) for run in state.members(record.id)],
+        id=known.id,
+        name=known.spec.name,
+        owner=known.spec.owner,
+        state=known.state.value,
+        reason=known.reason,
+        submitted_ms=known.submitted_ms,
+        started_ms=known.started_ms or 0,
+        finished_ms=known.finished_ms or 0,
+        exit_code=known.exit_code,
+        failures=known.failures,
+        tasks=[task(model, known, run, now) for run in record.runs],
         cost_micro_usd=micro_usd(account.charged),
         no_packing_micro_usd=micro_usd(account.alone),
-        priority=record.spec.priority,
+        priority=known.spec.priority,
     )
 
 
-def task(state: State, run: TaskRun, now: Millis) -> pb.Task:
+def task(model: ReadModel, of: Job, run: TaskRun, now: Millis) -> pb.Task:
     """A task as its task run has it."""
-    spec = state.task(run)
+    spec = of.spec.tasks[run.index]
     return pb.Task(
         index=run.index,
         name=spec.name,
@@ -58,27 +61,28 @@ def task(state: State, run: TaskRun, now: Millis) -> pb.Task:
         moves=run.moves,
         generation=run.generation,
         steps=run.progress.steps,
-        total_steps=run.progress.total_steps or state.jobs[run.job].spec.total_steps or 0,
+        total_steps=run.progress.total_steps or of.spec.total_steps or 0,
         rate=run.progress.rate,
-        normalised=normalised(state, run) or 0.0,
+        normalised=model.normalised(run) or 0.0,
         metrics=dict(run.progress.metrics),
         workload=spec.workload,
-        waiting_for=_waiting_for(state, run, now),
+        waiting_for=_waiting_for(model, spec, run, now),
     )
 
 
-def _waiting_for(state: State, run: TaskRun, now: Millis) -> str:
+def _waiting_for(model: ReadModel, spec: TaskSpec, run: TaskRun, now: Millis) -> str:
     """Why a task run waits, for the cloud perhaps."""
-    told = _refusal(state, run, now)
-    target = None if run.target is None else state.instances[run.target].state
-    if run.state is RunState.WAITING and target in (None, InstanceState.LAUNCHING):
-        told = _with_trouble(state, told)
+    told = _refusal(model, spec, run, now)
+    if run.state is RunState.WAITING:
+        target = None if run.target is None else model.instances[run.target].state
+        if target in (None, InstanceState.LAUNCHING):
+            told = _with_trouble(model, told)
     return told
 
 
-def _with_trouble(state: State, told: str) -> str:
+def _with_trouble(model: ReadModel, told: str) -> str:
     """What is told of something that the cloud has to do, and what is wrong with the cloud."""
-    trouble = state.trouble
+    trouble = model.trouble
     if trouble.since_ms is None:
         return told
     since = f"since {_clock_time(trouble.since_ms)} {trouble.reason}"
@@ -89,14 +93,13 @@ def _clock_time(at: Millis) -> str:
     return f"{datetime.fromtimestamp(at / 1000, UTC):%H:%M:%S} UTC"
 
 
-def _refusal(state: State, run: TaskRun, now: Millis) -> str:
+def _refusal(model: ReadModel, spec: TaskSpec, run: TaskRun, now: Millis) -> str:
     """Why a task run waits, and when a refused offering is tried again if it waits for that."""
     if not run.waiting_for or run.target is not None or run.state is not RunState.WAITING:
         return run.waiting_for
-    spec = state.task(run)
     suitable = [
         offering
-        for offering in state.catalog
+        for offering in model.catalog
         if (need := spec.demand_on(offering.type.family)) is not None
         and need.fits(offering.type.capacity)
     ]
@@ -107,56 +110,61 @@ def _refusal(state: State, run: TaskRun, now: Millis) -> str:
 
 
 def cluster(
-    state: State, now: Millis, *, name: str, policy: str, version: str, gone: bool
+    model: ReadModel,
+    now: Millis,
+    listed: Iterable[Instance],
+    *,
+    name: str,
+    policy: str,
+    version: str,
 ) -> pb.ClusterState:
     """The cluster as a whole.
 
     Args:
-        state: What to describe.
+        model: What to describe.
         now: Time of the description.
+        listed: The instances to list.
         name: The cluster's.
         policy: Name of the policy in force.
         version: The master's.
-        gone: Whether to list instances that exist no longer.
     """
-    listed = state.instances if gone else state.live
     return pb.ClusterState(
         cluster=name,
         policy=policy,
-        instances=[instance(state, state.instances[key]) for key in listed],
-        jobs_by_state=Counter(record.state.value for record in state.jobs.values()),
-        tasks_by_state=Counter(run.state.value for run in state.runs.values()),
+        instances=[instance(model, record) for record in listed],
+        jobs_by_state={state.value: count for state, count in model.totals.jobs.items()},
+        tasks_by_state={state.value: count for state, count in model.totals.runs.items()},
         now_ms=now,
-        price_micro_usd_per_hour=price_per_hour(state),
-        no_packing_micro_usd_per_hour=no_packing_price_per_hour(state),
-        rounds=state.counters.rounds,
+        price_micro_usd_per_hour=price_per_hour(model),
+        no_packing_micro_usd_per_hour=no_packing_price_per_hour(model),
+        rounds=model.rounds,
         version=version,
-        workers_connected=len(state.sessions),
+        workers_connected=model.connected,
     )
 
 
-def price_per_hour(state: State) -> int:
+def price_per_hour(model: ReadModel) -> int:
     """Micro-dollars per hour of the instances that are billed at this moment."""
-    live = (state.instances[key] for key in state.live)
+    live = model.live.values()
     return sum(record.offering.price for record in live if record.up_ms is not None)
 
 
-def no_packing_price_per_hour(state: State) -> int:
+def no_packing_price_per_hour(model: ReadModel) -> int:
     """Micro-dollars per hour of one instance per task, for tasks that run or start now."""
     return sum(
-        state.reservation(run).price
-        for key in state.active
-        for run in state.members(key)
+        model.reservation_price(run)
+        for name in model.live
+        for run in model.occupants(name)
         if run.state in _NO_PACKING_STATES
     )
 
 
-def instance(state: State, record: Instance) -> pb.Instance:
+def instance(model: ReadModel, record: Instance) -> pb.Instance:
     """An instance with who is on it."""
-    occupants = state.occupants(record.id)
+    known = record.id in model.live
     offering, reason = record.offering, record.reason
     if record.state in (InstanceState.LAUNCHING, InstanceState.TERMINATING):
-        reason = _with_trouble(state, reason)
+        reason = _with_trouble(model, reason)
     return pb.Instance(
         id=record.id,
         type=offering.type.name,
@@ -168,39 +176,37 @@ def instance(state: State, record: Instance) -> pb.Instance:
         up_ms=record.up_ms or 0,
         gone_ms=record.gone_ms or 0,
         capacity=_resources(offering.type.capacity),
-        used=_resources(state.demand(occupants, on=record)),
-        tasks=[run.id for run in occupants],
+        used=_resources(model.used(record.id) if known else NOTHING),
+        tasks=[run.id for run in model.occupants(record.id)],
         reason=reason,
-        connected=state.connected(record.id),
+        connected=model.is_connected(record.id),
     )
 
 
-def bill(state: State, now: Millis) -> pb.Bill:
-    """Every account as of `now`; the totals are rounded once, not the sum of rounded parts."""
-    accounts = ledger.bill(state, now)
+def bill(model: ReadModel, now: Millis) -> pb.Bill:
+    """The sums of the bill as of `now`; each is rounded once, no sum of rounded parts."""
+    sums = model.cost(now)
     return pb.Bill(
-        cost_micro_usd=micro_usd(accounts.charged),
-        idle_micro_usd=micro_usd(accounts.idle),
-        no_packing_micro_usd=micro_usd(accounts.alone),
-        migrations=sum(run.moves for run in state.runs.values()),
-        instances=[
-            _instance_cost(state.instances[key], account)
-            for key, account in accounts.instances.items()
-        ],
-        jobs=[
-            pb.JobCost(
-                id=key,
-                name=state.jobs[key].spec.name,
-                cost_micro_usd=micro_usd(account.charged),
-                no_packing_micro_usd=micro_usd(account.alone),
-            )
-            for key, account in accounts.jobs.items()
-        ],
+        cost_micro_usd=micro_usd(sums.charged),
+        idle_micro_usd=micro_usd(sums.idle),
+        no_packing_micro_usd=micro_usd(sums.alone),
+        migrations=model.totals.migrations,
         now_ms=now,
     )
 
 
-def _instance_cost(record: Instance, account: InstanceAccount) -> pb.InstanceCost:
+def job_cost(record: JobRecord) -> pb.JobCost:
+    """What a job owes."""
+    return pb.JobCost(
+        id=record.job.id,
+        name=record.job.spec.name,
+        cost_micro_usd=micro_usd(record.account.charged),
+        no_packing_micro_usd=micro_usd(record.account.alone),
+    )
+
+
+def instance_cost(record: Instance, account: InstanceAccount) -> pb.InstanceCost:
+    """What an instance cost."""
     up_ms = account.until_ms if record.up_ms is None else record.up_ms
     least_ms = record.offering.minimum_ms if account.closed else 0
     return pb.InstanceCost(

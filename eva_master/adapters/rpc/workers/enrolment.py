@@ -47,7 +47,7 @@ class AgentCertificates:
         Raises:
             NotAuthorised: It does not, or no longer.
         """
-        if not await self._gateway.read(lambda state: instance in state.live):
+        if instance not in (await self._gateway.model()).live:
             raise NotAuthorised(
                 f"there is no instance {instance!r}, or no longer",
                 hint="only instances that this master has launched may join",

@@ -1,0 +1,88 @@
+"""Pages of what there is, newest first: a token names the last one of the page before.
+
+So what comes or ends between two pages neither repeats nor hides anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from eva_master.adapters.rpc.errors import BadRequest
+from eva_master.model.ids import InstanceId, JobId, Millis, number_of
+from eva_master.ports.reading import Archive, InstanceRecord, JobRecord, ReadModel
+
+Name = TypeVar("Name", JobId, InstanceId)
+
+_USUAL = 100
+_LARGEST = 1000
+
+
+def size(asked: int) -> int:
+    """How many entries a page has at most, by what was asked for."""
+    return min(asked or _USUAL, _LARGEST)
+
+
+def encoded(last: str) -> str:
+    """The token of the page after the one that ends with `last`."""
+    return base64.urlsafe_b64encode(last.encode()).decode()
+
+
+def decoded(token: str, kind: Callable[[str], Name]) -> Name | None:
+    """What a token names, `None` for the first page.
+
+    Raises:
+        BadRequest: No master has made this token.
+    """
+    try:
+        name = base64.urlsafe_b64decode(token.encode()).decode() if token else None
+    except (binascii.Error, UnicodeError) as error:
+        raise BadRequest("this is no page token") from error
+    if name is not None and number_of(name) < 0:
+        raise BadRequest("this page token is not one of this cluster's")
+    return None if name is None else kind(name)
+
+
+def cut(names: Sequence[Name], limit: int) -> tuple[Sequence[Name], str]:
+    """A page of at most `limit` names, and the token of the next one, empty if there is none."""
+    page = names[:limit]
+    return page, encoded(page[-1]) if len(names) > limit else ""
+
+
+def all_jobs(
+    model: ReadModel, archive: Archive, token: str, limit: int, now: Millis
+) -> tuple[list[JobRecord], str]:
+    """A page of all jobs that ever were, and the token of the next one; takes time."""
+    names, following = cut(archive.page_of_jobs(decoded(token, JobId), limit + 1), limit)
+    return list(jobs(model, archive, names, now).values()), following
+
+
+def jobs(
+    model: ReadModel, archive: Archive, names: Sequence[JobId], now: Millis
+) -> Mapping[JobId, JobRecord]:
+    """Jobs by their ids, as they are now; one that there is not is left out. Takes time."""
+    missing = [name for name in names if name not in model.jobs]
+    over = archive.records_of_jobs(missing) if missing else {}
+    return {
+        name: model.record(name, now) if name in model.jobs else over[name]
+        for name in names
+        if name in model.jobs or name in over
+    }
+
+
+def all_instances(
+    model: ReadModel, archive: Archive, token: str, limit: int, now: Millis
+) -> tuple[list[InstanceRecord], str]:
+    """A page of all instances that ever were, and the token of the next one; takes time."""
+    found = archive.page_of_instances(decoded(token, InstanceId), limit + 1)
+    names, following = cut(found, limit)
+    missing = [name for name in names if name not in model.instances]
+    over = archive.records_of_instances(missing) if missing else {}
+    records = [
+        model.billed(name, now) if name in model.instances else over[name]
+        for name in names
+        if name in model.instances or name in over
+    ]
+    return records, following

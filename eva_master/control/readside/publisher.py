@@ -1,0 +1,135 @@
+"""From one model to the next: what changed is copied, the rest is shared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from eva_master.control.readside.model import ClusterModel, ReadersValuation
+from eva_master.control.readside.persistent_map import PersistentMap
+from eva_master.control.settings import Settings
+from eva_master.control.state.store import State, Unpublished
+from eva_master.model.ids import JobId, Millis, instance_order, job_order, run_order
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Publisher:
+    """Makes models of a state, in the thread that the state belongs to.
+
+    Making one takes time in proportion to what changed since the last one.
+
+    Args:
+        state: Keeps account of its changes from now on.
+        settings: For previews.
+    """
+
+    def __init__(self, state: State, settings: Settings) -> None:
+        self._state = state
+        state.begin_publishing()
+        self._model = _empty(state, settings)
+
+    def publish(self, now: Millis) -> ClusterModel:
+        """The state as it is now."""
+        state, before = self._state, self._model
+        changed = state.take_unpublished()
+        parts: dict[str, Any] = {}
+        if changed.jobs:
+            parts.update(self._jobs(changed))
+        if changed.runs:
+            parts["runs"] = _updated(before.runs, changed.runs, state.runs)
+        if changed.instances:
+            parts.update(self._instances(changed))
+        if parts:
+            parts["totals"] = state.totals
+        self._model = replace(
+            before,
+            at_ms=now,
+            counters=state.counters,
+            catalog=state.catalog,
+            learned=state.learned,
+            interruptions=state.interruptions,
+            trouble=state.trouble,
+            memory=state.memory,
+            prices=self._prices(),
+            **parts,
+        )
+        return self._model
+
+    def _jobs(self, changed: Unpublished) -> dict[str, PersistentMap[Any, Any]]:
+        state, before, names = self._state, self._model, changed.jobs
+        newest: dict[tuple[str, str], JobId] = {}
+        dropped: list[tuple[str, str]] = []
+        for name in sorted(names, key=job_order):
+            job = state.jobs.get(name)
+            if job is not None and name not in before.jobs:
+                newest[job.spec.owner, job.spec.name] = name
+            elif job is None and (old := before.jobs.get(name)) is not None:
+                key = old.spec.owner, old.spec.name
+                if before.names.get(key) == name:
+                    dropped.append(key)
+        return {
+            "jobs": _updated(before.jobs, names, state.jobs),
+            "active": _updated(before.active, names, state.jobs, state.active.__contains__),
+            "job_accounts": _updated(before.job_accounts, names, state.job_accounts),
+            "names": before.names.updated(newest, [key for key in dropped if key not in newest]),
+        }
+
+    def _instances(self, changed: Unpublished) -> dict[str, PersistentMap[Any, Any]]:
+        state, before, names = self._state, self._model, changed.instances
+        residents = {name: tuple(state.occupant_ids(name)) for name in names}
+        return {
+            "instances": _updated(before.instances, names, state.instances),
+            "live": _updated(before.live, names, state.instances, state.live.__contains__),
+            "instance_accounts": _updated(before.instance_accounts, names, state.instance_accounts),
+            "residents": _updated(before.residents, names, residents, residents.get),
+            "sessions": _updated(before.sessions, names, state.sessions),
+        }
+
+    def _prices(self) -> ReadersValuation:
+        known, sources = self._model.prices, (self._state.catalog, self._state.standalone.known)
+        same = all(new is old for new, old in zip(sources, known.sources, strict=True))
+        return known if same else ReadersValuation(*sources)
+
+
+def _updated(
+    old: PersistentMap[K, V],
+    names: Iterable[K],
+    values: Mapping[K, V],
+    keep: Callable[[K], object] = lambda _: True,
+) -> PersistentMap[K, V]:
+    """A map in which some entries are as `values` has them, or missing where it does not."""
+    put = {name: values[name] for name in names if name in values and keep(name)}
+    drop = [name for name in names if name not in put and name in old]
+    return old.updated(put, drop)
+
+
+def _empty(state: State, settings: Settings) -> ClusterModel:
+    return ClusterModel(
+        at_ms=Millis(0),
+        settings=settings,
+        jobs=PersistentMap(job_order),
+        runs=PersistentMap(run_order),
+        instances=PersistentMap(instance_order),
+        active=PersistentMap(job_order),
+        live=PersistentMap(instance_order),
+        job_accounts=PersistentMap(job_order),
+        instance_accounts=PersistentMap(instance_order),
+        names=PersistentMap(_itself),
+        residents=PersistentMap(instance_order),
+        sessions=PersistentMap(instance_order),
+        totals=state.totals,
+        counters=state.counters,
+        catalog=state.catalog,
+        learned=state.learned,
+        interruptions=state.interruptions,
+        trouble=state.trouble,
+        memory=state.memory,
+        prices=ReadersValuation(state.catalog, state.standalone.known),
+    )
+
+
+def _itself(name: tuple[str, str]) -> tuple[str, str]:
+    return name

@@ -1,0 +1,138 @@
+"""What may be read of a cluster's records, be they the state itself or a model of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Protocol
+
+from eva_master.control.state.counters import Counters
+from eva_master.control.state.view_cache import ViewCache
+from eva_master.learning.colocation import Key
+from eva_master.learning.interruptions import Interruptions
+from eva_master.learning.knowledge import Knowledge
+from eva_master.learning.standalone import StandaloneTable
+from eva_master.model.catalog import Catalog, Offering
+from eva_master.model.changes import InstanceAccount, JobAccount
+from eva_master.model.ids import InstanceId, JobId, RunId
+from eva_master.model.job import TaskSpec
+from eva_master.model.planning.snapshot import ThroughputTable
+from eva_master.model.records import Instance, Job, TaskRun
+from eva_master.model.resources import NOTHING, Resources
+from eva_master.packing.valuation.job_valuation import Reservation
+
+
+class Records(Protocol):
+    """The records and what was learned, for functions that change nothing.
+
+    `control.state.store.State` and `control.readside.model.ClusterModel` have all of it, so that
+    the same functions say what a job costs in the control loop and to whoever asks.
+    """
+
+    @property
+    def jobs(self) -> Mapping[JobId, Job]:
+        """By id, in order of submission."""
+        ...
+
+    @property
+    def runs(self) -> Mapping[RunId, TaskRun]:
+        """By id."""
+        ...
+
+    @property
+    def instances(self) -> Mapping[InstanceId, Instance]:
+        """By id."""
+        ...
+
+    @property
+    def job_accounts(self) -> Mapping[JobId, JobAccount]:
+        """What each job owes, as of the last booking."""
+        ...
+
+    @property
+    def instance_accounts(self) -> Mapping[InstanceId, InstanceAccount]:
+        """What each instance cost, as of the last booking."""
+        ...
+
+    @property
+    def active(self) -> Collection[JobId]:
+        """Jobs that have not ended, in order of submission."""
+        ...
+
+    @property
+    def live(self) -> Collection[InstanceId]:
+        """Instances that are not gone, in order of launch."""
+        ...
+
+    @property
+    def catalog(self) -> Catalog:
+        """Offerings, with what the cloud said about their availability."""
+        ...
+
+    @property
+    def learned(self) -> Knowledge:
+        """About workloads and instance types."""
+        ...
+
+    @property
+    def interruptions(self) -> Interruptions:
+        """What became of spot instances."""
+        ...
+
+    @property
+    def throughput(self) -> ThroughputTable:
+        """What was learned about co-location."""
+        ...
+
+    @property
+    def standalone(self) -> StandaloneTable:
+        """What was learned about tasks on their own."""
+        ...
+
+    def members(self, job: JobId) -> Iterator[TaskRun]:
+        """The task runs of a job, by index."""
+        ...
+
+    def task(self, run: TaskRun) -> TaskSpec:
+        """The task that a task run carries out."""
+        ...
+
+    def occupants(self, instance: InstanceId) -> tuple[TaskRun, ...]:
+        """The task runs that take room on an instance."""
+        ...
+
+    def reservation(self, run: TaskRun) -> Reservation:
+        """What a task run's task is worth, and on which offering."""
+        ...
+
+    def expected_ppm(self, entry: Key) -> int:
+        """How fast a task is expected to run beside others, see `learning.colocation.lookup`."""
+        ...
+
+
+class PlanningRecords(Records, Protocol):
+    """Records of which snapshots can be made."""
+
+    @property
+    def view_cache(self) -> ViewCache:
+        """What snapshots are made of, and what of it may be out of date."""
+        ...
+
+    @property
+    def counters(self) -> Counters:
+        """Numbers that only grow."""
+        ...
+
+    def can_place(self, instance: InstanceId) -> bool:
+        """Whether tasks may be given to the instance, now or when it is ready."""
+        ...
+
+
+def total_demand(records: Records, runs: Iterable[TaskRun], on: Instance | Offering) -> Resources:
+    """What task runs take together of an instance, or of an offering of its family."""
+    family = (on.offering if isinstance(on, Instance) else on).type.family
+    total = NOTHING
+    for run in runs:
+        need = records.task(run).demand_on(family)
+        assert need is not None, f"{run.id} cannot run on {family}"
+        total = total + need
+    return total

@@ -1,0 +1,21 @@
+"""Exact amounts, divided without loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def split(amount: int, weights: Sequence[int]) -> list[int]:
+    """Divide an amount in proportion to weights so that the parts, if any, add up to it exactly.
+
+    The parts are rounded down and what is left goes to the first ones, a unit each.
+    """
+    if not weights:
+        return []
+    total = sum(weights)
+    if total == 0:
+        weights, total = [1] * len(weights), len(weights)
+    parts = [amount * weight // total for weight in weights]
+    for index in range(amount - sum(parts)):
+        parts[index] += 1
+    return parts

@@ -1,0 +1,89 @@
+"""An archive of what a journal, or a state, holds in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from eva_master.control.state.store import State
+from eva_master.model.changes import Changes, JobAccount
+from eva_master.model.ids import InstanceId, JobId, instance_order, job_order, run_order
+from eva_master.ports.reading import InstanceRecord, JobRecord
+
+
+class LoadedArchive:
+    """Implements `eva_master.ports.reading.Archive`.
+
+    Args:
+        load: Everything that was ever committed.
+    """
+
+    def __init__(self, load: Callable[[], Changes]) -> None:
+        self._load = load
+
+    def job(self, job: JobId) -> JobRecord | None:
+        return self.records_of_jobs([job]).get(job)
+
+    def newest_named(self, owner: str, name: str) -> JobRecord | None:
+        found = [
+            job.id for job in self._load().jobs if (job.spec.owner, job.spec.name) == (owner, name)
+        ]
+        return self.job(max(found, key=job_order)) if found else None
+
+    def submitted(self, command: str) -> JobId | None:
+        return next((job.id for job in self._load().jobs if job.command == command), None)
+
+    def page_of_jobs(self, before: JobId | None, limit: int) -> Sequence[JobId]:
+        found = [
+            job.id
+            for job in self._load().jobs
+            if before is None or job_order(job.id) < job_order(before)
+        ]
+        return sorted(found, key=job_order, reverse=True)[:limit]
+
+    def records_of_jobs(self, jobs: Sequence[JobId]) -> Mapping[JobId, JobRecord]:
+        held = self._load()
+        accounts = {account.job: account for account in held.job_accounts}
+        return {
+            job.id: JobRecord(
+                job,
+                tuple(
+                    sorted(
+                        (run for run in held.runs if run.job == job.id),
+                        key=lambda run: run_order(run.id),
+                    )
+                ),
+                accounts.get(job.id, JobAccount(job.id)),
+            )
+            for job in held.jobs
+            if job.id in jobs
+        }
+
+    def page_of_instances(self, before: InstanceId | None, limit: int) -> Sequence[InstanceId]:
+        found = [
+            it.id
+            for it in self._load().instances
+            if before is None or instance_order(it.id) < instance_order(before)
+        ]
+        return sorted(found, key=instance_order, reverse=True)[:limit]
+
+    def records_of_instances(
+        self, instances: Sequence[InstanceId]
+    ) -> Mapping[InstanceId, InstanceRecord]:
+        held = self._load()
+        accounts = {account.instance: account for account in held.instance_accounts}
+        return {
+            it.id: InstanceRecord(it, accounts.get(it.id))
+            for it in held.instances
+            if it.id in instances
+        }
+
+
+def everything(state: State) -> Changes:
+    """All records of a state."""
+    return Changes(
+        jobs=tuple(state.jobs.values()),
+        runs=tuple(state.runs.values()),
+        instances=tuple(state.instances.values()),
+        job_accounts=tuple(state.job_accounts.values()),
+        instance_accounts=tuple(state.instance_accounts.values()),
+    )
