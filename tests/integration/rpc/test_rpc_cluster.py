@@ -120,7 +120,7 @@ async def test_metrics_are_read_when_somebody_scrapes(master: RpcMaster) -> None
         await loop.event()
         await loop.change(one_runs_one_waits)
         round_ = Round(1, Millis(1), planned_ms=20, launches=0, moves=0)
-        loop.gateway.publish(Changes(rounds=(round_,)))
+        loop.gateway.publish(Changes(rounds=(round_,)), loop.gateway.latest)
         after = await asyncio.to_thread(scrape, server.port)
     finally:
         await asyncio.to_thread(server.stop)

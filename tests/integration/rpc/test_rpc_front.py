@@ -18,16 +18,23 @@ from eva_master.control.state.store import State
 from eva_master.model.actions import Reply
 from eva_master.model.changes import Changes
 from eva_master.model.errors import NotFound
-from eva_master.model.events import CancelRequested, Read, Tick
+from eva_master.model.events import CancelRequested, Tick
 from eva_master.model.ids import JobId, Millis
 from eva_master.model.records import Job
 from eva_master.model.states import JobState
+from eva_master.ports.reading import ReadModel
+from tests.fakes.models import model_of
 from tests.fakes.rpc_master import DEADLINE_S, RpcMaster, add_job, rpc_master, spec
 
 
 def changed(*jobs: str) -> Changes:
     history = ((JobState.PENDING.value, 1),)
     return Changes(jobs=tuple(Job(JobId(job), spec(job), Millis(1), history) for job in jobs))
+
+
+def nothing() -> ReadModel:
+    """A model of an empty cluster."""
+    return model_of(State(()))
 
 
 @pytest.fixture
@@ -105,38 +112,46 @@ async def test_a_refused_command_raises_and_an_abandoned_one_is_forgotten(
     assert gateway._waiting == {}
 
 
-async def test_what_a_read_raises_travels_back(gateway: LoopGateway, inbox: LiveInbox) -> None:
-    def fails(_: State) -> None:
+async def test_what_a_read_raises_travels_back(gateway: LoopGateway) -> None:
+    def fails(_: ReadModel) -> None:
         raise NotFound("no such thing")
 
-    reading = asyncio.ensure_future(gateway.read(fails))
-    await asyncio.sleep(0)
-    (question,) = inbox.wait(None)
-    assert isinstance(question, Read)
-    await asyncio.to_thread(question.run, State(()))
+    gateway.publish(Changes(), lambda: model_of(State(())))
     with pytest.raises(NotFound):
-        await reading
+        await gateway.read(fails)
 
 
-async def test_a_read_that_nobody_waits_for_is_not_run(
+async def test_a_read_waits_for_the_first_model_and_for_no_other(gateway: LoopGateway) -> None:
+    state = State(())
+    first, second = model_of(state), model_of(state)
+    waiting = asyncio.ensure_future(gateway.model())
+    given_up = asyncio.ensure_future(gateway.model())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    with pytest.raises(TimeoutError):
+        gateway.latest(0.0)
+    given_up.cancel()
+    await asyncio.to_thread(gateway.publish, Changes(), lambda: first)
+    assert await waiting is first
+    await asyncio.to_thread(gateway.publish, Changes(), lambda: second)
+    assert await gateway.model() is gateway.latest() is second
+
+
+async def test_a_read_posts_nothing_to_the_loop_and_does_not_run_in_its_thread(
     gateway: LoopGateway, inbox: LiveInbox
 ) -> None:
-    ran: list[State] = []
-    reading = asyncio.ensure_future(gateway.read(ran.append))
-    await asyncio.sleep(0)
-    reading.cancel()
-    await asyncio.sleep(0)
-    for question in inbox.wait(None):
-        question.run(State(()))
-    assert ran == []
+    gateway.publish(Changes(), lambda: model_of(State(())))
+    ran_in = await gateway.read(lambda _: threading.current_thread())
+    assert ran_in is not threading.current_thread()
+    assert inbox.wait(Millis(0)) == ()
 
 
 async def test_a_slow_watcher_gets_each_job_once(gateway: LoopGateway) -> None:
     with gateway.watch() as watch:
         for _ in range(1000):
-            await asyncio.to_thread(gateway.publish, changed("a", "b"))
+            await asyncio.to_thread(gateway.publish, changed("a", "b"), nothing)
         assert await anext(watch) == {"a", "b"}
-        await asyncio.to_thread(gateway.publish, changed("c"))
+        await asyncio.to_thread(gateway.publish, changed("c"), nothing)
         assert await anext(watch) == {"c"}
         # One wake-up was enough: nothing is left over.
         with pytest.raises(TimeoutError):
@@ -146,11 +161,11 @@ async def test_a_slow_watcher_gets_each_job_once(gateway: LoopGateway) -> None:
 
 async def test_a_watch_is_woken_by_its_own_jobs_alone_and_ends(gateway: LoopGateway) -> None:
     with gateway.watch({JobId("b")}) as watch:
-        gateway.publish(changed("a"))
-        gateway.publish(changed("a", "b"))
+        gateway.publish(changed("a"), nothing)
+        gateway.publish(changed("a", "b"), nothing)
         assert await anext(watch) == {"b"}
     assert gateway._watches == []
-    gateway.publish(changed("b"))
+    gateway.publish(changed("b"), nothing)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from eva_master.model.planning.snapshot import RunView, ThroughputTable
 from eva_master.model.records import Instance, Job, Progress, TaskRun
 from eva_master.model.resources import Resources
 from eva_master.model.states import InstanceState, JobState
+from tests.fakes.models import model_of
 
 OFFERING = Offering(InstanceType("c7i.large", Family("c7i"), Resources(0, 2_000, 4_096)), Price(1))
 
@@ -45,7 +46,7 @@ def test_restored_jobs_are_in_order_of_submission() -> None:
     assert list(state.jobs) == ["b-1", "x-2", "a-3", "x-9", "x-10"]
     assert list(state.active) == ["b-1", "x-2", "a-3"]
     gone = State.restored((), Changes(jobs=tuple(it for it in jobs if it.id != "x-2")))
-    newest = gone.find("me", "x")
+    newest = model_of(gone).find("me", "x")
     assert newest is not None
     assert newest.id == "x-10"
 

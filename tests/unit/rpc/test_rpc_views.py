@@ -39,6 +39,7 @@ from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Hold, NewInstance, Place, Plan, Suspend
 from eva_master.model.records import Progress
 from eva_master.model.states import InstanceState, RunState
+from tests.fakes.models import model_of
 from tests.fakes.rpc_master import CATALOG, LARGE, SMALL, add_instance, add_job, spec
 
 HOUR = 3_600_000
@@ -63,7 +64,8 @@ def test_a_job_shows_its_tasks_their_speed_and_its_debt(state: State) -> None:
     run = run_on(state, job, place)
     progress = Progress(steps=50, total_steps=100, metrics=(("loss", 0.5),), rate=1.5)
     state.put_run(replace(state.runs[run], progress=progress))
-    shown = views.job(state, state.jobs[job], Millis(950 + HOUR))
+    model, now = model_of(state), Millis(950 + HOUR)
+    shown = views.job(model, model.record(job, now), now)
     running, waiting = shown.tasks
     assert (running.state, waiting.state) == ("running", "waiting")
     assert (running.steps, running.total_steps, running.rate) == (50, 100, 1.5)
@@ -83,7 +85,8 @@ def test_a_task_that_nothing_can_be_bought_for_says_when_that_is_tried_again(sta
     state.set_unavailable(ids[1:], Millis(150_000), "no capacity")
 
     def told(now: int) -> str:
-        return views.job(state, state.jobs[job], Millis(now)).tasks[0].waiting_for
+        model = model_of(state)
+        return views.job(model, model.record(job, Millis(now)), Millis(now)).tasks[0].waiting_for
 
     assert told(1_000) == "out of stock at present; tried again at 00:01:30 UTC"
     assert told(90_000) == "out of stock at present"
@@ -93,19 +96,18 @@ def test_a_task_that_nothing_can_be_bought_for_says_when_that_is_tried_again(sta
     assert told(1_000) == "out of stock at present"
 
 
-def test_gone_instances_are_listed_only_on_request(state: State) -> None:
+def test_gone_instances_may_be_listed_and_cost_nothing_any_more(state: State) -> None:
     add_instance(state, "i-1")
     gone = add_instance(state, "i-2")
     record = state.instances[gone].to(InstanceState.GONE, Millis(2000))
     state.put_instance(replace(record, gone_ms=Millis(2000)))
 
-    def listed(*, gone: bool) -> list[str]:
-        cluster = views.cluster(state, Millis(3000), name="c", policy="p", version="v", gone=gone)
-        assert cluster.price_micro_usd_per_hour == SMALL.price
-        return [instance.id for instance in cluster.instances]
-
-    assert listed(gone=False) == ["i-1"]
-    assert listed(gone=True) == ["i-1", "i-2"]
+    model = model_of(state)
+    told = {"name": "c", "policy": "p", "version": "v"}
+    cluster = views.cluster(model, Millis(3000), model.instances.values(), **told)
+    assert [instance.id for instance in cluster.instances] == ["i-1", "i-2"]
+    assert list(model.live) == ["i-1"]
+    assert cluster.price_micro_usd_per_hour == SMALL.price
 
 
 def test_the_bill_has_exact_milliseconds_and_rounds_only_the_shown_amounts(state: State) -> None:
@@ -114,8 +116,11 @@ def test_the_bill_has_exact_milliseconds_and_rounds_only_the_shown_amounts(state
     record = state.instances[place].to(InstanceState.GONE, Millis(1000))
     state.put_instance(replace(record, gone_ms=Millis(950 + 1_234_567)))
     ledger.close_account(state, state.instances[place])
-    bill = views.bill(state, Millis(10 * HOUR))
-    (cost,) = bill.instances
+    model = model_of(state)
+    bill = views.bill(model, Millis(10 * HOUR))
+    record = model.billed(place, Millis(10 * HOUR))
+    assert record.account is not None
+    cost = views.instance_cost(record.instance, record.account)
     assert cost.closed
     assert cost.billed_ms == 1_234_567
     assert bill.cost_micro_usd == round(cost.billed_ms * SMALL.price / HOUR)
