@@ -26,7 +26,6 @@ from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.actions import LaunchInstance, SyncCloud, TerminateInstance
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.events import Read
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, Workload, run_id
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.records import Instance, Job, TaskRun
@@ -99,7 +98,7 @@ class Pass:
             if self._is_over():
                 return time.perf_counter() - began
             events = self._inbox.wait(Millis(self._clock.now() + _PATIENCE_MS))
-            heard = [event for event in events if not isinstance(event, Read)]
+            heard = list(events)
             actions = self._machine.handle(heard, self._clock.now())
 
     def states(self) -> Counter[InstanceState]:

@@ -22,7 +22,7 @@ from benchmarks.harness import Figures, options, publish, surroundings
 from eva_master.adapters.catalog import load_catalog
 from eva_master.app.master import build_policy
 from eva_master.control.settings import Settings
-from eva_master.model.events import Event, Read
+from eva_master.model.events import Event
 from eva_master.model.ids import MILLIS_PER_HOUR, Family, Millis, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory
@@ -109,7 +109,7 @@ def _world(policy: TimedPolicy, jobs: int) -> tuple[SimulatedCluster, Tally]:
     tally = Tally()
     post = world.inbox.post
 
-    def counted(event: Event | Read) -> None:
+    def counted(event: Event) -> None:
         tally.events += 1
         post(event)
 

@@ -26,7 +26,6 @@ from eva_master.model.events import (
     Event,
     Phase,
     ProgressSampled,
-    Read,
     RunReport,
     WorkerFetched,
     WorkerLost,
@@ -64,7 +63,7 @@ class Worker(Protocol):
 
     link: WorkerLink
 
-    async def event(self) -> Event | Read:
+    async def event(self) -> Event:
         """The next event that it causes; it must come."""
 
     async def boot(self) -> None:
@@ -102,12 +101,12 @@ class Posted:
     """An inbox that only keeps what arrives."""
 
     def __init__(self) -> None:
-        self.events: list[Event | Read] = []
+        self.events: list[Event] = []
 
-    def post(self, event: Event | Read) -> None:
+    def post(self, event: Event) -> None:
         self.events.append(event)
 
-    def wait(self, until: Millis | None) -> Sequence[Event | Read]:
+    def wait(self, until: Millis | None) -> Sequence[Event]:
         raise NotImplementedError("nobody waits")
 
 
@@ -127,7 +126,7 @@ class SimulatedWorker:
             work_of=lambda run: self._work[run],
         )
 
-    async def event(self) -> Event | Read:
+    async def event(self) -> Event:
         while not self._inbox.events:
             assert self._timeline.next() is not None, "nothing will ever happen any more"
             self._timeline.advance()
@@ -193,7 +192,7 @@ class RemoteWorker:
         self._process: asyncio.subprocess.Process | None = None
         self._leaving = False
 
-    async def event(self) -> Event | Read:
+    async def event(self) -> Event:
         return await self._master.loop.event()
 
     async def boot(self) -> None:
@@ -274,7 +273,7 @@ class Bench:
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
-        self.events: list[Event | Read] = []
+        self.events: list[Event] = []
 
     async def until(self, condition: Callable[[], T | None]) -> T:
         """Take events until there is what is looked for."""

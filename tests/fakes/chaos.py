@@ -13,7 +13,6 @@ from eva_master.model.events import (
     InstanceGone,
     InstanceUp,
     LaunchFailed,
-    Read,
     WorkerFetched,
     WorkerLost,
     WorkerReported,
@@ -46,8 +45,8 @@ class ChaoticInbox(VirtualInbox):
     rng = random.Random(0)
     trouble = 0.0
 
-    def post(self, event: Event | Read) -> None:
-        if self.calm or isinstance(event, Read) or self.rng.random() >= self.trouble:
+    def post(self, event: Event) -> None:
+        if self.calm or self.rng.random() >= self.trouble:
             super().post(event)
             return
         kind = self.rng.choice(["lose", "double", "delay"])
