@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
-from hypothesis import given, settings
+from hypothesis import given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from eva_master.control.measure import ledger
@@ -110,7 +111,7 @@ def _spec(number: int, arrival: Arrival) -> JobSpec:
     )
 
 
-def _world(story: Story) -> ChaoticWorld:
+def _world(story: Story, settings: Settings = QUICK) -> ChaoticWorld:
     work: dict[int, Arrival] = dict(enumerate(story.arrivals))
 
     def work_of(run: RunId) -> Work:
@@ -129,7 +130,7 @@ def _world(story: Story) -> ChaoticWorld:
         seed=story.seed,
         trouble=story.trouble,
         fuses=story.fuses,
-        settings=QUICK,
+        settings=settings,
         terminate_ms=story.terminate_ms,
         work_of=work_of,
         truth=lambda _workload, others: 0.9 ** len(others),
@@ -270,7 +271,7 @@ def _check_end(world: ChaoticWorld, story: Story) -> None:
     assert bill.charged == bill.idle + sum(account.charged for account in bill.jobs.values())
 
 
-@settings(max_examples=100)
+@examples(max_examples=100)
 @given(stories)
 def test_nothing_is_lost_doubled_or_leaked(story: Story) -> None:
     world = _world(story)
@@ -278,7 +279,7 @@ def test_nothing_is_lost_doubled_or_leaked(story: Story) -> None:
     _check_end(world, story)
 
 
-@settings(max_examples=10)
+@examples(max_examples=10)
 @given(stories)
 def test_same_seed_same_history(story: Story) -> None:
     def history() -> list[object]:

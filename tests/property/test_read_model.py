@@ -1,0 +1,193 @@
+"""What readers see is what the control loop knows, and what left its memory stays in the sums."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eva_master.control.measure import ledger
+from eva_master.control.measure.throughput import normalised
+from eva_master.control.planning.preview import hypothetical
+from eva_master.control.readside.model import ClusterModel
+from eva_master.control.state.store import State
+from eva_master.model.changes import Changes
+from eva_master.model.ids import InstanceId, JobId, Millis
+from eva_master.model.job import JobSpec
+from eva_master.model.records import Job
+from eva_master.model.totals import Totals
+from eva_master.packing.valuation.job_valuation import Reservation
+from eva_master.ports.reading import ReadModel
+from eva_master.simulation.simulated_cluster import Answers
+from tests.fakes.chaos import ChaoticWorld
+from tests.property.test_control_loop import CHAOS_MS, QUICK, Story, _world, stories
+
+
+class Audience(Answers):
+    """Reads every model that is published."""
+
+    def __init__(self, replies: dict[str, Any]) -> None:
+        self.replies = replies
+        self.model: ClusterModel | None = None
+
+    def publish(self, changes: Changes, model: Callable[[], ReadModel]) -> None:
+        made = model()
+        assert isinstance(made, ClusterModel)
+        self.model = made
+
+
+def seen(model: ClusterModel, now: Millis) -> dict[str, Any]:
+    """All that a model says."""
+    cost = model.cost(now)
+    return {
+        "jobs": dict(model.jobs),
+        "runs": dict(model.runs),
+        "instances": dict(model.instances),
+        "active": list(model.active.items()),
+        "live": list(model.live.items()),
+        "newest": [job.id for job in model.newest()],
+        "sessions": dict(model.sessions),
+        "records": {job: model.record(job, now).account for job in model.jobs},
+        "billed": {it: model.billed(it, now).account for it in model.instances},
+        "members": {job: list(model.members(job)) for job in model.jobs},
+        "occupants": {it: model.occupants(it) for it in model.live},
+        "used": {it: model.used(it) for it in model.live},
+        "normalised": {run.id: model.normalised(run) for run in model.runs.values()},
+        "prices": {run.id: worth(model.reservation(run)) for run in model.runs.values()},
+        "found": {
+            job.spec.name: model.find(job.spec.owner, job.spec.name) for job in model.jobs.values()
+        },
+        "names": dict(model.names),
+        "cost": (cost.charged, cost.idle, cost.alone, model.charged(now)),
+        "preview": model.preview(asked(model.jobs), now) if model.jobs else None,
+    }
+
+
+def from_scratch(world: ChaoticWorld, totals: Totals, now: Millis) -> dict[str, Any]:
+    """The same, worked out from the state and from sums that were made otherwise."""
+    state = world.state
+    bill = ledger.bill(state, now)
+    booked = (state.instance_accounts.values(), state.job_accounts.values())
+    charged = totals.charged + bill.charged - sum(account.charged for account in booked[0])
+    idle = totals.idle + bill.idle - sum(account.idle for account in booked[0])
+    alone = totals.alone + bill.alone - sum(account.alone for account in booked[1])
+    jobs = state.jobs
+    return {
+        "jobs": jobs,
+        "runs": state.runs,
+        "instances": state.instances,
+        "active": [(job, jobs[job]) for job in state.active],
+        "live": [(it, state.instances[it]) for it in state.live],
+        "newest": list(reversed(state.active)),
+        "sessions": state.sessions,
+        "records": {job: ledger.job_account(state, job, now) for job in jobs},
+        "billed": {it: bill.instances.get(it) for it in state.instances},
+        "members": {job: list(state.members(job)) for job in jobs},
+        "occupants": {it: state.occupants(it) for it in state.live},
+        "used": {
+            it: state.demand(state.occupants(it), on=state.instances[it]) for it in state.live
+        },
+        "normalised": {run.id: normalised(state, run) for run in state.runs.values()},
+        "prices": {run.id: worth(state.reservation(run)) for run in state.runs.values()},
+        "found": {job.spec.name: job for job in jobs.values()},
+        "names": {(job.spec.owner, job.spec.name): job.id for job in jobs.values()},
+        "cost": (charged, idle, alone, charged),
+        "preview": hypothetical(state, asked(jobs), now, world.machine.settings) if jobs else None,
+    }
+
+
+def worth(reservation: Reservation) -> tuple[int, object]:
+    """What of a reservation does not depend on what is in stock."""
+    return reservation.price, reservation.speeds
+
+
+def asked(jobs: Mapping[JobId, Job]) -> JobSpec:
+    """A job that somebody might submit, too."""
+    return next(iter(jobs.values())).spec
+
+
+def journalled(world: ChaoticWorld) -> Totals:
+    """Sums over everything that the journal holds."""
+    held = world.journal.load()
+    return Totals(
+        charged=sum(account.charged for account in held.instance_accounts),
+        idle=sum(account.idle for account in held.instance_accounts),
+        alone=sum(account.alone for account in held.job_accounts),
+        migrations=sum(run.moves for run in held.runs),
+        jobs=dict(Counter(job.state for job in held.jobs)),
+        runs=dict(Counter(run.state for run in held.runs)),
+    )
+
+
+def check(world: ChaoticWorld, audience: Audience) -> None:
+    model = audience.model
+    if model is None or model.at_ms != world.machine._context.now:
+        return  # the master died before it published anything
+    totals = journalled(world)
+    assert model.totals == totals
+    now = Millis(world.timeline.now() + 1234)
+    found, expected = seen(model, now), from_scratch(world, totals, now)
+    for what in expected:
+        assert found[what] == expected[what], what
+
+
+@settings(max_examples=100, deadline=None)
+@given(stories, st.sampled_from([120_000, 400_000, 10**15]), st.integers(5, 60))
+def test_readers_see_what_the_control_loop_knows(story: Story, kept_ms: int, every: int) -> None:
+    world = _world(story, replace(QUICK, history_kept_ms=kept_ms))
+    audience = Audience(world.answers.replies)
+    world.answers = world.loop._replies = audience
+    old: list[tuple[ClusterModel, Millis, dict[str, Any]]] = []
+    steps = 0
+    while world.timeline.now() < CHAOS_MS or not world.quiet():
+        if world.timeline.now() >= CHAOS_MS:
+            world.calm_down()
+        assert world.timeline.now() < 20 * CHAOS_MS
+        world.step()
+        steps += 1
+        if steps % every == 0:
+            check(world, audience)
+            if audience.model is not None and len(old) < 5:
+                now = world.timeline.now()
+                old.append((audience.model, now, seen(audience.model, now)))
+    check(world, audience)
+    for model, now, before in old:
+        assert seen(model, now) == before, "a model has changed"
+    assert audience.model is not None
+    machines = world.cloud.bill().values()
+    paid = sum(it.offering.price * (it.gone_ms - it.up_ms) for it in machines)
+    assert audience.model.charged(world.timeline.now()) == paid
+
+
+@settings(max_examples=40, deadline=None)
+@given(stories)
+def test_what_is_over_leaves_memory_and_a_restart_does_not_bring_it_back(story: Story) -> None:
+    kept_ms = 120_000
+    world = _world(story, replace(QUICK, history_kept_ms=kept_ms))
+    while world.timeline.now() < CHAOS_MS or not world.quiet():
+        if world.timeline.now() >= CHAOS_MS:
+            world.calm_down()
+        world.step()
+        now = world.timeline.now()
+        records = [*world.state.jobs.items(), *world.state.instances.items()]
+        over = [(name, it) for name, it in records if name not in _alive(world.state)]
+        # One turn may take all of this time to come: it has an alarm of its own.
+        assert all(it.history[-1][1] + kept_ms >= world.machine._context.now for _, it in over), now
+    totals = world.state.totals
+    held = world.journal.load()
+    world.timeline.sleep_until(Millis(world.timeline.now() + kept_ms + 1))
+    world.restart()
+    assert not world.state.jobs
+    assert not world.state.runs
+    assert not world.state.instances
+    assert not world.state.job_accounts
+    assert world.state.totals == totals
+    assert len(held.jobs) == len(story.arrivals)
+
+
+def _alive(state: State) -> set[JobId | InstanceId]:
+    return {*state.active, *state.live}
