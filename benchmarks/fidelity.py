@@ -199,7 +199,7 @@ def _live(client: Client, jobs: Sequence[Submission], workdir: Path) -> None:
 
 def _over(client: Client) -> bool:
     ended = all(job.state in _ENDED for job in client.jobs(ended=True))
-    return ended and all(one.state == "gone" for one in client.describe(gone=True).instances)
+    return ended and all(one.state == "gone" for one in client.instances())
 
 
 def _configured(history: History, jobs: Sequence[Submission]) -> Setup:
@@ -251,7 +251,7 @@ def _asked(client: Client) -> Figures:
         "jct_mean_s": round(
             statistics.fmean(job.finished_ms - job.submitted_ms for job in jobs) / 1000, 2
         ),
-        "instances": len(client.describe(gone=True).instances),
+        "instances": sum(1 for _ in client.instances()),
         "moves": sum(task.moves for job in jobs for task in job.tasks),
     }
 

@@ -35,7 +35,10 @@ class Picture:
         """Ask the master."""
         jobs = list(client.jobs(ended=True))[::-1]
         # After the jobs: it then knows every instance that they name.
-        return cls(client.describe(gone=True), jobs, client.cost())
+        state, instances = client.describe(), list(client.instances())[::-1]
+        del state.instances[:]
+        state.instances.extend(instances)
+        return cls(state, jobs, client.cost())
 
     @property
     def over(self) -> bool:

@@ -371,7 +371,7 @@ class Cluster:
 
     def instances(self) -> dict[str, pb.Instance]:
         """Every instance that the master has ever wanted."""
-        return {it.id: it for it in self.client.describe(gone=True).instances}
+        return {it.id: it for it in self.client.instances()}
 
     def until_empty(self) -> None:
         """Wait until no instance is left, in the master's books and in the cloud's."""

@@ -137,10 +137,13 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
             for job in self.jobs.values()
             if request.all or job.state in ("pending", "running", "ending")
         ]
-        start = int(request.page_token or 0)
+        page, token = self._page(jobs, request.page_token)
+        return pb.ListJobsResponse(jobs=page, next_page_token=token)
+
+    def _page(self, entries, token):
+        start = int(token or 0)
         end = start + self.page_size
-        token = str(end) if end < len(jobs) else ""
-        return pb.ListJobsResponse(jobs=jobs[start:end], next_page_token=token)
+        return entries[start:end], str(end) if end < len(entries) else ""
 
     def Cancel(self, request, context):
         self.arrived("Cancel", request, context)
@@ -191,12 +194,30 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
     def Describe(self, request, context):
         self.arrived("Describe", request, context)
         self.fail("Describe", context)
-        return self.state
+        if not request.all:
+            return self.state
+        state = pb.ClusterState()
+        state.CopyFrom(self.state)
+        del state.instances[:]
+        page, state.next_page_token = self._page(self.state.instances, request.page_token)
+        state.instances.extend(page)
+        return state
 
     def Cost(self, request, context):
         self.arrived("Cost", request, context)
         self.fail("Cost", context)
-        return self.bill
+        bill = pb.Bill()
+        bill.CopyFrom(self.bill)
+        del bill.jobs[:], bill.instances[:]
+        if not request.without_jobs:
+            page, bill.next_jobs_page_token = self._page(self.bill.jobs, request.jobs_page_token)
+            bill.jobs.extend(page[: request.page_size or None])
+        if not request.without_instances:
+            page, bill.next_instances_page_token = self._page(
+                self.bill.instances, request.instances_page_token
+            )
+            bill.instances.extend(page[: request.page_size or None])
+        return bill
 
     def Explain(self, request, context):
         self.arrived("Explain", request, context)

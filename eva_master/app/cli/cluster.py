@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
@@ -13,8 +14,10 @@ from eva_master.app.cli.session import (
     address_option,
     console,
     json_option,
+    limit_option,
     pass_session,
     print_json,
+    print_json_lists,
 )
 from eva_master.model.errors import Unreachable
 
@@ -24,39 +27,71 @@ if TYPE_CHECKING:
     from eva_master.adapters.rpc.client.master import Client
 
 
+_SHOWN = 200
+"""Lines of a table of everything that ever was, unless more are asked for."""
+_BILLED = 50
+_LARGEST_PAGE = 1000
+
+
 @click.command()
 @click.option("--all", "-a", "gone", is_flag=True, help="Instances that are gone, too.")
+@limit_option
 @json_option
 @address_option
 @pass_session
-def nodes(session: Session, gone: bool, as_json: bool) -> None:
-    """List instances with what runs on them and what they cost."""
+def nodes(session: Session, gone: bool, limit: int | None, as_json: bool) -> None:
+    """List instances with what runs on them and what they cost.
+
+    With --all they come newest first, and a table ends after 200 unless you say otherwise.
+    """
     from eva_master.app.cli.views import shapes, tables
 
     with session.client() as client:
-        state = client.describe(gone=gone)
-    if as_json:
-        print_json(shapes.cluster(state))
-    elif state.instances:
-        console().print(tables.nodes(state))
+        state = client.describe()
+        listed = client.instances() if gone else iter(state.instances)
+        if as_json:
+            told = shapes.cluster(state)
+            del told["instances"]
+            found = map(shapes.instance, islice(listed, limit))
+            print_json_lists(told, {"instances": found})
+            return
+        shown = list(islice(listed, limit or (_SHOWN if gone else None)))
+        more = next(listed, None) is not None
+    if shown:
+        console().print(tables.nodes(state, shown))
+        if more:
+            click.echo(f"... and others; `--limit {10 * len(shown)}` shows more of them")
     else:
         click.echo("no instances: nothing is being paid for")
 
 
 @click.command()
+@limit_option
 @json_option
 @address_option
 @pass_session
-def cost(session: Session, as_json: bool) -> None:
-    """Show what was spent, on what, and what it would have been without packing."""
+def cost(session: Session, limit: int | None, as_json: bool) -> None:
+    """Show what was spent, on what, and what it would have been without packing.
+
+    The sums are over everything. The tables end after 50 jobs and 50 instances, the newest ones;
+    JSON has all of them. --limit changes both; a table has 1,000 lines at most.
+    """
     from eva_master.app.cli.views import shapes, tables
 
     with session.client() as client:
-        bill = client.cost()
-    if as_json:
-        print_json(shapes.bill(bill))
-    else:
-        console().print(tables.bill(bill))
+        if as_json:
+            print_json_lists(
+                shapes.bill_sums(client.cost(newest=0)),
+                {
+                    "jobs": map(shapes.job_cost, islice(client.job_costs(), limit)),
+                    "instances": map(shapes.instance_cost, islice(client.instance_costs(), limit)),
+                },
+            )
+            return
+        bill = client.cost(newest=min(limit or _BILLED, _LARGEST_PAGE))
+    console().print(tables.bill(bill))
+    if bill.next_jobs_page_token or bill.next_instances_page_token:
+        click.echo("the tables have the newest jobs and instances; --limit shows more of them")
 
 
 @click.command()
@@ -101,7 +136,7 @@ def _watch(client: Client, interval: float) -> None:
 def _picture(client: Client) -> RenderableType:
     from eva_master.app.cli.views.live import render
 
-    return render(client.describe(), list(client.jobs()), client.cost())
+    return render(client.describe(), list(client.jobs()), client.cost(newest=0))
 
 
 def _shape(client: Client) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 
 import click
@@ -12,27 +13,42 @@ from eva_master.app.cli.session import (
     address_option,
     console,
     json_option,
+    limit_option,
     now_ms,
     pass_session,
     print_json,
+    print_json_lists,
 )
+
+_SHOWN = 200
+"""Lines of a table of everything that ever was, unless more are asked for."""
 
 
 @click.command()
 @click.option("--all", "-a", "ended", is_flag=True, help="Jobs that have ended, too.")
+@limit_option
 @json_option
 @address_option
 @pass_session
-def ls(session: Session, ended: bool, as_json: bool) -> None:
-    """List jobs, newest first."""
+def ls(session: Session, ended: bool, limit: int | None, as_json: bool) -> None:
+    """List jobs, newest first.
+
+    A table of all jobs ends after 200; JSON and active jobs are not limited unless you say so.
+    """
     from eva_master.app.cli.views import shapes, tables
 
     with session.client() as client:
-        jobs = list(client.jobs(ended=ended))
-    if as_json:
-        print_json({"jobs": [shapes.job(one) for one in jobs]})
-    elif jobs:
-        console().print(tables.jobs(jobs, now_ms()))
+        jobs = client.jobs(ended=ended)
+        if as_json:
+            print_json_lists({}, {"jobs": map(shapes.job, islice(jobs, limit))})
+            return
+        shown = limit or (_SHOWN if ended else None)
+        listed = list(islice(jobs, shown))
+        more = next(jobs, None) is not None
+    if listed:
+        console().print(tables.jobs(listed, now_ms()))
+        if more:
+            click.echo(f"... and older ones; `--limit {10 * len(listed)}` shows more of them")
     else:
         click.echo("no jobs" if ended else "no active jobs; `eva ls --all` lists ended ones")
 

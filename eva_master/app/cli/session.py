@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -102,6 +102,43 @@ def json_option(command: Decorated) -> Decorated:
 def print_json(value: Any) -> None:
     """Write JSON to stdout."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_json_lists(value: Mapping[str, Any], lists: Mapping[str, Iterable[Any]]) -> None:
+    """Write a JSON object whose last members are lists, entry by entry as they come.
+
+    Args:
+        value: The members before the lists.
+        lists: The lists by name, each of them read once, in order.
+    """
+    start = "{\n"
+    for name, member in value.items():
+        click.echo(f"{start}  {json.dumps(name)}: {_indented(member, 1)}", nl=False)
+        start = ",\n"
+    for name, entries in lists.items():
+        click.echo(f"{start}  {json.dumps(name)}: [", nl=False)
+        start, before = ",\n", "\n"
+        for entry in entries:
+            click.echo(f"{before}    {_indented(entry, 2)}", nl=False)
+            before = ",\n"
+        click.echo("]" if before == "\n" else "\n  ]", nl=False)
+    click.echo("\n}")
+
+
+def _indented(value: Any, depth: int) -> str:
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return text.replace("\n", "\n" + "  " * depth)
+
+
+def limit_option(command: Decorated) -> Decorated:
+    """Add ``--limit``."""
+    return click.option(
+        "--limit",
+        "-n",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Show at most so many, the newest ones.",
+    )(command)
 
 
 def console(*, stderr: bool = False) -> Console:

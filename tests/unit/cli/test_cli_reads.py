@@ -67,6 +67,17 @@ def test_ls_json_reads_every_page(eva: Run, api: FakeApi) -> None:
     assert len(api.of("List")) == 3
 
 
+def test_a_limit_is_kept_and_said(eva: Run, api: FakeApi) -> None:
+    api.page_size = 1
+    text = eva("ls", "--all", "--limit", "2").stdout
+    assert "resnet18-3" in text
+    assert "resnet18-2" not in text
+    assert "... and older ones; `--limit 20` shows more of them" in text
+    assert "older ones" not in eva("ls", "--all", "--limit", "3").stdout
+    jobs = read(eva("ls", "--all", "--json", "-n", "2"))["jobs"]
+    assert [job["id"] for job in jobs] == ["resnet18-3", "bert-1"]
+
+
 def test_ls_of_nothing(eva: Run, api: FakeApi) -> None:
     api.jobs.clear()
     assert "eva ls --all" in eva("ls").stdout
@@ -129,8 +140,9 @@ def test_nodes(eva: Run, api: FakeApi) -> None:
 
 
 def test_nodes_json(eva: Run, api: FakeApi) -> None:
+    api.page_size = 1
     cluster = read(eva("nodes", "--all", "--json"))
-    assert api.of("Describe")[0].request.all is True
+    assert [call.request.all for call in api.of("Describe")] == [False, True, True]
     assert cluster["price_usd_per_hour"] == 3.57
     assert cluster["price_micro_usd_per_hour"] == 3_570_000
     first = cluster["instances"][0]
@@ -155,6 +167,24 @@ def test_cost(eva: Run, api: FakeApi) -> None:
         assert part in text
     api.bill.no_packing_micro_usd = 1_000_000
     assert "lost $0.5000 (50%)" in eva("cost").stdout
+
+
+def test_cost_says_that_there_is_more(eva: Run, api: FakeApi) -> None:
+    assert "--limit" not in eva("cost").stdout
+    api.bill.jobs.append(pb.JobCost(id="old-1", name="old", cost_micro_usd=7))
+    api.page_size = 1
+    text = eva("cost", "--limit", "1").stdout
+    assert "resnet18-3" in text
+    assert "old-1" not in text
+    assert "the tables have the newest" in text
+
+
+def test_cost_json_has_every_page(eva: Run, api: FakeApi) -> None:
+    api.bill.jobs.append(pb.JobCost(id="old-1", name="old", cost_micro_usd=7))
+    api.page_size = 1
+    bill = read(eva("cost", "--json"))
+    assert [job["id"] for job in bill["jobs"]] == ["resnet18-3", "old-1"]
+    assert len(bill["instances"]) == len(api.bill.instances)
 
 
 def test_cost_json_adds_up(eva: Run) -> None:

@@ -13,6 +13,7 @@ from eva_master.learning.knowledge import Knowledge
 from eva_master.model.ids import MILLION, JobId, Millis, Workload
 from eva_master.model.records import Job
 from tests.fakes.jobs import CATALOG, CPU, job, task
+from tests.fakes.models import model_of
 
 A, B = Workload("a"), Workload("b")
 
@@ -29,7 +30,7 @@ def test_measured_and_stated_figures_stand_beside_each_other() -> None:
     over = Job(JobId("a-2"), replace(spec, tasks=(task(2, "a", 9),)), Millis(0), (("failed", 0),))
     state.put_job(over)
 
-    assert learned.view(state, Millis(9)) == pb.Learned(
+    assert learned.view(model_of(state), Millis(9)) == pb.Learned(
         now_ms=9,
         standalone=[
             pb.StandaloneRate(workload="a", family="c", rate=2.5, windows=1, measured_ms=7),

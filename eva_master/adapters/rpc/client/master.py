@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +21,7 @@ from eva_master.model.errors import Unreachable
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
+Entry = TypeVar("Entry")
 Progress = Callable[[int, int], None]
 """Told of an upload: bytes that are there, bytes in all."""
 Scan = Callable[[Path], tuple[bytes, str, dict[str, Path]]]
@@ -111,14 +112,13 @@ class Client:
 
     def jobs(self, *, ended: bool = False) -> Iterator[pb.Job]:
         """Jobs, newest first, fetched page by page; `ended` ones too if asked for."""
-        token = ""
-        while True:
+
+        def page(token: str) -> tuple[Iterable[pb.Job], str]:
             request = pb.ListJobsRequest(page_size=_PAGE, page_token=token, all=ended)
-            page = self._call(self._jobs.List, request)
-            yield from page.jobs
-            token = page.next_page_token
-            if not token:
-                return
+            answer = self._call(self._jobs.List, request)
+            return answer.jobs, answer.next_page_token
+
+        return _paged(page)
 
     def cancel(self, reference: str) -> pb.CancelResponse:
         """Have a job end."""
@@ -143,13 +143,51 @@ class Client:
         request = pb.PlanRequest(job_yaml=job_yaml, file_name=file_name)
         return self._call(self._jobs.Plan, request, timeout_s=4 * self._timeout_s)
 
-    def describe(self, *, gone: bool = False) -> pb.ClusterState:
-        """The cluster and its instances, those that are `gone` too if asked for."""
-        return self._call(self._cluster.Describe, pb.DescribeRequest(all=gone))
+    def describe(self) -> pb.ClusterState:
+        """The cluster and its instances, less those that are gone."""
+        return self._call(self._cluster.Describe, pb.DescribeRequest())
 
-    def cost(self) -> pb.Bill:
-        """What everything cost so far."""
-        return self._call(self._cluster.Cost, pb.CostRequest())
+    def instances(self) -> Iterator[pb.Instance]:
+        """All instances that ever were, newest first, fetched page by page."""
+
+        def page(token: str) -> tuple[Iterable[pb.Instance], str]:
+            request = pb.DescribeRequest(all=True, page_size=_PAGE, page_token=token)
+            answer = self._call(self._cluster.Describe, request)
+            return answer.instances, answer.next_page_token
+
+        return _paged(page)
+
+    def cost(self, *, newest: int = 100) -> pb.Bill:
+        """What everything cost so far, with the newest jobs and instances.
+
+        Args:
+            newest: At most so many of each, from 0 to 1,000; see `job_costs` and `instance_costs`
+                for all.
+        """
+        return self._call(
+            self._cluster.Cost,
+            pb.CostRequest(page_size=newest, without_jobs=not newest, without_instances=not newest),
+        )
+
+    def job_costs(self) -> Iterator[pb.JobCost]:
+        """What each job that ever was has cost, newest first, fetched page by page."""
+
+        def page(token: str) -> tuple[Iterable[pb.JobCost], str]:
+            request = pb.CostRequest(page_size=_PAGE, jobs_page_token=token, without_instances=True)
+            answer = self._call(self._cluster.Cost, request)
+            return answer.jobs, answer.next_jobs_page_token
+
+        return _paged(page)
+
+    def instance_costs(self) -> Iterator[pb.InstanceCost]:
+        """The same of each instance that was ever billed."""
+
+        def page(token: str) -> tuple[Iterable[pb.InstanceCost], str]:
+            request = pb.CostRequest(page_size=_PAGE, instances_page_token=token, without_jobs=True)
+            answer = self._call(self._cluster.Cost, request)
+            return answer.instances, answer.next_instances_page_token
+
+        return _paged(page)
 
     def interference(self) -> pb.Learned:
         """What was learned of workloads and instance types."""
@@ -263,6 +301,16 @@ class Client:
             yield
         except grpc.RpcError as failure:
             raise faults.translated(failure, self._address) from failure
+
+
+def _paged(page: Callable[[str], tuple[Iterable[Entry], str]]) -> Iterator[Entry]:
+    """The entries of all pages; `page` fetches the one that a token names, and the next token."""
+    token = ""
+    while True:
+        entries, token = page(token)
+        yield from entries
+        if not token:
+            return
 
 
 def _command_id() -> str:

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
         Bill,
         ClusterState,
         Instance,
+        InstanceCost,
         Job,
+        JobCost,
         Placement,
         PlanResponse,
         Resources,
@@ -118,6 +120,15 @@ def instance(message: Instance) -> Shape:
 
 
 def bill(message: Bill) -> Shape:
+    """What everything cost, with the jobs and instances that the bill lists."""
+    return {
+        **bill_sums(message),
+        "jobs": [job_cost(one) for one in message.jobs],
+        "instances": [instance_cost(one) for one in message.instances],
+    }
+
+
+def bill_sums(message: Bill) -> Shape:
     """What everything cost."""
     return {
         "now_ms": message.now_ms,
@@ -126,27 +137,29 @@ def bill(message: Bill) -> Shape:
         **money("no_packing", message.no_packing_micro_usd),
         **money("saved", message.no_packing_micro_usd - message.cost_micro_usd),
         "migrations": message.migrations,
-        "jobs": [
-            {
-                "id": one.id,
-                "name": one.name,
-                **money("cost", one.cost_micro_usd),
-                **money("no_packing", one.no_packing_micro_usd),
-            }
-            for one in message.jobs
-        ],
-        "instances": [
-            {
-                "id": one.id,
-                "type": one.type,
-                **hourly("price", one.price_micro_usd_per_hour),
-                "billed_ms": one.billed_ms,
-                **money("cost", one.cost_micro_usd),
-                **money("idle", one.idle_micro_usd),
-                "closed": one.closed,
-            }
-            for one in message.instances
-        ],
+    }
+
+
+def job_cost(message: JobCost) -> Shape:
+    """What a job cost."""
+    return {
+        "id": message.id,
+        "name": message.name,
+        **money("cost", message.cost_micro_usd),
+        **money("no_packing", message.no_packing_micro_usd),
+    }
+
+
+def instance_cost(message: InstanceCost) -> Shape:
+    """What an instance cost."""
+    return {
+        "id": message.id,
+        "type": message.type,
+        **hourly("price", message.price_micro_usd_per_hour),
+        "billed_ms": message.billed_ms,
+        **money("cost", message.cost_micro_usd),
+        **money("idle", message.idle_micro_usd),
+        "closed": message.closed,
     }
 
 

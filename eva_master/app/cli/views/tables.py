@@ -144,13 +144,13 @@ def normalised(task: Task) -> str:
     return f"{task.normalised:.2f}" if task.normalised else "-"
 
 
-def nodes(message: ClusterState) -> RenderableType:
-    """One line per instance, and what they cost."""
+def nodes(message: ClusterState, instances: Iterable[Instance]) -> RenderableType:
+    """One line per instance, and what those that are billed cost now."""
     table = grid(
         *("NODE", "TYPE", "STATE", "PRICE", "UPTIME", "CPUS", "GPUS", "MEMORY", "TASKS", "NOTE"),
         right=("PRICE", "UPTIME", "CPUS", "GPUS", "MEMORY"),
     )
-    for one in message.instances:
+    for one in instances:
         used, room = one.used, one.capacity
         table.add_row(
             one.id,
