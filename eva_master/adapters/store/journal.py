@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -107,10 +108,10 @@ class SqlJournal:
         with self._transaction() as connection:
 
             def rows_of(table: Table) -> Sequence[Row[Any]]:
-                query = select(table).where(*wanted.conditions(table))
-                found = connection.execute(query.order_by(*table.primary_key.columns)).all()
+                # Sorted here: SQLite would read the whole table in order rather than sort a part.
+                found = connection.execute(select(table).where(*wanted.conditions(table))).all()
                 check_versions(table, found)
-                return found
+                return sorted(found, key=itemgetter(0))
 
             specs = {row.job_id: row.record for row in rows_of(tables.JOB_SPECS)}
             jobs = codec.JOBS.decode(
