@@ -24,6 +24,7 @@ SMOKE: dict[str, list[str]] = {
     "iterator_overhead": [],
     "rounds": ["--tasks", "200", "--changes", "6", "--rounds", "2"],
     "clouds": ["--instances", "100"],
+    "history": ["--jobs", "2000", "--reads", "3"],
     "transfers": ["--mebibytes", "32"],
 }
 """Every benchmark, with the arguments for its smallest size."""

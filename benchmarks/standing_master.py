@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,6 +26,9 @@ from eva_master.model.actions import CloudAction, SyncCloud
 from eva_master.model.events import CloudListed
 from eva_master.model.ids import InstanceId, Millis
 from eva_master.ports import Clock, Inbox
+
+THREADS = "threads.json"
+"""Beside the request: the system's ids of the master's threads, by name."""
 
 
 class StandingCloud:
@@ -64,6 +68,8 @@ def main(path: str) -> int:
         return StandingCloud(inbox, request["instances"], clock.now())
 
     def tell(ports: Ports) -> None:
+        threads = {thread.name: thread.native_id for thread in threading.enumerate()}
+        Path(path).with_name(THREADS).write_text(json.dumps(threads))
         print(*ports)
 
     broken = asyncio.run(serve(config, power_off=False, on_open=tell, open_cloud=open_cloud))
