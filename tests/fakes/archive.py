@@ -1,10 +1,9 @@
-"""An archive of what a journal, or a state, holds in memory."""
+"""An archive of what a journal holds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from eva_master.control.state.store import State
 from eva_master.model.changes import Changes, JobAccount
 from eva_master.model.ids import InstanceId, JobId, instance_order, job_order, run_order
 from eva_master.ports.reading import InstanceRecord, JobRecord
@@ -76,14 +75,3 @@ class LoadedArchive:
             for it in held.instances
             if it.id in instances
         }
-
-
-def everything(state: State) -> Changes:
-    """All records of a state."""
-    return Changes(
-        jobs=tuple(state.jobs.values()),
-        runs=tuple(state.runs.values()),
-        instances=tuple(state.instances.values()),
-        job_accounts=tuple(state.job_accounts.values()),
-        instance_accounts=tuple(state.instance_accounts.values()),
-    )

@@ -54,8 +54,9 @@ from eva_master.model.states import InstanceState, JobState, RunState
 from eva_master.model.users import Role
 from eva_master.ports import Clock, ObjectStore, Policy, RoundHistory
 from eva_master.ports.reading import Archive, ReadModel
+from eva_master.simulation.cluster.journal import MemoryJournal
 from eva_worker.link.channel import dial
-from tests.fakes.archive import LoadedArchive, everything
+from tests.fakes.archive import LoadedArchive
 from tests.fakes.authority import authority
 from tests.fakes.patience import DEADLINE_S
 from tests.fakes.planner import InlinePlanner
@@ -152,6 +153,7 @@ class ScriptedLoop:
         self.inbox = LiveInbox(SystemClock())
         self.gateway = LoopGateway(self.inbox)
         self.state = State(CATALOG)
+        self.journal = MemoryJournal()
         self._publisher = Publisher(self.state, Settings())
         self.gateway.publish(Changes(), self._published)
         self.commands: list[JobSubmitted | CancelRequested] = []
@@ -161,6 +163,11 @@ class ScriptedLoop:
         self._stop = False
         self._thread = threading.Thread(target=self._run, name="loop")
         self._thread.start()
+
+    def _commit(self) -> None:
+        changes = self.state.take_changes()
+        self.journal.commit(changes)
+        self.gateway.publish(changes, self._published)
 
     def _published(self) -> ReadModel:
         return self._publisher.publish(SystemClock().now())
@@ -174,7 +181,7 @@ class ScriptedLoop:
                     case JobSubmitted() | CancelRequested():
                         self.commands.append(item)
                         reply = self._answer(self.state, item)
-                        self.gateway.publish(self.state.take_changes(), self._published)
+                        self._commit()
                         self.gateway.reply(reply)
                     case Tick():
                         pass
@@ -186,7 +193,7 @@ class ScriptedLoop:
 
         def context(state: State) -> T:
             result = fn(state)
-            self.gateway.publish(state.take_changes(), self._published)
+            self._commit()
             return result
 
         call = _Call(context)
@@ -427,7 +434,7 @@ async def rpc_master(
             sessions=sessions,
             store=open_store(f"file://{directory}/objects"),
             planner=InlinePlanner(loop.inbox, policy or FirstFit()),
-            archive=LoadedArchive(lambda: everything(loop.state)),
+            archive=LoadedArchive(loop.journal.load),
             history=history,
         ) as master:
             yield master
