@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,8 +19,10 @@ from eva_master.adapters.pki.authority import MASTER_NAME
 from eva_master.control.state.store import State
 from eva_master.model.ids import Millis
 from eva_master.model.states import InstanceState
+from eva_master.ports.reading import ReadModel
 from eva_worker.link.orders import Phase
 from eva_worker.process.metrics import Metrics
+from tests.fakes.models import model_of
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 _NAME = re.compile(r"\b(?:eva_[a-z_]+|up)\b")
@@ -35,10 +36,8 @@ class LoopGateway:
 
     def observe(self, told: Any) -> None: ...
 
-    def ask(self, question: Callable[[State], Any]) -> Future[Any]:
-        answer: Future[Any] = Future()
-        answer.set_result(question(State(())))
-        return answer
+    def latest(self, timeout_s: float) -> ReadModel:
+        return model_of(State(()))
 
 
 def families() -> Iterator[Metric]:
