@@ -13,7 +13,7 @@ from eva_master.control.measure import learn
 from eva_master.control.planning.snapshot_builder import revision, snapshot
 from eva_master.control.planning.validate_plan import Decision, reconcile
 from eva_master.control.readside.publisher import Publisher
-from eva_master.control.settings import Settings
+from eva_master.control.settings import NEVER_MS, Settings
 from eva_master.control.state.store import State
 from eva_master.model.actions import Action, RequestPlan, SyncCloud
 from eva_master.model.changes import Changes, Round
@@ -70,6 +70,7 @@ class Machine:
         self._seen: int | None = None
         """The revision of the snapshot that the last plan was requested with."""
         self._publisher: Publisher | None = None
+        self._forgets = settings.history_kept_ms < NEVER_MS
 
     def recover(self, now: Millis) -> list[Action]:
         """Begin, or begin again after a crash: everything that still holds is said again."""
@@ -98,7 +99,8 @@ class Machine:
         """
         context = self._context
         context.begin(now)
-        self._forget()
+        if self._forgets:
+            self._forget()
         for event in events:
             self._apply(event)
         for alarm in context.alarms.ring(context.now):
@@ -110,7 +112,7 @@ class Machine:
             context.alarms.at(Millis(context.now + self.settings.sync_period_ms), _RESYNC)
         self._converge()
         self._plan()
-        if (over_ms := self.state.forgets_next()) is not None:
+        if self._forgets and (over_ms := self.state.forgets_next()) is not None:
             context.alarms.at(Millis(over_ms + self.settings.history_kept_ms), _FORGET)
         return context.outbox.actions
 

@@ -64,7 +64,7 @@ class InstanceAccount:
 
 
 Deferred = Callable[[], Json]
-"""A document that is made when it is written, of values that do not change."""
+"""A document that is made when it is written, of what does not change until then."""
 
 
 @dataclass(frozen=True, slots=True)

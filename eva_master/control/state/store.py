@@ -10,7 +10,7 @@ from operator import itemgetter
 
 from eva_master.control.state.counters import Counters
 from eva_master.control.state.records import total_demand
-from eva_master.control.state.tally import Tally, to_json
+from eva_master.control.state.tally import Tally
 from eva_master.control.state.view_cache import ViewCache
 from eva_master.learning.colocation import Key, lookup
 from eva_master.learning.interruptions import Interruptions
@@ -492,7 +492,7 @@ class State:
             return _NO_CHANGES
         if self._tally.changed:
             self._tally.changed = False
-            self._unwritten.values["totals"] = partial(to_json, self.totals)
+            self._unwritten.values["totals"] = self._tally.to_json
         taken, self._unwritten = self._unwritten, _Unwritten()
         return Changes(
             jobs=tuple(self.jobs[key] for key in taken.jobs),

@@ -28,6 +28,8 @@ class Tally:
 
     def job(self, old: Job | None, new: Job) -> None:
         """A job was added or replaced."""
+        if old is not None and old.history is new.history:
+            return
         before, after = None if old is None else old.history[-1][0], new.history[-1][0]
         if before != after:
             self.changed = True
@@ -37,25 +39,30 @@ class Tally:
 
     def run(self, old: TaskRun | None, new: TaskRun) -> None:
         """A task run was added or replaced."""
-        before, after = None if old is None else old.history[-1][0], new.history[-1][0]
-        if before == after and old is not None and old.moves == new.moves:
+        if old is not None and old.history is new.history and old.moves == new.moves:
             return
+        before, after = None if old is None else old.history[-1][0], new.history[-1][0]
         self.changed = True
         self._migrations += new.moves - (0 if old is None else old.moves)
-        self._runs[COPY_STATES[after]] += 1
-        if before is not None:
-            self._runs[COPY_STATES[before]] -= 1
+        if before != after:
+            self._runs[COPY_STATES[after]] += 1
+            if before is not None:
+                self._runs[COPY_STATES[before]] -= 1
 
     def job_account(self, old: JobAccount | None, new: JobAccount) -> None:
         """What a job owes was replaced."""
         self.changed = True
-        self._alone += new.alone - (0 if old is None else old.alone)
+        self._alone += new.alone if old is None else new.alone - old.alone
 
     def instance_account(self, old: InstanceAccount | None, new: InstanceAccount) -> None:
         """What an instance cost was replaced."""
         self.changed = True
-        self._charged += new.charged - (0 if old is None else old.charged)
-        self._idle += new.idle - (0 if old is None else old.idle)
+        if old is None:
+            self._charged += new.charged
+            self._idle += new.idle
+        else:
+            self._charged += new.charged - old.charged
+            self._idle += new.idle - old.idle
 
     def totals(self) -> Totals:
         """The sums as they are now."""
@@ -78,14 +85,14 @@ class Tally:
         self._jobs = defaultdict(int, {JobState(k): int(str(v)) for k, v in jobs.items()})
         self._runs = defaultdict(int, {RunState(k): int(str(v)) for k, v in runs.items()})
 
-
-def to_json(totals: Totals) -> dict[str, Json]:
-    """Totals as a document; exact amounts are decimal strings, as in the accounts' tables."""
-    return {
-        "charged": str(totals.charged),
-        "idle": str(totals.idle),
-        "alone": str(totals.alone),
-        "migrations": totals.migrations,
-        "jobs": {state.value: count for state, count in totals.jobs.items()},
-        "runs": {state.value: count for state, count in totals.runs.items()},
-    }
+    def to_json(self) -> dict[str, Json]:
+        """The sums as a document; exact amounts are decimal strings, as in the tables."""
+        totals = self.totals()
+        return {
+            "charged": str(totals.charged),
+            "idle": str(totals.idle),
+            "alone": str(totals.alone),
+            "migrations": totals.migrations,
+            "jobs": {state.value: count for state, count in totals.jobs.items()},
+            "runs": {state.value: count for state, count in totals.runs.items()},
+        }
