@@ -370,8 +370,8 @@ class Cluster:
         return {str(key): it for key, it in Records(self.state_dir / "cloud").read().items()}
 
     def instances(self) -> dict[str, pb.Instance]:
-        """Every instance that the master has ever wanted."""
-        return {it.id: it for it in self.client.instances()}
+        """Every instance that the master has ever wanted, in order of launch."""
+        return {it.id: it for it in reversed(list(self.client.instances()))}
 
     def until_empty(self) -> None:
         """Wait until no instance is left, in the master's books and in the cloud's."""
