@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from eva_master.adapters.rpc.client.master import Client
 from eva_master.adapters.rpc.messages import Bill, ClusterState, Job, Task
 from eva_master.app.cli.views.words import money, price
+from eva_master.model.ids import number_of
 
 ENDED = ("succeeded", "failed", "cancelled")
 _NOTABLE = 0.15
@@ -35,10 +36,12 @@ class Picture:
         """Ask the master."""
         jobs = list(client.jobs(ended=True))[::-1]
         # After the jobs: it then knows every instance that they name.
-        state, instances = client.describe(), list(client.instances())[::-1]
+        state, instances, bill = client.describe(), list(client.instances()), client.cost()
         del state.instances[:]
-        state.instances.extend(instances)
-        return cls(state, jobs, client.cost())
+        state.instances.extend(reversed(instances))
+        bill.jobs.sort(key=lambda one: number_of(one.id))
+        bill.instances.sort(key=lambda one: number_of(one.id))
+        return cls(state, jobs, bill)
 
     @property
     def over(self) -> bool:
