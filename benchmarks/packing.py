@@ -225,7 +225,7 @@ def snapshot(trial: Trial, table: ThroughputTable) -> Snapshot:
             job = JobId(f"job-{len(jobs):06}")
             run = RunView(run_id(job, 0), job, spec, None, pinned=False, running=False)
             runs.append(run)
-            jobs.append(JobView(job, JobKind.GANG, (run.id,), Millis(0), 0, None, 0, 0))
+            jobs.append(JobView(job, JobKind.GANG, (run.id,), Millis(0), 0, 0, 0))
     return Snapshot(Millis(0), trial.catalog, tuple(jobs), tuple(runs), (), throughput=table)
 
 

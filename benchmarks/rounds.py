@@ -329,13 +329,18 @@ def _snapshots(cluster: Cluster) -> Figures:
         for instance in state.live:
             state.view_cache.instance_changed(instance)
         made = scratch.time("", lambda: snapshot(state, cluster.now, settings))
-        assert made == seen, "a snapshot from scratch shows the same"
+        assert _without_work(made) == _without_work(seen), "a snapshot from scratch shows the same"
         state.view_cache = kept
     return {
         "snapshot_ms": round(1000 * change.seconds[""] / _REPEATED, 3),
         "snapshot_from_scratch_ms": round(1000 * scratch.seconds[""] / _REPEATED, 3),
         "snapshot_ratio": round(scratch.seconds[""] / change.seconds[""], 1),
     }
+
+
+def _without_work(seen: Snapshot) -> Snapshot:
+    """All but the work that is left: what was told of that stands while it is nearly true."""
+    return replace(seen, runs=tuple(replace(run, remaining=None) for run in seen.runs))
 
 
 def _quiet(cluster: Cluster) -> Figures:

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TypeVar, assert_never
 
 from eva_master.control.alarms import Alarm, Alarms, Wake
-from eva_master.control.measure import learn, ledger
+from eva_master.control.measure import learn, ledger, remaining
 from eva_master.control.measure.delays import LatencyMeters
 from eva_master.control.measure.throughput import Meters
 from eva_master.control.outbox import Outbox
@@ -135,6 +135,9 @@ class Context:
                 if place is not None:
                     ledger.book(self.state, place, self.now)
                     self.meters.restart(self.state, place)
+            if old is not None and old.state is RunState.RUNNING is not run.state:
+                worked = remaining.worked_ms(self.state, old, self.now)
+                run = replace(run, work_ms=run.work_ms + worked)
         self.state.put_run(run)
         if old is not None and old.state is not run.state:
             self._measure(old, run)
@@ -153,6 +156,8 @@ class Context:
         latency = self.latency_meters.changed(old, run, self.now)
         if latency is not None:
             learn.from_latency(self.state, run, latency, self.now)
+        if run.state is RunState.SUCCEEDED:
+            learn.from_end(self.state, run, self.now)
 
     def watch(self, run: TaskRun) -> None:
         """Look at a task run that has begun to run again later: does it report steps?"""

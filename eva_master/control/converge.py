@@ -15,7 +15,7 @@ from eva_master.control.context import Context
 from eva_master.control.measure import learn
 from eva_master.model.actions import SyncWorker
 from eva_master.model.ids import InstanceId, JobId, Millis
-from eva_master.model.records import Instance, Job, Outcome, StopReason, TaskRun
+from eva_master.model.records import Instance, Job, Outcome, Progress, StopReason, TaskRun
 from eva_master.model.states import HOLDING, TERMINAL_JOB, InstanceState, JobState, RunState
 from eva_master.model.values import replace
 
@@ -169,7 +169,7 @@ def _start(context: Context, job: Job, group: list[TaskRun]) -> None:
     attempt = job.attempt + 1
     context.put_job(replace(job, attempt=attempt))
     for run in group:
-        context.put_run(_started(context, run, attempt))
+        context.put_run(_started(context, run, attempt, run.generation))
 
 
 def _start_gang(context: Context, job: Job, group: list[TaskRun]) -> None:
@@ -189,15 +189,15 @@ def _start_gang(context: Context, job: Job, group: list[TaskRun]) -> None:
         origin = origins[run.id]
         context.put_run(
             replace(
-                _started(context, run, attempt),
-                generation=origin.resume,
+                _started(context, run, attempt, origin.resume),
                 resume=origin.resume,
                 checkpoint_of=origin.checkpoint_of,
             )
         )
 
 
-def _started(context: Context, run: TaskRun, attempt: int) -> TaskRun:
+def _started(context: Context, run: TaskRun, attempt: int, generation: int) -> TaskRun:
+    """The task run once an attempt was handed out that goes on from a checkpoint, 0 for none."""
     assert run.target is not None
     return replace(
         run.to(RunState.STARTING, context.now),
@@ -205,7 +205,9 @@ def _started(context: Context, run: TaskRun, attempt: int) -> TaskRun:
         instance=run.target,
         places=(*run.places, (attempt, run.target))[-_PLACES_ON_RECORD:],
         waiting_for="",
-        progress=run.progress.at_rate(0.0),
+        generation=generation,
+        progress=run.progress.at_rate(0.0) if generation else Progress(),
+        work_ms=run.work_ms if generation else 0,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from eva_master.control import availability, failures, spot
 from eva_master.control.context import Context
-from eva_master.control.measure import learn, ledger
+from eva_master.control.measure import learn, ledger, remaining
 from eva_master.model.catalog import Purchase
 from eva_master.model.events import (
     CloudListed,
@@ -203,11 +203,14 @@ def progress_sampled(context: Context, event: ProgressSampled) -> None:
         progress, complete = context.meters.sample(run, heard, context.now)
         if complete:
             ledger.book(context.state, event.instance, context.now)
-        context.state.put_progress(run, progress)
+        first = not run.progress.steps
+        context.state.put_progress(run, progress.heard(context.now))
         if latency := context.latency_meters.stepped(run_id, heard, context.now):
             learn.from_latency(context.state, run, latency, context.now)
         if complete and learn.from_window(context.state, context.state.runs[run_id], context.now):
             context.plan_wanted = True
+        if complete or first:
+            remaining.follow(context.state, context.state.runs[run_id], context.now)
 
 
 def _unmeasured(context: Context, instance: InstanceId) -> None:
@@ -225,13 +228,13 @@ def _take(context: Context, instance: InstanceId, report: RunReport) -> None:
     ours = run is not None and run.attempt == report.attempt and run.instance == instance
     if report.phase is Phase.EXITED:
         if run is not None and ours and run.state in HOLDING:
-            _exited(context, _noted(run, report), report)
+            _exited(context, _noted(context, run, report), report)
         context.outbox.forget_task(instance, report.run, report.attempt)
         return
     if run is None or not ours or run.state not in HOLDING:
         context.outbox.kill(instance, report.run, report.attempt)
         return
-    noted = _noted(run, report)
+    noted = _noted(context, run, report)
     if report.phase is Phase.RUNNING and run.state is RunState.STARTING:
         if run.attempt == 1 or run.started_ms is None:
             ledger.book_boot(context.state, run, context.state.instances[instance])
@@ -240,10 +243,10 @@ def _take(context: Context, instance: InstanceId, report: RunReport) -> None:
         context.put_run(noted)
 
 
-def _noted(run: TaskRun, report: RunReport) -> TaskRun:
+def _noted(context: Context, run: TaskRun, report: RunReport) -> TaskRun:
     heard: Progress = run.progress
     if report.progress is not None:
-        heard = report.progress.at_rate(run.progress.rate)
+        heard = report.progress.at_rate(run.progress.rate).heard(context.now)
     generation = max(run.generation, report.generation)
     if heard == run.progress and generation == run.generation:
         return run

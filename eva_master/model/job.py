@@ -91,8 +91,9 @@ class JobSpec:
         kind: Gang or array.
         tasks: At least one.
         depends_on: Jobs that must have succeeded before this one starts.
-        total_steps: Iterations until done, if known.
-        duration_ms: Stand-alone running time, if known.
+        total_steps: Iterations until each task is done, if the user states them.
+        duration_ms: Standalone running time of each task, on the family that sets its reservation
+            price, if the user states it.
         grace_period_ms: From SIGTERM to SIGKILL.
         retries: How many failures are followed by another attempt.
         max_duration_ms: Running time after which the job is failed.

@@ -51,18 +51,24 @@ class Progress:
         total_steps: What `steps` will be at the end, as the program knows it; 0 if unknown.
         metrics: The program's own figures (loss, accuracy), by name.
         rate: Iterations per second over the last window, 0 before the first is complete.
+        at_ms: When the master heard of it, `None` if that is not on record.
     """
 
     steps: int = 0
     total_steps: int = 0
     metrics: tuple[tuple[str, float], ...] = ()
     rate: float = 0.0
+    at_ms: Millis | None = field(default=None, compare=False)
 
     def at_rate(self, rate: float) -> Progress:
         """The same at another rate."""
         if rate == self.rate:
             return self
-        return Progress(self.steps, self.total_steps, self.metrics, rate)
+        return Progress(self.steps, self.total_steps, self.metrics, rate, self.at_ms)
+
+    def heard(self, at: Millis) -> Progress:
+        """The same, heard of at a certain time."""
+        return Progress(self.steps, self.total_steps, self.metrics, self.rate, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +155,8 @@ class TaskRun:
         resume: The generation that the attempt began from, 0 for none; `None` if its worker took
             the newest one that it found.
         checkpoint_of: Whose generation that is, `None` for the task run's own.
+        work_ms: Standalone time for which it ran up to the last time that it stopped running, from
+            the checkpoint-less start of the attempt that all later ones go on from.
         lost: The attempt that ended with its instance last, 0 if none ever did.
         moves: Times it was stopped in order to run elsewhere.
         places: The last attempts, and the instance that each was started on.
@@ -170,6 +178,7 @@ class TaskRun:
     started_ms: Millis | None = None
     moves: int = 0
     progress: Progress = field(default_factory=Progress)
+    work_ms: int = 0
     exit_code: int | None = None
     waiting_for: str = ""
     """Why it has no place, in words for the user."""

@@ -41,6 +41,22 @@ class InstanceRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Outlook:
+    """How long a task run or a job will take.
+
+    Attributes:
+        left_ms: Standalone time that it still needs, `None` if unknown.
+        estimated: Whether all that is known is how long earlier tasks of the workload took.
+        eta_ms: When it is expected to end at its present pace, `None` if that is unknown or it
+            does not run.
+    """
+
+    left_ms: int | None = None
+    estimated: bool = False
+    eta_ms: Millis | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CostSums:
     """What the whole cluster cost up to a moment."""
 
@@ -196,6 +212,10 @@ class ReadModel(Protocol):
 
     def is_connected(self, instance: InstanceId) -> bool:
         """Whether the instance's worker has a session."""
+        ...
+
+    def outlooks(self, record: JobRecord, now: Millis) -> tuple[Outlook, Sequence[Outlook]]:
+        """How long a job will take, and how long each of its task runs."""
         ...
 
     def normalised(self, run: TaskRun) -> float | None:

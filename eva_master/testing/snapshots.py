@@ -23,6 +23,7 @@ from eva_master.model.planning.plan import Place, Plan, Suspend
 from eva_master.model.planning.snapshot import (
     InstanceView,
     JobView,
+    RemainingWork,
     RunView,
     Snapshot,
     ThroughputTable,
@@ -138,15 +139,17 @@ class Cluster:
             priority: The higher go first.
             checkpoint_s: What a stop takes.
             launch_s: What a start takes.
-            left_s: How long it will still run from now on, `None` for unknown.
+            left_s: How long each task will still run alone from now on, `None` for unknown.
         """
         id_ = JobId(name)
         runs = tuple(run_id(id_, index) for index in range(len(tasks)))
         places = on or (None,) * len(tasks)
+        since = self.now_ms if running and any(on) else None
+        work = None if left_s is None else RemainingWork(left_s * 1000, since)
         for run, spec, place in zip(runs, tasks, places, strict=True):
             instance = None if place is None else InstanceId(place)
             alive = running and place is not None
-            self.runs.append(RunView(run, id_, spec, instance, pinned, alive))
+            self.runs.append(RunView(run, id_, spec, instance, pinned, alive, remaining=work))
         self.jobs.append(
             JobView(
                 id_,
@@ -154,10 +157,8 @@ class Cluster:
                 runs,
                 START,
                 priority,
-                None if left_s is None else left_s * 1000,
                 checkpoint_s * 1000,
                 launch_s * 1000,
-                self.now_ms if running and any(on) else None,
             )
         )
         return self

@@ -31,7 +31,7 @@ def _picture(content: Content, before: Snapshot | None) -> Snapshot:
     jobs, runs, instances = [], [], {}
     for number, (priority, place) in sorted(content.items()):
         job, host = JobId(f"j{number:02}"), None if place is None else InstanceId(f"i{place}")
-        jobs.append(JobView(job, JobKind.GANG, (run_id(job, 0),), Millis(0), priority, None, 0, 0))
+        jobs.append(JobView(job, JobKind.GANG, (run_id(job, 0),), Millis(0), priority, 0, 0))
         runs.append(RunView(run_id(job, 0), job, TASK, host, pinned=False, running=False))
         if host is not None:
             instances[host] = InstanceView(host, OFFERING, (), ready=True)

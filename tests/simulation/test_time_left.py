@@ -6,7 +6,7 @@ from eva_master.control.measure import ledger
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.settings import Settings
 from eva_master.model.ids import JobId, Millis, RunId
-from eva_master.model.planning.snapshot import JobView
+from eva_master.model.planning.snapshot import RemainingWork
 from eva_master.policies.no_packing import POLICY as NO_PACKING
 from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import CATALOG, job
@@ -14,9 +14,11 @@ from tests.fakes.jobs import CATALOG, job
 HOUR = 3_600_000
 
 
-def _view(world: SimulatedCluster, name: str) -> JobView:
-    pictured = snapshot(world.state, world.timeline.now(), Settings())
-    return next(view for view in pictured.jobs if view.id == name)
+def _view(world: SimulatedCluster, name: str) -> RemainingWork:
+    seen = snapshot(world.state, world.timeline.now(), Settings())
+    work = next(view.remaining for view in seen.runs if view.job == name)
+    assert work is not None
+    return work
 
 
 def _started(world: SimulatedCluster, name: str) -> Millis:

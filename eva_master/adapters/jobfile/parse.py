@@ -88,6 +88,7 @@ def parse_job(
         tasks=_runs(job, tasks),
         kind=JobKind(job.kind),
         total_steps=job.total_steps,
+        duration_ms=job.duration,
         grace_period_ms=job.grace_period,
         retries=job.retries,
         max_duration_ms=job.max_duration,

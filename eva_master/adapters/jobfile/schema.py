@@ -243,6 +243,13 @@ class JobFile(_Section):
     total_steps: Annotated[Count, Field(gt=0, le=10**15)] | None = Field(
         default=None, description="Iterations until each task is done."
     )
+    duration: PositiveDuration | None = Field(
+        default=None,
+        description=(
+            "How long one task takes alone, on the family on which its work costs least. "
+            "An estimate: nothing is stopped when it is exceeded."
+        ),
+    )
     tasks: Annotated[
         Annotated[Count, Field(ge=1, le=10_000), Tag("number")]
         | Annotated[list[TaskSection], Field(min_length=1, max_length=10_000), Tag("list")],

@@ -19,7 +19,7 @@ from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.plan import Hold, NewInstance, Place, Suspend
 from eva_master.model.planning.reasons import Exchange, Hosting, Move, Tenant
-from eva_master.model.planning.snapshot import InstanceView, JobView, RunView
+from eva_master.model.planning.snapshot import InstanceView, JobView, RemainingWork, RunView
 from eva_master.model.resources import Resources
 
 T = TypeVar("T")
@@ -37,6 +37,7 @@ _NUMEROUS = (
     Offering,
     Place,
     Program,
+    RemainingWork,
     Resources,
     Suspend,
     TaskSpec,

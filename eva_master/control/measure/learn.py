@@ -10,7 +10,7 @@ from eva_master.control.state.store import State
 from eva_master.learning.delays import Delay
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.catalog import base_family
-from eva_master.model.ids import MILLION, Millis
+from eva_master.model.ids import MILLION, Millis, Workload
 from eva_master.model.job import JobKind
 from eva_master.model.records import Instance, TaskRun
 from eva_master.model.states import RunState
@@ -55,14 +55,17 @@ def _standalone(state: State, run: TaskRun, members: list[TaskRun], now: Millis)
     table = state.standalone.observe(
         state.task(run).workload, families.pop(), run.progress.rate, now
     )
-    return _taken(state, table)
+    return _taken(state, table, state.task(run).workload)
 
 
-def _taken(state: State, table: StandaloneTable) -> bool:
-    """Keep what was learned of tasks on their own; whether policies get to know of it."""
+def _taken(state: State, table: StandaloneTable, workload: Workload) -> bool:
+    """Keep what was learned of a workload on its own; whether policies get to know of it."""
     before = state.standalone.known
     state.set_learned(replace(state.learned, standalone=table))
-    return table.known != before
+    if table.known == before:
+        return False
+    state.view_cache.workload_changed(workload)
+    return True
 
 
 def unprofiled(state: State, run: TaskRun) -> bool:
@@ -88,7 +91,17 @@ def from_silence(state: State, run: TaskRun, since: Millis, now: Millis) -> bool
     if run.started_ms is None or run.started_ms > since:
         return False
     family = base_family(state.instances[run.instance].offering.type.family)
-    return _taken(state, state.standalone.silent(state.task(run).workload, family, now))
+    workload = state.task(run).workload
+    return _taken(state, state.standalone.silent(workload, family, now), workload)
+
+
+def from_end(state: State, run: TaskRun, now: Millis) -> None:
+    """Learn from a task run that succeeded how long the tasks of its workload take."""
+    workload, before = state.task(run).workload, state.learned.run_times
+    after = before.observe(workload, run.work_ms, now)
+    state.set_learned(replace(state.learned, run_times=after))
+    if after.usual_ms(workload) != before.usual_ms(workload):
+        state.view_cache.usual_changed(workload)
 
 
 def _running_members(state: State, run: TaskRun) -> list[TaskRun]:

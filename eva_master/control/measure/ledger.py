@@ -13,16 +13,10 @@ Prices and speeds are those of the valuation in force when a stretch of time is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
-from eva_master.control.measure.throughput import (
-    accompanied,
-    company,
-    normalised,
-    placed_with,
-)
+from eva_master.control.measure.throughput import company_ppm, family_speed, placed_with
 from eva_master.control.state.records import Records
 from eva_master.control.state.store import State
 from eva_master.model.changes import InstanceAccount, JobAccount
@@ -30,7 +24,6 @@ from eva_master.model.ids import MILLION, Exact, InstanceId, JobId, Millis
 from eva_master.model.money import split
 from eva_master.model.records import Instance, TaskRun
 from eva_master.model.states import RunState
-from eva_master.packing.valuation.job_valuation import slowest
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,29 +106,9 @@ def _increment(state: Records, run: TaskRun, share: int, price: int, elapsed: in
     if run.state is not RunState.RUNNING:
         return JobAccount(run.job, charged=Exact(share))
     placed = placed_with(state, run)
-    speed = slowest(_speed(state, member) for member in placed) * _company_ppm(state, run, placed)
+    speed = family_speed(state, placed) * company_ppm(state, run, placed)
     alone = price * elapsed * speed.numerator // (speed.denominator * MILLION)
     return JobAccount(run.job, charged=Exact(share), alone=Exact(alone), busy_ms=elapsed)
-
-
-def _speed(state: Records, run: TaskRun) -> Fraction:
-    """How fast a placed task run's family lets it run, see `Reservation.speed_on`."""
-    assert run.instance is not None
-    return state.reservation(run).speed_on(state.instances[run.instance].offering.type.family)
-
-
-def _company_ppm(state: Records, run: TaskRun, placed: Sequence[TaskRun]) -> int:
-    """How fast a task run is against running alone on the same family, in millionths.
-
-    A job that shares no instance runs alone, however much its throughput varies by itself. In
-    company it is as fast as was measured, or as is expected until a window is complete.
-    """
-    if not any(accompanied(state, member) for member in placed):
-        return MILLION
-    speed = normalised(state, run)
-    if speed is not None:
-        return min(MILLION, round(speed * MILLION))
-    return min(state.expected_ppm(company(state, member)) for member in placed)
 
 
 def _added(account: JobAccount, increment: JobAccount) -> JobAccount:

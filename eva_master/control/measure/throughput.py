@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from eva_master.control.state.records import Records
 from eva_master.control.state.store import State
 from eva_master.learning.colocation import Key, key
 from eva_master.learning.windows import Mark, pace
 from eva_master.model.catalog import base_family
-from eva_master.model.ids import InstanceId, Millis, RunId
+from eva_master.model.ids import MILLION, InstanceId, Millis, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.records import Progress, TaskRun
 from eva_master.model.states import RunState
+from eva_master.packing.valuation.job_valuation import slowest
 
 _MARKS = 30
 """Marks in a window; reports that come more densely are taken together."""
@@ -146,6 +149,37 @@ def normalised(state: Records, run: TaskRun) -> float | None:
         return None
     rates = (standalone_rate(state, member) for member in placed_with(state, run))
     return run.progress.rate / min(rate for rate in rates if rate)
+
+
+def family_speed(state: Records, placed: Iterable[TaskRun]) -> Fraction:
+    """How fast placed task runs that wait for each other run, by the families that they are on.
+
+    See `Reservation.speed_on`; 1 if there are none.
+    """
+    return slowest(
+        state.reservation(run).speed_on(state.instances[run.instance].offering.type.family)
+        for run in placed
+        if run.instance is not None
+    )
+
+
+def company_ppm(state: Records, run: TaskRun, placed: Sequence[TaskRun]) -> int:
+    """How fast a task run is against running alone on the same family, in millionths.
+
+    A job that shares no instance runs alone, however much its throughput varies by itself. In
+    company it is as fast as was measured, or as is expected until a window is complete.
+
+    Args:
+        state: What was measured.
+        run: Whose speed.
+        placed: See `placed_with`.
+    """
+    if not any(accompanied(state, member) for member in placed):
+        return MILLION
+    speed = normalised(state, run)
+    if speed is not None:
+        return min(MILLION, round(speed * MILLION))
+    return min(state.expected_ppm(company(state, member)) for member in placed)
 
 
 def accompanied(state: Records, run: TaskRun) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from eva_master.control.measure import remaining
 from eva_master.control.planning.snapshot_builder import checkpoint_ms, launch_ms, snapshot
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords
@@ -24,8 +25,8 @@ def hypothetical(
     real = snapshot(state, now, settings)
     ids = tuple(run_id(PREVIEW, index) for index in range(len(spec.tasks)))
     views = tuple(
-        RunView(id_, PREVIEW, task, instance=None, pinned=False, running=False)
-        for id_, task in zip(ids, spec.tasks, strict=True)
+        RunView(id_, PREVIEW, task, None, pinned=False, running=False, remaining=work)
+        for id_, task, work in zip(ids, spec.tasks, remaining.of_spec(state, spec), strict=True)
     )
     job = JobView(
         id=PREVIEW,
@@ -33,7 +34,6 @@ def hypothetical(
         runs=ids,
         submitted_ms=now,
         priority=spec.priority,
-        remaining_ms=spec.duration_ms,
         checkpoint_ms=checkpoint_ms(state, spec, settings),
         launch_ms=launch_ms(state, spec, settings),
     )

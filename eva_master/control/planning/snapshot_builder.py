@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from operator import is_
 
+from eva_master.control.measure import remaining
 from eva_master.control.planning import scope
 from eva_master.control.settings import Settings
 from eva_master.control.spot import valued
@@ -108,6 +109,7 @@ def _views(state: PlanningRecords, job: Job) -> tuple[RunView, ...]:
     members = list(state.members(job.id))
     gang = job.is_gang
     together = scope.pinned(members)
+    work = remaining.of_job(state, job)
     return tuple(
         RunView(
             id=run.id,
@@ -117,6 +119,7 @@ def _views(state: PlanningRecords, job: Job) -> tuple[RunView, ...]:
             pinned=together if gang else scope.pinned([run]),
             running=run.state is RunState.RUNNING and scope.place(state, run) is not None,
             held=run.target is None and bool(run.waiting_for),
+            remaining=work[run.id],
         )
         for run in members
         if run.state not in TERMINAL_RUN
@@ -133,10 +136,8 @@ def _job_view(
         runs=runs,
         submitted_ms=job.submitted_ms,
         priority=spec.priority,
-        remaining_ms=_remaining(state, job),
         checkpoint_ms=checkpoint_ms(state, spec, settings),
         launch_ms=launch_ms(state, spec, settings),
-        since_ms=_running_since(state, job),
     )
 
 
@@ -158,29 +159,6 @@ def launch_ms(state: PlanningRecords, spec: JobSpec, settings: Settings) -> int:
         lookup(Delay.START, workload, hint=hint, default=default)
         for workload in {task.workload for task in spec.tasks}
     )
-
-
-def _remaining(state: PlanningRecords, job: Job) -> int | None:
-    """Stand-alone time left, for jobs that stated how long they take."""
-    if job.spec.duration_ms is None:
-        return None
-    account = state.job_accounts.get(job.id)
-    done = 0 if account is None else account.busy_ms // len(job.spec.tasks)
-    return max(0, job.spec.duration_ms - done)
-
-
-def _running_since(state: PlanningRecords, job: Job) -> Millis | None:
-    """From when on less is left than `_remaining` says; `None` if it is no less by now.
-
-    Accounts are booked when something changes. The members of a gang run on instances that were
-    booked at different times, and what is left is their mean.
-    """
-    if job.spec.duration_ms is None:
-        return None
-    running = (run for run in state.members(job.id) if run.state is RunState.RUNNING)
-    accounts = (state.instance_accounts.get(run.instance) for run in running if run.instance)
-    booked = [account.until_ms for account in accounts if account is not None]
-    return Millis(sum(booked) // len(booked)) if booked else None
 
 
 def _measured(state: PlanningRecords) -> dict[str, InstanceType]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 
-from eva_master.control.measure import ledger, throughput
+from eva_master.control.measure import ledger, remaining, throughput
 from eva_master.control.planning.preview import hypothetical
 from eva_master.control.readside.persistent_map import PersistentMap
 from eva_master.control.settings import Settings
@@ -28,7 +28,8 @@ from eva_master.model.resources import Resources
 from eva_master.model.states import LIVE
 from eva_master.model.totals import Totals
 from eva_master.packing.valuation.job_valuation import JobValuation, Reservation
-from eva_master.ports.reading import CostSums, InstanceRecord, JobRecord, LearnedTables
+from eva_master.packing.valuation.reservation_price import Rates
+from eva_master.ports.reading import CostSums, InstanceRecord, JobRecord, LearnedTables, Outlook
 
 
 class ReadersValuation:
@@ -45,9 +46,16 @@ class ReadersValuation:
 
     def of(self, spec: JobSpec) -> tuple[Reservation, ...]:
         """The reservation of each task of a job."""
+        return self._made().of(spec)
+
+    def rates(self, task: TaskSpec) -> Rates:
+        """Standalone rates of a task."""
+        return self._made().rates(task)
+
+    def _made(self) -> JobValuation:
         if self._valuation is None:
             self._valuation = JobValuation(*self.sources)
-        return self._valuation.of(spec)
+        return self._valuation
 
     def of_job(self, job: Job) -> tuple[Reservation, ...]:
         """The same of a job that is active, which is remembered."""
@@ -189,6 +197,18 @@ class ClusterModel:
         job = self.jobs[run.job]
         found = self.prices.of_job(job) if run.job in self.active else self.prices.of(job.spec)
         return found[run.index]
+
+    def reservations_of(self, spec: JobSpec) -> tuple[Reservation, ...]:
+        """What each task of a job is worth, be the job submitted or not."""
+        return self.prices.of(spec)
+
+    def standalone_rates(self, task: TaskSpec) -> Rates:
+        """Standalone rates of a task, see `JobValuation.rates`."""
+        return self.prices.rates(task)
+
+    def outlooks(self, record: JobRecord, now: Millis) -> tuple[Outlook, Sequence[Outlook]]:
+        """See `ReadModel.outlooks`."""
+        return remaining.outlooks(self, record.job, record.runs, now)
 
     def reservation_price(self, run: TaskRun) -> int:
         """See `ReadModel.reservation_price`."""

@@ -14,11 +14,12 @@ from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.ids import InstanceId, JobId, RunId
-from eva_master.model.job import TaskSpec
+from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.valuation.job_valuation import Reservation
+from eva_master.packing.valuation.reservation_price import Rates
 
 
 class Records(Protocol):
@@ -102,6 +103,14 @@ class Records(Protocol):
 
     def reservation(self, run: TaskRun) -> Reservation:
         """What a task run's task is worth, and on which offering."""
+        ...
+
+    def reservations_of(self, spec: JobSpec) -> tuple[Reservation, ...]:
+        """What each task of a job is worth, be the job submitted or not."""
+        ...
+
+    def standalone_rates(self, task: TaskSpec) -> Rates:
+        """Standalone rates of a task, see `JobValuation.rates`."""
         ...
 
     def expected_ppm(self, entry: Key) -> int:

@@ -30,7 +30,7 @@ from eva_master.model.ids import (
     job_order,
     run_id,
 )
-from eva_master.model.job import TaskSpec
+from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.plan import Json, PolicyMemory
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.model.records import Instance, Job, Progress, TaskRun
@@ -39,6 +39,7 @@ from eva_master.model.states import LIVE, TERMINAL_JOB, InstanceState, RunState
 from eva_master.model.totals import Totals
 from eva_master.model.values import replace
 from eva_master.packing.valuation.job_valuation import JobValuation, Reservation
+from eva_master.packing.valuation.reservation_price import Rates
 
 
 class State:
@@ -200,8 +201,8 @@ class State:
             self._moving.pop(run.id, None)
 
     def put_progress(self, run: TaskRun, progress: Progress) -> None:
-        """Replace the progress of a task run; it is neither journalled nor in a snapshot."""
-        if progress != run.progress:
+        """Replace the progress of a task run; that alone is neither journalled nor a new view."""
+        if progress != run.progress or progress.at_ms != run.progress.at_ms:
             self.runs[run.id] = replace(run, progress=progress)
             if self._unpublished is not None:
                 self._unpublished.runs[run.id] = None
@@ -253,8 +254,6 @@ class State:
         self.job_accounts[account.job] = account
         if self._unpublished is not None:
             self._unpublished.jobs[account.job] = None
-        if self.jobs[account.job].spec.duration_ms is not None:
-            self.view_cache.job_changed(account.job)  # less of it is left
         self._unwritten.job_accounts[account.job] = None
 
     def put_instance_account(self, account: InstanceAccount) -> None:
@@ -345,6 +344,7 @@ class State:
         )
         self._valuation = None
         self._reservations.clear()
+        self.view_cache.rates_changed()
 
     def count_spot(self, machine: str, lived_ms: int, *, interrupted: bool) -> None:
         """Learn from the life of a spot instance."""
@@ -410,6 +410,14 @@ class State:
             if job.state not in TERMINAL_JOB:
                 self._reservations[run.job] = found
         return found[run.index]
+
+    def reservations_of(self, spec: JobSpec) -> tuple[Reservation, ...]:
+        """What each task of a job is worth, be the job submitted or not."""
+        return self.valuation.of(spec)
+
+    def standalone_rates(self, task: TaskSpec) -> Rates:
+        """Standalone rates of a task, see `JobValuation.rates`."""
+        return self.valuation.rates(task)
 
     def can_place(self, instance: InstanceId) -> bool:
         """Whether tasks may be given to the instance, now or when it is ready."""

@@ -15,7 +15,7 @@ from eva_master.model.planning.snapshot import InstanceView, JobView, RunView
 K = TypeVar("K", bound=str)
 V = TypeVar("V")
 
-_RUNS_DOWN = frozenset({"remaining_ms", "since_ms"})
+_RUNS_DOWN = frozenset({"remaining"})
 
 
 class SortedValues(Generic[K, V]):
@@ -65,7 +65,7 @@ class SortedValues(Generic[K, V]):
 
 
 class ViewCache:
-    """What `control.picture` has made, and what of it may no longer be true.
+    """What `planning.snapshot_builder` has made, and what of it may no longer be true.
 
     Attributes:
         jobs: Views by job.
@@ -90,6 +90,7 @@ class ViewCache:
         self.made = 0
         self.revision = 0
         self._residents: dict[InstanceId, set[RunId]] = {}
+        self._by_workload: dict[str, dict[RunId, None]] = {}
         self._jobs: dict[JobId, None] = {}
         self._instances: dict[InstanceId, None] = {}
 
@@ -105,9 +106,31 @@ class ViewCache:
 
     def workload_changed(self, workload: str) -> None:
         """The same of all jobs with a task of this workload."""
-        for run in self.runs.ordered():
-            if run.task.workload == workload:
-                self._jobs[run.job] = None
+        for run in self._by_workload.get(workload, ()):
+            self._outdate(run)
+
+    def usual_changed(self, workload: str) -> None:
+        """The same of those of them that wait, and of which no more is known than that.
+
+        What was told of one that runs stands: what others took is no news of its own progress.
+        """
+        for run in self._by_workload.get(workload, ()):
+            view = self.runs.get(run)
+            if view is None or view.running:
+                continue
+            if view.remaining is None or view.remaining.estimated:
+                self._jobs[view.job] = None
+
+    def rates_changed(self) -> None:
+        """The same of all jobs of which it is known how long they take."""
+        for view in self.runs.ordered():
+            if view.remaining is not None:
+                self._jobs[view.job] = None
+
+    def _outdate(self, run: RunId) -> None:
+        view = self.runs.get(run)
+        if view is not None:
+            self._jobs[view.job] = None
 
     def instances_changed(self) -> None:
         """The same of all instances."""
@@ -132,7 +155,7 @@ class ViewCache:
         old = self.jobs.get(job)
         seen = {run.id: run for run in runs}
         if view != old:
-            self.revision += view is None or old is None or _lasting(view) != _lasting(old)
+            self.revision += 1
             if view is None:
                 self.jobs.drop(job)
             else:
@@ -147,13 +170,18 @@ class ViewCache:
         old = self.runs.get(id_)
         if view == old:
             return
-        self.revision += 1
+        self.revision += view is None or old is None or _lasting(view) != _lasting(old)
         before = None if old is None else old.instance
         after = None if view is None else view.instance
+        if old is not None and (view is None or view.task is not old.task):
+            self._by_workload[old.task.workload].pop(id_, None)
+            if not self._by_workload[old.task.workload]:
+                del self._by_workload[old.task.workload]
         if view is None:
             self.runs.drop(id_)
         else:
             self.runs.put(id_, view)
+            self._by_workload.setdefault(view.task.workload, {})[id_] = None
         if before != after:
             if before is not None:
                 self._residents[before].discard(id_)
@@ -180,5 +208,5 @@ class ViewCache:
         return tuple(sorted(self._residents.get(instance, ())))
 
 
-_lasting = attrgetter(*(it.name for it in fields(JobView) if it.name not in _RUNS_DOWN))
-"""What of a view does not run down by itself."""
+_lasting = attrgetter(*(it.name for it in fields(RunView) if it.name not in _RUNS_DOWN))
+"""What of a view does not run down by itself: less work that is left calls for no plan."""

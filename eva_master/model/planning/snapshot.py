@@ -5,11 +5,45 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eva_master.model.catalog import Catalog, Offering
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, RunId, Workload
+from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.job import JobKind, TaskSpec
 
 PREVIEW = JobId("preview")
 """The job that nobody has submitted, in a snapshot that is made to see what would happen to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemainingWork:
+    """What a task still has to do, as the standalone time that it would take.
+
+    That is the time for which one task would still run alone, without delays, on the family that
+    sets its reservation price.
+
+    Attributes:
+        at_since_ms: Milliseconds that were left at `since_ms`.
+        since_ms: From when on it has been running, so that less and less is left; `None` while it
+            does not run.
+        pace_ppm: How much of it is done in the time that passes, in millionths.
+        estimated: Whether all that is known is how long earlier tasks of the workload took.
+    """
+
+    at_since_ms: int
+    since_ms: Millis | None = None
+    pace_ppm: int = MILLION
+    estimated: bool = False
+
+    def left_ms(self, now: Millis) -> int | None:
+        """Milliseconds that are left at `now`, not negative.
+
+        Returns:
+            `None` if that is unknown: the task has run for longer than others of its workload.
+        """
+        done = 0
+        if self.since_ms is not None:
+            done = max(0, now - self.since_ms) * self.pace_ppm // MILLION
+        if self.estimated and done >= self.at_since_ms:
+            return None
+        return max(0, self.at_since_ms - done)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +56,7 @@ class RunView:
             on `instance` is taken.
         running: Moving it would cost a checkpoint and a start.
         held: The last plan found no room for it.
+        remaining: What it still has to do, `None` if that is unknown; one value for all of a gang.
     """
 
     id: RunId
@@ -31,6 +66,7 @@ class RunView:
     pinned: bool
     running: bool
     held: bool = False
+    remaining: RemainingWork | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +75,8 @@ class JobView:
 
     Attributes:
         runs: Its task runs that want a place.
-        remaining_ms: Stand-alone running time that was left at `since_ms`, `None` if unknown; see
-            `left_ms`.
         checkpoint_ms: Time to checkpoint and stop, from the user's hint or learned.
         launch_ms: Time from start to first progress, from the user's hint or learned.
-        since_ms: From when on it has been running, so that less and less is left; `None` while
-            it does not run.
     """
 
     id: JobId
@@ -52,16 +84,8 @@ class JobView:
     runs: tuple[RunId, ...]
     submitted_ms: Millis
     priority: int
-    remaining_ms: int | None
     checkpoint_ms: int
     launch_ms: int
-    since_ms: Millis | None = None
-
-    def left_ms(self, now: Millis) -> int | None:
-        """Stand-alone running time left at `now`, not negative; `None` if unknown."""
-        if self.remaining_ms is None or self.since_ms is None:
-            return self.remaining_ms
-        return max(0, self.remaining_ms - max(0, now - self.since_ms))
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,9 +60,9 @@ class Stratus:
         """How long each task run will still run, in milliseconds."""
         assumed = self._config.assumed_duration_s * 1000
         left: dict[RunId, int] = {}
-        for job in snapshot.jobs:
-            known = job.left_ms(snapshot.now_ms)
-            left.update(dict.fromkeys(job.runs, assumed if known is None else known))
+        for run in snapshot.runs:
+            known = None if run.remaining is None else run.remaining.left_ms(snapshot.now_ms)
+            left[run.id] = assumed if known is None else known
         return left
 
 

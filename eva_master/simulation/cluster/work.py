@@ -39,6 +39,7 @@ class Work:
         steps_per_s: Iterations, running alone; the finer, the more exact are measurements.
         saves_every_ms: From one checkpoint that its program writes by itself to the next, 0 for
             none.
+        tells_total: Whether its program says how many iterations it has in all.
     """
 
     total_ms: float
@@ -47,6 +48,7 @@ class Work:
     failures: list[int] = field(default_factory=list)
     steps_per_s: float = 1.0
     saves_every_ms: int = 0
+    tells_total: bool = True
 
     def give_up_after(self, generation: int) -> None:
         """Remove what was stored after a generation."""
@@ -54,7 +56,8 @@ class Work:
 
     def progress(self, done_ms: float) -> Progress:
         """What a program says that has done so much."""
-        return Progress(steps=self.steps(done_ms), total_steps=self.steps(self.total_ms))
+        total_steps = self.steps(self.total_ms) if self.tells_total else 0
+        return Progress(self.steps(done_ms), total_steps)
 
     def steps(self, done_ms: float) -> int:
         """Finished iterations."""

@@ -143,9 +143,7 @@ def everything(trace: Trace, catalog: Catalog) -> Snapshot:
             rates = tuple((family, task.speed_on(family)) for family, _ in needs)
             spec = TaskSpec(job.workload, program, needs, throughput=rates)
             runs.append(RunView(id_, JobId(job.id), spec, None, pinned=False, running=False))
-        jobs.append(
-            JobView(JobId(job.id), JobKind.GANG, ids, Millis(job.arrival_ms), 0, None, 0, 0)
-        )
+        jobs.append(JobView(JobId(job.id), JobKind.GANG, ids, Millis(job.arrival_ms), 0, 0, 0))
     return Snapshot(
         now_ms=Millis(0),
         catalog=catalog,

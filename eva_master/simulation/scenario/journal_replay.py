@@ -299,8 +299,7 @@ class _Work:
         members = list(self._state.members(job.id))
         work = tuple(self._done(job, run, members) for run in members)
         tasks = tuple(map(_in_steps, job.spec.tasks, self._state.valuation.of(job.spec)))
-        steps = round(max(work) * STEPS_PER_S / 1000)
-        return PastJob(replace(job.spec, tasks=tasks, total_steps=steps), job.submitted_ms, work)
+        return PastJob(replace(job.spec, tasks=tasks, total_steps=None), job.submitted_ms, work)
 
     def _done(self, job: Job, run: TaskRun, members: Sequence[TaskRun]) -> float:
         own = self._of[run.id]

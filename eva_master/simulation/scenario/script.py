@@ -234,8 +234,17 @@ class PastDelays:
 
 
 def work_of(script: Script, task: Task, saves_every_ms: int) -> Work:
-    """What a simulated task has to do."""
-    return Work(script.work_ms(task), steps_per_s=STEPS_PER_S, saves_every_ms=saves_every_ms)
+    """What a simulated task has to do.
+
+    All that is told of its length is the duration that its job states: where jobs are to hide how
+    long they take, their programs must not tell it either.
+    """
+    return Work(
+        script.work_ms(task),
+        steps_per_s=STEPS_PER_S,
+        saves_every_ms=saves_every_ms,
+        tells_total=False,
+    )
 
 
 def _of(usual: Mapping[Workload, int], workload: Workload, default: int) -> int:

@@ -35,7 +35,6 @@ def spec_of(job: TraceJob, families: Iterable[Family]) -> JobSpec:
         owner=OWNER,
         tasks=tuple(_task(job.workload, task, families) for task in job.tasks),
         kind=JobKind.GANG,
-        total_steps=round(work_ms(job) * STEPS_PER_S / 1000),
         grace_period_ms=max(60_000, stops),
         checkpoint_ms=stops,
         launch_ms=starts,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -12,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.app.cli import main
+from eva_master.app.cli.views import tables
 from eva_master.app.cli.views.words import money, span
 from eva_master.model.errors import EvaError, NotAuthorised, NotFound
 from tests.fakes.api import TOKEN, FakeApi, sample_bill, sample_jobs, sample_plan, sample_state
@@ -49,15 +51,51 @@ def test_ls_lists_active_jobs(eva: Run, api: FakeApi) -> None:
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert lines[0].split() == [
-        *("JOB", "OWNER", "STATE", "TASKS", "WHERE", "PROGRESS", "COST", "ALONE", "AGE", "NOTE")
+        *("JOB", "OWNER", "STATE", "TASKS", "WHERE", "PROGRESS", "ETA", "COST", "ALONE", "AGE"),
+        "NOTE",
     ]
     running = next(line for line in lines if "resnet18-3" in line)
-    assert running.split()[:8] == [
-        *("resnet18-3", "ana", "running", "1/2", "i-1", "60%", "$1.23", "$2.00")
+    assert running.split()[:9] == [
+        *("resnet18-3", "ana", "running", "1/2", "i-1", "60%", "-", "$1.23", "$2.00")
     ]
     assert "p3.2xlarge sold out" in result.stdout
     assert "resnet18-2" not in result.stdout
     assert api.of("List")[0].metadata["authorization"] == f"Bearer {TOKEN}"
+
+
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("known", "shown"),
+    [
+        ({}, "-"),
+        ({"remaining_ms": 2 * HOUR_MS}, "(2h 0m)"),
+        ({"remaining_ms": 2 * HOUR_MS, "remaining_estimated": True}, "(~2h 0m)"),
+        ({"remaining_ms": 2 * HOUR_MS, "eta_ms": 9 * HOUR_MS}, "8h 0m"),
+        (
+            {"remaining_ms": HOUR_MS, "eta_ms": 3 * HOUR_MS, "remaining_estimated": True},
+            "~2h 0m",
+        ),
+        ({"remaining_ms": 0, "eta_ms": HOUR_MS}, "0s"),
+    ],
+)
+def test_the_eta_is_in_a_while_or_the_run_time_that_is_left(known: Any, shown: str) -> None:
+    assert tables.eta(pb.Job(**known), HOUR_MS) == shown
+    assert tables.eta(pb.Task(**known), HOUR_MS) == shown
+
+
+def test_ls_and_status_show_what_is_known_of_the_eta(eva: Run, api: FakeApi) -> None:
+    api.jobs["resnet18-3"].remaining_ms = 5 * HOUR_MS
+    api.jobs["resnet18-3"].tasks[1].remaining_ms = 5 * HOUR_MS
+    assert "(5h 0m)" in eva("ls").stdout
+    assert "unknown; 5h 0m of standalone run time are left" in eva("status", "resnet18").stdout
+    job = read(eva("status", "resnet18", "--json"))
+    assert (job["remaining_ms"], job["eta_ms"]) == (5 * HOUR_MS, None)
+    assert [task["remaining_ms"] for task in job["tasks"]] == [None, 5 * HOUR_MS]
+    api.jobs["resnet18-3"].eta_ms = 4_102_444_800_000  # the year 2100
+    assert "d" in next(li for li in eva("status", "resnet18").stdout.splitlines() if "eta " in li)
+    assert read(eva("status", "resnet18", "--json"))["eta_ms"] == 4_102_444_800_000
 
 
 def test_ls_json_reads_every_page(eva: Run, api: FakeApi) -> None:
@@ -91,6 +129,7 @@ def test_status_json_has_the_documented_shape(eva: Run) -> None:
         *("id", "name", "owner", "state", "reason", "priority", "submitted_ms", "started_ms"),
         *("finished_ms", "exit_code", "failures", "tasks", "cost_usd", "cost_micro_usd"),
         *("no_packing_usd", "no_packing_micro_usd"),
+        *("remaining_ms", "remaining_estimated", "eta_ms"),
     }
     assert (job["cost_usd"], job["cost_micro_usd"]) == (1.234567, 1_234_567)
     assert (job["finished_ms"], job["exit_code"], job["reason"]) == (None, None, None)
@@ -110,6 +149,9 @@ def test_status_json_has_the_documented_shape(eva: Run) -> None:
         "steps_per_second": 2.04,
         "normalised_throughput": 0.97,
         "metrics": {"loss": 0.25},
+        "remaining_ms": None,
+        "remaining_estimated": False,
+        "eta_ms": None,
     }
     assert job["tasks"][1]["target"] == "i-2"
 

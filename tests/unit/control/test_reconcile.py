@@ -30,9 +30,7 @@ def _snapshot(
         Millis(0),
         CATALOG,
         tuple(
-            JobView(
-                j, JobKind.GANG, tuple(v.id for v in views if v.job == j), Millis(0), 0, None, 0, 0
-            )
+            JobView(j, JobKind.GANG, tuple(v.id for v in views if v.job == j), Millis(0), 0, 0, 0)
             for j in jobs
         ),
         views,

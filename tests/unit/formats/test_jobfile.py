@@ -72,6 +72,7 @@ storage: {inputs: {imagenet: s3://bucket/imagenet}}
 grace_period: 90s
 delays: {checkpoint: 8s, launch: 1.5m}
 retries: 5
+duration: 36h
 max_duration: 48h
 priority: 7
 """
@@ -91,7 +92,7 @@ def test_full_file_is_read_exactly() -> None:
     assert task.program.inputs == (("imagenet", "s3://bucket/imagenet"),)
     assert spec.tasks == (task, task)
     assert (spec.name, spec.owner, spec.kind) == ("resnet18", "ana", JobKind.GANG)
-    assert (spec.total_steps, spec.duration_ms) == (50_000, None)
+    assert (spec.total_steps, spec.duration_ms) == (50_000, 129_600_000)
     assert (spec.checkpoint_ms, spec.launch_ms) == (8_000, 90_000)
     assert (spec.grace_period_ms, spec.max_duration_ms) == (90_000, 172_800_000)
     assert (spec.retries, spec.priority) == (5, 7)
@@ -176,6 +177,9 @@ def test_one_throughput_holds_for_all_families() -> None:
         ("grace_period: 1 minute", "grace_period", "not a duration", "write 60s"),
         ("grace_period: 2d", "grace_period", "at most one day", ""),
         ("max_duration: 0s", "max_duration", "more than nothing", ""),
+        ("duration: 0s", "duration", "more than nothing", ""),
+        ("duration: 11000d", "duration", "at most ten years", ""),
+        ("duration: 3600", "duration", "a duration needs a unit", "write 3600s"),
         ("max_duration: 0.5ms", "max_duration", "no whole number of milliseconds", ""),
         ("retries: -1", "retries", "must be 0 or more", ""),
         ("priority: true", "priority", "must be a whole number", ""),

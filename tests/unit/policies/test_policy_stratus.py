@@ -95,8 +95,10 @@ def test_time_that_has_passed_is_taken_off():
     cluster = shared(20 * HOUR, 20 * HOUR)
     snapshot = cluster.job("n", SMALL, left_s=HOUR).snapshot()
     assert entries(snapshot)[0] == Place("n/0", "i0")
-    old = replace(snapshot.jobs[1], since_ms=Millis(START - 19 * HOUR * 1000))
-    snapshot = replace(snapshot, jobs=(snapshot.jobs[0], old, snapshot.jobs[2]))
+    first, run, new = snapshot.runs
+    assert run.remaining is not None
+    since = replace(run.remaining, since_ms=Millis(START - 19 * HOUR * 1000))
+    snapshot = replace(snapshot, runs=(first, replace(run, remaining=since), new))
     assert entries(snapshot) == [Place("n/0", "i1")]
 
 

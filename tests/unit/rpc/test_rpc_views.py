@@ -76,6 +76,33 @@ def test_a_job_shows_its_tasks_their_speed_and_its_debt(state: State) -> None:
     assert (shown.started_ms, shown.finished_ms) == (0, 0)
 
 
+def test_a_job_and_its_tasks_show_when_they_will_end(state: State) -> None:
+    place = add_instance(state)
+    job = add_job(state, replace(spec("resnet", tasks=2), kind=JobKind.ARRAY, duration_ms=2 * HOUR))
+    run_on(state, job, place, at=1_000)
+    model, now = model_of(state), Millis(1_000 + HOUR)
+    shown = views.job(model, model.record(job, now), now)
+    running, waiting = shown.tasks
+    assert (running.remaining_ms, running.eta_ms) == (HOUR, 1_000 + 2 * HOUR)
+    assert (waiting.remaining_ms, waiting.HasField("eta_ms")) == (2 * HOUR, False)
+    # Nobody knows when the second one will begin.
+    assert (shown.remaining_ms, shown.HasField("eta_ms")) == (2 * HOUR, False)
+    (second,) = [run.id for run in state.members(job) if run.state == "waiting"]
+    state.put_run(state.runs[second].to(RunState.CANCELLED, Millis(5)))
+    model, now = model_of(state), Millis(1_000 + HOUR)
+    shown = views.job(model, model.record(job, now), now)
+    assert (shown.remaining_ms, shown.eta_ms) == (HOUR, 1_000 + 2 * HOUR)
+
+
+def test_a_job_that_says_nothing_of_its_length_has_no_eta(state: State) -> None:
+    job = add_job(state, spec("resnet"))
+    run_on(state, job, add_instance(state))
+    model, now = model_of(state), Millis(HOUR)
+    shown = views.job(model, model.record(job, now), now)
+    assert not any(shown.HasField(name) for name in ("remaining_ms", "eta_ms"))
+    assert not any(shown.tasks[0].HasField(name) for name in ("remaining_ms", "eta_ms"))
+
+
 def test_a_task_that_nothing_can_be_bought_for_says_when_that_is_tried_again(state: State) -> None:
     job = add_job(state, spec("resnet"))
     (run,) = state.members(job)

@@ -18,9 +18,7 @@ from tests.fakes.snapshots import offer
 
 
 def view(checkpoint_ms: int, launch_ms: int) -> JobView:
-    return JobView(
-        JobId("a"), JobKind.GANG, (), Millis(0), 0, None, checkpoint_ms, launch_ms, Millis(0)
-    )
+    return JobView(JobId("a"), JobKind.GANG, (), Millis(0), 0, checkpoint_ms, launch_ms)
 
 
 def test_a_move_as_the_paper_reckons_it() -> None:

@@ -468,6 +468,9 @@ class Job(google.protobuf.message.Message):
     COST_MICRO_USD_FIELD_NUMBER: builtins.int
     NO_PACKING_MICRO_USD_FIELD_NUMBER: builtins.int
     PRIORITY_FIELD_NUMBER: builtins.int
+    REMAINING_MS_FIELD_NUMBER: builtins.int
+    REMAINING_ESTIMATED_FIELD_NUMBER: builtins.int
+    ETA_MS_FIELD_NUMBER: builtins.int
     id: builtins.str
     name: builtins.str
     owner: builtins.str
@@ -484,6 +487,14 @@ class Job(google.protobuf.message.Message):
     cost_micro_usd: builtins.int
     no_packing_micro_usd: builtins.int
     priority: builtins.int
+    remaining_ms: builtins.int
+    """Standalone time that the task with the most work left still needs; absent if unknown."""
+    remaining_estimated: builtins.bool
+    """All that is known is how long earlier tasks of the workload took."""
+    eta_ms: builtins.int
+    """When the job is expected to end at its present pace; absent if unknown, or if not all of its
+    tasks run.
+    """
     @property
     def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Task]: ...
     def __init__(
@@ -503,10 +514,18 @@ class Job(google.protobuf.message.Message):
         cost_micro_usd: builtins.int = ...,
         no_packing_micro_usd: builtins.int = ...,
         priority: builtins.int = ...,
+        remaining_ms: builtins.int | None = ...,
+        remaining_estimated: builtins.bool = ...,
+        eta_ms: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_exit_code", b"_exit_code", "cost_micro_usd", b"cost_micro_usd", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "id", b"id", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "owner", b"owner", "priority", b"priority", "reason", b"reason", "started_ms", b"started_ms", "state", b"state", "submitted_ms", b"submitted_ms", "tasks", b"tasks"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "remaining_ms", b"remaining_ms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "cost_micro_usd", b"cost_micro_usd", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "id", b"id", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "owner", b"owner", "priority", b"priority", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "started_ms", b"started_ms", "state", b"state", "submitted_ms", b"submitted_ms", "tasks", b"tasks"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_eta_ms", b"_eta_ms"]) -> typing.Literal["eta_ms"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_exit_code", b"_exit_code"]) -> typing.Literal["exit_code"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_remaining_ms", b"_remaining_ms"]) -> typing.Literal["remaining_ms"] | None: ...
 
 global___Job = Job
 
@@ -545,6 +564,9 @@ class Task(google.protobuf.message.Message):
     METRICS_FIELD_NUMBER: builtins.int
     WORKLOAD_FIELD_NUMBER: builtins.int
     WAITING_FOR_FIELD_NUMBER: builtins.int
+    REMAINING_MS_FIELD_NUMBER: builtins.int
+    REMAINING_ESTIMATED_FIELD_NUMBER: builtins.int
+    ETA_MS_FIELD_NUMBER: builtins.int
     index: builtins.int
     name: builtins.str
     state: builtins.str
@@ -562,6 +584,11 @@ class Task(google.protobuf.message.Message):
     """Rate over stand-alone rate; 0 if unknown."""
     workload: builtins.str
     waiting_for: builtins.str
+    remaining_ms: builtins.int
+    """Standalone time that it still needs; absent if unknown."""
+    remaining_estimated: builtins.bool
+    eta_ms: builtins.int
+    """When it is expected to end at its present pace; absent if unknown, or if it does not run."""
     @property
     def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]: ...
     def __init__(
@@ -582,8 +609,16 @@ class Task(google.protobuf.message.Message):
         metrics: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
         workload: builtins.str = ...,
         waiting_for: builtins.str = ...,
+        remaining_ms: builtins.int | None = ...,
+        remaining_estimated: builtins.bool = ...,
+        eta_ms: builtins.int | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "generation", b"generation", "index", b"index", "instance", b"instance", "metrics", b"metrics", "moves", b"moves", "name", b"name", "normalised", b"normalised", "rate", b"rate", "state", b"state", "steps", b"steps", "target", b"target", "total_steps", b"total_steps", "waiting_for", b"waiting_for", "workload", b"workload"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_eta_ms", b"_eta_ms", "_remaining_ms", b"_remaining_ms", "eta_ms", b"eta_ms", "remaining_ms", b"remaining_ms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_eta_ms", b"_eta_ms", "_remaining_ms", b"_remaining_ms", "attempt", b"attempt", "eta_ms", b"eta_ms", "generation", b"generation", "index", b"index", "instance", b"instance", "metrics", b"metrics", "moves", b"moves", "name", b"name", "normalised", b"normalised", "rate", b"rate", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "state", b"state", "steps", b"steps", "target", b"target", "total_steps", b"total_steps", "waiting_for", b"waiting_for", "workload", b"workload"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_eta_ms", b"_eta_ms"]) -> typing.Literal["eta_ms"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_remaining_ms", b"_remaining_ms"]) -> typing.Literal["remaining_ms"] | None: ...
 
 global___Task = Task
 

@@ -16,7 +16,7 @@ from eva_master.model.planning.snapshot import PREVIEW, Snapshot
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.states import InstanceState, RunState
-from eva_master.ports.reading import JobRecord, ReadModel
+from eva_master.ports.reading import JobRecord, Outlook, ReadModel
 
 _NO_PACKING_STATES = (RunState.STARTING, RunState.RUNNING)
 
@@ -30,6 +30,8 @@ def job(model: ReadModel, record: JobRecord, now: Millis) -> pb.Job:
         now: The time, for what it waits for.
     """
     known, account = record.job, record.account
+    whole, outlooks = model.outlooks(record, now)
+    runs = zip(record.runs, outlooks, strict=True)
     return pb.Job(
         id=known.id,
         name=known.spec.name,
@@ -41,14 +43,17 @@ def job(model: ReadModel, record: JobRecord, now: Millis) -> pb.Job:
         finished_ms=known.finished_ms or 0,
         exit_code=known.exit_code,
         failures=known.failures,
-        tasks=[task(model, known, run, now) for run in record.runs],
+        tasks=[task(model, known, run, outlook, now) for run, outlook in runs],
         cost_micro_usd=micro_usd(account.charged),
         no_packing_micro_usd=micro_usd(account.alone),
         priority=known.spec.priority,
+        remaining_ms=whole.left_ms,
+        remaining_estimated=whole.estimated,
+        eta_ms=whole.eta_ms,
     )
 
 
-def task(model: ReadModel, of: Job, run: TaskRun, now: Millis) -> pb.Task:
+def task(model: ReadModel, of: Job, run: TaskRun, outlook: Outlook, now: Millis) -> pb.Task:
     """A task as its task run has it."""
     spec = of.spec.tasks[run.index]
     return pb.Task(
@@ -67,6 +72,9 @@ def task(model: ReadModel, of: Job, run: TaskRun, now: Millis) -> pb.Task:
         metrics=dict(run.progress.metrics),
         workload=spec.workload,
         waiting_for=_waiting_for(model, spec, run, now),
+        remaining_ms=outlook.left_ms,
+        remaining_estimated=outlook.estimated,
+        eta_ms=outlook.eta_ms,
     )
 
 

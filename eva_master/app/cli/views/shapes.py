@@ -57,6 +57,7 @@ def job(message: Job) -> Shape:
         "failures": message.failures,
         **money("cost", message.cost_micro_usd),
         **money("no_packing", message.no_packing_micro_usd),
+        **_outlook(message),
         "tasks": [task(one) for one in message.tasks],
     }
 
@@ -79,6 +80,16 @@ def task(message: Task) -> Shape:
         "steps_per_second": message.rate or None,
         "normalised_throughput": message.normalised or None,
         "metrics": dict(message.metrics),
+        **_outlook(message),
+    }
+
+
+def _outlook(message: Job | Task) -> Shape:
+    """How long a job or a task still takes."""
+    return {
+        "remaining_ms": message.remaining_ms if message.HasField("remaining_ms") else None,
+        "remaining_estimated": message.remaining_estimated,
+        "eta_ms": message.eta_ms if message.HasField("eta_ms") else None,
     }
 
 

@@ -55,8 +55,9 @@ def grid(*columns: str, right: Iterable[str] = ()) -> Table:
 def jobs(messages: Iterable[Job], now: int) -> Table:
     """One line per job."""
     table = grid(
-        *("JOB", "OWNER", "STATE", "TASKS", "WHERE", "PROGRESS", "COST", "ALONE", "AGE", "NOTE"),
-        right=("TASKS", "PROGRESS", "COST", "ALONE"),
+        *("JOB", "OWNER", "STATE", "TASKS", "WHERE", "PROGRESS", "ETA", "COST", "ALONE", "AGE"),
+        "NOTE",
+        right=("TASKS", "PROGRESS", "ETA", "COST", "ALONE"),
     )
     for one in messages:
         running = sum(task.state == "running" for task in one.tasks)
@@ -67,6 +68,7 @@ def jobs(messages: Iterable[Job], now: int) -> Table:
             f"{running}/{len(one.tasks)}",
             _where(one.tasks),
             _progress(one),
+            eta(one, now),
             money(one.cost_micro_usd),
             money(one.no_packing_micro_usd),
             span(now - one.submitted_ms),
@@ -90,6 +92,12 @@ def job(message: Job, now: int) -> RenderableType:
     if message.finished_ms:
         took = span(message.finished_ms - message.submitted_ms)
         rows.append(("finished", f"{ago(message.finished_ms, now)}, after {took}"))
+    if message.HasField("eta_ms"):
+        rows.append(("eta", f"in {eta(message, now)}, at the present pace"))
+    elif message.HasField("remaining_ms"):
+        rows.append(
+            ("eta", f"unknown; {span(message.remaining_ms)} of standalone run time are left")
+        )
     if message.HasField("exit_code"):
         rows.append(("exit code", str(message.exit_code)))
     if message.failures:
@@ -98,13 +106,14 @@ def job(message: Job, now: int) -> RenderableType:
     rows.append(("cost", f"{money(message.cost_micro_usd)} ({alone} on instances of its own)"))
     for label, value in rows:
         facts.add_row(Text(label, style="bold"), value)
-    return Group(facts, Text(), _tasks(message.tasks))
+    return Group(facts, Text(), _tasks(message.tasks, now))
 
 
-def _tasks(messages: Iterable[Task]) -> Table:
+def _tasks(messages: Iterable[Task], now: int) -> Table:
     table = grid(
-        *("TASK", "STATE", "WHERE", "STEPS", "IT/S", "NORMALISED", "ATTEMPT", "MOVES", "NOTE"),
-        right=("STEPS", "IT/S", "NORMALISED", "ATTEMPT", "MOVES"),
+        *("TASK", "STATE", "WHERE", "STEPS", "ETA", "IT/S", "NORMALISED", "ATTEMPT", "MOVES"),
+        "NOTE",
+        right=("STEPS", "ETA", "IT/S", "NORMALISED", "ATTEMPT", "MOVES"),
     )
     for one in messages:
         figures = ", ".join(f"{plain(name)}={value:g}" for name, value in one.metrics.items())
@@ -113,6 +122,7 @@ def _tasks(messages: Iterable[Task]) -> Table:
             state(one.state),
             where(one),
             steps(one),
+            eta(one, now),
             rate(one),
             normalised(one),
             str(one.attempt),
@@ -132,6 +142,18 @@ def where(task: Task) -> str:
 def steps(task: Task) -> str:
     """How far a task is."""
     return f"{task.steps:,}/{task.total_steps:,}" if task.total_steps else f"{task.steps:,}"
+
+
+def eta(message: Job | Task, now: int) -> str:
+    """In how long a job or a task is expected to end, ``-`` if unknown.
+
+    For one that does not run it is the standalone run time that it still needs, in parentheses.
+    ``~`` says that nothing is known but how long earlier tasks of the workload took.
+    """
+    about = "~" if message.remaining_estimated else ""
+    if message.HasField("eta_ms"):
+        return f"{about}{span(message.eta_ms - now)}"
+    return f"({about}{span(message.remaining_ms)})" if message.HasField("remaining_ms") else "-"
 
 
 def rate(task: Task) -> str:

@@ -1,0 +1,114 @@
+"""How much a task still has to do: the one place where this is worked out.
+
+It is told as standalone time: what one task alone, on an instance of the family that sets its
+reservation price, would still take without delays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import isfinite
+
+from eva_master.model.ids import MILLION
+
+LONGEST_MS = 3_660 * 86_400_000
+"""Ten years: no task is expected to take longer, whatever its program says."""
+_FASTEST_PPM = 10**15
+"""A thousand million iterations per second, in millionths."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What is known of all the work of a task.
+
+    Attributes:
+        duration_ms: Standalone time that the user states, `None` if they do not.
+        total_steps: Iterations in all, `None` if unknown.
+        rate_ppm: Standalone iterations per second on the family that sets the task's reservation
+            price, in millionths; 0 if unknown.
+        usual_ms: Standalone time that earlier tasks of the workload took, `None` if there is none.
+    """
+
+    duration_ms: int | None = None
+    total_steps: int | None = None
+    rate_ppm: int = 0
+    usual_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is left of a task's work.
+
+    Attributes:
+        ms: Standalone time, from 0 to ten years.
+        by_steps: Whether the task's own steps say how much is done; else its running time does.
+        estimated: Whether all that is known is how long earlier tasks took.
+    """
+
+    ms: int
+    by_steps: bool
+    estimated: bool
+
+
+def whole_ms(extent: Extent) -> tuple[int, bool] | None:
+    """Find the standalone time of all of a task's work.
+
+    What the user states goes first, then iterations and their rate, then what earlier tasks took.
+
+    Returns:
+        Milliseconds, and whether they are an estimate from earlier tasks; `None` if unknown.
+    """
+    if extent.duration_ms is not None:
+        return min(extent.duration_ms, LONGEST_MS), False
+    if extent.total_steps and extent.rate_ppm > 0:
+        return min(extent.total_steps * 1_000 * MILLION // extent.rate_ppm, LONGEST_MS), False
+    if extent.usual_ms is not None:
+        return min(extent.usual_ms, LONGEST_MS), True
+    return None
+
+
+def left(extent: Extent, steps: int = 0, ran_ms: int = 0) -> Left | None:
+    """Find what is left of a task's work.
+
+    Args:
+        extent: All of the work.
+        steps: Iterations done, as far as they are not lost; 0 if the task reports none.
+        ran_ms: Standalone time that the task has run for, which counts where steps say nothing.
+
+    Returns:
+        `None` if the extent is unknown.
+    """
+    whole = whole_ms(extent)
+    if whole is None:
+        return None
+    ms, estimated = whole
+    if extent.total_steps and steps > 0:
+        missing = max(0, extent.total_steps - steps)
+        return Left(ms * missing // extent.total_steps, by_steps=True, estimated=estimated)
+    return Left(max(0, ms - max(0, ran_ms)), by_steps=False, estimated=estimated)
+
+
+def standalone_rate_ppm(
+    known_ppm: int, own_rate: float, speed: Fraction, company_ppm: int | None
+) -> int:
+    """Find the standalone rate by which steps that are left are turned into time.
+
+    A task that runs alone is measured itself, which says more than what holds for its workload.
+    In company its rate is only used if nothing is known of its workload.
+
+    Args:
+        known_ppm: Rate that the user states or that was measured of the workload, on the family
+            that sets the reservation price, in millionths per second; 0 if unknown.
+        own_rate: Iterations per second of the task's last window; 0 if there is none.
+        speed: How fast the family that it is on is against that family.
+        company_ppm: How fast it is expected to be against running alone; `None` if it does.
+
+    Returns:
+        Millionths per second; 0 if unknown.
+    """
+    own_ppm = min(_FASTEST_PPM, round(own_rate * MILLION)) if isfinite(own_rate) else 0
+    if own_ppm <= 0 or speed <= 0 or (known_ppm > 0 and company_ppm is not None):
+        return max(0, known_ppm)
+    share = speed * Fraction(MILLION if company_ppm is None else max(1, company_ppm), MILLION)
+    return max(1, min(_FASTEST_PPM, round(own_ppm / share)))

@@ -1,0 +1,378 @@
+"""What policies and users are told of the work that is left, from the job file to the snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from eva_master.adapters.jobfile.parse import parse_job
+from eva_master.adapters.store.codec import COPIES, INSTANCES
+from eva_master.control.machine import Machine
+from eva_master.control.measure import remaining
+from eva_master.control.planning.preview import PREVIEW, hypothetical
+from eva_master.control.planning.snapshot_builder import revision, snapshot
+from eva_master.control.settings import Settings
+from eva_master.control.state.store import State
+from eva_master.model.actions import Action, RequestPlan
+from eva_master.model.catalog import InstanceType, Offering
+from eva_master.model.changes import Changes
+from eva_master.model.events import (
+    InstanceUp,
+    JobSubmitted,
+    Phase,
+    PlanReady,
+    ProgressSampled,
+    RunReport,
+    WorkerRegistered,
+    WorkerReported,
+)
+from eva_master.model.ids import Family, InstanceId, Millis, Price, RunId
+from eva_master.model.planning.plan import NewInstance, Place, Plan
+from eva_master.model.planning.snapshot import RemainingWork
+from eva_master.model.records import Progress
+from eva_master.model.resources import Resources
+from eva_master.packing.valuation.remaining_work import LONGEST_MS
+from eva_master.ports.reading import Outlook
+
+SIZE = Resources(0, 4_000, 8 * 1024)
+FAST = Offering(InstanceType("fast.1", Family("fast"), SIZE), Price(3_060_000))
+SLOW = Offering(InstanceType("slow.1", Family("slow"), SIZE), Price(357_000))
+CATALOG = (FAST, SLOW)
+SETTINGS = Settings(round_gap_ms=0, profile=False)
+WINDOW_MS = SETTINGS.window_ms
+JOB = "run: train\nresources: {cpus: 1, memory: 1GiB}\n"
+PACED = JOB + "throughput: {fast: 300, slow: 10}\ntotal_steps: 300000\n"
+"""A thousand seconds on the fast family, which is the one that an iteration is cheapest on."""
+
+
+class Cluster:
+    """A master whose cloud, workers and planner are the test."""
+
+    def __init__(self, state: State | None = None) -> None:
+        self.machine = Machine(state or State(CATALOG), SETTINGS)
+        self.now = 0
+        self.sessions = 0
+        self.rounds = 0
+        self.request: RequestPlan | None = None
+
+    @property
+    def state(self) -> State:
+        return self.machine.state
+
+    def handle(self, *events: object, at: int) -> list[Action]:
+        self.now = at
+        actions = self.machine.handle(list(events), Millis(at))  # type: ignore[arg-type]
+        for action in actions:
+            if isinstance(action, RequestPlan):
+                self.rounds, self.request = self.rounds + 1, action
+        return actions
+
+    def submit(self, text: str, *, name: str, at: int = 0) -> list[Action]:
+        """Submit a job the way users do: as a file."""
+        spec = parse_job(text, file_name="j", owner="me", catalog=CATALOG, workdir=None, name=name)
+        return self.handle(JobSubmitted(f"command-{name}", spec), at=at)
+
+    def start(self, text: str, *, on: Offering = FAST, name: str = "job", at: int = 0) -> None:
+        """Have a job's tasks run, each on an instance of its own, from `at` on."""
+        before = set(self.state.instances)
+        self.submit(text, name=name, at=at)
+        while self.request is not None:
+            request, self.request = self.request, None
+            waiting = [run.id for run in request.snapshot.runs if run.instance is None]
+            launches = tuple(NewInstance(key, on) for key in range(len(waiting)))
+            places = tuple(Place(run, key) for key, run in enumerate(waiting))
+            self.handle(PlanReady(request.round, Plan(launches, places), None), at=at)
+        for instance in sorted(set(self.state.instances) - before):
+            self.register(instance, at=at)
+            for run in self.state.occupants(instance):
+                self.say(run.id, Phase.RUNNING, at=at)
+
+    def register(self, instance: InstanceId, *reports: RunReport, at: int) -> None:
+        self.sessions += 1
+        up = InstanceUp(instance, Millis(at))
+        self.handle(up, WorkerRegistered(instance, self.sessions, SIZE, reports), at=at)
+
+    def say(self, run: RunId, phase: Phase, *, at: int, **more: int) -> list[Action]:
+        record = self.state.runs[run]
+        assert record.instance is not None
+        session = self.state.sessions[record.instance]
+        report = RunReport(run, record.attempt, phase, **more)  # type: ignore[arg-type]
+        return self.handle(WorkerReported(record.instance, session, (report,)), at=at)
+
+    def progress(
+        self, steps: int, *, at: int, total: int = 0, run: str = "job-1/0"
+    ) -> list[Action]:
+        record = self.state.runs[RunId(run)]
+        assert record.instance is not None
+        sample = (record.id, record.attempt, Progress(steps, total))
+        session = self.state.sessions[record.instance]
+        return self.handle(ProgressSampled(record.instance, session, (sample,)), at=at)
+
+    def steady(self, per_s: float, *, until: int, first: int = 0) -> None:
+        """Report steps every other second from now on, at a steady rate."""
+        begin = self.now
+        for at in range(begin + 2_000, until + 1, 2_000):
+            self.progress(first + round((at - begin) * per_s / 1_000), at=at)
+
+    def view(self, run: str = "job-1/0") -> RemainingWork | None:
+        seen = snapshot(self.state, Millis(self.now), SETTINGS)
+        return next(view.remaining for view in seen.runs if view.id == run)
+
+    def left(self, run: str = "job-1/0") -> int:
+        """What a policy would be told now."""
+        view = self.view(run)
+        assert view is not None
+        left_ms = view.left_ms(Millis(self.now))
+        assert left_ms is not None
+        return left_ms
+
+    def outlook(self, run: str = "job-1/0") -> Outlook:
+        """What a user would be told now."""
+        job = self.state.jobs[self.state.runs[RunId(run)].job]
+        runs = list(self.state.members(job.id))
+        _, told = remaining.outlooks(self.state, job, runs, Millis(self.now))
+        return told[self.state.runs[RunId(run)].index]
+
+    def eta(self, run: str = "job-1/0") -> int | None:
+        """Its ETA alone."""
+        return self.outlook(run).eta_ms
+
+
+def test_steps_and_rate_of_a_job_file_say_how_long_it_takes() -> None:
+    cluster = Cluster()
+    cluster.submit(PACED, name="job")
+    assert cluster.view() == RemainingWork(1_000_000)
+
+
+def test_a_stated_duration_goes_before_steps_and_rate() -> None:
+    cluster = Cluster()
+    cluster.submit(PACED + "duration: 2h\n", name="job")
+    assert cluster.view() == RemainingWork(7_200_000)
+
+
+def test_nothing_is_made_up_of_a_job_that_says_nothing() -> None:
+    cluster = Cluster()
+    cluster.submit(JOB, name="job")
+    assert cluster.view() is None
+    cluster.submit(JOB + "total_steps: 5\n", name="steps")
+    assert cluster.view("steps-2/0") is None
+
+
+def test_progress_lowers_what_is_left() -> None:
+    cluster = Cluster()
+    cluster.start(PACED)
+    cluster.progress(0, at=1_000)
+    cluster.progress(90_000, at=301_000)
+    assert cluster.left() == 700_000
+    cluster.handle(at=302_000)
+    assert cluster.left() == 699_000  # it goes on between reports
+
+
+def test_a_task_slower_than_stated_takes_as_long_as_it_takes() -> None:
+    cluster = Cluster()
+    cluster.start(PACED)
+    cluster.steady(150, until=200_000)
+    assert cluster.left() == pytest.approx(1_800_000, rel=0.1)
+    eta = cluster.eta()
+    assert eta is not None
+    assert eta == pytest.approx(2_000_000, rel=0.02)
+
+
+def test_a_slow_family_puts_off_the_end_and_leaves_the_work_as_it_is() -> None:
+    cluster = Cluster()
+    cluster.start(PACED, on=SLOW)
+    cluster.steady(10, until=300_000)
+    assert cluster.left() == pytest.approx(990_000, abs=1_000)  # 297,000 steps at 300
+    assert cluster.eta() == pytest.approx(300_000 + 29_700_000, rel=0.01)  # at 10
+
+
+def test_without_steps_a_stated_duration_runs_down_at_the_speed_of_the_family() -> None:
+    text = JOB + "duration: 1000s\nthroughput: {fast: 300, slow: 10}\n"
+    fast, slow = Cluster(), Cluster()
+    for cluster, on in ((fast, FAST), (slow, SLOW)):
+        cluster.start(text, on=on)
+        cluster.handle(at=300_000)
+    assert fast.left() == 700_000
+    assert slow.left() == pytest.approx(990_000, abs=1)
+    assert fast.eta() == 1_000_000
+    assert slow.eta() == pytest.approx(30_000_000, rel=0.001)
+
+
+def test_a_stated_duration_and_steps_give_the_part_that_is_left() -> None:
+    cluster = Cluster()
+    cluster.start(JOB + "duration: 2000s\ntotal_steps: 1000\n")
+    cluster.progress(250, at=10_000)
+    assert cluster.left() == 1_500_000
+
+
+def test_time_that_ran_before_a_stop_stays_done() -> None:
+    cluster = Cluster()
+    cluster.start(JOB + "duration: 1000s\n")
+    run = cluster.state.runs[RunId("job-1/0")]
+    cluster.say(run.id, Phase.EXITED, at=400_000, stopped=True, generation=1)
+    assert cluster.left() == 600_000
+    cluster.handle(at=900_000)
+    assert cluster.left() == 600_000
+
+
+def test_an_attempt_without_a_checkpoint_begins_anew() -> None:
+    cluster = Cluster()
+    cluster.start(JOB + "duration: 1000s\ntotal_steps: 100\n")
+    cluster.progress(50, at=100_000)
+    assert cluster.left() == 500_000
+    cluster.say(RunId("job-1/0"), Phase.EXITED, at=200_000, exit_code=1)
+    assert cluster.left() == 1_000_000
+    cluster.handle(at=400_000)
+    cluster.say(RunId("job-1/0"), Phase.RUNNING, at=400_000)
+    cluster.handle(at=500_000)
+    assert cluster.left() == 900_000
+
+
+def test_a_new_master_says_the_same() -> None:
+    cluster = Cluster()
+    cluster.start(PACED)
+    cluster.steady(150, until=200_000)
+    before, state = cluster.left(), cluster.state
+    state.write_learned()
+    written = replace(
+        Changes(
+            jobs=tuple(state.jobs.values()),
+            runs=tuple(COPIES.decode(map(COPIES.encode, state.runs.values()))),
+            instances=tuple(INSTANCES.decode(map(INSTANCES.encode, state.instances.values()))),
+            job_accounts=tuple(state.job_accounts.values()),
+            instance_accounts=tuple(state.instance_accounts.values()),
+        ),
+        values={"learned": state.learned.to_json()},
+    )
+    after = Cluster(State.restored(CATALOG, written))
+    after.machine.recover(Millis(201_000))
+    progress = Progress(30_150)
+    report = RunReport(RunId("job-1/0"), 1, Phase.RUNNING, progress=progress)
+    after.register(InstanceId("i00001"), report, at=201_000)
+    after.steady(150, until=350_000, first=30_150)
+    assert after.left() == pytest.approx(before - 75_000 * 2, rel=0.1)
+
+
+def test_a_new_master_has_time_that_ran_from_the_journal() -> None:
+    cluster = Cluster()
+    cluster.start(JOB + "duration: 1000s\n")
+    state = cluster.state
+    written = Changes(
+        jobs=tuple(state.jobs.values()),
+        runs=tuple(COPIES.decode(map(COPIES.encode, state.runs.values()))),
+        instances=tuple(state.instances.values()),
+    )
+    after = Cluster(State.restored(CATALOG, written))
+    after.machine.recover(Millis(300_000))
+    after.now = 300_000
+    assert after.left() == 700_000
+
+
+def test_each_task_of_an_array_has_its_own_work_left() -> None:
+    cluster = Cluster()
+    cluster.start(PACED + "kind: array\ntasks: 2\n")
+    cluster.progress(150_000, at=10_000, run="job-1/1")
+    assert cluster.left("job-1/1") == 500_000
+    assert cluster.left("job-1/0") == 990_000
+
+
+def test_a_gang_has_as_much_left_as_the_member_with_the_most() -> None:
+    cluster = Cluster()
+    cluster.start(PACED + "tasks: 3\n")
+    cluster.progress(150_000, at=10_000, run="job-1/1")
+    cluster.progress(120_000, at=10_000, run="job-1/2")  # the first reports no steps at all
+    assert [cluster.left(f"job-1/{index}") for index in range(3)] == [600_000] * 3
+
+
+@pytest.mark.parametrize(
+    ("steps", "total", "least", "most"),
+    [
+        (10**18, 0, 0, 0),  # more than there are
+        (400_000, 400_000, 0, 0),
+        (1, 2**62, 0, LONGEST_MS),
+        (2**62, 2**62, 0, 0),
+        (1, 1, 0, 0),
+    ],
+)
+def test_what_a_program_says_of_itself_stays_in_bounds(
+    steps: int, total: int, least: int, most: int
+) -> None:
+    cluster = Cluster()
+    cluster.start(PACED)
+    cluster.progress(1, at=1_000, total=total)
+    cluster.progress(steps, at=2_000, total=total)
+    assert least <= cluster.left() <= most
+    eta = cluster.eta()
+    assert eta is None or cluster.now <= eta <= cluster.now + 31 * LONGEST_MS
+
+
+def test_what_is_expected_of_a_waiting_job_is_what_its_workload_took() -> None:
+    cluster = Cluster()
+    ended(cluster, 600, 640, 700)
+    cluster.submit(JOB + "workload: w\n", name="new", at=40_000_000)
+    assert cluster.view("new-4/0") == RemainingWork(640_000, estimated=True)
+
+
+def test_what_a_workload_took_says_nothing_of_a_task_that_takes_longer() -> None:
+    cluster = Cluster()
+    ended(cluster, 600, 640, 700)
+    cluster.start(JOB + "workload: w\n", name="new", at=40_000_000)
+    cluster.handle(at=40_600_000)
+    assert cluster.left("new-4/0") == 40_000
+    assert cluster.outlook("new-4/0") == Outlook(40_000, True, Millis(40_640_000))
+    cluster.handle(at=40_700_000)
+    view = cluster.view("new-4/0")
+    assert view is not None
+    assert view.left_ms(Millis(cluster.now)) is None
+    assert cluster.outlook("new-4/0") == Outlook()
+
+
+def ended(cluster: Cluster, *seconds: int) -> None:
+    """Have tasks of one workload run, one after the other, and end after so many seconds."""
+    for number, took in enumerate(seconds):
+        at = 10_000_000 * number
+        cluster.start(JOB + "workload: w\n", name=f"old{number}", at=at)
+        run = RunId(f"old{number}-{number + 1}/0")
+        cluster.say(run, Phase.EXITED, at=at + took * 1_000, exit_code=0)
+
+
+def test_jobs_that_wait_already_hear_of_what_their_workload_took() -> None:
+    cluster = Cluster()
+    cluster.start(JOB + "workload: w\nkind: array\ntasks: 5\n", name="old")
+    cluster.submit(JOB + "workload: w\n", name="new", at=1_000)
+    for task, took in enumerate((100, 600, 610, 620, 630)):  # the first one is unlike the others
+        assert cluster.view("new-2/0") is None
+        cluster.say(RunId(f"old-1/{task}"), Phase.EXITED, at=took * 1_000, exit_code=0)
+    assert cluster.view("new-2/0") == RemainingWork(610_000, estimated=True)
+
+
+def test_a_preview_knows_what_its_job_states() -> None:
+    cluster = Cluster()
+    spec = parse_job(PACED, file_name="", owner="me", catalog=CATALOG, workdir=None, name="x")
+    seen = hypothetical(cluster.state, spec, Millis(5), SETTINGS)
+    assert [run.remaining for run in seen.runs if run.job == PREVIEW] == [RemainingWork(1_000_000)]
+
+
+def test_progress_calls_for_no_plan_and_changes_no_view_while_it_is_as_expected() -> None:
+    cluster = Cluster()
+    cluster.start(PACED)
+    cluster.steady(300, until=200_000)
+    seen = revision(cluster.state, Millis(cluster.now), SETTINGS)
+    made, rounds = cluster.state.view_cache.made, cluster.rounds
+    cluster.steady(300, until=800_000, first=60_000)
+    assert revision(cluster.state, Millis(cluster.now), SETTINGS) == seen
+    assert (cluster.state.view_cache.made, cluster.rounds) == (made, rounds)
+    assert cluster.left() == pytest.approx(200_000, rel=0.1)
+
+
+def test_progress_that_is_not_as_expected_is_seen_at_the_next_plan_only() -> None:
+    cluster = Cluster()
+    cluster.start(PACED)
+    cluster.steady(300, until=200_000)
+    seen = revision(cluster.state, Millis(cluster.now), SETTINGS)
+    assert cluster.left() == pytest.approx(800_000, rel=0.1)
+    cluster.progress(150_000, at=202_000)  # a leap, be it as it may
+    cluster.steady(300, until=300_000, first=150_000)
+    assert revision(cluster.state, Millis(cluster.now), SETTINGS) == seen
+    assert cluster.left() == pytest.approx(400_000, rel=0.1)
