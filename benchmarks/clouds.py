@@ -31,7 +31,7 @@ from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import Resources
 from eva_master.model.states import InstanceState
-from tests.fakes.aws import CREDENTIALS, REGION, Aws
+from tests.fakes.aws.service import CREDENTIALS, REGION, Aws
 
 GOAL_S = 2.0
 MOST_CALLS = 20

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks.harness import Figures, options, publish, surroundings
 from eva_worker.files.objects import Objects
-from tests.fakes.aws import CREDENTIALS, Aws
+from tests.fakes.aws.service import CREDENTIALS, Aws
 
 MOST_MIB = 100
 _MIB = 1 << 20

@@ -15,10 +15,13 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
-from tests.fakes import dockerd, hosts
+from tests.fakes import hosts
+from tests.fakes.docker import dockerd
 from tests.fakes.iterator_agent import RecordingAgent
 
 pytest.register_assert_rewrite("eva_master.testing.plan_checks", "eva_master.testing.policy_suite")
+
+_E2E = Path(__file__).with_name("e2e")
 
 # How long an example takes says something of the machine alone.
 hypothesis_settings.register_profile(
@@ -68,7 +71,7 @@ def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
 
     When several run at once, never many of these do, and none is left alone at the end.
     """
-    long = [item for item in items if item.path.parent.name == "e2e"]
+    long = [item for item in items if _E2E in item.path.parents]
     files = groupby((item for item in items if item not in long), key=lambda item: item.path)
     others = [list(tests) for _, tests in files]
     order: list[pytest.Item] = []

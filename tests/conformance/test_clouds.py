@@ -29,11 +29,11 @@ from eva_master.model.ids import Family, InstanceId, Millis, Price
 from eva_master.model.resources import Resources
 from eva_master.simulation.cluster.clock import Timeline, VirtualInbox
 from eva_master.simulation.cluster.cloud import Hosts, SimulatedCloud
-from tests.fakes.aws import IMAGE, REGION, shared
+from tests.fakes.aws.service import IMAGE, REGION, shared
 from tests.fakes.hosts import image
 from tests.fakes.hosts.machine import machine_command
 from tests.fakes.hosts.site import Site
-from tests.fakes.mailbox import Mailbox, WallClock
+from tests.fakes.rpc.mailbox import Mailbox, WallClock
 
 NEVER_MS = 3_600_000
 IDLE = (sys.executable, "-c", "import signal; signal.pause()")

@@ -19,7 +19,7 @@ from eva_master.adapters.objects import Objects, open_store
 from eva_master.adapters.objects.blobs import blob_key, missing, put_blob, read_logs
 from eva_master.model.errors import DigestMismatch, InvalidKey, NotFound, StorageError
 from eva_master.ports import ObjectStore
-from tests.fakes.aws import bucket_url, shared
+from tests.fakes.aws.service import bucket_url, shared
 
 MIB = 1024 * 1024
 

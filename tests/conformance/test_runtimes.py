@@ -19,7 +19,7 @@ from eva_worker.link.orders import TaskKey
 from eva_worker.runtime import Exit, Image, Runtime, TaskSpec
 from eva_worker.runtime.docker.runtime import DockerRuntime, connect
 from eva_worker.runtime.process.runtime import ProcessRuntime
-from tests.fakes import dockerd
+from tests.fakes.docker import dockerd
 from tests.fakes.patience import DEADLINE_S
 
 KEY = TaskKey("job-1/0", 1)

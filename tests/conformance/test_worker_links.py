@@ -42,10 +42,10 @@ from eva_master.simulation.cluster.cloud import Machine
 from eva_master.simulation.cluster.delays import Delays
 from eva_master.simulation.cluster.work import Work
 from eva_master.simulation.cluster.workers import SimulatedWorkers
-from tests.fakes.authority import authority
 from tests.fakes.patience import DEADLINE_S
-from tests.fakes.relay import Relay
-from tests.fakes.rpc_master import SMALL, RpcMaster, add_instance, rpc_master
+from tests.fakes.rpc.authority import authority
+from tests.fakes.rpc.relay import Relay
+from tests.fakes.rpc.server import SMALL, RpcMaster, add_instance, rpc_master
 
 T = TypeVar("T")
 

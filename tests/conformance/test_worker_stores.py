@@ -13,7 +13,7 @@ from eva_master.adapters.objects import open_store
 from eva_worker.errors import Missing, StoreUnavailable, UnstorableName
 from eva_worker.files.objects import Objects
 from eva_worker.files.parts import PartFile
-from tests.fakes.aws import bucket_url
+from tests.fakes.aws.service import bucket_url
 
 MIB = 1024 * 1024
 

@@ -26,7 +26,7 @@ from eva_master.adapters.rpc.channels import open_channel
 from eva_master.adapters.rpc.client.master import Client
 from eva_master.adapters.store import SqlJournal
 from tests.fakes.patience import DEADLINE_S
-from tests.fakes.ports import free_port
+from tests.fakes.rpc.ports import free_port
 
 PROGRAMS = Path(__file__).with_name("programs")
 EVA = (sys.executable, "-m", "eva_master.app.cli")

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.e2e.cluster import Cluster
-from tests.e2e.ec2_master import Ec2Master
+from tests.e2e.ec2.master import Ec2Master
 from tests.fakes.ec2.cluster import Ec2Cluster
 from tests.fakes.hosts.cluster import HostCluster
 

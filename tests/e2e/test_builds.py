@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.cluster import SETTINGS
 from tests.e2e.conftest import Clusters
-from tests.fakes import dockerd
+from tests.fakes.docker import dockerd
 
 pytestmark = pytest.mark.docker
 

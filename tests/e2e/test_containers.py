@@ -16,7 +16,7 @@ import pytest
 from eva_master.model.errors import InvalidJob
 from tests.e2e.cluster import SETTINGS, Cluster, until
 from tests.e2e.conftest import Clusters
-from tests.fakes import dockerd
+from tests.fakes.docker import dockerd
 
 FILE = """\
 name: {name}

@@ -9,7 +9,7 @@ import signal
 import psutil
 import pytest
 
-from tests.e2e.books import check_accounts, check_bill
+from tests.e2e.accounts import check_accounts, check_bill
 from tests.e2e.cluster import Cluster, Line, until
 from tests.e2e.conftest import Clusters
 

@@ -20,7 +20,7 @@ import pytest
 from eva_master.adapters.rpc.messages import Bill, ClusterState, Instance, Job, Task
 from examples.demo.jobs import FIRST_WAVE, SECOND_WAVE
 from examples.demo.story import Picture, Point, Story, resumptions
-from tests.fakes import dockerd
+from tests.fakes.docker import dockerd
 
 ROOT = Path(__file__).parents[2]
 DEMO = (sys.executable, "-m", "examples.demo")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.books import check_accounts, check_bill
+from tests.e2e.accounts import check_accounts, check_bill
 from tests.e2e.cluster import PROGRAMS, Line, until
 from tests.e2e.conftest import Hosts
 from tests.fakes.hosts.cluster import HostCluster

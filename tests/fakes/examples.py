@@ -25,7 +25,7 @@ from eva_iterator._proto.iterator_pb2_grpc import (
 )
 
 from tests.fakes.patience import DEADLINE_S
-from tests.fakes.ports import free_port
+from tests.fakes.rpc.ports import free_port
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 JOB_FILES = sorted(EXAMPLES.glob("*/job.yaml"))

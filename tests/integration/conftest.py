@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.fakes.aws import CREDENTIALS, shared
-from tests.fakes.ec2_account import Account
+from tests.fakes.aws.account import Account
+from tests.fakes.aws.service import CREDENTIALS, shared
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import psutil
 
 from eva_master.adapters.catalog import load_catalog
 from tests.e2e.cluster import PROGRAMS, Cluster, until
-from tests.fakes.aws import CREDENTIALS, REGION, Aws
+from tests.fakes.aws.service import CREDENTIALS, REGION, Aws
 from tests.fakes.ec2 import bundle
 from tests.fakes.ec2.hypervisor import Hypervisor, described
 from tests.fakes.ec2.machine import BLACK_BOX_PORT
@@ -38,7 +38,7 @@ _ENDED_AT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC\)")
 
 @dataclass(frozen=True)
 class Bought:
-    """An instance in the API's own record; the fields that `tests.e2e.books` looks at.
+    """An instance in the API's own record; the fields that `tests.e2e.accounts` looks at.
 
     Attributes:
         price: Micro-dollars per hour.

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from tests.fakes.aws import REGION, Aws
+from tests.fakes.aws.service import REGION, Aws
 from tests.fakes.ec2.machine import MODULE
 from tests.fakes.hosts import init
 from tests.fakes.hosts.process import die_with_parent

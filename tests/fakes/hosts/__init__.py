@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 
-from tests.fakes import dockerd
+from tests.fakes.docker import dockerd
 
 
 def available() -> bool:

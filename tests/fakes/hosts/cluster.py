@@ -13,7 +13,7 @@ import psutil
 
 from eva_master.adapters.local.cloud import MIB
 from tests.e2e.cluster import Cluster
-from tests.fakes.aws import CREDENTIALS, Aws
+from tests.fakes.aws.service import CREDENTIALS, Aws
 from tests.fakes.hosts import image
 from tests.fakes.hosts.engine import SOCKET
 from tests.fakes.hosts.machine import MODULE as MACHINE

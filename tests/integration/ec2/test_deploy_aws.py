@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from eva_master.adapters.deployment import find_bundles
 from eva_master.app.cli import main
-from tests.fakes.aws import CREDENTIALS, REGION, Aws
+from tests.fakes.aws.service import CREDENTIALS, REGION, Aws
 
 Run = Callable[..., Result]
 CLUSTER = "lab"

@@ -12,9 +12,9 @@ from eva_master.model.actions import TerminateInstance
 from eva_master.model.catalog import Purchase
 from eva_master.model.events import CloudTrouble, InstanceGone, InstanceUp, LaunchFailed
 from eva_master.model.ids import InstanceId
-from tests.fakes.aws import LOST
-from tests.fakes.ec2_account import LAUNCH, OFFERING, ONE, Account, Blind, Undated, listed
-from tests.fakes.mailbox import WallClock
+from tests.fakes.aws.account import LAUNCH, OFFERING, ONE, Account, Blind, Undated, listed
+from tests.fakes.aws.service import LOST
+from tests.fakes.rpc.mailbox import WallClock
 
 
 def test_an_instance_is_launched_as_agreed(account: Account) -> None:

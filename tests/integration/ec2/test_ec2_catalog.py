@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from eva_master.app import config as config_module
 from eva_master.app.cli import main
-from tests.fakes.aws import CREDENTIALS, REGION, Aws
+from tests.fakes.aws.service import CREDENTIALS, REGION, Aws
 
 SECTION = {
     "region": REGION,

@@ -20,11 +20,11 @@ from eva_master.model.errors import Throttled
 from eva_master.model.events import CloudTrouble, InstanceGone, InstanceUp, LaunchFailed, Quoted
 from eva_master.model.ids import Family, InstanceId, Price
 from eva_master.model.resources import Resources
-from tests.fakes import aws as fake
-from tests.fakes.aws import CREDENTIALS, IMAGE, LOST, REGION
-from tests.fakes.ec2_account import LAUNCH, OFFERING, ONE, Account, Blind, Deaf, listed
-from tests.fakes.mailbox import WallClock
-from tests.fakes.ports import free_port
+from tests.fakes.aws import service as fake
+from tests.fakes.aws.account import LAUNCH, OFFERING, ONE, Account, Blind, Deaf, listed
+from tests.fakes.aws.service import CREDENTIALS, IMAGE, LOST, REGION
+from tests.fakes.rpc.mailbox import WallClock
+from tests.fakes.rpc.ports import free_port
 
 ELSEWHERE = replace(OFFERING, zone=f"{REGION}a")
 SPOT = replace(OFFERING, purchase=Purchase.SPOT)

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.clouds import MOST_CALLS, Pass
 from eva_master.model.states import InstanceState
-from tests.fakes.aws import CREDENTIALS, shared
+from tests.fakes.aws.service import CREDENTIALS, shared
 
 INSTANCES = 1_000
 

@@ -17,7 +17,7 @@ from eva_master.model.ids import Exact, Family, InstanceId, JobId, Millis, Price
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import Resources
 from tests.fakes.archive import LoadedArchive
-from tests.fakes.rpc_master import spec
+from tests.fakes.rpc.server import spec
 
 OFFERING = Offering(InstanceType("c7i.large", Family("c7i"), Resources(0, 2, 4)), Price(100))
 ENDED, LATER = 1_000, 5_000

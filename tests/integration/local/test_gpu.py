@@ -17,7 +17,7 @@ import pytest
 from eva_master.adapters.local.engine import Engine, ready_image
 from eva_worker._proto import worker_pb2 as pb
 from eva_worker.tasks.devices import discover_gpus
-from tests.fakes.master import DEADLINE_S, FakeMaster
+from tests.fakes.rpc.master import DEADLINE_S, FakeMaster
 
 RUN = "job-1/0"
 

@@ -29,7 +29,7 @@ from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.events import CloudListed, InstanceGone, InstanceUp, LaunchFailed
 from eva_master.model.ids import Family, InstanceId, Millis, Price
 from eva_master.model.resources import Resources
-from tests.fakes.mailbox import DEADLINE_S, Mailbox, WallClock
+from tests.fakes.rpc.mailbox import DEADLINE_S, Mailbox, WallClock
 
 OFFERING = Offering(
     InstanceType("p3.2xlarge", Family("p3"), Resources(1, 7_500, 62_464)), Price(3_060_000)
@@ -288,7 +288,7 @@ MASTER = """
 import os, signal, sys, time
 from pathlib import Path
 from eva_master.adapters.local.cloud import LocalCloud
-from tests.fakes.mailbox import Mailbox, WallClock
+from tests.fakes.rpc.mailbox import Mailbox, WallClock
 from tests.integration.local.test_local_cloud import BOOTSTRAP, OFFERING, ONE, PAUSE, WRITE_DOWN
 from eva_master.model.actions import LaunchInstance
 from eva_master.model.events import InstanceUp

@@ -25,7 +25,7 @@ from eva_master.adapters.store.join_tokens import JoinTokenTable
 from eva_master.model.errors import EvaError, NotAuthorised, StorageError
 from eva_master.model.ids import InstanceId, Millis
 from eva_worker.link.channel import dial
-from tests.fakes.rpc_master import RpcMaster, add_instance, rpc_master
+from tests.fakes.rpc.server import RpcMaster, add_instance, rpc_master
 
 ONE, TWO = InstanceId("i-1"), InstanceId("i-2")
 MINUTE_MS = 60_000

@@ -22,7 +22,7 @@ from eva_master.model.events import PlanFailed, PlanReady
 from eva_master.model.ids import Millis
 from eva_master.model.planning.plan import Json, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
-from tests.fakes.mailbox import DEADLINE_S, Mailbox
+from tests.fakes.rpc.mailbox import DEADLINE_S, Mailbox
 
 SNAPSHOT = Snapshot(Millis(1), (), (), (), ())
 BUILD = f"{__name__}:build"

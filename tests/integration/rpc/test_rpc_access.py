@@ -22,7 +22,7 @@ from eva_master.adapters.rpc.server import access
 from eva_master.model.errors import NotAuthenticated, NotAuthorised
 from eva_master.model.events import CancelRequested, JobSubmitted
 from eva_master.model.users import Role
-from tests.fakes.rpc_master import (
+from tests.fakes.rpc.server import (
     DEADLINE_S,
     JOB_YAML,
     RpcMaster,

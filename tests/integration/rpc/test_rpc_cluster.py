@@ -25,8 +25,8 @@ from eva_master.control.state.store import State
 from eva_master.model.changes import Changes, Round
 from eva_master.model.ids import InstanceId, Millis
 from eva_master.model.states import RunState
-from tests.fakes.authority import authority
-from tests.fakes.rpc_master import Agent, RpcMaster, add_instance, add_job, rpc_master, spec
+from tests.fakes.rpc.authority import authority
+from tests.fakes.rpc.server import Agent, RpcMaster, add_instance, add_job, rpc_master, spec
 
 
 @pytest.fixture

@@ -24,9 +24,9 @@ from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.planning.reasons import Exchange, Hosting, Move, Reasons, Tenant
 from eva_master.model.users import Role
 from eva_master.policies import eva, no_packing
-from tests.fakes.authority import authority
-from tests.fakes.rpc_master import CATALOG, JOB_YAML, RpcMaster, add_instance, add_job, rpc_master
-from tests.fakes.rpc_master import spec as job_spec
+from tests.fakes.rpc.authority import authority
+from tests.fakes.rpc.server import CATALOG, JOB_YAML, RpcMaster, add_instance, add_job, rpc_master
+from tests.fakes.rpc.server import spec as job_spec
 
 POLICY = eva.POLICY.build(eva.POLICY.config())
 

@@ -24,7 +24,7 @@ from eva_master.model.records import Job
 from eva_master.model.states import JobState
 from eva_master.ports.reading import ReadModel
 from tests.fakes.models import model_of
-from tests.fakes.rpc_master import DEADLINE_S, RpcMaster, add_job, rpc_master, spec
+from tests.fakes.rpc.server import DEADLINE_S, RpcMaster, add_job, rpc_master, spec
 
 
 def changed(*jobs: str) -> Changes:

@@ -18,7 +18,7 @@ from eva_master.model.errors import NotAuthorised
 from eva_master.model.ids import JobId, Millis
 from eva_master.model.states import InstanceState, JobState, RunState
 from eva_master.model.users import Role
-from tests.fakes.rpc_master import (
+from tests.fakes.rpc.server import (
     DEADLINE_S,
     JOB_YAML,
     RpcMaster,

@@ -27,7 +27,7 @@ from eva_master.model.events import CancelRequested, JobSubmitted
 from eva_master.model.ids import JobId, Millis
 from eva_master.model.states import JobState
 from eva_master.model.users import Role
-from tests.fakes.rpc_master import (
+from tests.fakes.rpc.server import (
     DEADLINE_S,
     JOB_YAML,
     RpcMaster,

@@ -15,7 +15,7 @@ from eva_master.adapters.rpc._proto import worker_pb2 as wpb
 from eva_master.control.state.store import State
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.states import JobState, RunState
-from tests.fakes.rpc_master import (
+from tests.fakes.rpc.server import (
     DEADLINE_S,
     Agent,
     RpcMaster,

@@ -29,7 +29,7 @@ from eva_master.ports import Inbox
 from eva_master.simulation.cluster.journal import MemoryJournal
 from tests.fakes.archive import LoadedArchive
 from tests.fakes.planner import InlinePlanner
-from tests.fakes.rpc_master import (
+from tests.fakes.rpc.server import (
     CATALOG,
     DEADLINE_S,
     JOB_YAML,

@@ -36,7 +36,7 @@ from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.job import Program
 from eva_master.model.records import Progress
 from eva_master.model.resources import Resources
-from tests.fakes.rpc_master import Agent, RpcMaster, rpc_master
+from tests.fakes.rpc.server import Agent, RpcMaster, rpc_master
 
 I1 = InstanceId("i-1")
 RUN = RunId("resnet-1/0")

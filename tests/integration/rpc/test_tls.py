@@ -29,9 +29,9 @@ from eva_master.adapters.rpc.channels import open_channel
 from eva_master.adapters.rpc.server.ports import server_credentials
 from eva_master.model.ids import InstanceId, Millis
 from eva_worker.link.channel import dial
-from tests.fakes.authority import authority
 from tests.fakes.patience import DEADLINE_S
-from tests.fakes.rpc_master import RpcMaster, rpc_master
+from tests.fakes.rpc.authority import authority
+from tests.fakes.rpc.server import RpcMaster, rpc_master
 
 HOUR_MS = 3_600_000
 ONE = InstanceId("i-1")

@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 from eva_worker._proto import worker_pb2 as pb
-from tests.fakes.authority import authority
-from tests.fakes.master import DEADLINE_S, FakeMaster
+from tests.fakes.rpc.authority import authority
+from tests.fakes.rpc.master import DEADLINE_S, FakeMaster
 
 RUN = "job-1/0"
 SAVING = """

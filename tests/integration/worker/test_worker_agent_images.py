@@ -15,9 +15,9 @@ import pytest
 
 from eva_worker._proto import worker_pb2 as pb
 from eva_worker.runtime.docker.runtime import connect
-from tests.fakes import dockerd, registry
-from tests.fakes.master import DEADLINE_S, FakeMaster
-from tests.fakes.registry import Registry
+from tests.fakes.docker import dockerd, registry
+from tests.fakes.docker.registry import Registry
+from tests.fakes.rpc.master import DEADLINE_S, FakeMaster
 
 pytestmark = pytest.mark.docker
 

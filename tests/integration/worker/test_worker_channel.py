@@ -10,7 +10,7 @@ import pytest
 
 from eva_worker._proto import worker_pb2 as pb
 from eva_worker._proto.worker_pb2_grpc import WorkersStub
-from tests.fakes.master import FakeMaster
+from tests.fakes.rpc.master import FakeMaster
 
 DEADLINE_S = 20  # Less than gRPC's own minute.
 

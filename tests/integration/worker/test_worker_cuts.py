@@ -17,8 +17,8 @@ from eva_worker.files.download import Fetcher
 from eva_worker.files.multipart import Source
 from eva_worker.files.objects import Objects
 from eva_worker.files.parts import PART, PartFile
-from tests.fakes.aws import bucket_url, shared
-from tests.fakes.relay import Relay
+from tests.fakes.aws.service import bucket_url, shared
+from tests.fakes.rpc.relay import Relay
 
 PARTS = 6
 SIZE = PARTS * PART - 5

@@ -21,8 +21,8 @@ from eva_worker.errors import StartFailed
 from eva_worker.link.orders import TaskKey
 from eva_worker.runtime import Exit, Image, TaskSpec
 from eva_worker.runtime.docker.runtime import DockerRuntime, connect
-from tests.fakes import dockerd
-from tests.fakes.master import DEADLINE_S, FakeMaster
+from tests.fakes.docker import dockerd
+from tests.fakes.rpc.master import DEADLINE_S, FakeMaster
 
 pytestmark = pytest.mark.docker
 

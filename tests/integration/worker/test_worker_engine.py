@@ -14,10 +14,10 @@ from eva_worker._proto import worker_pb2 as pb
 from eva_worker.link.orders import TaskKey
 from eva_worker.runtime import Exit, TaskSpec
 from eva_worker.runtime.docker.runtime import DockerRuntime, connect
-from tests.fakes import dockerd
-from tests.fakes.dockerd import Engine
-from tests.fakes.master import FakeMaster
+from tests.fakes.docker import dockerd
+from tests.fakes.docker.dockerd import Engine
 from tests.fakes.patience import DEADLINE_S
+from tests.fakes.rpc.master import FakeMaster
 
 pytestmark = pytest.mark.docker
 

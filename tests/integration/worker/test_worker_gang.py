@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from eva_worker._proto import worker_pb2 as pb
-from tests.fakes.master import DEADLINE_S, FakeMaster
+from tests.fakes.rpc.master import DEADLINE_S, FakeMaster
 
 MEMBERS = ("gang-1/0", "gang-1/1")
 # Rank 0 listens, the other dials, and each tells its rank. Rank 0 publishes one generation more

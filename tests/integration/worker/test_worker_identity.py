@@ -20,8 +20,8 @@ from eva_worker._proto import worker_pb2 as pb
 from eva_worker.errors import BadIdentity
 from eva_worker.link.identity import Identity
 from eva_worker.process.durable_files import write_file
-from tests.fakes.authority import authority
-from tests.fakes.master import DEADLINE_S, FakeMaster
+from tests.fakes.rpc.authority import authority
+from tests.fakes.rpc.master import DEADLINE_S, FakeMaster
 
 RUN = "job-1/0"
 SHORT_MS = 3_000

@@ -17,9 +17,9 @@ from eva_worker.link.orders import Build, TaskKey
 from eva_worker.runtime import Image, TaskSpec
 from eva_worker.runtime.docker.runtime import DockerRuntime, connect
 from eva_worker.runtime.process.runtime import ProcessRuntime
-from tests.fakes import dockerd, registry
+from tests.fakes.docker import dockerd, registry
+from tests.fakes.docker.registry import Registry
 from tests.fakes.patience import DEADLINE_S
-from tests.fakes.registry import Registry
 
 KEY = TaskKey("job-1/0", 1)
 CONTEXT = "c" * 64

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from eva_worker._proto import worker_pb2 as pb
-from tests.fakes.master import DEADLINE_S, FakeMaster
-from tests.fakes.metadata import REBALANCE, FakeMetadata
+from tests.fakes.aws.metadata import REBALANCE, FakeMetadata
+from tests.fakes.rpc.master import DEADLINE_S, FakeMaster
 from tests.integration.worker.test_worker_agent import RUN, SAVING, Worker, until
 
 

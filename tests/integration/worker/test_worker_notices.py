@@ -9,7 +9,7 @@ from http import HTTPStatus
 import pytest
 
 from eva_worker.link.notices import Metadata, Notice, watch
-from tests.fakes.metadata import REBALANCE, FakeMetadata
+from tests.fakes.aws.metadata import REBALANCE, FakeMetadata
 
 NOON = "2026-11-21T12:00:00Z"
 NOON_MS = 1_795_262_400_000

@@ -12,8 +12,8 @@ from eva_worker._proto import worker_pb2 as pb
 from eva_worker.errors import Missing
 from eva_worker.files.download import Fetcher
 from eva_worker.files.objects import Objects
-from tests.fakes.aws import bucket_url, shared
-from tests.fakes.master import FakeMaster
+from tests.fakes.aws.service import bucket_url, shared
+from tests.fakes.rpc.master import FakeMaster
 from tests.integration.worker.test_worker_agent import RUN, Worker
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from eva_worker.files.checkpoints import newest
 from eva_worker.files.objects import Objects
-from tests.fakes.aws import bucket_url
+from tests.fakes.aws.service import bucket_url
 
 MIB = 1024 * 1024
 SIZE = 160 * MIB

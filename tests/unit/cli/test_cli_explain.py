@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.app.cli import main
-from tests.fakes.api import NOW_MS, FakeApi
+from tests.fakes.rpc.api import NOW_MS, FakeApi
 
 Run = Callable[..., Result]
 

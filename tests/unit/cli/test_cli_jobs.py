@@ -19,7 +19,7 @@ from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.app.cli import main
 from eva_master.app.cli.session import Patience
 from eva_master.model.errors import DuplicateName, InvalidJob, Problem, Unplaceable
-from tests.fakes.api import TOKEN, FakeApi, sample_jobs
+from tests.fakes.rpc.api import TOKEN, FakeApi, sample_jobs
 
 Run = Callable[..., Result]
 

@@ -16,7 +16,7 @@ from eva_master.app.cli import main
 from eva_master.app.cli.views import tables
 from eva_master.app.cli.views.words import money, span
 from eva_master.model.errors import EvaError, NotAuthorised, NotFound
-from tests.fakes.api import TOKEN, FakeApi, sample_bill, sample_jobs, sample_plan, sample_state
+from tests.fakes.rpc.api import TOKEN, FakeApi, sample_bill, sample_jobs, sample_plan, sample_state
 
 Run = Callable[..., Result]
 

@@ -20,8 +20,8 @@ from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.app.cli import main
 from eva_master.app.cli import users as module
 from eva_master.model.errors import NotAuthenticated, NotAuthorised
-from tests.fakes.api import NOW_MS, FakeApi
-from tests.fakes.authority import TestAuthority, authority
+from tests.fakes.rpc.api import NOW_MS, FakeApi
+from tests.fakes.rpc.authority import TestAuthority, authority
 
 Run = Callable[..., Result]
 DAY_MS = 86_400_000

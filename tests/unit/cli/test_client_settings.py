@@ -16,7 +16,7 @@ from eva_master.app.client import client_file, load_client_config
 from eva_master.app.operator import write_client_file
 from eva_master.model.errors import InvalidConfig
 from eva_master.model.users import Role
-from tests.fakes.authority import authority
+from tests.fakes.rpc.authority import authority
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from eva_master.model.ids import JobId, Millis, run_id
 from eva_master.model.job import JobSpec
 from eva_master.model.records import Progress
 from eva_master.simulation.cluster.journal import MemoryJournal
-from tests.fakes.rpc_master import CATALOG, add_instance, add_job, spec
+from tests.fakes.rpc.server import CATALOG, add_instance, add_job, spec
 
 
 def nodes(tree: PersistentMap[Any, Any]) -> set[int]:

@@ -40,7 +40,7 @@ from eva_master.model.planning.plan import Hold, NewInstance, Place, Plan, Suspe
 from eva_master.model.records import Progress
 from eva_master.model.states import InstanceState, RunState
 from tests.fakes.models import model_of
-from tests.fakes.rpc_master import CATALOG, LARGE, SMALL, add_instance, add_job, spec
+from tests.fakes.rpc.server import CATALOG, LARGE, SMALL, add_instance, add_job, spec
 
 HOUR = 3_600_000
 

@@ -15,7 +15,7 @@ from eva_worker.errors import RuntimeUnavailable
 from eva_worker.runtime.docker.runtime import connect
 from eva_worker.runtime.registry import RuntimeProvider, checked, runtime, runtimes
 from eva_worker.settings import Settings
-from tests.fakes.authority import authority
+from tests.fakes.rpc.authority import authority
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from eva_worker.settings import Settings
 from eva_worker.tasks.devices import Assignment
 from eva_worker.tasks.progress_server import Counters, make_socket_directory, socket_path
 from eva_worker.tasks.records import Book, Record, Stage
-from tests.fakes.authority import authority
+from tests.fakes.rpc.authority import authority
 
 KEY = TaskKey("job-1/0+2", 7)
 ORDER = Order(

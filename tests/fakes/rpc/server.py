@@ -57,9 +57,9 @@ from eva_master.ports.reading import Archive, ReadModel
 from eva_master.simulation.cluster.journal import MemoryJournal
 from eva_worker.link.channel import dial
 from tests.fakes.archive import LoadedArchive
-from tests.fakes.authority import authority
 from tests.fakes.patience import DEADLINE_S
 from tests.fakes.planner import InlinePlanner
+from tests.fakes.rpc.authority import authority
 
 T = TypeVar("T")
 

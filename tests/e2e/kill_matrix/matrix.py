@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from tests.e2e.books import check_accounts, check_bill
+from tests.e2e.accounts import check_accounts, check_bill
 from tests.e2e.cluster import Line, until
 from tests.fakes.hosts.cluster import HostCluster
 

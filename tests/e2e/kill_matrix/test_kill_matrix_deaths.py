@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e import matrix
 from tests.e2e.cluster import until
 from tests.e2e.conftest import Hosts
-from tests.e2e.matrix import TWO_EACH
+from tests.e2e.kill_matrix import matrix
+from tests.e2e.kill_matrix.matrix import TWO_EACH
 
 pytestmark = [pytest.mark.hosts, pytest.mark.waits]
 

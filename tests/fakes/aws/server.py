@@ -19,8 +19,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs
 
-from tests.fakes.aws import LOST, REGION
-from tests.fakes.aws_herd import Herd
+from tests.fakes.aws.herd import Herd
+from tests.fakes.aws.service import LOST, REGION
 
 STATUS = {
     "IdempotentParameterMismatch": 400,

@@ -20,8 +20,8 @@ from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.events import CloudListed
 from eva_master.model.ids import Family, InstanceId, Millis, Price
 from eva_master.model.resources import Resources
-from tests.fakes.aws import IMAGE, REGION, Aws
-from tests.fakes.mailbox import Mailbox, WallClock
+from tests.fakes.aws.service import IMAGE, REGION, Aws
+from tests.fakes.rpc.mailbox import Mailbox, WallClock
 
 ONE = InstanceId("i-1")
 OFFERING = Offering(

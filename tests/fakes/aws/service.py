@@ -1,6 +1,6 @@
 """AWS for tests: moto's server in a process of its own, and what moto lacks of EC2.
 
-The server's side is in `tests.fakes.aws_server`. Orders go by cluster (the tag ``eva:cluster``), so
+The server's side is in `tests.fakes.aws.server`. Orders go by cluster (the tag ``eva:cluster``), so
 that all tests may share one server. And S3 can be out of order; that is for who has a server of
 its own.
 """
@@ -38,7 +38,7 @@ class Aws:
 
     def __init__(self, host: str = "127.0.0.1") -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fakes.aws_server", host],
+            [sys.executable, "-m", "tests.fakes.aws.server", host],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -94,7 +94,7 @@ class Aws:
         return answer
 
     def populate(self, cluster: str, count: int) -> None:
-        """Have a cluster own so many running instances that do little; see `aws_herd`."""
+        """Give a cluster so many running instances, which do little (`tests.fakes.aws.herd`)."""
         self._post("populate", {"cluster": cluster, "count": count})
 
     def terminated(self, cluster: str) -> int:

@@ -13,8 +13,8 @@ import pytest
 
 from tests.e2e.cluster import until
 from tests.e2e.conftest import Ec2Masters
-from tests.e2e.ec2_master import LARGE, XLARGE, ZONES, Ec2Master, name_of
-from tests.fakes.aws import LOST, shared
+from tests.e2e.ec2.master import LARGE, XLARGE, ZONES, Ec2Master, name_of
+from tests.fakes.aws.service import LOST, shared
 
 
 def where(instance: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from tests.e2e.cluster import Cluster, until
-from tests.fakes.aws import CREDENTIALS, IMAGE, REGION, shared
+from tests.fakes.aws.service import CREDENTIALS, IMAGE, REGION, shared
 
 LARGE, XLARGE = "c7i.large", "c7i.xlarge"
 ZONES = [f"{REGION}a", f"{REGION}b"]

@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from examples.demo.jobs import EXAMPLES, FIRST_WAVE, SECOND_WAVE, Submitter
-from tests.e2e.books import check_accounts, check_bill
+from tests.e2e.accounts import check_accounts, check_bill
 from tests.e2e.cluster import until
 from tests.e2e.conftest import Ec2s
-from tests.e2e.matrix import check_steps, check_undisturbed
+from tests.e2e.kill_matrix.matrix import check_steps, check_undisturbed
 from tests.fakes.ec2.cluster import Ec2Cluster
 from tests.fakes.ec2.machine import BLACK_BOX_PORT
 

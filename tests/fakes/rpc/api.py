@@ -21,7 +21,7 @@ from eva_master.adapters.rpc._proto import api_pb2_grpc
 from eva_master.adapters.rpc.channels import server_options
 from eva_master.adapters.rpc.errors import DETAIL_KEY, detail_of, status_of
 from eva_master.model.errors import DigestMismatch, EvaError, NotFound
-from tests.fakes.authority import authority
+from tests.fakes.rpc.authority import authority
 
 NOW_MS = 1_800_000_000_000
 TOKEN = "eva_t1_secret"

@@ -21,8 +21,8 @@ from eva_worker._proto.worker_pb2_grpc import (
     add_WorkersServicer_to_server,
 )
 from eva_worker.link.channel import dial
-from tests.fakes.authority import authority
 from tests.fakes.patience import DEADLINE_S
+from tests.fakes.rpc.authority import authority
 
 _OPTIONS = (
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 100),

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from eva_master.model.errors import StorageError
-from tests.e2e import matrix
 from tests.e2e.cluster import until
 from tests.e2e.conftest import Hosts
-from tests.e2e.matrix import TWO_EACH
+from tests.e2e.kill_matrix import matrix
+from tests.e2e.kill_matrix.matrix import TWO_EACH
 
 pytestmark = [pytest.mark.hosts, pytest.mark.waits]
 
