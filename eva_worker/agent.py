@@ -25,8 +25,8 @@ from eva_worker.link.address import own_address
 from eva_worker.link.enrolment import Enrolment
 from eva_worker.link.identity import Identity
 from eva_worker.link.notices import Metadata, Notice
-from eva_worker.link.orders import Welcome
 from eva_worker.link.session import Link, Session
+from eva_worker.orders import Welcome
 from eva_worker.process.durable_files import read_json, reserve, write_json
 from eva_worker.process.logging import configure
 from eva_worker.process.metrics import Metrics

@@ -21,7 +21,7 @@ from obstore.store import ObjectStore as Backend
 from eva_worker.errors import Missing, StoreUnavailable, TransferFailed, UnstorableName
 from eva_worker.files.multipart import Multipart
 from eva_worker.files.parts import MIB, PART, Allowance, PartFile, plan
-from eva_worker.link.backoff import Backoff
+from eva_worker.process.backoff import Backoff
 
 if TYPE_CHECKING:
     from obstore import GetOptions

@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from eva_worker.files.download import Fetcher
 from eva_worker.files.objects import Objects
-from eva_worker.link.orders import Order, Welcome
+from eva_worker.orders import Order, Welcome
 
 
 class Storage:

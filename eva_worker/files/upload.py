@@ -18,7 +18,7 @@ from eva_worker.files.checkpoints import checkpoint_key, prune
 from eva_worker.files.download import FileEntry, checkpoint_manifest, digest_of, together
 from eva_worker.files.objects import Objects
 from eva_worker.files.parts import PART
-from eva_worker.link.orders import TaskKey
+from eva_worker.orders import TaskKey
 from eva_worker.process.durable_files import read_json, write_json
 
 LOG_KEPT = 64 << 20

@@ -7,7 +7,7 @@ import socket
 
 import structlog
 
-from eva_worker.link.backoff import Backoff
+from eva_worker.process.backoff import Backoff
 
 _log = structlog.get_logger()
 

@@ -12,9 +12,9 @@ import structlog
 from eva_worker._proto import worker_pb2 as pb
 from eva_worker._proto.worker_pb2_grpc import EnrolmentStub, WorkersStub
 from eva_worker.errors import BadIdentity, NotEnrolled
-from eva_worker.link.backoff import Backoff
 from eva_worker.link.channel import dial
 from eva_worker.link.identity import Credentials, Identity
+from eva_worker.process.backoff import Backoff
 
 if TYPE_CHECKING:
     from eva_worker._proto.worker_pb2_grpc import EnrolmentAsyncStub, WorkersAsyncStub

@@ -16,12 +16,12 @@ from eva_worker._proto.worker_pb2_grpc import WorkersStub
 from eva_worker.errors import BadOrder, NotEnrolled
 from eva_worker.files.task_log import follow
 from eva_worker.link import wire
-from eva_worker.link.backoff import Backoff
 from eva_worker.link.channel import dial
 from eva_worker.link.enrolment import Enrolment
 from eva_worker.link.identity import Credentials
 from eva_worker.link.notices import Notice
-from eva_worker.link.orders import Order, Progress, Report, TaskKey, Welcome
+from eva_worker.orders import Order, Progress, Report, TaskKey, Welcome
+from eva_worker.process.backoff import Backoff
 from eva_worker.process.metrics import Metrics
 from eva_worker.tasks.registry import Tasks
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from eva_worker._proto import worker_pb2 as pb
 from eva_worker.link.notices import Notice
-from eva_worker.link.orders import Build, Gang, Order, Phase, Progress, Report, TaskKey, Welcome
+from eva_worker.orders import Build, Gang, Order, Phase, Progress, Report, TaskKey, Welcome
 
 _PHASES = {
     Phase.STARTING: pb.PHASE_STARTING,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, make_wsgi_app
 
-from eva_worker.link.orders import Phase
+from eva_worker.orders import Phase
 from eva_worker.process import https
 
 

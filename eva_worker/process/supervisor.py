@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from eva_worker.link.backoff import Backoff
+from eva_worker.process.backoff import Backoff
 from eva_worker.process.logging import configure
 from eva_worker.settings import ENVIRONMENT, Settings
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from eva_worker.link.orders import Build, TaskKey
+from eva_worker.orders import Build, TaskKey
 
 Tell = Callable[[str], None]
 """Told a line of progress for the user; may be called in any thread."""

@@ -16,7 +16,7 @@ from eva_worker.files.download import together
 from eva_worker.files.objects import persistently
 from eva_worker.files.storage import SharedStorage, Storage
 from eva_worker.files.upload import LOG_KEPT, Uploader
-from eva_worker.link.orders import Order, Phase, Progress, Report
+from eva_worker.orders import Order, Phase, Progress, Report
 from eva_worker.process.durable_files import is_full, reserve
 from eva_worker.process.metrics import Metrics
 from eva_worker.runtime import Image, Runtime, TaskSpec

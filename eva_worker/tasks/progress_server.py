@@ -18,7 +18,7 @@ import structlog
 
 from eva_worker._proto import iterator_pb2, iterator_pb2_grpc
 from eva_worker.errors import StartFailed
-from eva_worker.link.orders import Progress
+from eva_worker.orders import Progress
 from eva_worker.process.durable_files import read_json, write_json
 
 _LONGEST_SOCKET = 107  # sockaddr_un: 108 bytes with the zero at the end.

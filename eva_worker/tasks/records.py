@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from eva_worker.link.orders import Order, TaskKey
+from eva_worker.orders import Order, TaskKey
 from eva_worker.process.durable_files import read_json, write_json
 from eva_worker.tasks.devices import Assignment
 

@@ -11,7 +11,7 @@ import structlog
 from eva_worker.errors import WorkerError
 from eva_worker.files.download import together
 from eva_worker.files.objects import persistently
-from eva_worker.link.orders import Order, Phase, Progress, Report, TaskKey
+from eva_worker.orders import Order, Phase, Progress, Report, TaskKey
 from eva_worker.runtime import Image
 from eva_worker.tasks.attempt import Attempt, Services
 from eva_worker.tasks.records import Record, Stage

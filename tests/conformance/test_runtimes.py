@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from eva_worker.errors import StartFailed
-from eva_worker.link.orders import TaskKey
+from eva_worker.orders import TaskKey
 from eva_worker.runtime import Exit, Image, Runtime, TaskSpec
 from eva_worker.runtime.docker.runtime import DockerRuntime, connect
 from eva_worker.runtime.process.runtime import ProcessRuntime

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from eva_master.model.actions import (
     FetchFiles,
@@ -24,23 +24,63 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import Millis, RunId
+from eva_master.model.ids import Family, Millis, RunId
+from eva_master.ports import Inbox
+from eva_master.simulation.cluster.attempt_log import AttemptLog
+from eva_master.simulation.cluster.clock import Timeline
 from eva_master.simulation.cluster.cloud import Machine
-from eva_master.simulation.cluster.work import Attempt, Checkpoint
+from eva_master.simulation.cluster.delays import Durations
+from eva_master.simulation.cluster.progress_model import ProgressModel
+from eva_master.simulation.cluster.report_schedule import Reports
+from eva_master.simulation.cluster.work import Attempt, Checkpoint, Work
 
-if TYPE_CHECKING:
-    from eva_master.simulation.cluster.workers import SimulatedWorkers
+
+class Surroundings(Protocol):
+    """What the simulated workers of a cluster share.
+
+    Attributes:
+        timeline: The virtual time.
+        inbox: Where the master's events go.
+        delays: How long workers take for what they do.
+        reports: Decides when progress is reported.
+        progress_model: Advances the attempts that run.
+        attempt_log: Is told what happens to attempts.
+        told: What an attempt reports to have done, from what it has.
+        speed_of: How fast a task run really runs on a family.
+    """
+
+    timeline: Timeline
+    inbox: Inbox
+    delays: Durations
+    reports: Reports
+    progress_model: ProgressModel
+    attempt_log: AttemptLog
+    told: Callable[[Attempt, float], float]
+    speed_of: Callable[[RunId, Family], float]
+
+    def new_session(self) -> int:
+        """A session number that is larger than any before."""
+        ...
+
+    def work(self, run: RunId) -> Work:
+        """What a task run has to do, and what it has stored."""
+        ...
 
 
 class Agent:
-    """One simulated worker; keeps the promises that a real one keeps."""
+    """One simulated worker; keeps the promises that a real one keeps.
 
-    def __init__(self, world: SimulatedWorkers, machine: Machine) -> None:
-        self._world = world
+    Args:
+        surroundings: What it shares with the other workers.
+        machine: Where it runs.
+    """
+
+    def __init__(self, surroundings: Surroundings, machine: Machine) -> None:
+        self._surroundings = surroundings
         self._machine = machine
-        self._timeline = world.timeline
-        self._inbox = world.inbox
-        self._delays = world.delays
+        self._timeline = surroundings.timeline
+        self._inbox = surroundings.inbox
+        self._delays = surroundings.delays
         self._instance = machine.instance
         self._capacity = machine.offering.type.capacity
         self._attempts: dict[tuple[RunId, int], Attempt] = {}
@@ -54,7 +94,7 @@ class Agent:
     def register(self) -> None:
         """Open a session and list everything."""
         if self._on and not self.session:
-            self.session = self._world.new_session()
+            self.session = self._surroundings.new_session()
             self._inbox.post(
                 WorkerRegistered(
                     self._instance,
@@ -74,9 +114,9 @@ class Agent:
         attempts, now = self.present(), self._timeline.now()
         self._attempts.clear()
         for attempt in attempts:
-            for one in (attempt, *self._world.progress_model.lose(attempt)):
+            for one in (attempt, *self._surroundings.progress_model.lose(attempt)):
                 self._keep_saved(one)
-            self._world.attempt_log.over(attempt, now)
+            self._surroundings.attempt_log.over(attempt, now)
 
     def _keep_saved(self, attempt: Attempt) -> None:
         """What a program had saved by itself is what is left of an attempt that is cut short."""
@@ -106,7 +146,7 @@ class Agent:
 
     def successor(self) -> Agent:
         """An agent on the same machine that knows nothing of this one."""
-        return Agent(self._world, self._machine)
+        return Agent(self._surroundings, self._machine)
 
     def hear(self, action: WorkerAction) -> None:
         """Carry out a command; every one may come again, late, or out of turn."""
@@ -161,11 +201,11 @@ class Agent:
             return
         self._seen[order.run] = order.attempt
         now = self._timeline.now()
-        speed = self._world.speed_of(order.run, self._machine.offering.type.family)
-        work = self._world.work(order.run)
+        speed = self._surroundings.speed_of(order.run, self._machine.offering.type.family)
+        work = self._surroundings.work(order.run)
         attempt = Attempt(order, self._instance, work, now, family_speed=speed)
         self._attempts[key] = attempt
-        self._world.attempt_log.ordered(attempt)
+        self._surroundings.attempt_log.ordered(attempt)
         if self._restore(attempt):
             delay = self._delays.start(order, self._instance, now)
             self._timeline.after(delay, lambda: self._runs(attempt))
@@ -173,7 +213,7 @@ class Agent:
     def _restore(self, attempt: Attempt) -> bool:
         """Begin from a checkpoint; an attempt whose checkpoint is not there is over."""
         order = attempt.order
-        source = self._world.work(order.checkpoint_of or order.run).stored
+        source = self._surroundings.work(order.checkpoint_of or order.run).stored
         generation = max(source, default=0) if order.resume is None else order.resume
         if generation and generation not in source:
             attempt.phase = Phase.EXITED
@@ -187,7 +227,7 @@ class Agent:
             self._say(attempt.report)
             return False
         origin = source.get(generation)
-        self._world.attempt_log.began_from(attempt, origin)
+        self._surroundings.attempt_log.began_from(attempt, origin)
         attempt.generation = generation
         attempt.done_ms = attempt.seen_ms = attempt.told_ms = origin.done_ms if origin else 0.0
         return True
@@ -209,8 +249,8 @@ class Agent:
         attempt.phase = Phase.RUNNING
         attempt.at_ms = self._timeline.now()
         self._say(self._report(attempt))
-        self._world.progress_model.begin(attempt, self._delays.init(attempt.order))
-        self._world.reports.began(self, attempt)
+        self._surroundings.progress_model.begin(attempt, self._delays.init(attempt.order))
+        self._surroundings.reports.began(self, attempt)
 
     def _stop(self, run: RunId, number: int, grace_ms: int) -> None:
         attempt = self._attempts.get((run, number))
@@ -225,7 +265,7 @@ class Agent:
             attempt.stopping = True
             needed = self._delays.stop(attempt.order)
             graceful = grace_ms >= needed and attempt.phase is Phase.RUNNING
-            self._world.progress_model.halt(attempt)
+            self._surroundings.progress_model.halt(attempt)
             delay = needed if graceful else 0
             self._timeline.after(delay, lambda: self._stopped(attempt, graceful=graceful))
 
@@ -257,8 +297,8 @@ class Agent:
             progress=progress,
         )
         self._say(attempt.report)
-        self._world.progress_model.end(attempt)
-        self._world.attempt_log.over(attempt, self._timeline.now())
+        self._surroundings.progress_model.end(attempt)
+        self._surroundings.attempt_log.over(attempt, self._timeline.now())
 
     def _fetched(self, order: TaskOrder) -> None:
         if self._on and self.session:
@@ -270,7 +310,7 @@ class Agent:
         if not self._on or not running:
             return False
         if self.session:
-            now, told = self._timeline.now(), self._world.told
+            now, told = self._timeline.now(), self._surroundings.told
             samples = tuple(
                 (it.order.run, it.order.attempt, it.work.progress(told(it, it.done(now))))
                 for it in running

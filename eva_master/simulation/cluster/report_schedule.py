@@ -5,20 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from eva_master.simulation.cluster.agent import Agent
 from eva_master.simulation.cluster.clock import Timeline
 from eva_master.simulation.cluster.work import Attempt
+
+
+class Reporter(Protocol):
+    """A worker that can be asked to report how far its attempts are."""
+
+    def sample(self, attempts: Sequence[Attempt]) -> bool:
+        """Report the progress of those attempts that run.
+
+        Returns:
+            Whether any of them runs.
+        """
+        ...
 
 
 class Reports(Protocol):
     """Decides when an attempt's progress is reported."""
 
-    def began(self, agent: Agent, attempt: Attempt) -> None:
-        """An attempt's program has started."""
+    def began(self, agent: Reporter, attempt: Attempt) -> None:
+        """Note that an attempt's program has started."""
         ...
 
-    def changed(self, agent: Agent, attempts: Sequence[Attempt]) -> None:
-        """Attempts that get on do so at another speed, or in other company."""
+    def changed(self, agent: Reporter, attempts: Sequence[Attempt]) -> None:
+        """Note that attempts now progress at another speed or beside other tasks."""
         ...
 
 
@@ -34,14 +45,14 @@ class Periodic:
         self._timeline = timeline
         self._every_ms = every_ms
 
-    def began(self, agent: Agent, attempt: Attempt) -> None:
+    def began(self, agent: Reporter, attempt: Attempt) -> None:
         """See `Reports.began`."""
         self._timeline.after(self._every_ms, lambda: self._report(agent, attempt))
 
-    def changed(self, agent: Agent, attempts: Sequence[Attempt]) -> None:
+    def changed(self, agent: Reporter, attempts: Sequence[Attempt]) -> None:
         """Reports come as they come."""
 
-    def _report(self, agent: Agent, attempt: Attempt) -> None:
+    def _report(self, agent: Reporter, attempt: Attempt) -> None:
         if agent.sample([attempt]):
             self.began(agent, attempt)
 
@@ -66,11 +77,11 @@ class ReportSchedule:
         self._timeline = timeline
         self._window_ms = window_ms
 
-    def began(self, agent: Agent, attempt: Attempt) -> None:
+    def began(self, agent: Reporter, attempt: Attempt) -> None:
         """What the program resumes from, so that its first own step is known for one."""
         agent.sample([attempt])
 
-    def changed(self, agent: Agent, attempts: Sequence[Attempt]) -> None:
+    def changed(self, agent: Reporter, attempts: Sequence[Attempt]) -> None:
         """See `Reports.changed`."""
         for attempt in attempts:
             attempt.watch += 1
@@ -83,12 +94,12 @@ class ReportSchedule:
             agent.sample(warm)
             self._after(agent, warm, (self._window_ms,))
 
-    def _after(self, agent: Agent, attempts: Sequence[Attempt], waits: tuple[int, ...]) -> None:
+    def _after(self, agent: Reporter, attempts: Sequence[Attempt], waits: tuple[int, ...]) -> None:
         watched = [(attempt, attempt.watch) for attempt in attempts]
         self._timeline.after(waits[0], lambda: self._report(agent, watched, waits[1:]))
 
     def _report(
-        self, agent: Agent, watched: Sequence[tuple[Attempt, int]], waits: tuple[int, ...]
+        self, agent: Reporter, watched: Sequence[tuple[Attempt, int]], waits: tuple[int, ...]
     ) -> None:
         due = [
             attempt for attempt, watch in watched if attempt.watch == watch and attempt.speed > 0

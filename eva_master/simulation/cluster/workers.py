@@ -48,7 +48,7 @@ class SimulatedWorkers(Hosts):
         self.timeline = timeline
         self.inbox = inbox
         self.delays = delays
-        self.reports = reports or Periodic(timeline, 60_000)
+        self.reports: Reports = reports or Periodic(timeline, 60_000)
         self.progress_model = ProgressModel(
             timeline, truth, finish=self._finish, changed=self._changed
         )

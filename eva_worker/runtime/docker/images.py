@@ -19,7 +19,7 @@ from docker.types import CancellableStream
 from urllib3.exceptions import HTTPError
 
 from eva_worker.errors import StartFailed
-from eva_worker.link.orders import Build
+from eva_worker.orders import Build
 from eva_worker.runtime import Image, Tell
 from eva_worker.runtime.docker.engine import (
     FAILURES,

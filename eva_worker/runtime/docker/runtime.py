@@ -27,7 +27,7 @@ from docker.errors import APIError, NotFound
 from docker.types import DeviceRequest, LogConfig, Mount
 
 from eva_worker.errors import BadOrder, RuntimeUnavailable, StartFailed
-from eva_worker.link.orders import TaskKey
+from eva_worker.orders import TaskKey
 from eva_worker.process.durable_files import read_json, write_json
 from eva_worker.runtime import Exit, Image, TaskSpec, Tell
 from eva_worker.runtime.docker.engine import (

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.docker
 WORKER = """
 import asyncio, sys
 from pathlib import Path
-from eva_worker.link.orders import TaskKey
+from eva_worker.orders import TaskKey
 from eva_worker.runtime import TaskSpec
 from eva_worker.runtime.docker.runtime import DockerRuntime, connect
 

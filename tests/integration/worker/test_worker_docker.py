@@ -18,7 +18,7 @@ from docker.models.containers import Container
 
 from eva_worker._proto import worker_pb2 as pb
 from eva_worker.errors import StartFailed
-from eva_worker.link.orders import TaskKey
+from eva_worker.orders import TaskKey
 from eva_worker.runtime import Exit, Image, TaskSpec
 from eva_worker.runtime.docker.runtime import DockerRuntime, connect
 from tests.fakes.docker import dockerd

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from eva_worker.errors import StartFailed
-from eva_worker.link.orders import Build, TaskKey
+from eva_worker.orders import Build, TaskKey
 from eva_worker.runtime import Image, TaskSpec
 from eva_worker.runtime.docker.runtime import DockerRuntime, connect
 from eva_worker.runtime.process.runtime import ProcessRuntime

@@ -10,8 +10,8 @@ from typing import cast
 import grpc
 
 from eva_worker._proto import worker_pb2 as pb
-from eva_worker.link.orders import Progress, Report, TaskKey, Welcome
 from eva_worker.link.session import Session
+from eva_worker.orders import Progress, Report, TaskKey, Welcome
 from eva_worker.tasks.registry import Tasks
 from tests.fakes.patience import DEADLINE_S
 from tests.fakes.rpc.master import FakeMaster

@@ -45,7 +45,7 @@ _UPLOAD = """
 import asyncio, sys
 from pathlib import Path
 from eva_worker.files.objects import Objects
-from eva_worker.link.orders import TaskKey
+from eva_worker.orders import TaskKey
 from eva_worker.files.upload import Uploader
 
 home = Path(sys.argv[2])

@@ -9,8 +9,9 @@ from eva_master.model import actions
 from eva_master.model.ids import JobId, RunId
 from eva_master.model.job import Program
 from eva_master.model.resources import Resources
+from eva_worker import orders
 from eva_worker._proto import worker_pb2 as pb
-from eva_worker.link import orders, wire
+from eva_worker.link import wire
 
 GANG = actions.Gang(rank=1, size=3, address="10.0.0.7", port=20_003)
 

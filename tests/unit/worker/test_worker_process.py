@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from eva_worker.errors import StartFailed
-from eva_worker.link.orders import TaskKey
+from eva_worker.orders import TaskKey
 from eva_worker.process.durable_files import read_json, write_json
 from eva_worker.runtime import TaskSpec
 from eva_worker.runtime.process.runtime import ProcessRuntime

@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 
 from eva_worker import cli
 from eva_worker.errors import BadOrder, StartFailed
-from eva_worker.link.orders import Order, Phase, TaskKey
+from eva_worker.orders import Order, Phase, TaskKey
 from eva_worker.process import durable_files
 from eva_worker.process.durable_files import RESERVE_BYTES, Reserve, read_json, write_json
 from eva_worker.process.metrics import Metrics

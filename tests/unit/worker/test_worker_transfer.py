@@ -24,7 +24,7 @@ from eva_worker.files.download import Fetcher, FileEntry, checkpoint_manifest, r
 from eva_worker.files.objects import Objects, persistently
 from eva_worker.files.task_log import follow
 from eva_worker.files.upload import LOG_KEPT, Uploader
-from eva_worker.link.orders import TaskKey
+from eva_worker.orders import TaskKey
 from tests.fakes.patience import DEADLINE_S
 
 KEY = TaskKey("job-1/0", 3)
@@ -325,7 +325,7 @@ async def test_keys_that_cannot_be(objects: Objects, key: str) -> None:
 
 
 async def test_persistently_tries_until_the_store_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eva_worker.link.backoff.FIRST_S", 0.001)
+    monkeypatch.setattr("eva_worker.process.backoff.FIRST_S", 0.001)
     tries = 0
 
     async def work() -> str:
