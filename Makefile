@@ -29,6 +29,7 @@ check: setup proto
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.checks
 
 $(PROTO_VENV)/.done: proto/requirements.txt
 	python3 -m venv $(PROTO_VENV)
