@@ -41,17 +41,17 @@ _PR_SET_PDEATHSIG = 1
 _GOODBYE_WAIT_S = 10.0
 _MILLI = 1000
 _OF_NOTICE_FOR_STOPPING = 50
-"""Per cent of the time that the cloud leaves an instance."""
+"""Share of the time before a cloud's deadline that tasks get to stop in, in per cent."""
 _LEAST_GRACE_MS = 1_000
 
 _log = structlog.get_logger()
 
 
 class Agent:
-    """Everything of one worker, put together; to be made in a running event loop.
+    """Builds and runs all parts of one worker. Create it in a running event loop.
 
     Args:
-        settings: What it is.
+        settings: The worker's settings.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -102,7 +102,8 @@ class Agent:
         """Serve until told to leave; then leave no task behind.
 
         Raises:
-            Exception: Nobody foresaw it; tasks run on, the supervisor starts another agent.
+            Exception: An unforeseen error. Tasks keep running, and the supervisor starts another
+                agent.
         """
         await asyncio.to_thread(reserve.keep, self._settings.state_dir / "reserve")
         if saved := await asyncio.to_thread(read_json, self._cluster_file):
@@ -132,7 +133,7 @@ class Agent:
             await notices.watch(Metadata(self._settings.metadata_url), self._noticed)
 
     def _noticed(self, notice: Notice) -> None:
-        """Pass on what the cloud says; if it takes the instance away, leave before that."""
+        """Report a notice of the cloud; leave in time if the cloud takes the instance away."""
         _log.warning("notice from the cloud", reason=notice.reason, at_ms=notice.at_ms)
         self._notice = notice
         self._link.warn(notice)
@@ -140,15 +141,15 @@ class Agent:
             self.leave(notice.reason)
 
     def _left_ms(self) -> int | None:
-        """How long tasks may take to stop, `None` for as long as they were promised."""
+        """How long tasks may take to stop; `None` for the grace period of each."""
         if self._notice is None or not self._notice.at_ms:
             return None
         left = self._notice.at_ms - round(time.time() * 1000)
-        # The rest is for what they leave behind.
+        # The rest of the time is for uploading their files.
         return max(left * _OF_NOTICE_FOR_STOPPING // 100, _LEAST_GRACE_MS)
 
     def leave(self, reason: str) -> None:
-        """Begin to drain; asked a second time by a signal, the agent goes at once."""
+        """Begin to drain. A second signal makes the agent leave at once."""
         if not self._leave.done():
             self._leave.set_result(reason)
 
@@ -168,7 +169,7 @@ class Agent:
             self._crash(error)
 
     def _enrolled(self) -> None:
-        """Open the port of the metrics, which cannot be without a certificate."""
+        """Serve the metrics, now that there is a certificate for their port."""
         if self._metrics_port is None:
             return
         identity, port = self._identity, self._metrics_port
@@ -201,7 +202,7 @@ class Agent:
         )
 
     async def _welcomed(self, welcome: Welcome) -> None:
-        # On disk before any task is, so that uploads go on without a master after a restart.
+        # Saved before any task starts, so that uploads continue after a restart without a master.
         try:
             await asyncio.to_thread(write_json, self._cluster_file, asdict(welcome))
         except OSError as error:
@@ -211,7 +212,7 @@ class Agent:
 
 
 def _boot_stages(file: Path) -> list[tuple[str, int]]:
-    """What the script that booted this instance has written down: a name and a time a line."""
+    """The boot stages and their times, as the boot script has written them down, one a line."""
     try:
         lines = file.read_text().splitlines()
         return [(name, int(ms)) for name, ms in map(str.split, lines)]
@@ -221,7 +222,7 @@ def _boot_stages(file: Path) -> list[tuple[str, int]]:
 
 
 def _gpus(settings: Settings) -> tuple[str, ...]:
-    """UUIDs of the GPUs that tasks may use: as many as stated, if there are as many."""
+    """UUIDs of the GPUs that tasks may use: the stated number, or fewer if there are fewer."""
     if settings.emulated:
         return nominal_gpus(settings.instance, settings.gpus)
     found = discover_gpus()
@@ -232,7 +233,7 @@ def _gpus(settings: Settings) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def _alone(state_dir: Path) -> Iterator[None]:
-    """Hold the state directory: two agents must never work on one."""
+    """Lock the state directory, so that no two agents work on it."""
     state_dir.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -247,14 +248,14 @@ async def _serve(settings: Settings) -> None:
 
     def terminate() -> None:
         if agent.leaving:
-            _log.warning("told twice to leave: tasks may be left behind")
+            _log.warning("leaving at once on the second signal: tasks may keep running")
             os._exit(1)
         agent.leave("terminated")
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, terminate)
-    # The supervisor blocked them until there is somebody to handle them.
+    # The supervisor blocked these signals until there is a handler.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT})
     await agent.run()
 

@@ -1,4 +1,4 @@
-"""The command ``eva worker``."""
+"""Command-line interface of the worker: ``eva worker``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def _option(name: str, **attributes: Any) -> Callable[[_F], _F]:
-    """An option that can be set by ``EVA_WORKER_NAME``, too."""
+    """An option that can also be set in the environment, as ``EVA_WORKER_NAME``."""
     variable = "EVA_WORKER_" + name.removeprefix("--").replace("-", "_").upper()
     return click.option(name, envvar=variable, show_envvar=True, **attributes)
 
@@ -55,18 +55,18 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) ->
 
 @click.command()
 @_option(
-    "--master", required=True, metavar="HOST:PORT", help="Where the master listens for workers."
+    "--master", required=True, metavar="HOST:PORT", help="Address of the master's port for workers."
 )
 @_option(
     "--join",
     default="",
     metavar="HOST:PORT",
-    help="Where the master takes join tokens: its port for users. Needed once.",
+    help="Address at which the master accepts join tokens: its port for users. Needed once.",
 )
 @_option(
     "--ca-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="PEM certificates of those who may vouch for the master; or their text in EVA_WORKER_CA.",
+    help="File of PEM certificates to verify the master with; EVA_WORKER_CA has their text.",
 )
 @_option("--instance-id", required=True, metavar="ID", help="This instance's id in the cluster.")
 @_option("--instance-type", required=True, metavar="TYPE", help="Such as p3.2xlarge.")
@@ -84,12 +84,12 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) ->
     "--state-dir",
     type=click.Path(file_okay=False, path_type=Path),
     required=True,
-    help="Where tasks and their records are kept; survives the worker.",
+    help="Directory of the tasks and their records. Keep it across restarts of the worker.",
 )
 @_option(
     "--emulated",
     is_flag=True,
-    help="The hardware is make-believe: GPUs are mere names, CPUs are mapped to the machine's.",
+    help="Emulate the hardware: GPUs are only names, and CPUs are mapped to those of the machine.",
 )
 @_option(
     "--task-env",
@@ -107,8 +107,8 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) ->
     "--address",
     default="",
     metavar="HOST",
-    help="Under which other instances reach this one; default: the address that leads to the "
-    "master.",
+    help="Address at which other instances reach this one. Default: the address of the route to "
+    "the master.",
 )
 @_option(
     "--log-kept-mib",
@@ -121,7 +121,7 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) ->
     "--runtime",
     type=click.Choice(list(runtimes())),
     default="process",
-    help="What runs tasks: plain processes, or a container for each.",
+    help="How tasks run: as plain processes, or each in a container.",
 )
 @_runtime_options
 @_option(
@@ -133,7 +133,7 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) ->
 @_option(
     "--boot-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Lines of NAME MILLISECONDS: how long each stage of the boot took, for the master.",
+    help="File that says how long each stage of the boot took, in lines of NAME MILLISECONDS.",
 )
 @_option(
     "--abandoned-after-s",
@@ -146,7 +146,7 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) ->
     "--power-off",
     default="",
     metavar="COMMAND",
-    help="Ends the instance, once the worker has left without having been told to by a signal.",
+    help="Command that switches the instance off after the worker has left without a signal.",
 )
 @_option(
     "--metadata-url",
@@ -164,23 +164,23 @@ def worker(
 ) -> None:
     """Run tasks on this instance for the master.
 
-    The first time, the worker joins the cluster with the join token of its instance, which is
-    taken from the variable EVA_WORKER_TOKEN alone: command lines are for all to read. From then on
-    it has a certificate in its state directory, which it renews by itself.
+    The first time, the worker joins the cluster with the join token of its instance. It reads the
+    token from the variable EVA_WORKER_TOKEN only, since every user can see command lines. From then
+    on it has a certificate in its state directory, which it renews by itself.
 
-    Keeps an agent running, which dials the master and starts and stops tasks. SIGTERM checkpoints
-    and stops the tasks, uploads what they leave behind, and says goodbye to the master; a second
-    one leaves at once. Tasks go on while master or agent are away.
+    The worker keeps an agent running, which connects to the master and starts and stops tasks. On
+    SIGTERM it checkpoints and stops the tasks, uploads their files, and signs off from the master;
+    on a second SIGTERM it leaves at once. Tasks keep running while the master or the agent is away.
 
-    The worker does the same by itself when the cloud announces that it takes the instance away, and
-    when there has been no master for too long. Then it has the instance switched off.
+    The worker also does this when the cloud announces that it takes the instance away, and when it
+    has reached no master for too long. It then has the instance switched off.
     """
     settings = Settings(
         instance=instance_id,
         milli_cpus=round(cpus * 1000),
         state_dir=state_dir.absolute(),
         task_env=task_env,
-        # Not for the agent's children, of which there is no end.
+        # The agent's children do not inherit the token.
         token=os.environ.pop("EVA_WORKER_TOKEN", ""),
         authorities=_authorities(ca_file),
         runtime_options=_taken(rest),
@@ -195,7 +195,7 @@ def worker(
 
 
 def _authorities(file: Path | None) -> str:
-    """The certificates to begin with, empty for none."""
+    """The certificates that the master is verified with at first; empty for none."""
     given = os.environ.pop("EVA_WORKER_CA", "")
     text = file.read_text() if file else given
     if text:

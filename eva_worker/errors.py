@@ -2,19 +2,15 @@
 
 ::
 
-    WorkerError
-    ├── BadOrder            an order or a file list that no correct master sends
-    ├── DevicesExhausted    more GPUs or CPUs asked for than the instance has left
-    ├── BadIdentity         a key or certificate that is damaged or another instance's
-    ├── NotEnrolled         there is no certificate to talk to the master with
-    ├── RuntimeUnavailable  what runs the tasks does not answer
-    ├── StartFailed         the task's process could not be started
-    └── TransferFailed      something could not be brought here or there
-        ├── Missing             the object or file does not exist: trying again is no use
-        ├── Corrupt             what came is not what its digest says
-        ├── UnsupportedInput    the kind of URL is not one that this version can fetch
-        ├── UnstorableName      a file name that an object store cannot hold
-        └── StoreUnavailable    the object store does not answer: try again later
+    WorkerError ├── BadOrder            an order or a file list that no correct master sends ├──
+    DevicesExhausted    more GPUs or CPUs asked for than the instance has left ├── BadIdentity a key
+    or certificate that is damaged or another instance's ├── NotEnrolled         there is no
+    certificate to talk to the master with ├── RuntimeUnavailable  what runs the tasks does not
+    answer ├── StartFailed         the task's process could not be started └── TransferFailed a
+    download or an upload failed ├── Missing             the object or file does not exist: do not
+    try again ├── Corrupt             the data do not match their digest ├── UnsupportedInput inputs
+    with this kind of URL cannot be fetched ├── UnstorableName a file name that cannot be a key of
+    the object store └── StoreUnavailable    the object store does not answer: try again later
 """
 
 
@@ -31,7 +27,7 @@ class DevicesExhausted(WorkerError):
 
 
 class BadIdentity(WorkerError):
-    """The instance's key and certificate are not what they should be."""
+    """The instance's key or certificate is damaged or belongs to another instance."""
 
 
 class NotEnrolled(WorkerError):
@@ -39,7 +35,7 @@ class NotEnrolled(WorkerError):
 
 
 class RuntimeUnavailable(WorkerError):
-    """There is nothing that could run tasks, or it does not answer."""
+    """No runtime for tasks is there, or it does not answer."""
 
 
 class StartFailed(WorkerError):
@@ -47,7 +43,7 @@ class StartFailed(WorkerError):
 
 
 class TransferFailed(WorkerError):
-    """Files could not be brought to the instance or away from it."""
+    """Files could not be downloaded or uploaded."""
 
 
 class Missing(TransferFailed):
@@ -67,4 +63,4 @@ class UnstorableName(TransferFailed):
 
 
 class StoreUnavailable(TransferFailed):
-    """The object store failed; it may work later."""
+    """The object store failed; a later try may succeed."""

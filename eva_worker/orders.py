@@ -1,4 +1,4 @@
-"""What the master asks for and is told, as plain values; `wire` makes protobuf of them."""
+"""What the master orders and what it is told, as plain values; `wire` converts them to protobuf."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 from eva_worker.errors import BadOrder
 
-# Parts become directory names: no dot in front, no way up.
+# The parts become directory names: they must not begin with a dot or lead upwards.
 _COPY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}/[0-9]{1,9}(\+[0-9]{1,9})?")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TaskKey:
-    """One attempt of one task run of a task: what a worker runs at most once.
+    """One attempt of a task run. A worker runs it at most once.
 
     Attributes:
         run: ``JOB/INDEX``, or ``JOB/INDEX+N`` for an extra task run.
@@ -41,7 +41,7 @@ class TaskKey:
 
     @classmethod
     def from_path(cls, path: Path) -> TaskKey:
-        """Undo `path`."""
+        """The key of the attempt whose `path` this is."""
         return cls("/".join(path.parts[-3:-1]), int(path.name))
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class TaskKey:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """An image to be made.
+    """A container image to build.
 
     Attributes:
         context: Digest of the build context's manifest.
@@ -68,8 +68,8 @@ class Gang:
     Attributes:
         rank: The member's number, from 0.
         size: How many members there are.
-        address: Of the member of rank 0, for the others.
-        port: On which that member may listen.
+        address: Address of the member of rank 0, for the others.
+        port: Port that that member may listen on.
     """
 
     rank: int
@@ -79,7 +79,7 @@ class Gang:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What its program is told; the rest is for torchrun to set."""
+        """Environment variables for the member's program; torchrun sets the rest."""
         return {
             "MASTER_ADDR": self.address,
             "MASTER_PORT": str(self.port),
@@ -90,7 +90,7 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Everything a worker must know of an attempt.
+    """Everything that a worker must know about an attempt.
 
     Attributes:
         job: The job's id.
@@ -101,14 +101,13 @@ class Order:
         command: A shell command.
         env: The user's own variables.
         workdir: Digest of the working directory's manifest, empty for an empty directory.
-        inputs: Name to URL.
-        grace_ms: From SIGTERM to SIGKILL.
-        resume: Checkpoint generation to start from, 0 for none; `None` for the newest one that is
-            stored.
-        checkpoint_of: The task run whose checkpoint that is, empty for this one.
+        inputs: The URL of each input, by its name.
+        grace_ms: Time from SIGTERM to SIGKILL.
+        resume: Checkpoint generation to start from; 0 for none, `None` for the newest stored one.
+        checkpoint_of: The task run that stored that checkpoint; empty for this one.
         image: Reference of the container image, empty for the worker's own.
-        build: What the image is made of instead, if it is made.
-        gang: For a member of a gang of several.
+        build: How to build the image; `None` if it is not built.
+        gang: How the members of its gang find each other; `None` if it is alone.
     """
 
     run: str
@@ -131,7 +130,7 @@ class Order:
 
     @property
     def key(self) -> TaskKey:
-        """Which attempt it is."""
+        """The attempt that the order is for."""
         return TaskKey(self.run, self.attempt)
 
     @property
@@ -143,12 +142,12 @@ class Order:
         return [member for member in members if member != self.run]
 
     def to_json(self) -> dict[str, Any]:
-        """A document for the state directory."""
+        """Convert it to a JSON document for the state directory."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Order:
-        """Undo `to_json`."""
+        """Restore an order from the document of `to_json`."""
         build, gang = document.get("build"), document.get("gang")
         return cls(
             **{
@@ -160,22 +159,22 @@ class Order:
 
 
 class Phase(StrEnum):
-    """Where an attempt is, as the master is told."""
+    """The phase of an attempt, as reported to the master."""
 
     STARTING = "starting"
     RUNNING = "running"
     EXITED = "exited"
-    """Nothing of it is left, and all that it leaves behind is in the object store."""
+    """No process of it is left, and all of its files are in the object store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an attempt is.
+    """The progress of an attempt.
 
     Attributes:
         steps: Iterations since the attempt began, summed over its processes.
         total_steps: Iterations until the program is done, 0 if unknown.
-        metrics: The program's own figures.
+        metrics: The program's own metrics.
         published: Newest checkpoint generation that the program says it published.
     """
 
@@ -187,14 +186,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the master is told of an attempt.
+    """A report to the master on an attempt.
 
     Attributes:
         exit_code: Minus the number of the signal if one ended the program; 0 before the exit.
-        never_started: Exited without having run.
-        stopped: A stop was asked for before it exited.
-        generation: Newest checkpoint generation that is stored, complete.
-        message: Why the start failed, or what the exit code does not say.
+        never_started: Whether it exited without having run.
+        stopped: Whether a stop was requested before it exited.
+        generation: Newest checkpoint generation that is completely stored.
+        message: Why the start failed, or more about the exit.
     """
 
     key: TaskKey
@@ -209,7 +208,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The cluster's settings, as the master states them when a session begins.
+    """The cluster's settings, which the master sends when a session begins.
 
     Attributes:
         cluster: The cluster's name.

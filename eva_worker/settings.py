@@ -1,4 +1,4 @@
-"""What a worker is told when it is started."""
+"""The settings that a worker is started with."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ class Settings:
         gpus: GPUs that tasks may use.
         milli_cpus: Thousandths of a vCPU that tasks may use.
         memory_mib: Mebibytes that tasks may use.
-        state_dir: Where everything is kept that must survive the agent.
-        emulated: Whether the instance's hardware is make-believe.
+        state_dir: Directory of everything that must survive the agent.
+        emulated: Whether the instance's hardware is emulated.
         task_env: Variables for every task.
         runtime: What runs the tasks, see `eva_worker.runtime.registry`.
         runtime_options: The runtime's own options by name, such as ``docker_host``.
-        address: Under which other instances reach this one; empty for that of the route to the
+        address: Address at which other instances reach this one; empty for that of the route to the
             master.
-        join: ``HOST:PORT`` where the first certificate is to be had; empty where it is there.
+        join: ``HOST:PORT`` that issues the first certificate; empty if there already is one.
         token: Proves to the master, once, that this worker may be that instance.
-        authorities: PEM certificates of those who may vouch for the master in the beginning.
+        authorities: PEM certificates that the master is verified with at first.
         log_kept_mib: MiB of each task's log that stay on the disk once they are stored.
         metrics_port: Port of the Prometheus endpoint, `None` for no endpoint.
-        boot_file: Says how long the instance took to boot; `None` for none.
+        boot_file: File that says how long the instance took to boot; `None` for none.
         abandoned_after_s: A worker that reaches no master for so many seconds leaves; 0 for never.
-        power_off: Shell command that ends the instance once the worker has left of its own accord;
-            empty for none.
+        power_off: Shell command that ends the instance after the worker has left by itself; empty
+            for none.
         storage_mount: A directory that all instances of the cluster share; `None` for none.
-        metadata_url: The service that gives notice of interruptions; empty for none.
+        metadata_url: URL of the service that announces interruptions; empty for none.
     """
 
     master: str
@@ -66,16 +66,18 @@ class Settings:
 
     @property
     def contact_file(self) -> Path:
-        """Touched by the agent as long as it has a session, for the supervisor to see."""
+        """File that the agent touches while it has a session; the supervisor watches it."""
         return self.state_dir / "contact"
 
     def to_json(self) -> str:
-        """For the agent's environment, where other users cannot see the token."""
+        """Convert it to JSON for the agent's environment, where other users cannot see the
+        token.
+        """
         return json.dumps(asdict(self), default=str)  # Paths are the only other values.
 
     @classmethod
     def from_json(cls, text: str) -> Settings:
-        """Undo `to_json`."""
+        """Restore settings from the JSON of `to_json`."""
         document = json.loads(text)
         named = {name: document[name] for name in ("state_dir", "boot_file", "storage_mount")}
         paths = {name: path and Path(path) for name, path in named.items()}

@@ -1,6 +1,6 @@
-"""Checkpoint generations in the object store: which there are, and which may go.
+"""Checkpoint generations in the object store: which exist, and which may be deleted.
 
-A generation exists while its manifest does, which is written last and removed first.
+A generation exists as long as its manifest, which is written last and removed first.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from eva_worker.files.objects import Objects
 
 _KEPT = 2
-"""One to start from and one more, should the newest turn out to be of no use."""
+"""Generations kept: the newest, and the one before in case the newest proves unusable."""
 
 
 def checkpoints_prefix(run: str) -> str:
-    """Where the generations of a task run are in the object store."""
+    """Key prefix of a task run's generations in the object store."""
     return f"jobs/{run}/checkpoints"
 
 
 def checkpoint_key(run: str, generation: int) -> str:
-    """Where one of them is."""
+    """Key prefix of one generation in the object store."""
     return f"{checkpoints_prefix(run)}/{generation:08d}"
 
 
 def newest_in_common(own: Collection[int], others: Iterable[Collection[int]]) -> int:
-    """The newest generation that all members of a gang have who publish, 0 for none.
+    """The newest generation that every publishing member of a gang has, 0 for none.
 
     Args:
-        own: The complete generations of one.
-        others: Those of the others; who has none does not publish.
+        own: The complete generations of one member.
+        others: Those of each other member. A member that has stored none does not publish any.
     """
     return max(set(own).intersection(*(those for those in others if those)), default=0)
 
 
 def obsolete(own: Collection[int], keep: Collection[int]) -> set[int]:
-    """Generations nobody will start from: complete, not the newest, not in `keep`."""
+    """Generations that no attempt will start from: complete, not the newest, not in `keep`."""
     return set(own) - {*sorted(own)[-_KEPT:], *keep}
 
 
@@ -47,18 +47,18 @@ async def newest(objects: Objects, run: str) -> int:
 async def prune(
     objects: Objects, run: str, gang: Sequence[str] = (), keep: Collection[int] = ()
 ) -> int:
-    """Remove what no attempt will start from, complete or not.
+    """Remove the generations that no attempt will start from, complete or not.
 
-    A gang starts from the newest generation that all who publish have. So a member keeps what the
-    others have too until there is a newer one that all have, however far behind they are.
+    A gang starts from the newest generation that all publishing members have. So a member keeps
+    what the others also have until there is a newer one that all have, however far behind they are.
 
     Args:
         objects: The store.
-        run: Whose.
+        run: The task run whose generations these are.
         gang: The other members of its gang.
-        keep: To be kept in any case: what the attempt began from, since a member that starts late
-            may have to fetch it, and what this returned last, since another member that looked
-            a moment earlier counts on that.
+        keep: Generations to keep in any case: the one that the attempt began from, since a member
+            that starts late may have to fetch it; and the last return value of this function, since
+            another member that looked a moment earlier relies on it.
 
     Returns:
         The newest generation in common, 0 for none.
@@ -77,7 +77,7 @@ async def prune(
 
 
 async def _stored(objects: Objects, run: str) -> dict[int, list[str]]:
-    """The keys of each generation of which anything is there."""
+    """The stored keys of each generation, complete or not."""
     prefix = checkpoints_prefix(run)
     found: dict[int, list[str]] = {}
     async for key in objects.list(prefix):

@@ -1,4 +1,4 @@
-"""What a task needs is brought here before it starts."""
+"""Downloads the files that a task needs before it starts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def read_manifest(data: bytes) -> list[FileEntry]:
     """Read a file list.
 
     Raises:
-        BadOrder: It is none, or a path in it leaves the directory.
+        BadOrder: It is no file list, or a path in it leaves the directory.
     """
     try:
         entries = [
@@ -86,11 +86,11 @@ def digest_of(path: Path) -> str:
 
 
 class Fetcher:
-    """Brings files to the instance.
+    """Downloads files to the instance.
 
     Args:
-        objects: Where they are.
-        cache: Directory for blobs, common to all tasks of the instance.
+        objects: The store that they come from.
+        cache: Directory for blobs, shared by all tasks of the instance.
     """
 
     def __init__(self, objects: Objects, cache: Path) -> None:
@@ -100,10 +100,10 @@ class Fetcher:
         self._fetching: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def prefetch(self, manifest: str) -> list[FileEntry]:
-        """Bring a working directory's files into the cache; returns what they are.
+        """Download a working directory's files into the cache; returns their list.
 
         Raises:
-            Missing, Corrupt, StoreUnavailable, BadOrder: It cannot be had.
+            Missing, Corrupt, StoreUnavailable, BadOrder: The download failed.
         """
         if not manifest:
             return []
@@ -115,7 +115,7 @@ class Fetcher:
     async def workdir(self, manifest: str, target: Path) -> None:
         """Lay out a working directory.
 
-        Files are copied, not linked: a task may write to its own without anybody's notice.
+        Files are copied, not linked, since a task may write to its own.
 
         Args:
             manifest: Digest of its manifest, empty for an empty directory.
@@ -131,9 +131,9 @@ class Fetcher:
         """Copy a task's inputs, each to ``target/NAME``, read-only.
 
         Raises:
-            UnsupportedInput: A URL is neither a local one nor S3's, or a name is no file name.
+            UnsupportedInput: A URL is neither local nor of S3, or a name is not a file name.
             Missing: There is nothing at a URL.
-            StoreUnavailable: S3 failed; what has come is there for another try.
+            StoreUnavailable: S3 failed. What has arrived is kept for the next try.
         """
         target.mkdir(parents=True, exist_ok=True)
         for name, url in sorted(inputs.items()):
@@ -145,7 +145,7 @@ class Fetcher:
                 await asyncio.to_thread(_copy_input, _local_path(url), target / name)
 
     async def _stored_input(self, url: str, target: Path) -> None:
-        """Fetch an object, or all below a prefix."""
+        """Download an object, or all objects below a prefix."""
         parts = urlsplit(url)
         store = self._objects.elsewhere(urlunsplit(parts._replace(path="")))
         key = unquote(parts.path).strip("/")
@@ -169,16 +169,16 @@ class Fetcher:
         """Restore a checkpoint generation.
 
         Args:
-            run: Whose.
+            run: The task run whose checkpoint it is.
             wanted: Its number, 0 for none; `None` for the newest complete one, if any.
-            target: ``$EVA_CHECKPOINT_DIR``; the generation appears in it at once.
+            target: ``$EVA_CHECKPOINT_DIR``. The generation appears in it atomically.
 
         Returns:
             The generation restored, 0 for none, and how many steps it holds.
 
         Raises:
-            Missing: The generation wanted is not there.
-            Corrupt, StoreUnavailable, BadOrder: It cannot be had.
+            Missing: The wanted generation is not stored.
+            Corrupt, StoreUnavailable, BadOrder: The download failed.
         """
         target.mkdir(parents=True, exist_ok=True)
         generation = await newest(self._objects, run) if wanted is None else wanted
@@ -190,7 +190,7 @@ class Fetcher:
         if (target / f"{generation:08d}").exists():
             return generation, steps
         aside = target / f".tmp-restore-{generation:08d}"
-        # What an earlier try has brought is kept as far as it is of this list, and whole.
+        # Files that an earlier try has downloaded are kept if they are in this list and complete.
         paths = {entry.path for entry in entries}
         await asyncio.to_thread(_remove_others, aside, paths, keep=is_part)
         await together(self._restore(f"{prefix}/files/{e.path}", e, aside) for e in entries)
@@ -210,8 +210,8 @@ class Fetcher:
         if not _DIGEST.fullmatch(digest):
             raise BadOrder(f"not a digest: {digest!r}")
         path = self._cached(digest)
-        # One at a time brings a blob here, always under the same name until it is verified: what
-        # an earlier try has brought of a large one is found again.
+        # One task at a time downloads a blob, under the same name each time until it is verified,
+        # so that a later try continues where an earlier one stopped.
         async with self._fetching.setdefault(digest, asyncio.Lock()), self._parallel:
             if not path.exists():
                 aside = path.with_name(f".unverified-{digest}")
@@ -237,7 +237,7 @@ class Fetcher:
 
 
 async def together(work: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """Do everything at once, return what it comes to; the first failure ends the rest."""
+    """Run all at once and return their results; the first failure cancels the rest."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each) for each in work]
@@ -259,7 +259,7 @@ def _is_whole(path: Path, entry: FileEntry) -> bool:
 def _remove_others(
     directory: Path, wanted: Collection[str], *, keep: Callable[[Path], bool] = lambda _: False
 ) -> None:
-    """Make a directory, and leave in it only files that are wanted or to be kept."""
+    """Make a directory, and remove all files from it but those that are wanted or kept."""
     directory.mkdir(exist_ok=True)
     for path in sorted(directory.rglob("*"), reverse=True):
         if path.is_dir() and not path.is_symlink():
@@ -292,6 +292,6 @@ def _copy_input(source: Path, target: Path) -> None:
 
 def _copy_read_only(source: str, target: str) -> None:
     path = Path(target)
-    path.unlink(missing_ok=True)  # Of a first try that was cut short.
+    path.unlink(missing_ok=True)  # A leftover of an earlier try that was interrupted.
     shutil.copyfile(source, path)
     path.chmod(0o444)

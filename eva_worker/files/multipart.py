@@ -1,7 +1,7 @@
-"""Large files go up to S3 in parts, and a try goes on where the last one was cut off.
+"""Uploads large files to S3 in parts; a new try continues where the last one stopped.
 
-obstore, which does everything else here, keeps what it knows of an upload to itself. So this is
-AWS's own client, which is loaded when the first large file goes up.
+obstore, which does all other transfers, does not tell the state of an upload. So this module uses
+AWS's own client, which is loaded when the first large file is uploaded.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ _log = structlog.get_logger()
 
 
 class _Gone(Exception):
-    """S3 knows no such upload, or no such object."""
+    """S3 does not know the upload or the object."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Upload:
-    """One that is under way, as it is written down before its first part goes up.
+    """An upload in progress, as it is recorded before its first part is sent.
 
     Attributes:
-        bucket: Where to.
-        key: There.
-        id: S3's name of it.
+        bucket: The bucket of the object.
+        key: The object's key in the bucket.
+        id: S3's identifier of the upload.
         path: The file.
-        version: Of the file; parts of two versions are never mixed.
+        version: Identifies the file's content; parts of two versions are never mixed.
         part: Bytes in each part but the last.
     """
 
@@ -72,7 +72,7 @@ class Source:
 
     @classmethod
     def of(cls, path: Path) -> Source:
-        """Look at a file; raises `Missing`."""
+        """Read a file's size and version; raises `Missing`."""
         try:
             found = path.stat()
         except FileNotFoundError as error:
@@ -81,7 +81,7 @@ class Source:
         return cls(path, found.st_size, found.st_ino, version)
 
     def part(self, start: int, length: int) -> Section:
-        """A part, to be closed; raises `Missing` if the file is another one by now, or shorter."""
+        """Open a part; the caller closes it. Raises `Missing` if the file was replaced or cut."""
         try:
             file = self.path.open("rb", buffering=0)
         except FileNotFoundError as error:
@@ -94,10 +94,10 @@ class Source:
 
 
 class Section(io.RawIOBase):
-    """A part of a file as a file, which takes no memory.
+    """A part of a file that is read like a file, without being loaded into memory.
 
     Args:
-        file: Closed with this one.
+        file: The whole file. It is closed with this one.
         start: Where the part begins.
         length: In bytes.
     """
@@ -107,41 +107,41 @@ class Section(io.RawIOBase):
         self._at = 0
 
     def readable(self) -> bool:
-        """See `io.IOBase`."""
+        """See `io.RawIOBase.readable`."""
         return True
 
     def seekable(self) -> bool:
-        """See `io.IOBase`."""
+        """See `io.RawIOBase.seekable`."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """See `io.IOBase`."""
+        """See `io.RawIOBase.seek`."""
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._length}[whence]
         self._at = min(max(0, base + offset), self._length)
         return self._at
 
     def readinto(self, buffer: Buffer) -> int:
-        """See `io.RawIOBase`."""
+        """See `io.RawIOBase.readinto`."""
         view = memoryview(buffer)[: self._length - self._at]
         count = os.preadv(self._file.fileno(), [view], self._start + self._at)
         self._at += count
         return count
 
     def close(self) -> None:
-        """See `io.IOBase`."""
+        """See `io.RawIOBase.close`."""
         self._file.close()
         super().close()
 
 
 class Multipart:
-    """Uploads to a bucket, of one event loop.
+    """Uploads files to one bucket, on one event loop.
 
     Args:
         bucket: Its name.
-        prefix: Of all keys, empty for none.
-        region: The bucket's, empty where the environment says.
-        endpoint: URL of S3, empty where the environment says, or for AWS's own.
-        records: Directory where uploads that are under way are written down.
+        prefix: Prefix of all keys; empty for none.
+        region: The bucket's region; empty to take it from the environment.
+        endpoint: URL of S3; empty to take it from the environment, or AWS's own.
+        records: Directory of the records of uploads in progress.
     """
 
     def __init__(
@@ -155,23 +155,24 @@ class Multipart:
         self._lock = threading.Lock()
         self._made: Any = None
         self._active: set[Path] = set()
-        # Not the event loop's: an S3 that hangs must not keep records from being written.
+        # Its own threads, so that an S3 that hangs does not keep the event loop from writing
+        # records.
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="s3")
 
     async def put(self, location: str, path: Path, how: Plan) -> int:
-        """Store a file; the object appears at the end, and whole.
+        """Store a file. The object appears when the last part is stored.
 
         Args:
             location: Key below the prefix.
-            path: The file. One that is replaced meanwhile has to be stored anew.
+            path: The file. If it is replaced during the upload, it has to be stored again.
             how: Size and number of the parts.
 
         Returns:
-            How many bytes went up; what an earlier try has stored does not go up again.
+            How many bytes were sent. Parts that an earlier try has stored are not sent again.
 
         Raises:
-            Missing: The file is not there, or no longer the same.
-            StoreUnavailable: S3 failed; the next try goes on from here.
+            Missing: The file does not exist or has changed.
+            StoreUnavailable: S3 failed. The next try continues from here.
         """
         key = self._prefix + location
         name = hashlib.sha256(f"{self._bucket}/{key}".encode()).hexdigest()[:32]
@@ -212,7 +213,7 @@ class Multipart:
         try:
             await self._call("complete_multipart_upload", done)
         except _Gone as error:
-            # The client repeats by itself what it has heard no answer to.
+            # The client itself repeats a call that got no answer.
             if not await self._is_stored(key, source):
                 raise StoreUnavailable(f"object store has ended an upload: {key}") from error
         await asyncio.to_thread(record.unlink, missing_ok=True)
@@ -221,10 +222,10 @@ class Multipart:
     async def _resumed(
         self, key: str, record: Path, source: Source, part: int
     ) -> tuple[_Upload | None, Mapping[int, tuple[str, int]]]:
-        """The upload to go on with, begun if need be, and the parts that are stored: tag and size.
+        """The upload to continue, a new one if need be, and its stored parts: tag and size.
 
         Returns:
-            `None` for the upload if it was complete, which its last try did not hear.
+            `None` for the upload if it is complete, which the last try did not learn.
         """
         known = await asyncio.to_thread(_read, record)
         if known is not None and (known.version, known.part) == (source.version, part):
@@ -252,7 +253,7 @@ class Multipart:
         return bool(found.get("Metadata", {}).get(_VERSION) == source.version)
 
     async def _abandon_orphans(self) -> None:
-        """End uploads whose file is gone: what is stored of them costs money."""
+        """Abort uploads whose file is gone, since their stored parts cost money."""
         for record in await asyncio.to_thread(lambda: list(self._records.glob("*.json"))):
             if record in self._active:
                 continue
@@ -275,13 +276,13 @@ class Multipart:
     # -- in threads of their own -----------------------------------------------------------------
 
     async def _call(self, name: str, request: Mapping[str, Any]) -> Any:
-        """Make a call; raises `StoreUnavailable`, and `_Gone` where S3 knows nothing of it."""
+        """Make a call; raises `StoreUnavailable`, or `_Gone` if S3 does not know the upload."""
         return await self._aside(
             lambda: getattr(self._client(), name)(Bucket=self._bucket, **request)
         )
 
     async def _aside(self, what: Callable[[], Any]) -> Any:
-        """Do something in a thread; raises as `_call` does."""
+        """Run a call in a thread; raises as `_call` does."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._checked, what)
 
     def _checked(self, what: Callable[[], Any]) -> Any:
@@ -297,7 +298,7 @@ class Multipart:
             raise StoreUnavailable(f"object store failed: {error}") from error
 
     def _send(self, upload: _Upload, number: int, source: Source, start: int, length: int) -> str:
-        """Store one part; returns S3's tag of it."""
+        """Store one part; returns the tag that S3 gave it."""
         try:
             with source.part(start, length) as body:
                 answer = self._client().upload_part(
@@ -308,7 +309,7 @@ class Multipart:
                     Body=body,
                 )
         except self._client().exceptions.NoSuchUpload as error:
-            # The next try sees that, too, and begins anew.
+            # The next try finds the same and begins a new upload.
             raise StoreUnavailable(f"object store has ended an upload: {upload.key}") from error
         return str(answer["ETag"])
 
@@ -336,7 +337,7 @@ class Multipart:
             read_timeout=_ANSWER_S,
             max_pool_connections=_THREADS,
             retries={"total_max_attempts": _TRIES, "mode": "standard"},
-            # What stands in for S3 need not know checksums, nor names of hosts for buckets.
+            # A substitute for S3 may support neither checksums nor buckets as host names.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
             s3={"addressing_style": "path"} if endpoint else {},
@@ -352,6 +353,6 @@ class Multipart:
 def _read(record: Path) -> _Upload | None:
     try:
         document = read_json(record)
-    except ValueError:  # A power cut, and the upload is lost to nobody but the bucket's rule.
+    except ValueError:  # A power cut; the bucket's lifecycle rule ends this upload.
         return None
     return None if document is None else _Upload(**document)

@@ -1,4 +1,4 @@
-"""The object store, as files and keys; obstore's errors stop here."""
+"""The object store as files and keys. Errors of obstore do not leave this module."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from obstore import GetOptions
     from obstore.store import S3Config
 
-# Refused by obstore, or by its directories, though legal in a file's name; % marks an escape.
-# The master's object store reads and writes the same escapes.
+# obstore refuses these characters though a file's name may have them; % marks an escape. The
+# master's object store reads and writes the same escapes.
 _SPECIAL = re.compile(r"[%#:|\x00-\x1f\x7f-\x9f]")
 _ESCAPED = re.compile(r"%([0-9A-F]{2})")
 _BLOCK = MIB
@@ -43,11 +43,11 @@ class Objects:
 
     Args:
         url: Such as ``file:///var/lib/eva/objects``, or ``s3://bucket/prefix`` with
-            ``?region=NAME&endpoint=URL`` where the environment does not say. Credentials are the
-            environment's or the instance's.
-        escaped: Whether keys are as this project writes them; others are taken as they are.
-        uploads: Directory where uploads to S3 that are under way are written down, so that a
-            later try goes on with them; without it, it begins again.
+            ``?region=NAME&endpoint=URL`` where the environment does not name them. Credentials are
+            those of the environment or the instance.
+        escaped: Whether keys are escaped as this project escapes them.
+        uploads: Directory of the records of uploads to S3 in progress, which a later try continues.
+            Without it, a later try begins again.
 
     Every method raises `StoreUnavailable` when the store fails, and so does the constructor.
     """
@@ -57,7 +57,7 @@ class Objects:
         self._key = _key if escaped else str
         self._url = url
         self._store = _backend(url)
-        # S3 may take minutes to put the parts of a very large object together.
+        # S3 may take minutes to assemble the parts of a very large object.
         self._patient = _backend(url, timeout=_PATIENCE)
         self._allowance = Allowance()
         self._multipart = _multipart(url, uploads) if uploads else None
@@ -66,11 +66,11 @@ class Objects:
         """Store bytes, or a file as it is now.
 
         Returns:
-            How many bytes went up; what an earlier try has stored of a large file does not again.
+            How many bytes were sent. Parts of a large file that an earlier try has stored are not.
 
         Raises:
             Missing: The file does not exist.
-            UnstorableName: The key cannot be one.
+            UnstorableName: The key is not valid in the store.
         """
         if isinstance(data, Path) and not await asyncio.to_thread(data.is_file):
             raise Missing(f"no such file: {data}")
@@ -82,7 +82,7 @@ class Objects:
         how = plan(size)
         if self._multipart and isinstance(data, Path) and size > PART:
             return await self._multipart.put(location, data, how)
-        # What is missing to the store is an upload that an earlier try of the client has ended.
+        # The store does not know the upload because an earlier try of the client has completed it.
         with _translated(key, missing=StoreUnavailable):
             async with self._allowance.of(how.buffers):
                 await obstore.put_async(
@@ -96,7 +96,7 @@ class Objects:
         return size
 
     async def copy(self, source: str, key: str) -> None:
-        """Copy an object within the store, which nothing passes through; raises `Missing`."""
+        """Copy an object within the store, without downloading it; raises `Missing`."""
         with _translated(source):
             await obstore.copy_async(self._store, self._location(source), self._location(key))
 
@@ -107,13 +107,13 @@ class Objects:
             return bytes(await result.bytes_async())
 
     async def fetch(self, key: str, target: Path, *, size: int = 0) -> None:
-        """Copy an object to a file, which appears at once; raises `Missing`.
+        """Download an object to a file, which appears atomically; raises `Missing`.
 
         Args:
-            key: Of the object.
+            key: The object's key.
             target: The file; its directory is made if need be.
-            size: About how large the object is, if known. A large one comes in several parts at a
-                time, and a second try goes on where the first one failed.
+            size: About how large the object is, if known. A large object is downloaded in several
+                parts at a time, and a second try continues where the first one failed.
         """
         target.parent.mkdir(parents=True, exist_ok=True)
         if size > PART:
@@ -170,7 +170,7 @@ class Objects:
             return None
 
     def elsewhere(self, url: str) -> Objects:
-        """Somebody's store, such as ``s3://bucket``; reached as this one where it does not say."""
+        """Another store, such as ``s3://bucket``, by default with this one's region."""
         parts, ours = urlsplit(url), urlsplit(self._url)
         options = dict(parse_qsl(ours.query)) if ours.scheme == parts.scheme else {}
         query = urlencode({**options, **dict(parse_qsl(parts.query))})
@@ -188,7 +188,7 @@ class Objects:
 
 
 def _remove_empty(gone: Path, root: Path) -> None:
-    """Remove the directories that a removed file leaves empty: lists would go through them."""
+    """Remove the directories that a removed file leaves empty, since they slow listing down."""
     with contextlib.suppress(OSError):
         for parent in gone.parents:
             if parent == root:
@@ -237,12 +237,12 @@ def _backend(url: str, timeout: str = "30s") -> Backend:
 
 
 def _location(key: str) -> str:
-    """The key as obstore takes it: special characters escaped, so that any file name can be one."""
+    """The key as obstore takes it: escaped, so that any file name is valid."""
     return _SPECIAL.sub(lambda special: f"%{ord(special[0]):02X}", _checked(key))
 
 
 def _checked(key: str) -> str:
-    """The key; raises `UnstorableName`."""
+    """Return the key if it is valid; raises `UnstorableName`."""
     if any(segment in {"", ".", ".."} for segment in key.split("/")):
         raise UnstorableName(f"no key for an object: {key!r}")
     try:
@@ -271,15 +271,15 @@ def _translated(key: str, missing: type[TransferFailed] = Missing) -> Iterator[N
 async def persistently(
     what: Callable[[], Awaitable[_T]], *, tries: int | None = None, subject: str
 ) -> _T:
-    """Do something again until the store (and the disk) lets it be done.
+    """Repeat an action until the store and the disk let it succeed.
 
     Args:
-        what: Safe to repeat.
-        tries: At most so many; `None` for no end.
-        subject: What it is, for the log.
+        what: The action, which must be safe to repeat.
+        tries: How often to try; `None` for no limit.
+        subject: Names the action in the log.
 
     Raises:
-        StoreUnavailable, OSError: The last try failed, too.
+        StoreUnavailable, OSError: The last try failed too.
     """
     backoff = Backoff()
     while True:

@@ -1,4 +1,4 @@
-"""Large objects go in parts: how large, how many at a time, and which of them are there already."""
+"""Transfers of large objects in parts: their size, how many at a time, which are done."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 
 MIB = 1 << 20
 PART = 8 * MIB
-"""S3 wants 8 to 16 MiB a request for its best throughput; smaller objects go in one piece."""
+"""Bytes in a part: S3 is fastest with 8 to 16 MiB a request. Smaller objects have one part."""
 BUFFERS = 32 * MIB
-"""All transfers of a worker together hold no more than that in memory, give or take what the HTTP
-client task runs."""
+"""Bytes in memory that all transfers of a worker may take together, besides those of the HTTP
+client."""
 _PREFIX = ".part-"
 _MOST_PARTS = 10_000
-"""Of a multipart upload, as S3 has it."""
+"""Parts that a multipart upload to S3 may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class Plan:
 
     @property
     def buffers(self) -> int:
-        """Bytes in memory."""
+        """Bytes of memory that the transfer takes."""
         return self.part * self.at_once
 
 
 def plan(size: int) -> Plan:
-    """The transfer of an object of `size` bytes: parts of 8 MiB, larger ones beyond 78 GiB."""
+    """Plan the transfer of an object of `size` bytes: parts of 8 MiB, larger ones beyond 78 GiB."""
     part = max(PART, -(-size // _MOST_PARTS))
     parts = max(1, -(-size // part))
     at_once = max(1, min(parts, BUFFERS // part))
@@ -49,10 +49,10 @@ def plan(size: int) -> Plan:
 
 
 class Allowance:
-    """So many bytes for all who ask, first come, first served; of one event loop.
+    """A limited number of bytes, lent on one event loop; first come, first served.
 
     Args:
-        total: How many; who wants more than that gets all of it.
+        total: How many there are. A request for more gets all of them.
     """
 
     def __init__(self, total: int = BUFFERS) -> None:
@@ -61,7 +61,7 @@ class Allowance:
 
     @contextlib.asynccontextmanager
     async def of(self, wanted: int) -> AsyncIterator[None]:
-        """Hold `wanted` bytes for the time of a block."""
+        """Hold `wanted` bytes for the duration of a block."""
         wanted = min(wanted, self._total)
         await self._take(wanted)
         try:
@@ -80,7 +80,7 @@ class Allowance:
             await served
         except asyncio.CancelledError:
             if served.done() and not served.cancelled():
-                self._left += wanted  # It was served, and will never know.
+                self._left += wanted  # It was served but was cancelled before it could notice.
             self._serve()
             raise
 
@@ -96,15 +96,15 @@ class Allowance:
 
 
 def is_part(path: Path) -> bool:
-    """Whether a file looks like one of a `PartFile`'s, which a later try may need."""
+    """Whether a file's name is that of an unfinished `PartFile`, which a later try may need."""
     return path.name.startswith(_PREFIX)
 
 
 class PartFile:
-    """A file that is brought here part by part, and goes on where an earlier try ended.
+    """A file that is downloaded in parts and continues where an earlier try stopped.
 
-    Beside it lies a list of the parts that are there. Both are named for the version of the object,
-    so that parts of two versions are never mixed.
+    A file beside it lists the parts that have arrived. Both names contain the version of the
+    object, so that parts of two versions are never mixed.
 
     Args:
         target: Where the whole file is to appear.
@@ -125,14 +125,14 @@ class PartFile:
         read: Callable[[int, int], AsyncGenerator[bytes | memoryview, None]],
         at_once: int,
     ) -> None:
-        """Bring what is missing, and give the file its name; a failure leaves what is there.
+        """Download the missing parts and give the file its name. A failure keeps what has arrived.
 
         Args:
             read: Reads a number of bytes from an offset on, block by block.
             at_once: How many parts at a time.
 
         Raises:
-            OSError: The disk fails, or there were fewer bytes.
+            OSError: The disk failed, or fewer bytes than promised arrived.
         """
         missing = deque(await asyncio.to_thread(self._missing))
 

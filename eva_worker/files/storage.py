@@ -11,11 +11,11 @@ from eva_worker.orders import Order, Welcome
 
 
 class Storage:
-    """Where files come from and go to; known once a master has welcomed this worker, ever.
+    """The object store of the cluster. It is known once a master has ever welcomed this worker.
 
     Args:
         cache: Directory for blobs.
-        uploads: Directory where uploads that are under way are written down.
+        uploads: Directory of the records of uploads in progress.
     """
 
     def __init__(self, cache: Path, uploads: Path) -> None:
@@ -27,7 +27,7 @@ class Storage:
         self.upload_s = 0.0
 
     def configure(self, welcome: Welcome) -> None:
-        """Take the cluster's settings; another store counts for attempts that begin later."""
+        """Take over the cluster's settings. A new store applies to attempts that begin later."""
         self.upload_s = welcome.upload_ms / 1000
         if welcome.object_store != self._url:
             self._url = welcome.object_store
@@ -36,13 +36,13 @@ class Storage:
 
     @property
     def objects(self) -> Objects:
-        """The store."""
+        """The object store that the master named."""
         assert self._objects, "no task comes before the first Welcome"
         return self._objects
 
     @property
     def fetcher(self) -> Fetcher:
-        """What brings files here from it."""
+        """The fetcher that downloads files from the store."""
         assert self._fetcher, "no task comes before the first Welcome"
         return self._fetcher
 
@@ -50,7 +50,7 @@ class Storage:
 class SharedStorage:
     """A directory that all instances share, mounted there by the operator.
 
-    Its parts are those of the object store: ``jobs/COPY/outputs``, and ``jobs/JOB/shared`` besides.
+    Its parts are those of the object store: ``jobs/RUN/outputs``, and ``jobs/JOB/shared`` besides.
 
     Args:
         root: Where it is mounted.
@@ -60,7 +60,7 @@ class SharedStorage:
         self._root = root
 
     def parts(self, order: Order) -> dict[str, Path]:
-        """What a task finds in ``$EVA_STORAGE`` that lies here, by path there; blocks.
+        """The parts of ``$EVA_STORAGE`` that lie here, by their path in it; blocks.
 
         Raises:
             OSError: The mount fails.
@@ -75,7 +75,7 @@ class SharedStorage:
         return found | {f"inputs/{name}": path for name, path in inputs.items() if path}
 
     def input(self, url: str) -> Path | None:
-        """Where an input lies that need not be copied, `None` for one that must be."""
+        """Where an input lies that need not be copied; `None` if it must be copied."""
         parts = urlsplit(url)
         if parts.scheme not in {"", "file"}:
             return None

@@ -1,4 +1,4 @@
-"""A task's log, as it grows."""
+"""Follows a task's log as it grows."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _POLL_S = 0.2
 async def follow(
     path: Path, offset: int, *, ended: Callable[[], bool]
 ) -> AsyncIterator[tuple[int, bytes]]:
-    """Read a log to its end, and on as it grows.
+    """Read a log to its end and continue as it grows.
 
     Args:
         path: The log file; it need not exist yet.
-        offset: First byte wanted; what is not on the disk any more is left out, which shows in
-            the offsets.
-        ended: Whether nothing will be written any more.
+        offset: First byte wanted. Bytes that are no longer on the disk are skipped; the offsets
+            show it.
+        ended: Tells whether the log is complete.
 
     Yields:
         Offset and bytes of each piece.
     """
     while True:
-        last = ended()  # Asked before reading: what was written until then is there to be read.
+        last = ended()  # Asked first, so that the read below finds all that was written.
         offset = await asyncio.to_thread(first_kept, path, offset)
         while chunk := await asyncio.to_thread(read_at, path, offset, _CHUNK):
             yield offset, chunk

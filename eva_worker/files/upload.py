@@ -1,4 +1,4 @@
-"""What a task leaves behind is brought to the object store while it runs and when it ends."""
+"""Uploads a task's log, outputs and checkpoints while it runs and when it ends."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from eva_worker.orders import TaskKey
 from eva_worker.process.durable_files import read_json, write_json
 
 LOG_KEPT = 64 << 20
-"""Bytes of a log that stay on the disk once they are stored, if the settings say nothing else."""
+"""Bytes of a log that stay on the disk once they are stored, by default."""
 
 _LOG_CHUNK = 4 << 20
 _PARALLEL = 8
 _MOST_COPIED = 5 << 30
-"""Bytes that S3 task runs in one request."""
+"""Bytes that S3 copies in one request."""
 # From linux/falloc.h; Python has no name for them.
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 
@@ -40,20 +40,20 @@ _log = structlog.get_logger()
 class Uploader:
     """Uploads the log, the outputs and the checkpoints of one attempt.
 
-    What went up already is kept in a document, so that an agent that comes back goes on there. A
-    log chunk that went up just before the agent died is replaced by one that begins alike.
+    A document records what is stored, so that the next agent continues from there. A log chunk that
+    was stored just before an agent died is replaced by one that begins at the same byte.
 
     Args:
-        objects: Where to.
-        key: Whose.
+        objects: The store.
+        key: The attempt.
         gang: The other members of its gang.
         log: The task's log file.
         log_kept: How many bytes of it stay on the disk once they are stored.
-        outputs: ``$EVA_STORAGE/outputs``; `None` where it need not be uploaded.
+        outputs: ``$EVA_STORAGE/outputs``; `None` if it need not be uploaded.
         checkpoints: ``$EVA_CHECKPOINT_DIR``.
-        memory: The document.
+        memory: Path of the document.
         steps_kept: Tells how many steps a generation holds.
-        count: Told the number of bytes of every upload.
+        count: Called with the number of bytes of every upload.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Uploader:
         self.generation = int(saved.get("generation", 0))
         self._origin = int(saved.get("origin", 0))
         self._common = int(saved.get("common", 0))
-        # The generation that is being stored, and its files that are; the last one that was.
+        # The generation that is being stored and those of its files that are; the last one stored.
         self._under_way = int(saved.get("under_way", 0))
         self._whole: dict[str, str] = saved.get("whole", {})
         self._last: dict[str, Any] = saved.get("last", {"generation": 0, "files": {}})
@@ -95,7 +95,7 @@ class Uploader:
         self._log = structlog.get_logger().bind(run=key.run, attempt=key.attempt)
 
     async def began_from(self, generation: int) -> None:
-        """Note the checkpoint that was restored: only newer ones go up."""
+        """Note the checkpoint that was restored: only newer ones are uploaded."""
         self.generation = self._origin = generation
         await self._remember()
 
@@ -103,7 +103,7 @@ class Uploader:
         """Upload whatever is new.
 
         Raises:
-            StoreUnavailable: The store failed; what went up before stays.
+            StoreUnavailable: The store failed. What was stored before stays.
         """
         await self.newest_checkpoint()
         await self.log()
@@ -111,16 +111,17 @@ class Uploader:
             await self._changed_outputs(self._outputs)
 
     async def newest_checkpoint(self) -> None:
-        """Upload the newest generation, if it is newer than what is stored.
+        """Upload the newest generation if it is newer than what is stored.
 
-        Of a gang's member all that are, oldest first: other members may not have the newest yet.
-        Files first, their list last: a generation without list does not exist.
+        For a member of a gang, upload all newer ones, oldest first, since other members may not
+        have the newest yet. The files go first and their list last: a generation without a list
+        does not exist.
         """
         while generation := await asyncio.to_thread(self._next):
             try:
                 await self._checkpoint(generation)
             except Missing:
-                # The program pruned it meanwhile, in favour of a newer one.
+                # The program has removed it meanwhile, in favour of a newer one.
                 if await asyncio.to_thread(self._next) <= generation:
                     self._log.warning("checkpoint vanished", generation=generation)
                     return
@@ -135,8 +136,8 @@ class Uploader:
     async def _checkpoint(self, generation: int) -> None:
         directory = self._checkpoints / f"{generation:08d}"
         prefix = checkpoint_key(self._key.run, generation)
-        # An earlier attempt may have stored a generation of this number, from which this one,
-        # resumed from an older one, departs: it must not exist half old, half new.
+        # An earlier attempt may have stored another generation of this number, if this attempt
+        # resumed from an older one. The generation must not be half old, half new.
         await self._objects.delete(f"{prefix}/manifest.json")
         if self._under_way != generation:
             self._under_way, self._whole = generation, {}
@@ -155,10 +156,10 @@ class Uploader:
     async def _file(
         self, prefix: str, directory: Path, path: Path, status: os.stat_result
     ) -> FileEntry:
-        """Store a file of a checkpoint unless an earlier try has; copy it if it has not changed.
+        """Store a file of a checkpoint unless it is stored; copy it if it has not changed.
 
         Raises:
-            Missing: It is not there any more.
+            Missing: The file no longer exists.
         """
         name = path.relative_to(directory).as_posix()
         async with self._parallel:
@@ -177,7 +178,7 @@ class Uploader:
         return FileEntry(name, stat.S_IMODE(status.st_mode), digest, status.st_size)
 
     async def _copied(self, name: str, digest: str, status: os.stat_result, key: str) -> bool:
-        """Have the store task run a large file that the generation before has, too."""
+        """Have the store copy a large file that the previous generation also has."""
         known = self._last["files"].get(name) == digest
         if not known or not PART < status.st_size <= _MOST_COPIED:
             return False
@@ -185,7 +186,7 @@ class Uploader:
         try:
             await self._objects.copy(source, key)
         except Missing:
-            return False  # Removed meanwhile, as one that nobody will start from.
+            return False  # Removed meanwhile because no attempt will start from it.
         return True
 
     async def _prune(self) -> None:
@@ -204,7 +205,7 @@ class Uploader:
         return (min if self._gang else max)(new, default=0)
 
     async def log(self) -> None:
-        """Upload what the log has grown by, and give what is stored and old back to the disk."""
+        """Upload the new part of the log, and free the disk space of the old part."""
         prefix = f"jobs/{self._key.run}/logs/{self._key.attempt:04d}"
         while chunk := await asyncio.to_thread(read_at, self._log_file, self._log_offset):
             self._count(await self._objects.put(f"{prefix}/{self._log_offset:016d}", chunk))
@@ -228,7 +229,7 @@ class Uploader:
             try:
                 self._count(await self._objects.put(f"jobs/{self._key.run}/outputs/{name}", path))
             except Missing:
-                return  # Removed by the program meanwhile.
+                return  # The program has removed it meanwhile.
             except UnstorableName as error:
                 self._log.error("output cannot be stored", error=str(error))
             self._sent[name] = seen
@@ -236,7 +237,7 @@ class Uploader:
 
     async def _remember(self) -> None:
         async with self._remembering:
-            # Task runs: others go on while a thread writes them down.
+            # Copies, since others change the originals while a thread writes these down.
             document = {
                 "log": self._log_offset,
                 "outputs": dict(self._sent),
@@ -251,7 +252,7 @@ class Uploader:
 
 
 def read_at(path: Path, offset: int, length: int = _LOG_CHUNK) -> bytes:
-    """Part of a file, cut at its end; empty if there is no such file."""
+    """Read part of a file, up to its end; empty if there is no such file."""
     try:
         with path.open("rb") as file:
             file.seek(offset)
@@ -261,23 +262,23 @@ def read_at(path: Path, offset: int, length: int = _LOG_CHUNK) -> bytes:
 
 
 def forget_before(path: Path, offset: int) -> None:
-    """Give the blocks below an offset back to the disk; what comes after stays where it is.
+    """Free the blocks of a file below an offset; the rest keeps its offsets.
 
-    Where the file system cannot do that, they stay.
+    Where the file system cannot do that, the blocks stay.
     """
     with path.open("r+b") as file:
-        # A part of a block would be overwritten with zeros and keep its place.
+        # A part of a block would be zeroed without being freed.
         whole = offset - offset % max(mmap.PAGESIZE, os.fstat(file.fileno()).st_blksize)
         if whole and _libc.fallocate(file.fileno(), _PUNCH_HOLE | _KEEP_SIZE, 0, whole) != 0:
             _log.warning("log cannot be cut", path=str(path), error=os.strerror(get_errno()))
 
 
 def first_kept(path: Path, offset: int) -> int:
-    """Where a file that was cut begins again, at or after an offset."""
+    """The first offset, from a given one on, at which a file still has data."""
     try:
         with path.open("rb") as file:
             return os.lseek(file.fileno(), offset, os.SEEK_DATA)
-    except OSError:  # No such file, nothing there yet, or a file system without holes.
+    except OSError:  # There is no such file, it is empty, or the file system has no holes.
         return offset
 
 

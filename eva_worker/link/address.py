@@ -1,4 +1,4 @@
-"""Under which address other instances reach this one."""
+"""The address at which other instances reach this one."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ _log = structlog.get_logger()
 
 
 def route_to(target: str) -> str:
-    """This machine's address on the way to ``HOST:PORT``; blocks to resolve it, sends nothing.
+    """This machine's address on the route to ``HOST:PORT``.
+
+    It sends nothing, but blocks while the name is resolved.
 
     Raises:
-        OSError: The name cannot be resolved, or there is no way.
+        OSError: The name cannot be resolved, or there is no route.
     """
     host, _, port = target.rpartition(":")
     found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_DGRAM)
@@ -27,7 +29,7 @@ def route_to(target: str) -> str:
 
 
 async def own_address(stated: str, master: str) -> str:
-    """The address that was stated, else the one of the route to the master, once there is one."""
+    """The stated address, or else that of the route to the master, once there is a route."""
     backoff = Backoff()
     while not stated:
         try:

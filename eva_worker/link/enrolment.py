@@ -1,4 +1,4 @@
-"""How the agent comes by its certificate, and by the next one in time."""
+"""How the agent gets its certificate and renews it in time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _ANSWER_S = 10.0
 _LONGEST_SLEEP_S = 60.0
-"""A machine may sleep, and its clock may be set, while the agent waits."""
+"""Longest wait between two looks at the clock, since a machine may sleep and its clock be set."""
 
 _log = structlog.get_logger()
 
@@ -30,11 +30,11 @@ class Enrolment:
     """Gets certificates from the master.
 
     Args:
-        identity: Where they are kept.
-        instance: Whose they are.
-        join: ``HOST:PORT`` at which the master takes join tokens; empty where there is none.
-        token: The join token; empty where there is none.
-        authorities: PEM certificates of those who may vouch for the master in the beginning.
+        identity: The files that they are kept in.
+        instance: The instance's id.
+        join: ``HOST:PORT`` at which the master accepts join tokens; empty if there is none.
+        token: The join token; empty if there is none.
+        authorities: PEM certificates that the master is verified with at first.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class Enrolment:
         self._authorities = authorities.encode()
 
     async def credentials(self) -> Credentials:
-        """What to connect with: what is there, or else what the join token is good for.
+        """The credentials to connect with: those on disk, or new ones for the join token.
 
         Raises:
-            NotEnrolled: There is nothing now; it says why, and what to do.
+            NotEnrolled: There are none now. The message says why, and what to do.
         """
         try:
             kept = await asyncio.to_thread(self._identity.load)
@@ -88,11 +88,11 @@ class Enrolment:
         return await self._keep(answer)
 
     async def renew(self, channel: grpc.aio.Channel, present: Credentials) -> Credentials:
-        """Wait until it is time, and get the next certificate, however long that takes.
+        """Wait until it is time and get the next certificate, however long that takes.
 
         Args:
-            channel: To the master, made with the present ones.
-            present: In force until then.
+            channel: A channel to the master with the present credentials.
+            present: The credentials in force until then.
         """
         while (left := (present.renew - datetime.now(UTC)).total_seconds()) > 0:
             await asyncio.sleep(min(left, _LONGEST_SLEEP_S))
@@ -127,4 +127,4 @@ class Enrolment:
                 self._identity.keep, answer.certificate, answer.authorities
             )
         except BadIdentity as error:
-            raise NotEnrolled(f"the master's answer is of no use: {error}") from error
+            raise NotEnrolled(f"the master's answer cannot be used: {error}") from error

@@ -1,11 +1,10 @@
-"""Who this agent is: a key that never leaves the instance, and the certificate that goes with it.
+"""The agent's identity: a key that never leaves the instance, and its certificate.
 
 ::
 
-    STATE_DIR/identity/
-        key.pem           made before anything is asked for; only its owner may read it
-        certificate.pem   the instance's, from the master
-        authorities.pem   who may vouch for the master
+    STATE_DIR/identity/ key.pem           made before the first request; only its owner may read it
+    certificate.pem   of the instance, from the master authorities.pem   certificates that the
+    master is verified with
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from eva_worker.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a connection to the master is made with; all in PEM.
+    """Credentials for a connection to the master, all in PEM.
 
     Attributes:
-        authorities: Who may vouch for the master.
+        authorities: Certificates that the master is verified with.
         renew: When to ask for the next certificate, two thirds through the life of this one.
-        expires: From then on the master lets nobody in with it.
+        expires: When the master stops accepting it.
     """
 
     key: bytes
@@ -48,7 +47,7 @@ class Credentials:
 
     @property
     def expired(self) -> bool:
-        """Whether it is too late."""
+        """Whether the certificate has expired."""
         return datetime.now(UTC) >= self.expires
 
 
@@ -56,8 +55,8 @@ class Identity:
     """The files of an instance's identity. Its methods block until the disk has answered.
 
     Args:
-        home: Their directory.
-        instance: Whose they are.
+        home: The directory of the files.
+        instance: The instance's id.
     """
 
     def __init__(self, home: Path, instance: str) -> None:
@@ -69,11 +68,11 @@ class Identity:
 
     @classmethod
     def at(cls, settings: Settings) -> Identity:
-        """The identity of a worker."""
+        """The identity of a worker, by its state directory."""
         return cls(settings.state_dir / "identity", settings.instance)
 
     def load(self) -> Credentials | None:
-        """What the last agent here has left; `None` if it had no certificate.
+        """Read the files of the last agent; `None` if it had no certificate.
 
         Raises:
             BadIdentity: The files are damaged, or another instance's.
@@ -87,7 +86,7 @@ class Identity:
         return self._checked(key, certificate, authorities)
 
     def signing_request(self) -> bytes:
-        """Asks, in PEM, for a certificate for the key, which is made if there is none."""
+        """A certificate signing request in PEM for the key, which is made if there is none."""
         key = self._key()
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, self._instance)])
         request = x509.CertificateSigningRequestBuilder().subject_name(name)
@@ -97,10 +96,10 @@ class Identity:
         """Put a new certificate in force.
 
         Raises:
-            BadIdentity: It is none for this key and this instance; nothing was changed.
+            BadIdentity: It is not for this key and this instance. Nothing was changed.
         """
         checked = self._checked(self.key_file.read_bytes(), certificate, authorities)
-        # Nobody looks at the authorities before there is a certificate.
+        # The authorities are not read before there is a certificate.
         write_file(self._authorities_file, authorities)
         write_file(self.certificate_file, certificate)
         return checked

@@ -1,4 +1,4 @@
-"""What the cloud says about the end of this instance, asked of its metadata service (IMDSv2)."""
+"""Asks the cloud's metadata service (IMDSv2) whether this instance will be taken away."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """The cloud will take the instance away, or may.
+    """A notice that the cloud will take the instance away, or may do so.
 
     Attributes:
-        at_ms: When, in milliseconds since the epoch; 0 if it only recommends to leave.
+        at_ms: When, in milliseconds since the epoch; 0 if the cloud only recommends to leave.
         reason: In words for the user.
     """
 
@@ -40,7 +40,7 @@ class Metadata:
     """The metadata service of an instance. Its methods block.
 
     Args:
-        url: Of the service, such as ``http://169.254.169.254``.
+        url: URL of the service, such as ``http://169.254.169.254``.
     """
 
     def __init__(self, url: str) -> None:
@@ -48,10 +48,10 @@ class Metadata:
         self._token = ""
 
     def notice(self) -> Notice | None:
-        """What it says now: an interruption before a recommendation, `None` for neither.
+        """The present notice, an interruption before a recommendation; `None` for neither.
 
         Raises:
-            OSError: It does not answer.
+            OSError: The service does not answer.
             ValueError: Its answer cannot be read.
         """
         if action := self._get(_ACTION):
@@ -62,7 +62,7 @@ class Metadata:
         return None
 
     def _get(self, path: str) -> bytes:
-        """A document, empty if there is none; with a new token if the old one is over."""
+        """Read a document, empty if there is none; get a new token if the old one has expired."""
         for fresh in (not self._token, True):
             if fresh:
                 header = {"X-aws-ec2-metadata-token-ttl-seconds": str(_TOKEN_LIFE_S)}
@@ -85,20 +85,20 @@ class Metadata:
 async def watch(
     metadata: Metadata, told: Callable[[Notice], None], *, every_s: float = POLL_S
 ) -> None:
-    """Ask again and again, and tell of each notice once; ends with an interruption.
+    """Ask regularly and report each notice once. Returns with an interruption.
 
     Args:
-        metadata: Whom to ask.
-        told: Called with a notice that is not the last one.
-        every_s: From one question to the next.
+        metadata: The service.
+        told: Called with each recommendation.
+        every_s: Seconds between two questions.
     """
     last: Notice | None = None
     while last is None or not last.at_ms:
         try:
             found = await asyncio.to_thread(metadata.notice)
         except (OSError, ValueError, KeyError) as error:
-            # A recommendation that stands is no less true for that.
-            _log.warning("no word from the metadata service", error=str(error))
+            # A recommendation that was made still holds.
+            _log.warning("the metadata service does not answer", error=str(error))
             found = last
         if found is not None and found != last:
             last = found

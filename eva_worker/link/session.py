@@ -1,4 +1,4 @@
-"""The stream to the master: dialled again whenever it ends, one session at a time."""
+"""The stream to the master. It is opened again whenever it ends, one session at a time."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _log = structlog.get_logger()
 
 
 class Session:
-    """One stream, from Register to its end. What it was to send dies with it.
+    """One stream, from Register to its end. Messages that were not sent are dropped with it.
 
     Args:
-        channel: To the master.
-        register: Makes the first message.
-        tasks: Who carries out commands.
-        welcomed: Told the cluster's settings; commands come after.
-        notice: What the cloud has said about the end of the instance, if anything.
+        channel: The channel to the master.
+        register: Creates the first message.
+        tasks: Carries out commands.
+        welcomed: Called with the cluster's settings, before any command.
+        notice: The cloud's notice that it takes the instance away, if any.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class Session:
 
         Raises:
             grpc.aio.AioRpcError: The stream broke, or was refused.
-            TimeoutError: The master took the call but never answered.
+            TimeoutError: The master accepted the call but did not answer.
         """
         self.send(pb.WorkerMessage(register=self._register()))
-        self._told = dict(self._tasks.progress())  # Register says it.
+        self._told = dict(self._tasks.progress())  # The Register message contains it.
         call = self._stub.Session(self._outgoing())
         try:
             async with asyncio.timeout(_WELCOME_S):
@@ -90,7 +90,7 @@ class Session:
             await self._welcomed(welcome)
             up()
             self._spawn(self._beat(welcome.heartbeat_ms / 1000))
-            # What changed between Register and now went to no session.
+            # Changes between Register and now were sent to no session.
             self.send(wire.reports(self._tasks.reports(), complete=True))
             if notice := self._notice():
                 self.send(wire.interruption(notice))
@@ -98,7 +98,7 @@ class Session:
                 await self._handle(message)
         finally:
             self.ended.set()
-            # gRPC forgets its task that waits for the next message of a stream that broke.
+            # When a stream breaks, gRPC abandons its task that waits for the next message.
             self._queue.put_nowait(None)
             call.cancel()
             work = [*self._background, *self._followers.values()]
@@ -107,23 +107,23 @@ class Session:
             await asyncio.gather(*work, return_exceptions=True)
 
     def send(self, message: pb.WorkerMessage) -> None:
-        """Queue a message; they go out in order."""
+        """Queue a message; messages are sent in order."""
         self._queue.put_nowait(message)
 
     async def say_goodbye(self, reason: str) -> None:
-        """Send what is queued, then the last message, and wait for the master to hang up."""
+        """Send what is queued and a goodbye, and wait for the master to close the stream."""
         self.send(pb.WorkerMessage(goodbye=pb.Goodbye(reason=reason)))
         await self.hang_up()
 
     async def hang_up(self) -> None:
-        """Send what is queued, and no more, and wait for the master to hang up too."""
+        """Send what is queued, close this side, and wait for the master to close the other."""
         self._queue.put_nowait(None)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
                 await self.ended.wait()
 
     async def _outgoing(self) -> AsyncIterator[pb.WorkerMessage]:
-        """The stream's one writer."""
+        """Writes the queued messages to the stream; the only writer."""
         while (message := await self._queue.get()) is not None:
             yield message
             if message.WhichOneof("body") == "log":
@@ -142,7 +142,7 @@ class Session:
             self.send(pb.WorkerMessage(heartbeat=pb.Heartbeat(samples=news)))
 
     async def _handle(self, message: pb.MasterMessage) -> None:
-        """Carry out a command; what takes long goes on in the background."""
+        """Carry out a command; long ones continue in the background."""
         try:
             match message.WhichOneof("body"):
                 case "start":
@@ -164,7 +164,7 @@ class Session:
                     _log.warning("unknown command", command=message.command_id, body=other)
         except BadOrder as error:
             _log.error("bad command", command=message.command_id, error=str(error))
-        except OSError as error:  # The disk. The master repeats what shows no effect.
+        except OSError as error:  # The disk; the master repeats commands without effect.
             _log.error("command failed", command=message.command_id, error=str(error))
 
     async def _fetch(self, order: Order) -> None:
@@ -203,15 +203,15 @@ class Session:
 
 
 class Link:
-    """Keeps a session with the master.
+    """Keeps a session with the master open.
 
     Args:
         target: ``HOST:PORT`` of the master.
-        enrolment: What to connect with.
-        metrics: Told when sessions begin and end.
-        open_session: Makes a session of a channel.
-        enrolled: Called whenever there is a certificate to dial with.
-        contact: Touched as long as there is a session.
+        enrolment: Provides the credentials.
+        metrics: Counts sessions.
+        open_session: Creates a session on a channel.
+        enrolled: Called whenever there are credentials to connect with.
+        contact: File that is touched while there is a session.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class Link:
         self._up = asyncio.Event()
 
     async def run(self) -> None:
-        """Dial, again whenever the session ends, for ever."""
+        """Connect again whenever the session ends; does not return."""
         backoff = Backoff()
         while True:
             try:
@@ -251,7 +251,7 @@ class Link:
             await asyncio.sleep(pause)
 
     async def _serve(self, credentials: Credentials, welcomed: Callable[[], None]) -> str:
-        """Have one session; returns why it ended, nothing if this side wanted that."""
+        """Run one session; returns why it ended, empty if this side ended it."""
         async with dial(
             self._target,
             authorities=credentials.authorities,
@@ -288,11 +288,11 @@ class Link:
                     touching.cancel()
                 await asyncio.wait([renewal, *([touching] if touching else [])])
             if not renewal.cancelled():
-                renewal.result()  # Raises what nobody foresaw.
+                renewal.result()  # Raises unforeseen errors.
             return "" if renewed.is_set() else reason
 
     async def _keep_in_touch(self) -> None:
-        """Show the supervisor that there is a master."""
+        """Touch the contact file, which tells the supervisor that there is a master."""
         while True:
             with contextlib.suppress(OSError):
                 await asyncio.to_thread(self._contact.touch)
@@ -305,27 +305,27 @@ class Link:
         session: Session,
         renewed: asyncio.Event,
     ) -> None:
-        """End the session once there is a new certificate, for one that is made with it."""
+        """End the session once there is a new certificate, so that the next one uses it."""
         await self._enrolment.renew(channel, present)
         await self._up.wait()
-        # What is to be said from now on is for the next session.
+        # Reports from now on go to the next session.
         self._session = None
         self._up.clear()
         renewed.set()
         await session.hang_up()
 
     def report(self, report: Report) -> None:
-        """Tell the master of a change; without a session it is told when the next one begins."""
+        """Report a change to the master; without a session, the next one reports it."""
         if self._session:
             self._session.send(wire.reports([report]))
 
     def warn(self, notice: Notice) -> None:
-        """Tell the master what the cloud has said; without a session the next one does."""
+        """Report the cloud's notice to the master; without a session, the next one reports it."""
         if self._session:
             self._session.send(wire.interruption(notice))
 
     async def say_goodbye(self, reason: str, within_s: float) -> None:
-        """Take leave, if there is a session or one comes up in time."""
+        """Say goodbye to the master if there is a session or one begins in time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._up.wait()
@@ -334,6 +334,6 @@ class Link:
 
 
 def _checked(message: pb.TaskOrder) -> Order:
-    """An order whose names are sound; raises `BadOrder`."""
+    """Convert an order and check its names; raises `BadOrder`."""
     wire.key(message)
     return wire.order(message)

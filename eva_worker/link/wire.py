@@ -1,4 +1,4 @@
-"""Between plain values and protobuf messages."""
+"""Converts between plain values and protobuf messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PHASES = {
 
 
 def order(message: pb.TaskOrder) -> Order:
-    """An order as a value."""
+    """Convert a protobuf order to a value."""
     return Order(
         run=message.run_id,
         attempt=message.attempt,
@@ -43,12 +43,12 @@ def order(message: pb.TaskOrder) -> Order:
 
 
 def key(message: pb.StopTask | pb.ForgetTask | pb.TaskOrder) -> TaskKey:
-    """Which attempt a command is about; raises `BadOrder`."""
+    """The attempt that a command is about; raises `BadOrder`."""
     return TaskKey(message.run_id, message.attempt)
 
 
 def welcome(message: pb.Welcome) -> Welcome:
-    """The cluster's settings as a value."""
+    """Convert the cluster's settings to a value."""
     return Welcome(
         cluster=message.cluster,
         heartbeat_ms=message.heartbeat_ms,
@@ -58,7 +58,7 @@ def welcome(message: pb.Welcome) -> Welcome:
 
 
 def sample(task: TaskKey, progress: Progress) -> pb.Sample:
-    """How far an attempt is, as a message."""
+    """Convert the progress of an attempt to a message."""
     return pb.Sample(
         run_id=task.run,
         attempt=task.attempt,
@@ -69,7 +69,7 @@ def sample(task: TaskKey, progress: Progress) -> pb.Sample:
 
 
 def task_report(report: Report) -> pb.TaskReport:
-    """A report on one attempt as a message."""
+    """Convert a report on one attempt to a message."""
     return pb.TaskReport(
         run_id=report.key.run,
         attempt=report.key.attempt,
@@ -84,17 +84,17 @@ def task_report(report: Report) -> pb.TaskReport:
 
 
 def reports(of: Iterable[Report], *, complete: bool = False) -> pb.WorkerMessage:
-    """Reports as a message of the session."""
+    """Put reports into a message of the session."""
     return pb.WorkerMessage(
         reports=pb.Reports(tasks=[task_report(report) for report in of], complete=complete)
     )
 
 
 def interruption(notice: Notice) -> pb.WorkerMessage:
-    """What the cloud has said about the end of the instance, as a message of the session."""
+    """Put the cloud's notice into a message of the session."""
     return pb.WorkerMessage(interruption=pb.Interruption(at_ms=notice.at_ms, reason=notice.reason))
 
 
 def boot(stages: Iterable[tuple[str, int]]) -> list[pb.BootStage]:
-    """How long each stage of the boot took, as messages."""
+    """Convert the durations of the boot stages to messages."""
     return [pb.BootStage(name=name, ms=ms) for name, ms in stages]

@@ -1,4 +1,4 @@
-"""How long to wait before the next try."""
+"""Pauses between tries that grow with each failure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Backoff:
     """Pauses that double from 0.2 s to 10 s.
 
     Args:
-        jitter: Whether to draw each pause from its upper half, so that many who failed together
-            do not try again together.
+        jitter: Whether to draw each pause from its upper half, so that many callers that failed
+            together do not try again together.
     """
 
     def __init__(self, *, jitter: bool = True) -> None:

@@ -1,7 +1,7 @@
-"""Files that are whole after a crash: the old version, or the new one.
+"""Writes files that a crash leaves either in the old version or in the new one.
 
-Tasks share the disk with the worker's records and may fill it. So that their end can be written
-down even then, some room is set aside (`Reserve`), which a record takes when there is no other.
+Tasks share the disk with the worker's records and may fill it. Some room is reserved (`Reserve`),
+so that their end can be recorded even then.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from typing import Any
 import structlog
 
 RESERVE_BYTES = 1 << 20
-"""Room for the records of some hundred attempts."""
+"""Bytes reserved: room for the records of some hundred attempts."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 _log = structlog.get_logger()
 
 
 class Reserve:
-    """Room on a disk that is given up when the disk is full."""
+    """Reserved room on a disk, which is given up when the disk is full."""
 
     def __init__(self) -> None:
         self._path: Path | None = None
 
     def keep(self, path: Path | None = None) -> None:
-        """Set room aside, if there is any; again after it was used.
+        """Reserve room if there is any; call it again after the room was used.
 
         Args:
-            path: The file that takes it; `None` for the one named before.
+            path: The file that occupies it; `None` for the same file as before.
         """
         self._path = path or self._path
         if self._path is None:
@@ -41,20 +41,20 @@ class Reserve:
             os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
 
     def give_up(self) -> bool:
-        """Make room; tells whether there was any set aside."""
+        """Free the reserved room; returns whether there was any."""
         if self._path is None or not self._path.exists():
             return False
-        _log.error("the disk is full: the room set aside for records is used", path=str(self._path))
+        _log.error("the disk is full: the room reserved for records is used", path=str(self._path))
         self._path.unlink(missing_ok=True)
         return True
 
 
 reserve = Reserve()
-"""The agent's; nothing is set aside before its first `Reserve.keep`."""
+"""The agent's reserve. It has no room before the first `Reserve.keep`."""
 
 
 def is_full(directory: Path) -> bool:
-    """Whether the disk of a directory has hardly more room than what is set aside."""
+    """Whether the disk of a directory has hardly more room than the reserve."""
     disk = os.statvfs(directory)
     return disk.f_bavail * disk.f_frsize <= RESERVE_BYTES
 
@@ -65,7 +65,7 @@ def write_json(path: Path, document: Any, *, sync: bool = True) -> None:
     Args:
         path: Where; its directory gets a short-lived sibling ``.NAME.new``.
         document: Anything that `json` takes.
-        sync: Whether it must survive a power cut, too; without, it survives the process.
+        sync: Whether it must survive a power cut; if not, it survives the process only.
 
     Raises:
         OSError: The disk is full or the directory cannot be written.
@@ -82,7 +82,7 @@ def write_file(path: Path, data: bytes, *, mode: int = 0o666, sync: bool = True)
         path: Where, in a directory that exists; it gets a short-lived sibling ``.NAME.new``.
         data: Its content.
         mode: Its permissions, less the process's mask, from before its first byte on.
-        sync: Whether it must survive a power cut, too; without, it survives the process.
+        sync: Whether it must survive a power cut; if not, it survives the process only.
 
     Raises:
         OSError: The disk is full, and no room is set aside, or the directory cannot be written.
@@ -113,7 +113,7 @@ def read_json(path: Path) -> Any | None:
     """Read a document; `None` if there is none.
 
     Raises:
-        ValueError: The file is not JSON, which no crash of ours explains.
+        ValueError: The file is not JSON, which no crash of the worker can cause.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -122,7 +122,7 @@ def read_json(path: Path) -> Any | None:
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory survive a power cut."""
+    """Sync a directory, so that the names in it survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""HTTPS on a thread, with a certificate that is renewed under way."""
+"""An HTTPS server on a thread, which picks up a renewed certificate."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from wsgiref.types import WSGIApplication
 
 _SILENT_S = 10.0
-"""A client that says nothing for so long is hung up on."""
+"""Seconds of silence after which a client is disconnected."""
 
 
 def serve(port: int, application: WSGIApplication, *, certificate: Path, key: Path) -> None:
-    """Serve an application on the loopback interface alone, from a thread, for ever.
+    """Serve an application from a thread, on the loopback interface only, without end.
 
     Args:
         port: Where to listen.
         application: Called in a thread per connection.
-        certificate: In PEM; read again when it has changed.
-        key: In PEM.
+        certificate: File of the certificate, in PEM; read again when it has changed.
+        key: File of the private key, in PEM.
 
     Raises:
         OSError: Another process has the port.
@@ -37,7 +37,7 @@ class _Quiet(WSGIRequestHandler):
     timeout = _SILENT_S
 
     def log_message(self, *_: object) -> None:
-        """Scrapes are no news."""
+        """Log nothing: scrapes are not worth a line."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -51,18 +51,18 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().__init__(("127.0.0.1", port), _Quiet)
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a connection, and show it the present certificate."""
+        """Accept a connection with the present certificate."""
         connection, peer = super().get_request()
         written = self._certificate.stat().st_mtime_ns
         if written != self._shown:
             self._context.load_cert_chain(self._certificate, self._key)
             self._shown = written
-        # Shaking hands is for the connection's own thread: the peer may take its time.
+        # The connection's own thread does the handshake, since the peer may be slow.
         return self._context.wrap_socket(
             connection, server_side=True, do_handshake_on_connect=False
         ), peer
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Peers that do not speak TLS, or hang up, are no news either."""
+        """Log nothing about peers that do not speak TLS or hang up."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)

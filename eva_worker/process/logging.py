@@ -8,7 +8,7 @@ import structlog
 
 
 def configure(*, instance: str) -> None:
-    """Set logging up for this process; every line carries the instance."""
+    """Set up logging for this process. Every line names the instance."""
     terminal = sys.stderr.isatty()
     structlog.configure(
         processors=[

@@ -1,4 +1,4 @@
-"""Figures of this worker for Prometheus."""
+"""The worker's metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._tasks = Gauge(
             "eva_worker_tasks",
-            "Attempts known to the worker, exited ones until the master has noted it.",
+            "Attempts known to the worker; exited ones until the master has acknowledged it.",
             ["phase"],
             registry=self.registry,
         )
@@ -30,22 +30,22 @@ class Metrics:
         )
         self.reconnects = Counter(
             "eva_worker_reconnects_total",
-            "Sessions that ended without being asked to.",
+            "Sessions that ended though the worker did not end them.",
             registry=self.registry,
         )
         self.uploaded_bytes = Counter(
             "eva_worker_uploaded_bytes_total",
-            "Bytes of logs, outputs and checkpoints brought to the object store.",
+            "Bytes of logs, outputs and checkpoints uploaded to the object store.",
             registry=self.registry,
         )
 
     def watch_tasks(self, count: Callable[[Phase], int]) -> None:
-        """Take the number of attempts in a phase from a function, at every scrape."""
+        """Call a function for the number of attempts in a phase at every scrape."""
         for phase in Phase:
             self._tasks.labels(phase.value).set_function(partial(count, phase))
 
     def serve(self, port: int, *, certificate: Path, key: Path) -> None:
-        """Serve them over HTTPS from a thread, on the loopback interface alone.
+        """Serve the metrics over HTTPS from a thread, on the loopback interface only.
 
         Raises:
             OSError: Another process has the port.

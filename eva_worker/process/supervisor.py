@@ -1,4 +1,4 @@
-"""Keeps the agent running. Small, so that there is little in it to fail."""
+"""Keeps the agent running. It is kept small so that little in it can fail."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from eva_worker.settings import ENVIRONMENT, Settings
 _PR_SET_CHILD_SUBREAPER = 36
 _SETTLED_S = 60.0
 _FAREWELL_S = (30.0, 900.0)
-"""An agent that is to leave because there is no master has as long as there was none, but at least
-and at most so long, to store what its tasks leave behind; then the instance goes without it."""
+"""Bounds of the time, in seconds, that an agent without a master gets to upload its tasks' files.
+It gets as long as there was no master. Then the instance is switched off."""
 _LOOKS = 20
-"""At a contact, in the time after which a worker counts as abandoned."""
+"""Looks at the contact file within the time after which a worker counts as abandoned."""
 _TERMINATION = {signal.SIGTERM, signal.SIGINT}
 
 _log = structlog.get_logger()
@@ -32,10 +32,11 @@ _log = structlog.get_logger()
 
 @dataclass
 class _Contact:
-    """How long ago there was a master, by a file that the agent touches as long as there is one.
+    """How long ago there was a master, from a file that the agent touches while there is one.
 
-    Only changes of the file's time count, and they are dated by this process: clocks that are set
-    have no effect. A worker that starts has just had contact.
+    Only changes of the file's time count, and this process dates them with its own monotonic clock,
+    so setting the system clock has no effect. A worker that starts counts as just having had
+    contact.
     """
 
     file: Path
@@ -48,7 +49,7 @@ class _Contact:
         self._seen = self._touched()
 
     def left_s(self) -> float | None:
-        """Until the worker counts as abandoned, `None` for never."""
+        """Seconds until the worker counts as abandoned; `None` for never."""
         if not self.limit_s:
             return None
         touched = self._touched()
@@ -63,23 +64,23 @@ class _Contact:
 
 
 def supervise(settings: Settings) -> int:
-    """Run the agent, again whenever it dies, until it has left in good order.
+    """Run the agent, and again whenever it dies, until it has left in good order.
 
-    An agent that dies while it empties the instance is followed by one that goes on with it; only
-    a second request to leave is carried out whatever becomes of the tasks.
+    If an agent dies while it drains the instance, the next one continues to drain it. Only a second
+    request to leave is carried out regardless of the tasks.
 
-    An agent that has no master for too long is asked to leave, whatever it is that does not work.
-    When the worker has left without having been told to by a signal, the instance is switched off.
+    An agent that has had no master for too long is asked to leave, whatever the reason. When the
+    worker leaves without a signal, the instance is switched off.
 
-    Tasks of an agent that died become children of this process, so they stay in one tree with it
-    and leave no zombies.
+    Tasks of a dead agent become children of this process, which collects them, so that no zombies
+    remain.
 
     Returns:
         The agent's exit code.
     """
     configure(instance=settings.instance)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    # Signals wait until asked for: no handler, hence no race with one.
+    # Signals are blocked and waited for. There is no handler, hence no race with one.
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *_TERMINATION})
     watch = _Watch(settings)
@@ -93,7 +94,7 @@ def supervise(settings: Settings) -> int:
             backoff.reset()
         pause = backoff.next_s()
         _log.warning("agent died", code=code, again_in_s=pause)
-        # Asked to leave, there must be an agent once more: tasks may run, which it stops.
+        # Even when asked to leave, start an agent once more: it stops tasks that may still run.
         watch.asked += _pause(pause)
         if watch.asked > 1:
             break
@@ -104,10 +105,10 @@ def supervise(settings: Settings) -> int:
 
 
 class _Watch:
-    """Sees one agent after the other to its end.
+    """Runs one agent after the other, each to its end.
 
     Args:
-        settings: For the agents.
+        settings: The agents' settings.
 
     Attributes:
         asked: How often this worker was asked to leave by a signal.
@@ -123,7 +124,7 @@ class _Watch:
 
     @property
     def hurried(self) -> bool:
-        """Whether there is no time for another agent, whatever becomes of the tasks."""
+        """Whether no other agent may be started, regardless of the tasks."""
         return self.asked > 1 or (self._abandoned_at is not None and self._left_s() == 0)
 
     def run_agent(self) -> int:
@@ -132,8 +133,8 @@ class _Watch:
             sys.executable,
             [sys.executable, "-P", "-m", "eva_worker.agent"],
             os.environ | {ENVIRONMENT: self._settings.to_json()},
-            setsid=True,  # A Ctrl-C is the supervisor's to forward.
-            setsigmask=_TERMINATION,  # Until it can handle them.
+            setsid=True,  # The supervisor forwards Ctrl-C itself.
+            setsigmask=_TERMINATION,  # Blocked until the agent can handle them.
         )
         if self.asked or self._abandoned_at is not None:
             os.kill(pid, signal.SIGTERM)
@@ -149,32 +150,32 @@ class _Watch:
         return code
 
     def _left_s(self) -> float | None:
-        """Until something is to be done about an agent that has no master, `None` for never."""
+        """Seconds until an agent without a master is asked to leave or ended; `None` for never."""
         if self._abandoned_at is None:
             return self._contact.left_s()
         return max(0.0, self._abandoned_at + self._farewell_s - time.monotonic())
 
     def _patience_s(self) -> float | None:
-        """Until there is something to be looked at, `None` for never."""
+        """Seconds until the next look at the contact file; `None` for never."""
         left_s = self._left_s()
         if left_s is None or self._abandoned_at is not None:
             return left_s
-        # A contact is dated when it is seen: whoever looks too rarely takes it for later.
+        # A contact is dated when it is seen, so looking too rarely would date it too late.
         return min(left_s, self._contact.limit_s / _LOOKS)
 
     def _run_out(self, pid: int) -> None:
-        """Its time without a master is over, or the time to leave in good order."""
+        """Handle the end of the time without a master, or of the time to leave in good order."""
         if self._abandoned_at is None:
             self._abandoned_at = time.monotonic()
             _log.error("no master for too long: leaving", after_s=self._contact.limit_s)
             os.kill(pid, signal.SIGTERM)
         else:
-            _log.error("not all that tasks have left behind is stored", after_s=self._farewell_s)
+            _log.error("some files of tasks are not stored", after_s=self._farewell_s)
             os.kill(pid, signal.SIGKILL)
 
 
 def _await_signal(within_s: float | None) -> int | None:
-    """Wait for a child's end or a request to leave; returns the signal, `None` if none came."""
+    """Wait for a child's end or a request to leave; returns the signal, `None` for none."""
     if within_s is None:
         return signal.sigwait({signal.SIGCHLD, *_TERMINATION})
     info = signal.sigtimedwait({signal.SIGCHLD, *_TERMINATION}, within_s)
@@ -182,7 +183,7 @@ def _await_signal(within_s: float | None) -> int | None:
 
 
 def _pause(seconds: float) -> int:
-    """Wait, or until asked to leave; returns how often that was."""
+    """Wait for some time or until asked to leave; returns how often that was."""
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
         info = signal.sigtimedwait({signal.SIGCHLD, *_TERMINATION}, left)
@@ -193,7 +194,7 @@ def _pause(seconds: float) -> int:
 
 
 def _reap() -> dict[int, int]:
-    """Collect dead children, own and adopted: pid to exit code."""
+    """Collect dead children, own and adopted; returns the exit code of each pid."""
     codes: dict[int, int] = {}
     while True:
         try:

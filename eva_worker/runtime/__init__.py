@@ -10,17 +10,17 @@ from typing import Protocol
 from eva_worker.orders import Build, TaskKey
 
 Tell = Callable[[str], None]
-"""Told a line of progress for the user; may be called in any thread."""
+"""Called with a line of progress for the user, in any thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What a task is to run in.
+    """The image that a task is to run in.
 
     Attributes:
-        reference: Of an image that exists; empty for the runtime's own.
-        build: What it is made of instead.
-        lay_out: Puts the build context with this digest into a directory.
+        reference: Name of an existing image; empty for the runtime's default.
+        build: How to build it instead.
+        lay_out: Writes the build context with a given digest into a directory.
     """
 
     reference: str
@@ -30,18 +30,19 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
-    """A task, ready to run.
+    """Everything that a runtime needs to run a task.
 
     Attributes:
         command: For ``/bin/sh -c``.
-        env: Its whole environment.
-        workdir: Where it runs; exists.
+        env: Its complete environment.
+        workdir: Directory that it runs in, which exists.
         log: File to append its standard output and error to.
-        cpus: Real CPUs that it may use; empty for all.
+        cpus: CPUs of the machine that it may use; empty for all.
         gpus: UUIDs of its GPUs.
         memory_mib: Mebibytes that it may use, where the runtime can limit it; 0 for no limit.
-        image: What it runs in, where the runtime has images; from `Runtime.prepare`.
-        elsewhere: Where parts of ``$EVA_STORAGE`` are that do not lie in it, by their paths there.
+        image: The image that it runs in, from `Runtime.prepare`; empty if the runtime has no
+            images.
+        elsewhere: Directories that are mounted in ``$EVA_STORAGE``, by their paths in it.
     """
 
     key: TaskKey
@@ -61,10 +62,10 @@ class Exit:
     """How an attempt ended.
 
     Attributes:
-        code: Of its first process; minus the number of the signal that ended it.
-        at_ms: When nothing was left of it, in milliseconds since the epoch.
-        ran: Whether the command was ever begun.
-        message: What the code does not say, for the user; mostly empty.
+        code: Exit code of its first process; minus the number of the signal that ended it.
+        at_ms: When its last process ended, in milliseconds since the epoch.
+        ran: Whether the command was ever started.
+        message: More about the exit, for the user; usually empty.
     """
 
     code: int
@@ -74,56 +75,56 @@ class Exit:
 
 
 class Runtime(Protocol):
-    """Runs tasks.
+    """Runs tasks, which outlive the agent.
 
-    An attempt is started at most once, whatever becomes of the agent in between; its exit is
-    kept until `cleanup`. An attempt has exited when no process of it is left.
+    An attempt is started at most once, even if the agent dies in between. Its exit is kept until
+    `cleanup`. An attempt has exited when no process of it is left.
     """
 
     async def prepare(self, image: Image, tell: Tell) -> str:
-        """Have an image ready, so that a start need not wait for it.
+        """Fetch or build an image, so that a start need not wait for it.
 
-        May be repeated and cancelled at any time; who asks for what is on its way joins in.
+        It may be repeated and cancelled at any time. Concurrent calls for one image share the work.
 
         Args:
-            image: What is wanted.
-            tell: Told how it goes.
+            image: The wanted image.
+            tell: Called with lines of progress.
 
         Returns:
             The `TaskSpec.image` that names it.
 
         Raises:
-            StartFailed: It cannot be had, or the runtime has no images.
-            TransferFailed: The build context cannot be had.
+            StartFailed: The image cannot be fetched or built, or the runtime has no images.
+            TransferFailed: The build context cannot be downloaded.
         """
         ...
 
     async def start(self, spec: TaskSpec) -> None:
-        """Begin an attempt; returns when it runs (or is over already).
+        """Start an attempt; returns when it runs or is already over.
 
         Raises:
-            StartFailed: It cannot be started, or was started before.
+            StartFailed: It cannot be started, or it was started before.
         """
         ...
 
     async def wait(self, key: TaskKey) -> Exit:
-        """Wait until an attempt that was started or adopted has exited; any number may wait."""
+        """Wait until a started or adopted attempt has exited. Several callers may wait."""
         ...
 
     async def stop(self, key: TaskKey, grace_s: float) -> None:
-        """Ask all of its processes to end, and end what is left after the grace.
+        """Send SIGTERM to all of its processes, and kill what is left after the grace period.
 
-        Returns when it is under way. Of several stops the earliest deadline counts. Does nothing
-        if the attempt has exited or is not known.
+        Returns at once. Of several stops the earliest deadline counts. Does nothing if the attempt
+        has exited or is unknown.
         """
         ...
 
     async def kill(self, key: TaskKey) -> None:
-        """End all of its processes now; otherwise like `stop`."""
+        """Kill all of its processes now; otherwise like `stop`."""
         ...
 
     async def adopt(self) -> Sequence[TaskKey]:
-        """Find the attempts that an earlier agent started, running and exited alike."""
+        """Find the attempts that an earlier agent started, both running and exited ones."""
         ...
 
     async def cleanup(self, key: TaskKey) -> None:

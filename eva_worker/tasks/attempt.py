@@ -1,4 +1,4 @@
-"""The life of one attempt: prepared, run, stopped, its remains uploaded."""
+"""The life of one attempt: it is prepared, run and stopped, and its files are uploaded."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ _PHASES = {
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What all attempts of a worker have in common.
+    """Services and settings that all attempts of a worker share.
 
     Attributes:
-        base_env: Variables that every task has from where it runs.
+        base_env: Variables that every task inherits from its runtime.
         task_env: Variables that the worker was told to give every task.
         log_kept: Bytes of each task's log that stay on the disk once they are stored.
-        shared: What all instances share, `None` for nothing.
+        shared: Storage that all instances share; `None` for none.
     """
 
     runtime: Runtime
@@ -67,9 +67,9 @@ class Attempt:
     """One attempt, from its order to its exit.
 
     Args:
-        record: What is known of it.
-        services: What it needs.
-        changed: Told whenever there is something to report.
+        record: Its record.
+        services: What all attempts share.
+        changed: Called whenever there is something to report.
     """
 
     def __init__(
@@ -107,12 +107,12 @@ class Attempt:
 
     @property
     def phase(self) -> Phase:
-        """Where it is."""
+        """The phase that the master is told."""
         return _PHASES[self._record.stage]
 
     @property
     def over(self) -> bool:
-        """Whether nothing of it runs or will."""
+        """Whether no process of it runs or will run."""
         return self._record.stage in {Stage.CLOSING, Stage.EXITED}
 
     @property
@@ -122,11 +122,11 @@ class Attempt:
 
     @property
     def progress(self) -> Progress:
-        """How far its program is."""
+        """The progress of its program."""
         return self._counters.progress()
 
     def report(self) -> Report:
-        """What there is to say of it."""
+        """The report on it for the master."""
         record = self._record
         exited = record.stage is Stage.EXITED
         return Report(
@@ -141,10 +141,10 @@ class Attempt:
         )
 
     async def live(self, *, adopted: bool) -> None:
-        """Go through the rest of its life.
+        """Run the rest of its life, to its end.
 
         Args:
-            adopted: Whether the runtime knows it from an earlier agent.
+            adopted: Whether an earlier agent started it.
         """
         if self._record.stage is Stage.EXITED:
             return
@@ -154,8 +154,8 @@ class Attempt:
             await self._accompany(adopted=adopted)
 
     async def stop(self, grace_ms: int) -> None:
-        """Have it end; asked again, the earlier deadline counts. Does nothing once it is over."""
-        # On disk before anything is done, or the exit that follows would pass for a failure.
+        """Stop it. Of several calls the earliest deadline counts. Does nothing once it is over."""
+        # Saved first, or the exit that follows would count as a failure.
         async with self._saving:
             if self.over:
                 return
@@ -165,7 +165,7 @@ class Attempt:
             await self._services.runtime.stop(self.key, grace_ms / 1000)
 
     async def forget(self) -> None:
-        """Remove everything of it that is on this instance."""
+        """Remove all of its files and records from this instance."""
         assert self._record.stage is Stage.EXITED
         await self._services.runtime.cleanup(self.key)
         await asyncio.to_thread(remove_socket_directory, self._socket)
@@ -173,7 +173,7 @@ class Attempt:
         await asyncio.to_thread(reserve.keep)
 
     async def _start(self) -> bool:
-        """Prepare it and hand it to the runtime; tells whether it runs."""
+        """Prepare it and start it in the runtime; returns whether it runs."""
         if self._record.stage is not Stage.PREPARING:
             await self._end(_LOST, ran=True)
             return False
@@ -192,7 +192,7 @@ class Attempt:
             await self._end(str(error))
             return False
         except Exception as error:
-            # One order that nobody thought of must not take the agent down, again and again.
+            # One bad order must not crash the agent again and again.
             self._log.exception("start failed")
             await self._end(f"internal error: {error!r}")
             return False
@@ -248,7 +248,7 @@ class Attempt:
         )
 
     def _tell(self, line: str) -> None:
-        """Write a line of the worker's own into the task's log."""
+        """Write a line of the worker into the task's log."""
         with contextlib.suppress(OSError), self.log_file.open("a", encoding="utf-8") as log:
             log.write(f"{line}\n")
 
@@ -281,7 +281,7 @@ class Attempt:
         }
 
     async def _accompany(self, *, adopted: bool) -> None:
-        """Be there while it runs, then see to what it leaves behind."""
+        """Supervise the process, then upload its outputs and checkpoint."""
         if adopted:
             await self._take_over()
         if self._stop_asked.is_set():
@@ -311,7 +311,7 @@ class Attempt:
         await self._update(stage=Stage.EXITED, generation=self._uploader.generation)
 
     async def _take_over(self) -> None:
-        """Go on with an attempt that an earlier agent started."""
+        """Continue with an attempt that an earlier agent started."""
         if self._record.stage is Stage.PREPARING:
             await self._update(stage=Stage.RUNNING)
         try:
@@ -330,11 +330,11 @@ class Attempt:
                 await self._update(generation=self._uploader.generation)
 
     async def _end(self, message: str, *, ran: bool = False) -> None:
-        """End what the runtime does not know."""
+        """End an attempt that the runtime does not know."""
         self._services.devices.release(self.key)
         await self._iterator.close()
         try:
-            # What there was to say of its image.
+            # Messages about its image.
             await persistently(self._uploader.log, tries=_FETCH_TRIES, subject=f"log of {self.key}")
         except (StoreUnavailable, OSError) as error:
             self._log.warning("upload failed", error=str(error))
@@ -347,13 +347,13 @@ class Attempt:
         self._log.info("task not started", reason=message)
 
     async def _update(self, **changes: Any) -> None:
-        """Change the record, on disk first for all others to see, and report it."""
+        """Save a change of the record, then report it."""
         async with self._saving:
             await self._save(**changes)
         self._changed(self.report())
 
     async def _save(self, **changes: Any) -> None:
-        """Change the record once it is on disk, however long the disk has no room for it."""
+        """Change the record once it is saved; wait while the disk has no room for it."""
         record = replace(self._record, **changes)
         await persistently(
             lambda: asyncio.to_thread(self._services.book.save, record),

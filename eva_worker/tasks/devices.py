@@ -1,4 +1,4 @@
-"""Which GPUs and CPUs of the instance each attempt has."""
+"""Assigns GPUs and CPUs of the instance to attempts."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Assignment:
     """The devices of one attempt.
 
     Attributes:
-        gpus: UUIDs, nobody else's.
-        cpus: CPUs of the instance, nobody else's.
-        shared: CPU and the thousandths of it that are this attempt's; others may have the rest.
+        gpus: UUIDs of GPUs that it has for itself.
+        cpus: CPUs of the instance that it has for itself.
+        shared: A CPU and the thousandths of it that are this attempt's. Others may have the rest.
     """
 
     gpus: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class Assignment:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Assignment:
-        """Undo `dataclasses.asdict` and JSON's loss of tuples."""
+        """Restore an assignment from the JSON of its fields."""
         return cls(
             tuple(document["gpus"]),
             tuple(document["cpus"]),
@@ -51,9 +51,9 @@ class Assignment:
 class Devices:
     """The instance's devices, handed out and taken back.
 
-    Whole CPUs are exclusive. The part of a demand below a whole CPU shares one with other such
-    parts, and so does a whole CPU that cannot be had because such parts are spread too widely:
-    whatever fits the instance by its sums can be started.
+    Whole CPUs are exclusive. A fraction of a CPU shares one with other fractions. So does a whole
+    CPU if fractions are spread over too many CPUs to leave one free. Every set of demands that fits
+    the instance in sum can therefore be started.
 
     Args:
         gpus: UUIDs of the GPUs.
@@ -67,10 +67,10 @@ class Devices:
         self._held: dict[object, Assignment] = {}
 
     def assign(self, holder: object, gpus: int, milli_cpus: int) -> Assignment:
-        """Give devices to a holder that has none.
+        """Assign devices to a holder that has none.
 
         Raises:
-            DevicesExhausted: Not enough is free.
+            DevicesExhausted: Too few devices are free.
         """
         assert holder not in self._held, f"{holder} has devices"
         taken = {gpu for held in self._held.values() for gpu in held.gpus}
@@ -90,11 +90,11 @@ class Devices:
         return self._held[holder]
 
     def restore(self, holder: object, assignment: Assignment) -> None:
-        """Take note of devices that a holder has had since before this agent began."""
+        """Note devices that a holder was assigned by an earlier agent."""
         self._held[holder] = assignment
 
     def release(self, holder: object) -> None:
-        """Take back what a holder has, if anything."""
+        """Free the devices of a holder, if it has any."""
         self._held.pop(holder, None)
 
     def _take_cpus(self, milli_cpus: int) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
@@ -120,7 +120,7 @@ class Devices:
             elif others:
                 cpu = min(others, key=lambda cpu: (others[cpu], cpu))
             else:
-                # On every CPU there is to share already; its part stays counted in the sums.
+                # It already has a share of every shared CPU; its part stays counted in the sums.
                 cpu = min(shared)
             shared[cpu] = shared.get(cpu, 0) + part
         return cpus, tuple(sorted(shared.items()))
@@ -145,7 +145,7 @@ def discover_gpus() -> tuple[str, ...]:
 
 
 def _uuid(index: int) -> str | None:
-    """A GPU's UUID; `None` if it is broken, which is no reason not to use the others."""
+    """A GPU's UUID; `None` if it is broken, so that the others can still be used."""
     try:
         return str(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(index)))
     except pynvml.NVMLError as error:
@@ -161,11 +161,11 @@ def nominal_gpus(instance: str, count: int) -> tuple[str, ...]:
 
 
 class CpuMap:
-    """From the instance's CPUs to the machine's.
+    """Maps the instance's CPUs to those of the machine.
 
     Args:
-        instance: Id of the instance, from which an emulated one gets its place to begin at, so
-            that several on one machine do not all crowd its first CPU.
+        instance: Id of the instance. An emulated instance derives its first CPU from it, so that
+            several on one machine do not all use the machine's first CPU.
         count: CPUs of the instance.
         real: CPUs of the machine, those of this process if not given.
         emulated: Whether others share the machine.
@@ -181,6 +181,6 @@ class CpuMap:
             _log.warning("fewer CPUs than stated", stated=count, found=len(self._real))
 
     def real(self, cpus: Sequence[int]) -> tuple[int, ...]:
-        """The machine's CPUs for some of the instance's, sorted, each once."""
+        """The machine's CPUs for some CPUs of the instance, sorted, without duplicates."""
         count = len(self._real)
         return tuple(sorted({self._real[(cpu + self._offset) % count] for cpu in cpus}))

@@ -1,4 +1,4 @@
-"""Where a task's program says how far it is: a gRPC server on a Unix socket of the task's own."""
+"""Receives the progress that a task's program reports: a gRPC server on a Unix socket per task."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from eva_worker.errors import StartFailed
 from eva_worker.orders import Progress
 from eva_worker.process.durable_files import read_json, write_json
 
-_LONGEST_SOCKET = 107  # sockaddr_un: 108 bytes with the zero at the end.
+_LONGEST_SOCKET = 107  # sockaddr_un holds 108 bytes including the zero at the end.
 _INTERVAL_MS = 1_000
 _SAVE_EVERY_S = 1.0
 
@@ -29,14 +29,14 @@ _log = structlog.get_logger()
 
 
 class Counters:
-    """What the processes of one attempt have reported.
+    """The progress that the processes of one attempt have reported.
 
     Counts are cumulative per source, so a lost or repeated report does no harm. They are saved at
-    most once a second: an agent that dies loses at most the last second of a source that never
-    reports again.
+    most once a second. If an agent dies, at most the last second of a source that never reports
+    again is lost.
 
     Args:
-        path: Where they are kept.
+        path: File that they are saved in.
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,7 +51,7 @@ class Counters:
         self._dirty = False
 
     def begin_from(self, steps: int) -> None:
-        """Count on from what the restored checkpoint holds."""
+        """Continue from the count in the restored checkpoint."""
         self._base = steps
         self._dirty = True
 
@@ -65,15 +65,15 @@ class Counters:
         metrics: Mapping[str, float] = MappingProxyType({}),
         kept: int = 0,
     ) -> None:
-        """Take in a report; figures never go backwards, the newest metrics count.
+        """Take in a report. Counts never decrease; the newest metrics replace older ones.
 
         Args:
-            source: Which process says it.
-            steps: What it has done in this attempt.
-            total: What it will have done in this attempt at the end, 0 if unknown.
+            source: The process that reports.
+            steps: Iterations it has done in this attempt.
+            total: Iterations it will have done in this attempt at the end, 0 if unknown.
             published: The newest checkpoint generation.
             metrics: The program's own figures.
-            kept: How many of `steps` that generation holds, 0 if unknown.
+            kept: How many of `steps` that generation contains, 0 if unknown.
         """
         self._steps[source] = max(steps, self._steps.get(source, 0))
         self._total = total or self._total
@@ -85,7 +85,7 @@ class Counters:
         self._dirty = True
 
     def progress(self) -> Progress:
-        """The sum over all sources, on top of what the restored checkpoint holds."""
+        """The sum over all sources, plus the count in the restored checkpoint."""
         return Progress(
             self._base + sum(self._steps.values()),
             self._total and self._base + self._total,
@@ -94,12 +94,12 @@ class Counters:
         )
 
     def steps_kept(self, generation: int) -> int:
-        """How many steps a checkpoint holds; all that were done, where the program did not say."""
+        """How many steps a checkpoint contains; all steps done, if the program did not say."""
         published, steps = self._kept
         return steps if published == generation else self.progress().steps
 
     def save(self) -> None:
-        """Write what changed since the last time; a disk without room is asked again."""
+        """Save changes since the last time. If the disk is full, the next call tries again."""
         if self._dirty:
             document = {
                 "steps": self._steps,
@@ -108,21 +108,22 @@ class Counters:
                 "published": self._published,
                 "base": self._base,
             }
-            # Not synced: counts need to survive the agent, a power cut ends the task anyway.
+            # Not synced: counts must only survive the agent, since a power cut ends the task
+            # anyway.
             self._dirty = False
             try:
                 write_json(self._path, document, sync=False)
             except OSError as error:
                 self._dirty = True
-                _log.warning("progress cannot be written down", error=str(error))
+                _log.warning("progress cannot be saved", error=str(error))
 
 
 class IteratorServer(iterator_pb2_grpc.IteratorServicer):
     """The service ``eva.iterator.v1.Iterator`` for one attempt.
 
     Args:
-        socket: Where it listens; a file that is there already is replaced.
-        counters: What it writes to.
+        socket: Path that it listens on; an existing file is replaced.
+        counters: Takes in the reports.
     """
 
     def __init__(self, socket: Path, counters: Counters) -> None:
@@ -132,10 +133,10 @@ class IteratorServer(iterator_pb2_grpc.IteratorServicer):
         self._saver: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to listen.
+        """Listen on the socket.
 
         Raises:
-            StartFailed: The socket cannot be made.
+            StartFailed: The socket cannot be created.
         """
         self._socket.unlink(missing_ok=True)
         self._server = grpc.aio.server()
@@ -143,7 +144,7 @@ class IteratorServer(iterator_pb2_grpc.IteratorServicer):
         try:
             self._server.add_insecure_port(f"unix:{self._socket}")
             await self._server.start()
-            # The directory keeps strangers out; the task may run as another user.
+            # The directory's mode keeps other users out; the task may run as another user.
             self._socket.chmod(0o666)
         except (RuntimeError, OSError) as error:
             raise StartFailed(f"cannot listen on {self._socket}: {error}") from error
@@ -162,7 +163,7 @@ class IteratorServer(iterator_pb2_grpc.IteratorServicer):
     async def Report(  # noqa: N802 - gRPC's name
         self, request: iterator_pb2.ReportRequest, context: Any
     ) -> iterator_pb2.ReportResponse:
-        """See iterator.proto."""
+        """Take in a report of a task's process, as iterator.proto describes it."""
         del context
         self._counters.note(
             request.source,
@@ -181,10 +182,10 @@ class IteratorServer(iterator_pb2_grpc.IteratorServicer):
 
 
 def socket_path(directory: Path) -> Path:
-    """Where the socket of the attempt with this directory is; the same at every call.
+    """The path of an attempt's socket, by the attempt's directory; the same at every call.
 
-    In the directory itself if the name is short enough for a socket, else in a directory of its
-    own under ``$XDG_RUNTIME_DIR`` or the system's temporary directory.
+    It is in the directory itself if the name is short enough for a socket, else in a directory of
+    its own under ``$XDG_RUNTIME_DIR`` or the system's temporary directory.
     """
     path = directory / "run" / "eva.sock"
     if len(os.fsencode(path)) <= _LONGEST_SOCKET:
@@ -198,13 +199,13 @@ def make_socket_directory(socket: Path) -> None:
     """Make the directory of a socket, for this user only.
 
     Raises:
-        StartFailed: Somebody else has a directory of that name.
+        StartFailed: Another user has a directory of that name.
     """
     directory = socket.parent
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = directory.lstat()
     if directory.is_symlink() or status.st_uid != os.geteuid():
-        raise StartFailed(f"{directory} belongs to somebody else")
+        raise StartFailed(f"{directory} belongs to another user")
     directory.chmod(0o700)
 
 

@@ -1,4 +1,4 @@
-"""What the agent knows of every attempt, on disk before it acts on it."""
+"""Records of all attempts, which the agent saves before it acts on them."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from eva_worker.tasks.devices import Assignment
 
 
 class Stage(StrEnum):
-    """Where an attempt is, as the agent sees it."""
+    """The stage of an attempt, as the agent sees it."""
 
     PREPARING = "preparing"
-    """Files are being fetched; the runtime may have been told to start it this very moment."""
+    """Files are being downloaded, or the runtime is just starting it."""
     RUNNING = "running"
     CLOSING = "closing"
-    """Nothing of it runs; what it leaves behind is being uploaded."""
+    """No process of it runs; its files are being uploaded."""
     EXITED = "exited"
-    """All is done; listed until the master has written it down."""
+    """All is done. It is listed until the master has acknowledged it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One attempt.
+    """The record of one attempt.
 
     Attributes:
-        order: What was asked for; `None` for an attempt whose stop came before its start.
-        devices: What it holds, from its start to its end.
-        stop_grace_ms: The grace of the stop that was asked for before it ended, if one was.
-        exit_code: As in `Report`, as are the others.
+        order: The order; `None` for an attempt whose stop came before its start.
+        devices: The devices assigned to it, from its start to its end.
+        stop_grace_ms: The grace period of the stop that was requested before it ended; `None` if
+            none was.
+        exit_code: As in `Report`, like the other attributes.
     """
 
     key: TaskKey
@@ -47,12 +48,12 @@ class Record:
     message: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """A document for the state directory."""
+        """Convert it to a JSON document for the state directory."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Record:
-        """Undo `to_json`."""
+        """Restore a record from the document of `to_json`."""
         order, devices = document["order"], document["devices"]
         return cls(
             **document
@@ -68,10 +69,10 @@ class Record:
 class Book:
     """The records of all attempts, and the highest attempt ever seen of each task run.
 
-    Methods that write block until the disk has it.
+    Methods that write block until the data are on the disk.
 
     Args:
-        root: Its directory.
+        root: The directory of the records.
     """
 
     def __init__(self, root: Path) -> None:
@@ -82,19 +83,19 @@ class Book:
             self._highest[run] = (read_json(path) or {"attempt": 0})["attempt"]
 
     def load(self) -> list[Record]:
-        """Every attempt that has not been forgotten."""
+        """Read the record of every attempt that has not been forgotten."""
         documents = map(read_json, sorted(self._root.glob("*/*/*/record.json")))
         return [Record.from_json(document) for document in documents if document]
 
     def highest(self, run: str) -> int:
-        """The highest attempt of a task run that was ever added; 0 for none."""
+        """The highest attempt of a task run that was ever added, 0 for none."""
         return self._highest.get(run, 0)
 
     def add(self, record: Record) -> None:
-        """Begin to keep an attempt, which from now on has been seen, whatever happens.
+        """Add a new attempt, which from now on counts as seen.
 
         Raises:
-            OSError: The disk fails; as long as this process lives, it has been seen all the same.
+            OSError: The disk failed. The attempt counts as seen for as long as this process lives.
         """
         key = record.key
         self._highest[key.run] = key.attempt
@@ -106,12 +107,12 @@ class Book:
         write_json(self.directory(record.key) / "record.json", record.to_json())
 
     def remove(self, key: TaskKey) -> None:
-        """Drop an attempt's record and all of its files; that it was seen stays known."""
+        """Remove an attempt's record and all of its files. It still counts as seen."""
         directory = self.directory(key)
-        # The record first: what is half removed must not come back as an attempt.
+        # The record goes first, so that a half-removed attempt does not come back.
         (directory / "record.json").unlink(missing_ok=True)
         shutil.rmtree(directory, ignore_errors=True)
 
     def directory(self, key: TaskKey) -> Path:
-        """Where everything of an attempt is."""
+        """The directory of all files of an attempt."""
         return self._root / key.path

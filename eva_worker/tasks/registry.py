@@ -1,4 +1,4 @@
-"""All attempts of this worker, and the commands about them; each command may be repeated."""
+"""All attempts of this worker and the commands on them. Each command may be repeated."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _log = structlog.get_logger()
 
 
 class Tasks:
-    """The attempts that this worker knows of: from their order until they are forgotten.
+    """The attempts that this worker knows, from their order until they are forgotten.
 
     Args:
-        services: What attempts need.
-        changed: Told of every change.
-        crashed: Told of an error that nobody foresaw in an attempt's life.
+        services: What all attempts share.
+        changed: Called at every change of an attempt.
+        crashed: Called with an unforeseen error in an attempt's life.
     """
 
     def __init__(
@@ -46,18 +46,18 @@ class Tasks:
         services.metrics.watch_tasks(self._count)
 
     async def adopt(self) -> None:
-        """Take over what earlier agents left, running and exited alike."""
+        """Take over the attempts of earlier agents, both running and exited ones."""
         known = set(await self._services.runtime.adopt())
         for record in await asyncio.to_thread(self._services.book.load):
             self._begin(record, adopted=record.key in known)
         for key in known - self._attempts.keys():
-            # Forgotten, but the agent died before all of it was removed.
+            # It was forgotten, but the agent died before all of it was removed.
             await self._services.runtime.kill(key)
             await self._services.runtime.wait(key)
             await self._services.runtime.cleanup(key)
 
     async def start(self, order: Order) -> None:
-        """Start an attempt unless it, or a later one of its copy, was seen before."""
+        """Start an attempt unless it, or a later one of its task run, was seen before."""
         if order.attempt <= self._services.book.highest(order.run):
             self._repeat(order.key)
         elif self._draining:
@@ -68,7 +68,7 @@ class Tasks:
             await self._add(Record(order.key, Stage.PREPARING, order))
 
     async def stop(self, key: TaskKey, grace_ms: int) -> None:
-        """Stop an attempt; one that is not known here is one that never will be."""
+        """Stop an attempt. One that is unknown here is refused from now on."""
         if attempt := self._attempts.get(key):
             if attempt.over:
                 self._changed(attempt.report())
@@ -90,7 +90,7 @@ class Tasks:
             await attempt.forget()
 
     async def fetch(self, order: Order) -> str:
-        """Bring an order's files and image here; returns what went wrong, empty if nothing."""
+        """Fetch an order's files and image; returns what went wrong, empty if nothing did."""
         fetcher, prepare = self._services.storage.fetcher, self._services.runtime.prepare
         image = Image(order.image, order.build, fetcher.workdir)
 
@@ -108,10 +108,10 @@ class Tasks:
         return ""
 
     async def drain(self, within_ms: int | None = None) -> None:
-        """Start nothing more, stop everything, and wait until all that it left is stored.
+        """Start no more attempts, stop all, and wait until their files are stored.
 
         Args:
-            within_ms: No task gets more grace than that; `None` for no such limit.
+            within_ms: Upper limit of each task's grace period; `None` for no limit.
         """
         self._draining = True
         for key, attempt in list(self._attempts.items()):
@@ -121,11 +121,11 @@ class Tasks:
         await asyncio.gather(*self._lives.values())
 
     def reports(self) -> list[Report]:
-        """What there is to say of every attempt."""
+        """The reports on all attempts."""
         return [attempt.report() for _, attempt in sorted(self._attempts.items())]
 
     def progress(self) -> Mapping[TaskKey, Progress]:
-        """How far each running attempt is."""
+        """The progress of each running attempt."""
         return {
             key: attempt.progress
             for key, attempt in self._attempts.items()
@@ -133,10 +133,10 @@ class Tasks:
         }
 
     def log_of(self, copy: str) -> tuple[Path, Callable[[], bool]] | None:
-        """The log of a copy's latest attempt here, and whether it is at its end.
+        """The log of a task run's latest attempt here, and what tells whether it is complete.
 
         Returns:
-            `None` if no attempt of the copy is known.
+            `None` if no attempt of the task run is known.
         """
         keys = [key for key in self._attempts if key.run == copy]
         if not keys:
@@ -157,15 +157,15 @@ class Tasks:
             self._crashed(error)
 
     async def _refuse(self, record: Record) -> None:
-        """Keep an attempt as one that will never be started."""
+        """Record an attempt that will never be started."""
         await self._add(record)
 
     async def _add(self, record: Record) -> None:
-        """Take an attempt in; one that the disk has no room for is one that never will be."""
+        """Add an attempt. If the disk has no room for its record, it is refused."""
         try:
             await asyncio.to_thread(self._services.book.add, record)
         except OSError as error:
-            _log.error("attempt cannot be written down", key=str(record.key), error=str(error))
+            _log.error("attempt cannot be recorded", key=str(record.key), error=str(error))
             message = f"the disk of its instance fails: {error.strerror}"
             stopped = record.stop_grace_ms is not None
             self._changed(
@@ -177,7 +177,7 @@ class Tasks:
             self._begin(record, adopted=False)
 
     def _repeat(self, key: TaskKey) -> None:
-        """Say again how a seen attempt is; one that is not listed any more runs no more."""
+        """Report the state of a seen attempt again. One that is no longer listed does not run."""
         attempt = self._attempts.get(key)
         self._changed(
             attempt.report()

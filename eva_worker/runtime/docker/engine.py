@@ -1,4 +1,4 @@
-"""The Docker engine: connecting to it, calls that take long, and its stream of events."""
+"""Connects to the Docker engine, runs long calls in threads, and follows its events."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from eva_worker.errors import RuntimeUnavailable
 
 _T = TypeVar("_T")
 
-# What the client raises: its errors, and those of `requests`, which are `OSError`s.
+# The client raises its own errors and those of `requests`, which are `OSError`s.
 FAILURES = (DockerException, OSError)
 RETRY_S = 1.0
-# Longer than an engine under load takes to start a container; then the call is tried again.
+# Longer than an engine under load takes to start a container. Then the call is repeated.
 _CALL_S = 60
 _EVENTS = ["die", "destroy", "kill"]
 
@@ -33,14 +33,14 @@ def connect(host: str = "", *, timeout_s: float = _CALL_S) -> Any:
     """Connect to a Docker engine.
 
     Args:
-        host: Its URL; empty for the one that ``DOCKER_HOST`` or the system names.
-        timeout_s: How long it may say nothing before a call is given up.
+        host: The engine's URL; empty for the one that ``DOCKER_HOST`` or the system names.
+        timeout_s: Seconds without a response after which a call fails.
 
     Returns:
         A `docker.DockerClient`.
 
     Raises:
-        RuntimeUnavailable: It does not answer.
+        RuntimeUnavailable: The engine does not answer.
     """
     environment = os.environ | ({"DOCKER_HOST": host} if host else {})
     try:
@@ -51,25 +51,25 @@ def connect(host: str = "", *, timeout_s: float = _CALL_S) -> Any:
 
 
 def reason(error: BaseException) -> str:
-    """What the engine said, for the user."""
+    """The engine's error message, for the user."""
     return str((isinstance(error, APIError) and error.explanation) or error)
 
 
 def unanswered(error: BaseException) -> bool:
-    """Whether it is unknown if the engine did what it was asked."""
+    """Whether it is unknown if the engine has carried out the call."""
     return isinstance(error, FAILURES) and not isinstance(error, APIError)
 
 
 def now_ms() -> int:
-    """Milliseconds since the epoch."""
+    """The wall-clock time in milliseconds since the epoch."""
     return int(time.time() * 1000)
 
 
 def in_thread(name: str, work: Callable[[], _T]) -> asyncio.Future[_T]:
-    """Run something in a thread of its own, which does not keep the agent from leaving.
+    """Run a call in a thread of its own, which does not keep the agent from leaving.
 
-    The pool of `asyncio.to_thread` is small and waited for at exit: an engine that hangs would
-    fill it, and the agent could not write its records any more.
+    The thread pool of `asyncio.to_thread` is small and is waited for at exit. An engine that hangs
+    would fill it, and the agent could no longer write its records.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[_T] = loop.create_future()
@@ -97,23 +97,23 @@ def in_thread(name: str, work: Callable[[], _T]) -> asyncio.Future[_T]:
 
 
 def close_stream(stream: CancellableStream) -> None:
-    """Have whoever reads a stream come to its end."""
-    with contextlib.suppress(AttributeError, *FAILURES):  # It has ended by itself.
+    """Close a stream, so that its reader comes to the end."""
+    with contextlib.suppress(AttributeError, *FAILURES):  # The stream has already ended.
         stream.close()
 
 
 class EventStream:
-    """Follows what happens to the containers of one worker, in one thread.
+    """Follows the events of the containers of one worker, in one thread.
 
-    Events are hints where to look, never the truth: a look shows that, and after each reconnect
-    all containers have to be looked at, so that no event has to be kept.
+    An event is only a hint to look at a container. After each reconnect all containers have to be
+    looked at, so that no event needs to be kept.
 
     Args:
         client: A `docker.DockerClient`.
-        labels: Of the containers.
-        happened: Told the action and the container's labels; called in the thread.
-        back: Told that events come (again), and from when to when they did not, in milliseconds
-            since the epoch, 0 and 0 the first time; called in the thread.
+        labels: Labels of the containers to follow.
+        happened: Called in the thread with the action and the container's labels.
+        back: Called in the thread when events arrive (again), with the begin and the end of the gap
+            in milliseconds since the epoch; 0 and 0 the first time.
     """
 
     def __init__(
@@ -137,12 +137,12 @@ class EventStream:
         self._thread = threading.Thread(target=self._run, name="docker events", daemon=True)
 
     def start(self) -> None:
-        """Begin; does nothing the second time."""
+        """Start the thread; does nothing the second time."""
         if self._thread.ident is None:
             self._thread.start()
 
     def close(self) -> None:
-        """Stop following."""
+        """Stop the thread that follows events."""
         self._closed.set()
         if self._stream is not None:
             close_stream(self._stream)
@@ -160,7 +160,7 @@ class EventStream:
                     lost_ms = now_ms()
             except Exception as error:
                 lost_ms = lost_ms or began_ms
-                # Whatever it was: without this thread nobody hears of exits.
+                # Any error: without this thread no exit would be noticed.
                 if not self._closed.is_set():
                     _log.warning("engine fails", error=reason(error))
             self._closed.wait(RETRY_S)

@@ -1,4 +1,4 @@
-"""Images on a Docker engine: fetched or built before a task starts, each once at a time."""
+"""Fetches or builds images on a Docker engine before a task starts, each once at a time."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class Images:
         self._making: dict[str, _Making] = {}
         self._calls: dict[int, _Call] = {}
         client.api.hooks["response"].append(self._answered)
-        shutil.rmtree(scratch, ignore_errors=True)  # Of an agent that died.
+        shutil.rmtree(scratch, ignore_errors=True)  # Leftovers of an agent that died.
         scratch.mkdir(parents=True)
 
     async def ready(self, image: Image, tell: Tell) -> str:
-        """Have an image on the engine; see `Runtime.prepare`."""
+        """Fetch or build an image on the engine; see `Runtime.prepare`."""
         reference = tag_of(image.build) if image.build else image.reference
         making = self._making.get(reference)
         if making is None or making.task.done():
@@ -91,7 +91,7 @@ class Images:
                     raise StartFailed(f"image {reference}: {reason(error)}") from error
                 _log.warning("engine fails", image=reference, error=reason(error))
                 await asyncio.sleep(RETRY_S)
-        raise StartFailed(f"image {reference}: the engine broke off, {_TRIES} times")
+        raise StartFailed(f"image {reference}: the engine broke off {_TRIES} times")
 
     def _has(self, reference: str) -> bool:
         try:
@@ -123,7 +123,7 @@ class Images:
                     tag=tag,
                     rm=True,
                     forcerm=True,
-                    # As for tasks: what they reach, an installation can.
+                    # Builds use the same network as tasks.
                     network_mode="host",
                     decode=True,
                 ),
@@ -140,7 +140,7 @@ class Images:
         try:
             await in_thread("image", lambda: self._work(call))
         except asyncio.CancelledError:
-            # The engine gives its work up when nobody listens.
+            # The engine stops its work when its client disconnects.
             call.give_up()
             raise
 
@@ -153,19 +153,19 @@ class Images:
             del self._calls[me]
 
     def _answered(self, response: Any, *_args: Any, **_kwargs: Any) -> None:
-        """Told of each response, in the thread that asked, before its body is read."""
+        """Handle a response before its body is read, in the thread that sent the request."""
         if call := self._calls.get(threading.get_ident()):
             call.answered(response)
 
 
 def tag_of(build: Build) -> str:
-    """The name of an image that is built: the same for the same build, on any engine."""
+    """The name of a built image: the same for the same build, on any engine."""
     what = f"{build.context}\0{build.dockerfile}"
     return f"eva-build:{hashlib.sha256(what.encode()).hexdigest()[:40]}"
 
 
 class _Making:
-    """An image on its way, and who waits for it."""
+    """An image being fetched or built, and how many callers wait for it."""
 
     task: asyncio.Task[None]
 
@@ -178,12 +178,12 @@ class _Making:
 
 
 class _Call:
-    """Work of the engine that tells of itself as it goes on, and can be given up.
+    """A long call of the engine that reports its progress and can be cancelled.
 
     Args:
-        failure: What it means if the engine says that it failed.
-        ask: Has the engine begin; returns its messages.
-        note: Told each message.
+        failure: Error message for the user if the engine reports a failure.
+        ask: Starts the call; returns the engine's messages.
+        note: Called with each message.
     """
 
     def __init__(
@@ -197,26 +197,26 @@ class _Call:
         self._stream: CancellableStream | None = None
 
     def run(self) -> None:
-        """Follow the work to its end; raises `StartFailed` if the engine says that it failed."""
+        """Follow the call to its end; raises `StartFailed` if the engine reports a failure."""
         try:
             for message in self._ask():
                 if error := message.get("error"):
                     raise StartFailed(f"{self._failure}: {str(error).strip()}")
                 self._note(message)
-        except (HTTPError, StreamParseError) as error:  # Broken off in the middle.
+        except (HTTPError, StreamParseError) as error:  # The connection broke in the middle.
             raise ConnectionError(str(error)) from error
         except APIError as error:
             raise StartFailed(f"{self._failure}: {reason(error)}") from error
 
     def answered(self, response: Any) -> None:
-        """Take note of the response whose body is the engine's messages."""
+        """Note the response whose body contains the engine's messages."""
         with self._lock:
             self._stream = CancellableStream(iter(()), response)
             if self._given_up:
                 close_stream(self._stream)
 
     def give_up(self) -> None:
-        """Hang up; from another thread than the one that listens."""
+        """Disconnect, from another thread than the one that reads."""
         with self._lock:
             self._given_up = True
             if self._stream:
@@ -224,7 +224,7 @@ class _Call:
 
 
 class _PullProgress:
-    """Tells of a pull now and then: the bytes of all layers together, and the last word."""
+    """Reports a pull now and then: the bytes of all layers, and the last message."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
@@ -246,7 +246,7 @@ class _PullProgress:
 
 
 class _Output:
-    """Tells what a build prints, line by line, and keeps the end of it."""
+    """Reports the output of a build line by line, and keeps the end of it."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell

@@ -1,7 +1,7 @@
 """Tasks as Docker containers, one for each attempt.
 
-The engine outlives the agent and keeps exit codes. What the agent knows of an attempt besides is
-in a directory of its own: that it was started at all, the stop that was asked for, the exit.
+The engine outlives the agent and keeps exit codes. The agent records the rest in a directory per
+attempt: that it was started, the stop that was requested, the exit.
 """
 
 from __future__ import annotations
@@ -46,20 +46,21 @@ _T = TypeVar("_T")
 
 __all__ = ["DockerRuntime", "connect"]
 
-# An exit is told by an event; this is for the event that was lost all the same.
+# Exits arrive as events; this interval catches those whose event was lost.
 _LOOK_AGAIN_S = 30.0
-_NOTICED_MS = 2_000  # An engine that dies is noticed a little after its containers have died.
+_NOTICED_MS = 2_000  # The death of an engine is noticed a little after that of its containers.
 _START_TRIES = 60
-_SIGNALLED = 128  # A shell's exit code for a signal is this much more than its number.
+_SIGNALLED = 128  # A shell's exit code for a signal is the signal's number plus this.
 _MIB = 1 << 20
 _INSTANCE, _HOME, _COPY, _ATTEMPT = "eva.instance", "eva.home", "eva.copy", "eva.attempt"
 _WORK, _LOG, _SOCKET = "/eva/work", "/eva/log", "/eva/run"
-# Variables that name a directory, and where the task finds it.
+# Variables that name a directory, and its path in the container.
 _DIRECTORIES = {"EVA_STORAGE": "/eva/storage", "EVA_CHECKPOINT_DIR": "/eva/checkpoints"}
 
-# The parent of the program inside the container. When it ends, the init above it and with it all
-# of the container do: asked to stop, it therefore stays until it is the last, so that a program
-# below a shell that dies of the signal has its grace, too. -1 is every process but init and self.
+# The parent of the program inside the container. When it ends, so do the init above it and the
+# whole container. When asked to stop, it therefore waits until it is the last process, so that a
+# program below a shell that dies of the signal also gets its grace period. -1 means every process
+# but init and itself.
 _PARENT = f"""exec >>{_LOG} 2>&1
 stopped=
 trap stopped=1 TERM
@@ -67,20 +68,20 @@ trap stopped=1 TERM
 code=$?
 until [ -z "$stopped" ] || ! kill -0 -1; do sleep 0.1; done 2>/dev/null
 exit $code"""
-# Once, though the agent may have to ask the engine again after it got no answer.
+# The signal is sent once, even if the agent repeats the call because it got no answer.
 _TERMINATE = "[ -e /dev/shm/.eva-asked ] || { : >/dev/shm/.eva-asked; kill -TERM -1; } 2>/dev/null"
 
 _log = structlog.get_logger()
 
 
 class DockerRuntime:
-    """The runtime whose tasks are containers; to be made in a running event loop.
+    """The runtime whose tasks are containers. Create it in a running event loop.
 
     Args:
-        root: Directory for its records, one directory per attempt.
+        root: Directory of its records, with one directory per attempt.
         client: A `docker.DockerClient`, used from several threads.
-        instance: The instance's id, for the label that its containers bear.
-        default_image: For tasks that name none.
+        instance: The instance's id, which labels its containers.
+        default_image: Image for tasks that name none.
         real_gpus: Whether the engine is asked for GPUs, rather than only the environment
             naming them.
     """
@@ -98,14 +99,14 @@ class DockerRuntime:
         self._client = client
         self._default_image = default_image
         self._real_gpus = real_gpus
-        # Two clusters may call an instance the same: its state directory tells them apart.
+        # Two clusters may use the same instance id: the state directory tells them apart.
         self._labels = {_INSTANCE: instance, _HOME: str(self._root)}
         self._images = Images(client, self._root.with_name("contexts"))
         self._events = EventStream(client, self._labels, happened=self._happened, back=self._back)
         self._loop = asyncio.get_running_loop()
         self._watches: dict[TaskKey, asyncio.Task[Exit]] = {}
         self._hints: dict[TaskKey, asyncio.Event] = {}
-        # What may explain an exit: signals that others sent, and when the engine was away last.
+        # Explanations of exits: signals that others sent, and when the engine was last away.
         self._killed: set[TaskKey] = set()
         self._away_ms = (0, 0)
         self._kills: dict[TaskKey, asyncio.Task[None]] = {}
@@ -152,10 +153,10 @@ class DockerRuntime:
         await self.stop(key, 0)
 
     async def adopt(self) -> Sequence[TaskKey]:
-        """See `Runtime.adopt`; removes containers of this worker that no record knows.
+        """Find the attempts of an earlier agent; remove containers of this worker without a record.
 
         Raises:
-            RuntimeUnavailable: The engine does not answer.
+            RuntimeUnavailable: The Docker engine does not answer.
         """
         keys = [TaskKey.from_path(path) for path in sorted(self._root.glob("*/*/*"))]
         try:
@@ -177,7 +178,7 @@ class DockerRuntime:
         try:
             await in_thread(f"remove {key}", lambda: self._remove(key))
         except FAILURES as error:
-            # Should this agent die first, the next one finds no record, hence a leftover.
+            # If this agent dies first, the next one removes the container, which has no record.
             _log.warning("container not removed yet", key=str(key), error=reason(error))
             self._spawn(self._remove_later(key))
         self._hints.pop(key, None)
@@ -185,7 +186,7 @@ class DockerRuntime:
         await asyncio.to_thread(shutil.rmtree, self._root / key.path, ignore_errors=True)
 
     def close(self) -> None:
-        """Stop watching; the tasks run on."""
+        """Stop watching the tasks, which keep running."""
         self._closed.set()
         self._events.close()
         futures: list[asyncio.Future[Any]] = [*self._watches.values(), *self._tasks]
@@ -205,7 +206,7 @@ class DockerRuntime:
             write_json(directory / "started.json", {})
         except (*FAILURES, StartFailed) as error:
             why = f"cannot start {spec.key}: {reason(error)}"
-            # Nobody may hear that it never ran while the engine might still come to start it.
+            # Do not report that it never ran while the engine might still start it.
             self._insist(lambda: self._remove(spec.key))
             write_json(directory / "exit.json", asdict(Exit(0, now_ms(), ran=False, message=why)))
             raise StartFailed(why) from error
@@ -219,7 +220,7 @@ class DockerRuntime:
             except APIError as error:
                 if error.status_code != HTTPStatus.CONFLICT:
                     raise
-                # The name is taken: an earlier try reached the engine after all.
+                # The name is taken, so an earlier try did reach the engine.
                 return self._client.containers.get(options["name"])
             except FAILURES as error:
                 if not left or self._closed.wait(RETRY_S):
@@ -228,7 +229,7 @@ class DockerRuntime:
         raise AssertionError
 
     def _start(self, container: Any) -> None:
-        """Start a container, once: a start that got no answer is not repeated but looked after."""
+        """Start a container once. A start without an answer is not repeated but looked up."""
         try:
             container.start()
         except FAILURES as error:
@@ -236,7 +237,7 @@ class DockerRuntime:
                 raise
 
     def _insist(self, what: Callable[[], _T]) -> _T:
-        """Do something again until the engine answers."""
+        """Repeat a call until the engine answers."""
         while True:
             try:
                 return what()
@@ -246,7 +247,7 @@ class DockerRuntime:
                 _log.warning("engine fails", error=reason(error))
 
     def _options(self, spec: TaskSpec) -> dict[str, Any]:
-        """What the container is made of, besides its image."""
+        """The options of the container, besides its image."""
         env, mounts = _inside(spec)
         options: dict[str, Any] = {
             "name": self._name(spec.key),
@@ -255,24 +256,24 @@ class DockerRuntime:
             "environment": env,
             "mounts": mounts,
             "working_dir": _WORK,
-            # Files belong to the agent, which must be able to send and remove them.
+            # The files belong to the agent's user, who must be able to upload and remove them.
             "user": f"{os.geteuid()}:{os.getegid()}",
             "init": True,
-            # The program is asked to stop as below. An engine that ends asks the parent alone,
-            # which passes nothing on: waiting for it would but hold up the engine.
+            # `_ask` stops the program. An engine that ends signals only the parent, which does not
+            # pass the signal on, so waiting for it would only delay the engine.
             "stop_signal": "SIGKILL",
             "cap_drop": ["ALL"],
             "security_opt": ["no-new-privileges"],
             "network_mode": "host",
-            # The program writes to the attempt's log itself: nothing is lost between two agents.
+            # The program itself writes to the attempt's log, so nothing is lost between two agents.
             "log_config": LogConfig(type="none"),
         }
         if spec.cpus:
             options["cpuset_cpus"] = ",".join(map(str, spec.cpus))
         if spec.memory_mib:
             limit = spec.memory_mib * _MIB
-            # The same with swap is none of it. Shared memory counts as memory anyway, and data
-            # loaders need more of it than Docker's 64 MiB.
+            # The same limit with swap means no swap. Shared memory counts as memory anyway, and
+            # data loaders need more of it than Docker's 64 MiB.
             options |= {"mem_limit": limit, "memswap_limit": limit, "shm_size": limit}
         if spec.gpus and self._real_gpus:
             request = DeviceRequest(device_ids=list(spec.gpus), capabilities=[["gpu"]])
@@ -285,7 +286,7 @@ class DockerRuntime:
         self._watches[key] = asyncio.create_task(self._exit(key), name=f"watch {key}")
 
     async def _exit(self, key: TaskKey) -> Exit:
-        """Wait for an attempt's end, however long the engine is away meanwhile."""
+        """Wait for an attempt's end, even while the engine is away."""
         hint = self._hints[key]
         lost_ms = 0
         while True:
@@ -299,23 +300,23 @@ class DockerRuntime:
                 lost_ms = 0
             except FAILURES as error:
                 pause_s, lost_ms = RETRY_S, lost_ms or began_ms
-                _log.warning("end unknown as yet", key=str(key), error=reason(error))
+                _log.warning("end not known yet", key=str(key), error=reason(error))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await hint.wait()
 
     def _look(self, key: TaskKey, lost_ms: int) -> Exit | None:
-        """How an attempt ended, `None` if it has not.
+        """Look up how an attempt ended; `None` if it has not.
 
         Args:
-            key: Which attempt.
-            lost_ms: Since when looks at it had no answer, 0 if the last one had.
+            key: The attempt.
+            lost_ms: Since when looking it up has failed; 0 if the last time succeeded.
         """
         path = self._root / key.path / "exit.json"
         if record := read_json(path):
             return Exit(**record)
         ended = self._container_exit(key, lost_ms)
-        # Who comes after a closed runtime finds it out and writes it down on its own.
+        # This runtime is closed; the next agent looks up the exit and records it.
         if ended and not self._closed.is_set():
             write_json(path, asdict(ended))
         return ended
@@ -331,29 +332,29 @@ class DockerRuntime:
             self._remove(key)
         except NotFound:
             if (self._root / key.path / "started.json").exists():
-                message = "its container was removed by somebody else"
+                message = "its container was removed by another program"
                 return Exit(-signal.SIGKILL, now_ms(), message=message)
-        return Exit(0, now_ms(), ran=False, message="the agent died while it started the task")
+        return Exit(0, now_ms(), ran=False, message="the agent died while it was starting the task")
 
     def _explained(self, key: TaskKey, ended: Exit, lost_ms: int) -> Exit:
-        """Say of a kill that nobody here asked for where it came from, if that is known."""
+        """Explain a kill that this worker did not ask for, if its origin is known."""
         asked = (self._root / key.path / "stop.json").exists()
         if ended.code != -signal.SIGKILL or ended.message or asked:
             return ended
-        # A look may find the engine again before its events come again.
+        # The engine may answer before its events arrive again.
         spans = (self._away_ms, (lost_ms, lost_ms and now_ms()))
         if any(lost - _NOTICED_MS <= ended.at_ms <= back for lost, back in spans):
-            return replace(ended, message="the Docker engine went away and took the task along")
+            return replace(ended, message="the Docker engine went away and ended the task")
         if key in self._killed:
-            message = "killed through the Docker engine: by somebody, or because it was stopped"
+            message = "killed through the Docker engine: by another program, or as it was stopped"
             return replace(ended, message=message)
         return ended
 
     def _happened(self, action: str, labels: Mapping[str, str]) -> None:
-        """Told of an event, in the thread that follows them."""
+        """Handle an event, in the thread that follows them."""
         try:
             key = TaskKey(labels[_COPY], int(labels[_ATTEMPT]))
-        except (KeyError, ValueError, BadOrder):  # Somebody else's, with our labels.
+        except (KeyError, ValueError, BadOrder):  # Another program's, with our labels.
             return
         if action == "kill":
             self._killed.add(key)
@@ -361,18 +362,18 @@ class DockerRuntime:
             self._hint([key])
 
     def _back(self, lost_ms: int, back_ms: int) -> None:
-        """Told that events come again, in the thread that follows them."""
+        """Note that events arrive again, in the thread that follows them."""
         self._away_ms = (lost_ms, back_ms)
         self._hint(list(self._hints))
 
     def _hint(self, keys: Sequence[TaskKey]) -> None:
-        with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits.
+        with contextlib.suppress(RuntimeError):  # The loop is closed, so no task waits.
             for key in keys:
                 if hint := self._hints.get(key):
                     self._loop.call_soon_threadsafe(hint.set)
 
     async def _ask(self, key: TaskKey) -> None:
-        """Send SIGTERM to all processes of an attempt."""
+        """Send SIGTERM to all processes in an attempt's container."""
         watch = self._watches[key]
         while not watch.done():
             try:
@@ -383,7 +384,7 @@ class DockerRuntime:
                 await asyncio.wait({watch}, timeout=RETRY_S)
 
     def _terminate(self, key: TaskKey) -> None:
-        # A signal to the container would reach the program's parent alone.
+        # A signal to the container would reach only the program's parent.
         command = ["/bin/sh", "-c", _TERMINATE]
         execution = self._client.api.exec_create(self._name(key), command)
         self._client.api.exec_start(execution["Id"])
@@ -403,7 +404,7 @@ class DockerRuntime:
             await asyncio.wait({watch}, timeout=RETRY_S)
 
     async def _resume_stop(self, key: TaskKey) -> None:
-        """Go on with the stop that an earlier agent began."""
+        """Continue the stop that an earlier agent began."""
         directory = self._root / key.path
         if asked := await asyncio.to_thread(read_json, directory / "stop.json"):
             if not (directory / "asked").exists() and asked["deadline_ms"] > now_ms():
@@ -438,7 +439,7 @@ class DockerRuntime:
                 removed = True
 
     def _name(self, key: TaskKey) -> str:
-        """The name of an attempt's container, fit for people and not to be met twice."""
+        """The name of an attempt's container: readable, and unique."""
         digest = hashlib.sha256(f"{self._root}\0{key}".encode()).hexdigest()[:12]
         return f"eva-{re.sub('[^A-Za-z0-9_.-]', '.', key.run)}-{key.attempt}-{digest}"
 
@@ -450,7 +451,7 @@ class DockerRuntime:
 
 
 def _inside(spec: TaskSpec) -> tuple[dict[str, str], list[Mount]]:
-    """The environment as it is right inside the container, and the mounts that make it so."""
+    """The environment inside the container, and the mounts that it refers to."""
     env = {"HOME": _WORK, **spec.env}
     sources = {_WORK: spec.workdir.absolute(), _LOG: spec.log.absolute()}
     for name, place in _DIRECTORIES.items():
@@ -458,13 +459,13 @@ def _inside(spec: TaskSpec) -> tuple[dict[str, str], list[Mount]]:
             sources[place] = Path(env[name])
             env[name] = place
     if "EVA_SOCKET" in env:
-        # Its directory, or the task would not see the socket that the next agent makes.
+        # The socket's directory is mounted, so that the task sees the socket of the next agent.
         socket = Path(env["EVA_SOCKET"])
         sources[_SOCKET] = socket.parent
         env["EVA_SOCKET"] = f"{_SOCKET}/{socket.name}"
     mounts = [Mount(place, str(source), type="bind") for place, source in sources.items()]
     for name, source in spec.elsewhere.items():
-        # The engine makes what they are mounted on, below the mount before.
+        # The engine creates their mount points below the previous mount.
         place, input_ = f"{_DIRECTORIES['EVA_STORAGE']}/{name}", name.startswith("inputs/")
         mounts.append(Mount(place, str(source), type="bind", read_only=input_))
     return env, mounts
@@ -476,7 +477,7 @@ def _exit_of(container: dict[str, Any]) -> Exit:
     code = int(state["ExitCode"])
     if _SIGNALLED < code <= _SIGNALLED + signal.SIGRTMAX:
         code = _SIGNALLED - code
-    message = str(state.get("Error") or "")  # Why the engine could not run it to its end.
+    message = str(state.get("Error") or "")  # The engine says why it could not run it to its end.
     if code and state["OOMKilled"]:
         limit_mib = container["HostConfig"]["Memory"] // _MIB
         message = f"out of memory: the task's limit is {limit_mib} MiB"
@@ -485,12 +486,12 @@ def _exit_of(container: dict[str, Any]) -> Exit:
 
 
 def _began(container: Any) -> bool:
-    """Whether a container runs or has run; one that has not never will."""
+    """Whether a container runs or has run. One that has not never will."""
     try:
         container.reload()
         if container.status != "created":
             return True
-        container.remove()  # Refused if it begins this very moment.
+        container.remove()  # The engine refuses this if the container starts at this moment.
     except NotFound:
         return False
     return False

@@ -1,4 +1,4 @@
-"""Tasks as plain processes, each below a shim of its own (see `shim`)."""
+"""Tasks as plain processes, each with its own shim as parent (see `shim`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from eva_worker.process.durable_files import read_json, write_json
 from eva_worker.runtime import Exit, Image, TaskSpec, Tell
 
 _SHIM = Path(__file__).with_name("shim.py")
-# Together they name an attempt among all processes of the machine.
+# Together, these variables identify an attempt among all processes of the machine.
 _MARKS = ("EVA_TASK_ID", "EVA_ATTEMPT", "EVA_SOCKET")
 _INHERITED = ("HOME", "LANG", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH")
 _POLL_S = 0.02
@@ -35,7 +35,7 @@ class ProcessRuntime:
     """The runtime whose tasks are processes of this machine.
 
     Args:
-        root: Directory for the shims' records, one directory per attempt.
+        root: Directory of the shims' records, with one directory per attempt.
     """
 
     def __init__(self, root: Path) -> None:
@@ -44,7 +44,7 @@ class ProcessRuntime:
         self._stopping = asyncio.Lock()
 
     async def prepare(self, image: Image, tell: Tell) -> str:
-        """See `Runtime.prepare`; there are no images here."""
+        """See `Runtime.prepare`. This runtime has no images."""
         del tell
         if image.reference or image.build:
             raise StartFailed(
@@ -62,7 +62,7 @@ class ProcessRuntime:
         except OSError as error:
             raise StartFailed(f"cannot start {spec.key}: {error}") from error
         try:
-            # The shim closes its end when the task runs, or by dying.
+            # The shim closes its end of the pipe when the task runs, or when it dies.
             await asyncio.to_thread(os.read, pipe, 1)
         finally:
             os.close(pipe)
@@ -80,7 +80,7 @@ class ProcessRuntime:
     async def stop(self, key: TaskKey, grace_s: float) -> None:
         """See `Runtime.stop`."""
         directory = self._root / key.path
-        # Whoever leaves while a task is taken over asks twice at the same time.
+        # An agent that leaves while it takes a task over may stop it twice at the same time.
         async with self._stopping:
             watch = self._watches.get(key)
             if watch is None or watch.done():
@@ -111,7 +111,7 @@ class ProcessRuntime:
         await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
 
     def close(self) -> None:
-        """Stop watching; the tasks run on."""
+        """Stop watching the tasks, which keep running."""
         for watch in self._watches.values():
             watch.cancel()
 
@@ -119,7 +119,7 @@ class ProcessRuntime:
         self._watches[key] = asyncio.create_task(self._exit(key, child), name=f"watch {key}")
 
     async def _exit(self, key: TaskKey, child: int | None) -> Exit:
-        """Wait for the shim's end, then read (or write for it) how the task ended."""
+        """Wait for the shim's end, then read how the task ended, or find it out for a dead shim."""
         directory = self._root / key.path
         if shim := await self._shim(directory):
             with contextlib.suppress(ProcessLookupError), _pidfd(*shim) as fd:
@@ -130,7 +130,7 @@ class ProcessRuntime:
 
     @staticmethod
     async def _shim(directory: Path) -> tuple[int, int] | None:
-        """Pid and start time of an attempt's shim; `None` if none lives or will."""
+        """Pid and start time of an attempt's shim; `None` if none lives or will start."""
         deadline = time.monotonic() + _SHIM_START_S
         while time.monotonic() < deadline:
             if record := await asyncio.to_thread(read_json, directory / "shim.json"):
@@ -138,16 +138,16 @@ class ProcessRuntime:
             with _locked(directory) as free:
                 if free:
                     return None
-            # Its lock is held but it has not said its pid yet: it starts this very moment.
+            # The shim holds its lock but has not written its pid yet: it is just starting.
             await asyncio.sleep(_POLL_S)
         return None
 
 
 def environment() -> dict[str, str]:
-    """What a task has of the agent's own environment.
+    """The part of the agent's environment that a task inherits.
 
-    Commands are looked for where the agent's own are first, `eva-progress` and the Python that
-    has `eva_iterator` among them.
+    The directory of the agent's own commands comes first in the path. It has `eva-progress` and the
+    Python with `eva_iterator`.
     """
     ours = str(Path(sys.executable).parent)
     return {
@@ -157,19 +157,19 @@ def environment() -> dict[str, str]:
 
 
 def _link(spec: TaskSpec) -> None:
-    """Have the parts of ``$EVA_STORAGE`` that lie elsewhere be found in it."""
+    """Link the parts of ``$EVA_STORAGE`` that lie elsewhere into it."""
     for name, source in spec.elsewhere.items():
         place = Path(spec.env["EVA_STORAGE"], name)
         if place.is_symlink():
-            continue  # Of a start that was cut short.
+            continue  # A leftover of a start that was interrupted.
         place.parent.mkdir(parents=True, exist_ok=True)
         if place.is_dir():
-            place.rmdir()  # Made for it, and empty.
+            place.rmdir()  # This directory was made for it and is empty.
         place.symlink_to(source)
 
 
 def _spawn(directory: Path, spec: TaskSpec) -> tuple[int, int]:
-    """Start a shim; returns its pid and a pipe that it closes when the task runs."""
+    """Start a shim; returns its pid, and a pipe that the shim closes when the task runs."""
     directory.mkdir(parents=True, exist_ok=False)
     write_json(
         directory / "spec.json",
@@ -205,15 +205,15 @@ def _spawn(directory: Path, spec: TaskSpec) -> tuple[int, int]:
 
 
 def _bury(directory: Path, key: TaskKey) -> Exit:
-    """The exit record of an attempt whose shim is gone, made up if the shim could not write it.
+    """The exit record of an attempt whose shim is gone; a substitute if the shim wrote none.
 
-    A shim that was killed took the task's first process with it (PR_SET_PDEATHSIG); what else the
-    task had started is found by its environment and killed here.
+    When a shim is killed, the task's first process dies too (PR_SET_PDEATHSIG). Other processes of
+    the task are found by their environment and killed here.
     """
     deadline = time.monotonic() + _SHIM_START_S
     while not (record := read_json(directory / "exit.json")):
         with _locked(directory) as free:
-            # Holding the lock keeps a shim that starts late from running the task after all.
+            # Holding the lock keeps a shim that starts late from running the task.
             if free and not (directory / "exit.json").exists():
                 ran = (directory / "shim.json").exists()
                 _kill_marked(read_json(directory / "spec.json"))
@@ -228,7 +228,7 @@ def _bury(directory: Path, key: TaskKey) -> Exit:
 
 
 def _kill_marked(spec: Mapping[str, Mapping[str, str]] | None) -> None:
-    """Kill every process whose environment says that it belongs to this attempt."""
+    """Kill every process that belongs to this attempt by its environment."""
     marks = {name: spec["env"].get(name) for name in _MARKS} if spec else {}
     if None in marks.values() or not marks:
         return
@@ -249,7 +249,7 @@ def _bears(process: psutil.Process, marks: Mapping[str, str | None]) -> bool:
 
 @contextlib.contextmanager
 def _locked(directory: Path) -> Iterator[bool]:
-    """Try to hold a shim's lock; yields whether it was free."""
+    """Try to take a shim's lock; yields whether it was free."""
     descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -262,14 +262,14 @@ def _locked(directory: Path) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def _pidfd(pid: int, started: int) -> Iterator[int]:
-    """Hold on to a process, children or not.
+    """Open a descriptor of a process, which need not be a child.
 
     Args:
-        pid: Its id, which may be another's by now.
-        started: Its start time in clock ticks, which may not.
+        pid: Its id, which may belong to another process by now.
+        started: Its start time in clock ticks, which tells the two apart.
 
     Raises:
-        ProcessLookupError: It is gone.
+        ProcessLookupError: The process is gone.
     """
     descriptor = os.pidfd_open(pid)
     try:
@@ -277,7 +277,7 @@ def _pidfd(pid: int, started: int) -> Iterator[int]:
             stat = Path(f"/proc/{pid}/stat").read_bytes()
         except FileNotFoundError as error:
             raise ProcessLookupError(pid) from error
-        # Checked while the descriptor holds the pid, so it cannot change hands in between.
+        # Checked while the descriptor is open, so the pid cannot be reused in between.
         if int(stat.rpartition(b")")[2].split()[19]) != started:
             raise ProcessLookupError(pid)
         yield descriptor

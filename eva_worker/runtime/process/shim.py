@@ -1,8 +1,8 @@
-"""The parent of one task: starts it, stops it, writes down how it ended. Standard library only.
+"""The parent of one task: starts it, stops it, and records how it ended. Standard library only.
 
-Run as ``python -I -S shim.py DIRECTORY`` in a session of its own. It outlives the agent, so no
-exit code is lost; it is the reaper of everything the task starts (PR_SET_CHILD_SUBREAPER), so no
-process of the task can get away from it by changing its session, group or parent.
+Run as ``python -I -S shim.py DIRECTORY`` in a session of its own. It outlives the agent, so no exit
+code is lost. It is the reaper of all processes that the task starts (PR_SET_CHILD_SUBREAPER), so
+none of them can escape by changing its session, group or parent.
 
 The directory holds ``spec.json`` (what to run, from the agent), ``lock`` (held while the shim
 lives), ``shim.json`` (pids with start times), ``stop.json`` (``grace_s``; from the agent, which
@@ -47,7 +47,7 @@ def stat(pid: int | str) -> list[bytes] | None:
 
 
 def descendants() -> list[int]:
-    """The pids of all processes below this one, zombies included; parents before children."""
+    """The pids of all descendants of this process, zombies included; parents before children."""
     parents = {}
     for name in os.listdir("/proc"):  # noqa: PTH208
         if name.isdigit() and (fields := stat(name)):
@@ -68,10 +68,10 @@ def send(pids: Iterable[int], number: int) -> None:
 
 
 def terminate() -> None:
-    """Send SIGTERM once to every process below this one.
+    """Send SIGTERM once to every descendant of this process.
 
-    They are halted first: a shell that forks a program after one look at the processes, and dies
-    of its signal before the next, would leave a program behind that was never asked to end.
+    They are halted first. Otherwise a shell could fork a program after one look at the processes
+    and die of its signal before the next, and the program would never be asked to end.
     """
     held: list[int] = []
     while found := [pid for pid in descendants() if pid not in held]:
@@ -87,7 +87,7 @@ def execute(spec: dict[str, Any], parent: int) -> NoReturn:
     try:
         os.setsid()
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # It died before it could be noticed.
+        if os.getppid() != parent:  # It ended before it was seen.
             os._exit(NOT_EXECUTABLE)
         log = os.open(spec["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(log, 1)
@@ -107,7 +107,7 @@ def execute(spec: dict[str, Any], parent: int) -> NoReturn:
 
 
 class Task:
-    """The task's first process and all that comes of it."""
+    """The task's first process and all of its descendants."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -115,7 +115,7 @@ class Task:
         self.deadline: float | None = None
 
     def reap(self) -> bool:
-        """Collect the dead; tell whether any child is left."""
+        """Collect dead children; returns whether any child is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -127,7 +127,7 @@ class Task:
                 self.code = os.waitstatus_to_exitcode(status)
 
     def stop(self) -> None:
-        """Carry out ``stop.json``: the first one sends SIGTERM, an earlier deadline counts."""
+        """Carry out ``stop.json``: the first sends SIGTERM; the earliest deadline counts."""
         with open("stop.json", encoding="utf-8") as file:  # noqa: PTH123
             grace_s = json.load(file)["grace_s"]
         deadline = time.monotonic() + grace_s
@@ -136,13 +136,13 @@ class Task:
         self.deadline = deadline if self.deadline is None else min(self.deadline, deadline)
 
     def terminating(self) -> bool:
-        """Whether whatever is left is to be killed."""
+        """Whether the remaining processes are to be killed."""
         if self.deadline is None:
-            return self.code is not None  # The program is over; what it left behind is not wanted.
+            return self.code is not None  # Its other processes are killed then.
         return time.monotonic() >= self.deadline
 
     def run(self) -> None:
-        """Watch until no process is left."""
+        """Watch the task until none of its processes is left."""
         while self.reap():
             timeout: float | None = None
             if self.terminating():
@@ -155,7 +155,7 @@ class Task:
 
     @staticmethod
     def wait(timeout: float | None) -> int:
-        """Wait for a signal, `None` for ever; returns its number, 0 for none."""
+        """Wait for a signal, without end if `None`; returns its number, 0 if none came."""
         watched = {signal.SIGCHLD, signal.SIGTERM}
         if timeout is None:
             return signal.sigwait(watched)
@@ -164,9 +164,9 @@ class Task:
 
 
 def main() -> int:
-    """Run the task of the directory given; exit codes tell of the shim only."""
+    """Run the task of the given directory. The exit code is the shim's, not the task's."""
     os.chdir(sys.argv[1])
-    # SIGCHLD must have a handler, or a blocked one would be thrown away.
+    # SIGCHLD must have a handler, or the kernel would drop a blocked one.
     signal.signal(signal.SIGCHLD, lambda *_: None)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -175,27 +175,27 @@ def main() -> int:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return 3  # Another shim, or an agent that gave this one up.
+        return 3  # Another shim runs, or an agent has given this one up.
     if os.path.exists("exit.json") or os.path.exists("shim.json"):  # noqa: PTH110
         return 3
     with open("spec.json", encoding="utf-8") as file:  # noqa: PTH123
         spec = json.load(file)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    # The pid is known to others before the task exists: a task without a record cannot be.
+    # The pid is recorded before the task exists, so that no task is without a record.
     me = os.getpid()
     write("shim.json", {"pid": me, "started": int((stat(me) or [])[19])})
     child = os.fork()
     if child == 0:
         execute(spec, me)
     write("task.json", {"pid": child})
-    os.close(1)  # Tells the agent that the task runs.
+    os.close(1)  # Closing the pipe tells the agent that the task runs.
     task = Task(child)
     task.run()
     ended: dict[str, object] = {"code": task.code, "at_ms": int(time.time() * 1000), "ran": True}
     while True:
         try:
             write("exit.json", ended)
-        except OSError:  # The disk is full, for now.
+        except OSError:  # The disk is full; try again later.
             time.sleep(RETRY_S)
         else:
             return 0
