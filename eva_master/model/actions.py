@@ -1,4 +1,4 @@
-"""What is to be done: the machine's only output. Every action may be repeated."""
+"""Actions: the only output of the control loop's state machine. Every action may be repeated."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from eva_master.model.resources import Resources
 
 @dataclass(frozen=True, slots=True)
 class LaunchInstance:
-    """Have the cloud run an instance; the same (instance, attempt) never makes two.
+    """Launch an instance. The same (instance, attempt) never launches two.
 
     Attributes:
         attempt: The number of the launch. A master launches every instance once, however often it
             repeats the action; a higher number launches one again that was refused.
-        existed: The cloud has said before that it runs: if it is not there now, it is gone, however
-            little the cloud remembers of it.
+        existed: Whether the cloud has said before that it runs. If the cloud does not know it now,
+            it is gone.
     """
 
     instance: InstanceId
@@ -32,14 +32,14 @@ class LaunchInstance:
 
 @dataclass(frozen=True, slots=True)
 class TerminateInstance:
-    """Have the cloud remove an instance, known to it or not."""
+    """Terminate an instance, whether or not the cloud knows it."""
 
     instance: InstanceId
 
 
 @dataclass(frozen=True, slots=True)
 class SyncCloud:
-    """Ask the cloud what exists; answered by `CloudListed`."""
+    """Ask the cloud which instances exist; answered by `CloudListed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class Gang:
     Attributes:
         rank: The member's number, from 0.
         size: How many members there are.
-        address: Under which the others reach the instance of the member of rank 0.
-        port: On which that member may listen; no other gang's on any instance.
+        address: Address at which the others reach the instance of the member of rank 0.
+        port: Port that that member may listen on. No other gang uses it on any instance.
     """
 
     rank: int
@@ -61,16 +61,16 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class TaskOrder:
-    """All that a worker must know of one attempt of one task run.
+    """Everything that a worker must know about one attempt of a task run.
 
     Attributes:
         index: The task's number in its job.
-        workload: For the agent's metrics.
-        demand: What the attempt takes of the instance.
+        workload: The workload's name, for the agent's metrics.
+        demand: The resources that the attempt takes of the instance.
         resume: Checkpoint generation to start from, 0 for none; `None` for the newest one in the
             object store.
-        checkpoint_of: Whose checkpoint that is, `None` for the task run's own.
-        gang: `None` for a task on its own.
+        checkpoint_of: The task run that stored that checkpoint; `None` for this one.
+        gang: How the members of its gang find each other; `None` for a single task.
     """
 
     run: RunId
@@ -96,10 +96,10 @@ class StartTask:
 
 @dataclass(frozen=True, slots=True)
 class StopTask:
-    """Stop an attempt; one that is not known there will never be started there.
+    """Stop an attempt. A worker that does not know it will never start it.
 
     Attributes:
-        grace_ms: From SIGTERM to SIGKILL; 0 kills at once.
+        grace_ms: Time from SIGTERM to SIGKILL; 0 kills at once.
     """
 
     instance: InstanceId
@@ -110,7 +110,7 @@ class StopTask:
 
 @dataclass(frozen=True, slots=True)
 class FetchFiles:
-    """Have a worker fetch what the task run's next attempt needs; answered by `WorkerFetched`."""
+    """Fetch the files of a task run's next attempt; answered by `WorkerFetched`."""
 
     instance: InstanceId
     order: TaskOrder
@@ -118,7 +118,7 @@ class FetchFiles:
 
 @dataclass(frozen=True, slots=True)
 class ForgetTask:
-    """The exit of this attempt is written down; the worker may drop its record."""
+    """Acknowledge the exit of an attempt: it is journalled, and the worker may drop its record."""
 
     instance: InstanceId
     run: RunId
@@ -127,7 +127,7 @@ class ForgetTask:
 
 @dataclass(frozen=True, slots=True)
 class SyncWorker:
-    """Ask a worker for a report of everything it knows."""
+    """Ask a worker to report all attempts that it knows."""
 
     instance: InstanceId
 
@@ -136,12 +136,12 @@ class SyncWorker:
 class ListCheckpoints:
     """Ask which checkpoints of a job are stored; answered by `CheckpointsListed`, once.
 
-    Asked only while nothing of the job runs, so that nothing is being stored.
+    It is only asked while no task of the job runs, so that nothing is being stored.
 
     Attributes:
-        number: Of the question; no other has the same.
-        runs: Whose.
-        give_up_after: What was stored after this generation is removed first.
+        number: Identifies the request.
+        runs: The task runs whose checkpoints are asked for.
+        give_up_after: Newer generations than this one are removed first.
     """
 
     number: int

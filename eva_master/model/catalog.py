@@ -1,4 +1,4 @@
-"""What can be bought: instance types, and the offerings that sell them."""
+"""The catalog: instance types, and the offerings that sell them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eva_master.model.resources import Resources
 
 
 class Purchase(StrEnum):
-    """How an instance is paid for."""
+    """The purchase option: how an instance is paid for."""
 
     ON_DEMAND = "on-demand"
     SPOT = "spot"
@@ -22,12 +22,12 @@ class InstanceType:
 
     Attributes:
         name: Such as ``c7i.2xlarge``.
-        family: What demands are stated for: the part of the name before the dot, or what
-            `spot_family` makes of it.
-        capacity: What tasks may use of it.
-        setup_ms: Expected time from up to worker registered.
-        acquisition_ms: Expected time from request to up.
-        architecture: Of its CPUs, in EC2's words.
+        family: What demands are stated for: the part of the name before the dot, or its
+            `spot_family`.
+        capacity: The resources that tasks may use.
+        setup_ms: Expected time from running to the registration of its worker.
+        acquisition_ms: Expected time from the request until it runs.
+        architecture: Architecture of its CPUs, as EC2 names it.
     """
 
     name: str
@@ -45,16 +45,16 @@ class Offering:
     Attributes:
         type: The machine.
         price: Micro-dollars per hour.
-        zone: Where; the local cloud has the one zone ``local``.
+        zone: Availability zone; the local cloud has the one zone ``local``.
         purchase: On demand or spot.
-        limit: At most so many at a time, `None` for no limit: a fixed cluster is a cloud
-            whose offerings are limited.
-        unavailable_until: Not to be launched before this time, after the cloud said that it
-            has no capacity; `None` when available.
+        limit: How many may exist at a time, `None` for no limit. A fixed cluster is a cloud whose
+            offerings are limited.
+        unavailable_until: Time before which it is not launched, after the cloud said that it has no
+            capacity; `None` when available.
         minimum_ms: The shortest time that is billed (60 s on EC2).
-        why_unavailable: What the cloud said, in words for the user; empty when available.
-        interruptions_ppm: How often the cloud takes such an instance back, in millionths of a
-            time per hour; 0 for never.
+        why_unavailable: The cloud's message for the user; empty when available.
+        interruptions_ppm: Expected interruptions by the cloud per hour and instance, in millionths;
+            0 for never.
     """
 
     type: InstanceType
@@ -69,12 +69,12 @@ class Offering:
 
     @property
     def id(self) -> OfferingId:
-        """Type, zone and purchase option, which together name an offering."""
-        # Not an f-string: the fastest way to put them together, for each instance in each round.
+        """The offering's id, made of type, zone and purchase option."""
+        # Faster than an f-string; it is called for each instance in each round.
         return OfferingId(self.type.name + "@" + self.zone + "/" + self.purchase)
 
     def available(self, now: Millis) -> bool:
-        """Whether a launch may be tried at `now`; the limit is the planner's to count."""
+        """Whether a launch may be tried at `now`. The planner counts the limit."""
         return self.unavailable_until is None or self.unavailable_until <= now
 
 
@@ -84,8 +84,8 @@ _SPOT = "/spot"
 def spot_family(family: Family) -> Family:
     """The family of spot instances of a family's types.
 
-    They are one of their own since not every task may run on them: it is a matter of which families
-    a task has a demand on, like any other.
+    Spot instances have families of their own, since not every task may run on them: a task may run
+    on the families that it states a demand for.
     """
     return Family(base_family(family) + _SPOT)
 

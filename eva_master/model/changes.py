@@ -1,4 +1,4 @@
-"""What one turn of the control loop changed, and the accounts and rounds among it."""
+"""The changes of one turn of the control loop, with its accounts and rounds."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from eva_master.model.records import Instance, Job, TaskRun
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One planning round, for the record.
+    """The journalled record of one planning round.
 
     Attributes:
-        figures: The plan's own.
-        launches: Instances launched, moves: task runs told to move.
-        reasons: `None` where they are not kept, or were not asked for.
+        figures: The plan's figures.
+        launches: Number of instances launched. moves: Number of task runs told to move.
+        reasons: Why it was planned so; `None` if not kept or not asked for.
     """
 
     number: int
@@ -32,11 +32,11 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class JobAccount:
-    """What a job owes.
+    """The account of a job: what it is charged.
 
     Attributes:
         charged: Its share of the instances it ran on.
-        alone: What it would have cost on instances of its own: see the ledger.
+        alone: What it would have cost on instances of its own; see the ledger.
         busy_ms: Task-milliseconds of running.
     """
 
@@ -48,11 +48,11 @@ class JobAccount:
 
 @dataclass(frozen=True, slots=True)
 class InstanceAccount:
-    """What an instance cost up to `until_ms`, and how much of it no task used.
+    """The account of an instance: its cost up to `until_ms`, and how much of it no task used.
 
     Attributes:
-        until_ms: Everything up to here is booked; the time it was gone once it is closed.
-        charged: Everything booked: price times milliseconds (and the billing minimum).
+        until_ms: The time up to which it is booked; once closed, the time when it was gone.
+        charged: The amount booked: price times milliseconds, and the billing minimum.
         idle: The part that no task used.
     """
 
@@ -69,11 +69,11 @@ Deferred = Callable[[], Json]
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What one turn of the loop changed: one transaction of the journal.
+    """The changes of one turn of the loop, written in one transaction of the journal.
 
     Attributes:
         values: Named documents: ``counters``, ``memory``, ``catalog`` (unavailability),
-            ``learned``; JSON-able.
+            ``learned``. JSON-able.
     """
 
     jobs: tuple[Job, ...] = ()
@@ -85,7 +85,7 @@ class Changes:
     values: Mapping[str, Json | Deferred] = field(default_factory=dict)
 
     def documents(self) -> dict[str, Json]:
-        """The values, all of them made."""
+        """The values as documents, with functions called."""
         return {name: it() if callable(it) else it for name, it in self.values.items()}
 
     def __bool__(self) -> bool:

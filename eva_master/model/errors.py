@@ -2,31 +2,23 @@
 
 ::
 
-    EvaError
-    ├── InvalidJob            a job file or job that cannot be accepted
-    │   ├── DuplicateName     an active job of this owner has this name
-    │   └── Unplaceable       no instance type can hold a task
-    ├── InvalidConfig         settings that cannot be used
-    │   └── UnusablePolicy    the policy is installed, but broken
-    ├── InvalidTrace          a file of a simulation that cannot be read as what it should be
-    ├── SimulationStalled     jobs of a simulation that no policy will ever bring to an end
-    ├── NotFound              no such job, instance, task or object
-    ├── CloudError            what a cloud answers, in the scheduler's words
-    │   ├── CapacityUnavailable   out of stock: try another offering, later this one
-    │   ├── QuotaExceeded         the account's limit: only the user can lift it
-    │   ├── Throttled             too many calls: slow down and repeat
-    │   ├── CloudDenied           credentials missing, wrong or not allowed
-    │   └── EngineUnavailable     no container engine that could run tasks
-    ├── StorageError          the journal or the object store cannot do what was asked
-    │   ├── InvalidKey            an object key that is no plain relative path
-    │   ├── DigestMismatch        bytes that are not what their name says
-    │   ├── JournalInUse          another master has the journal open
-    │   └── JournalTooNew         a later release wrote the journal
-    ├── IllegalTransition     a state table was violated: a bug, never a user's mistake
-    ├── InvalidPlan           a policy broke its contract: a bug in the policy
-    ├── Unreachable           the master does not answer
-    ├── Untrusted             who answers there cannot be shown to be the master
-    ├── NotAuthenticated      the caller has no token that is in force
+    EvaError ├── InvalidJob            a job file or job that cannot be accepted │   ├──
+    DuplicateName     an active job of this owner has this name │   └── Unplaceable       no
+    instance type can hold a task ├── InvalidConfig         settings that cannot be used │   └──
+    UnusablePolicy    the policy is installed, but broken ├── InvalidTrace          an input file of
+    a simulation that is not valid ├── SimulationStalled     jobs of a simulation that can never end
+    ├── NotFound              no such job, instance, task or object ├── CloudError            a
+    cloud refused or failed │   ├── CapacityUnavailable out of capacity: try another offering, or
+    this one later │   ├── QuotaExceeded         the account's limit, which only the user can raise
+    │ ├── Throttled             too many calls: slow down and repeat │   ├── CloudDenied credentials
+    missing, wrong or not allowed │   └── EngineUnavailable     no container engine can run tasks
+    ├── StorageError          the journal or the object store cannot do what was asked │   ├──
+    InvalidKey            an object key that is not a plain relative path │   ├── DigestMismatch
+    bytes that do not match the digest in their name │   ├── JournalInUse another master has the
+    journal open │ └── JournalTooNew a later release wrote the journal ├── IllegalTransition     a
+    state table was violated: a bug, not a mistake of the user ├── InvalidPlan a policy broke its
+    contract: a bug in the policy ├── Unreachable           the master does not answer ├── Untrusted
+    the master's identity cannot be verified ├── NotAuthenticated      the caller has no valid token
     └── NotAuthorised         the caller may not do this
 """
 
@@ -37,7 +29,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with a file that a user wrote.
+    """One mistake in a file that a user wrote.
 
     Attributes:
         message: What is wrong.
@@ -85,15 +77,15 @@ class UnusablePolicy(InvalidConfig):
 
 
 class InvalidTrace(EvaError):
-    """A trace, or a table of interference, is not what it should be."""
+    """A trace or a table of interference is not valid."""
 
 
 class SimulationStalled(EvaError):
-    """Jobs of a simulation are left without a place for good."""
+    """Jobs of a simulation can never be placed."""
 
 
 class NotFound(EvaError):
-    """There is no such thing."""
+    """The named thing does not exist."""
 
 
 class CloudError(EvaError):
@@ -101,15 +93,15 @@ class CloudError(EvaError):
 
 
 class CapacityUnavailable(CloudError):
-    """The offering is out of stock."""
+    """The cloud has no capacity for the offering."""
 
 
 class QuotaExceeded(CloudError):
-    """The account may not have more of this."""
+    """The account's quota does not allow more."""
 
 
 class Throttled(CloudError):
-    """The cloud wants fewer calls."""
+    """The cloud limits the rate of calls."""
 
 
 class CloudDenied(CloudError):
@@ -117,7 +109,7 @@ class CloudDenied(CloudError):
 
 
 class EngineUnavailable(CloudError):
-    """No container engine answers, or none that tasks could run in."""
+    """No container engine answers, or none that can run tasks."""
 
 
 class StorageError(EvaError):
@@ -125,11 +117,11 @@ class StorageError(EvaError):
 
 
 class InvalidKey(StorageError):
-    """An object key that is no plain relative path."""
+    """The object key is not a plain relative path."""
 
 
 class DigestMismatch(StorageError):
-    """The bytes are not what their name says."""
+    """The bytes do not match the digest in their name."""
 
 
 class JournalInUse(StorageError):
@@ -141,7 +133,7 @@ class JournalTooNew(StorageError):
 
 
 class InvalidPlan(EvaError):
-    """A plan that no correct policy makes."""
+    """The policy returned a plan that breaks its contract."""
 
 
 class Unreachable(EvaError):
@@ -149,11 +141,11 @@ class Unreachable(EvaError):
 
 
 class Untrusted(EvaError):
-    """Who answers at the master's address cannot be shown to be the master."""
+    """The identity of the master at this address cannot be verified."""
 
 
 class NotAuthenticated(EvaError):
-    """The caller has no token, or none that is in force."""
+    """The caller has no token, or its token is not valid."""
 
 
 class NotAuthorised(EvaError):
@@ -161,10 +153,10 @@ class NotAuthorised(EvaError):
 
 
 class IllegalTransition(EvaError):
-    """A move that a state table forbids.
+    """A transition that a state table forbids.
 
     Args:
-        entity: What was to move, such as ``task run resnet-3/0``.
+        entity: What was to change, such as ``task run resnet-3/0``.
         source: The state it is in.
         target: The state it was to enter.
         history: The states it went through, oldest first, each with its time in milliseconds.

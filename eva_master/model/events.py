@@ -1,4 +1,4 @@
-"""What happens: the machine's only input."""
+"""Events: the only input of the control loop's state machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eva_master.model.resources import Resources
 
 @dataclass(frozen=True, slots=True)
 class JobSubmitted:
-    """A user hands in a validated job; answered by a `Reply` to `command`."""
+    """A user submits a validated job; answered by a `Reply` to `command`."""
 
     command: str
     spec: JobSpec
@@ -22,7 +22,7 @@ class JobSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class CancelRequested:
-    """A user wants a job to end; answered by a `Reply` to `command`."""
+    """A user cancels a job; answered by a `Reply` to `command`."""
 
     command: str
     job: JobId
@@ -30,7 +30,7 @@ class CancelRequested:
 
 @dataclass(frozen=True, slots=True)
 class InstanceUp:
-    """The cloud runs and bills the instance since `up_ms`."""
+    """The cloud has been running and billing the instance since `up_ms`."""
 
     instance: InstanceId
     up_ms: Millis
@@ -38,12 +38,12 @@ class InstanceUp:
 
 @dataclass(frozen=True, slots=True)
 class InstanceGone:
-    """The cloud has no such instance any more.
+    """The instance no longer exists in the cloud.
 
     Attributes:
         up_ms: When billing began, `None` if it never did.
         gone_ms: When billing ended.
-        reason: Why, in the cloud's words; empty if it gave none.
+        reason: The cloud's reason; empty if it gave none.
     """
 
     instance: InstanceId
@@ -54,12 +54,12 @@ class InstanceGone:
 
 @dataclass(frozen=True, slots=True)
 class LaunchFailed:
-    """The cloud will not launch the instance; it neither exists nor will.
+    """The cloud refused to launch the instance, which will never exist.
 
     Attributes:
         retry_at: When the offering may be tried again.
         reason: The cloud's answer in words for the user.
-        also: Other offerings that would be refused for the same reason.
+        also: Other offerings that the cloud would refuse for the same reason.
     """
 
     instance: InstanceId
@@ -70,10 +70,10 @@ class LaunchFailed:
 
 @dataclass(frozen=True, slots=True)
 class Quoted:
-    """What offerings cost from now on; those that are not in the catalog are passed over.
+    """New prices of offerings. Offerings that are not in the catalog are ignored.
 
     Attributes:
-        prices: Offering and price.
+        prices: Pairs of offering and price.
     """
 
     prices: tuple[tuple[OfferingId, Price], ...]
@@ -81,12 +81,12 @@ class Quoted:
 
 @dataclass(frozen=True, slots=True)
 class InstanceInterrupted:
-    """The cloud will take an instance away, or says that it may.
+    """The cloud will take an instance away, or announces that it may.
 
     Attributes:
-        session: Of the worker that passed it on.
-        at_ms: When, `None` if the cloud only recommends to leave.
-        reason: In the cloud's words.
+        session: Session of the worker that reported it.
+        at_ms: When it is taken away; `None` if the cloud only recommends to leave.
+        reason: The cloud's message.
     """
 
     instance: InstanceId
@@ -97,19 +97,19 @@ class InstanceInterrupted:
 
 @dataclass(frozen=True, slots=True)
 class CloudListed:
-    """All instances of this cluster that the cloud bills, as asked for by `SyncCloud`."""
+    """All instances of this cluster that the cloud bills; the answer to `SyncCloud`."""
 
     instances: tuple[tuple[InstanceId, Millis], ...]
-    """Id and time it came up."""
+    """The id of each instance and the time it came up."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloudTrouble:
-    """The cloud does not do what it is asked, or does so again.
+    """The cloud fails to carry out requests, or works again.
 
     Attributes:
-        since_ms: Since when, `None` if it does.
-        reason: What it says, and what to do about it, in words for the user.
+        since_ms: When the trouble began; `None` if the cloud works again.
+        reason: The cloud's message and what to do about it, for the user.
     """
 
     since_ms: Millis | None
@@ -117,26 +117,26 @@ class CloudTrouble:
 
 
 class Phase(StrEnum):
-    """Where an attempt is, as its worker sees it."""
+    """The phase of an attempt, as its worker sees it."""
 
     STARTING = "starting"
     RUNNING = "running"
     EXITED = "exited"
-    """Over for good: no process of it is left and none will be started."""
+    """It is over: no process of it is left and none will be started."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What a worker says of one attempt.
+    """A worker's report on one attempt.
 
     Attributes:
-        exit_code: Of the task's program; negative signal number if a signal ended it; `None`
-            unless exited.
-        never_started: Exited without having run (a stop overtook the start, or the worker has
-            no memory of it).
-        stopped: A stop was asked of the attempt before it exited; then any exit is a stop.
+        exit_code: Exit code of the task's program; minus the signal's number if a signal ended it;
+            `None` before the exit.
+        never_started: Whether it exited without having run, because a stop overtook the start or
+            the worker does not know it.
+        stopped: Whether a stop was requested before it exited; then any exit counts as a stop.
         generation: The newest checkpoint generation that is safely in the object store.
-        message: Why the start failed, in words for the user.
+        message: Why the start failed, for the user.
     """
 
     run: RunId
@@ -155,8 +155,8 @@ class WorkerRegistered:
     """An agent opened a session; `reports` lists every attempt that it knows of.
 
     Attributes:
-        session: Grows with every session of the instance; what comes of an older one is stale.
-        address: Under which other instances reach this one.
+        session: Grows with every session of the instance. Messages of an older session are stale.
+        address: Address at which other instances reach this one.
     """
 
     instance: InstanceId
@@ -168,7 +168,7 @@ class WorkerRegistered:
 
 @dataclass(frozen=True, slots=True)
 class WorkerReported:
-    """Something changed on a worker."""
+    """A worker reports attempts that have changed."""
 
     instance: InstanceId
     session: int
@@ -186,12 +186,11 @@ class WorkerFetched:
 
 @dataclass(frozen=True, slots=True)
 class ProgressSampled:
-    """Throughput reports that arrived together; not journalled.
+    """Progress reports that arrived together. They are not journalled.
 
     Attributes:
-        samples: Copy, attempt, progress; `Progress.rate` is for the machine to fill in.
-        after_silence: Several reports were due before and did not come, or nobody was there to
-            take them.
+        samples: Task run, attempt and progress. The control loop fills in `Progress.rate`.
+        after_silence: Whether earlier reports that were due are missing, or could not be received.
     """
 
     instance: InstanceId
@@ -202,10 +201,10 @@ class ProgressSampled:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLost:
-    """A session ended.
+    """A worker's session has ended.
 
     Attributes:
-        goodbye: The agent said that it leaves (its instance is shutting down).
+        goodbye: Whether the agent signed off because its instance is shutting down.
     """
 
     instance: InstanceId
@@ -215,12 +214,12 @@ class WorkerLost:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsListed:
-    """What is stored of a job's checkpoints, as asked for by `ListCheckpoints`.
+    """The stored checkpoints of a job; the answer to `ListCheckpoints`.
 
     Attributes:
-        number: As in the question; the answer to an older one is stale.
-        generations: The complete ones of each task run, ascending.
-        error: Why the object store did not answer, in words for the user; then nothing is known.
+        number: Number of the request. The answer to an older request is stale.
+        generations: The complete generations of each task run, ascending.
+        error: Why the object store did not answer, for the user; then nothing is known.
     """
 
     number: int
@@ -240,7 +239,7 @@ class PlanReady:
 
 @dataclass(frozen=True, slots=True)
 class PlanFailed:
-    """The planner broke down in this round; the next one starts afresh."""
+    """The planner failed in this round; the next round uses a new process."""
 
     round: int
     reason: str

@@ -1,4 +1,4 @@
-"""Names of things. Plain strings at run time, distinct types to the checker."""
+"""Types of ids and amounts. They are plain strings and integers at run time, distinct to mypy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ InstanceId = NewType("InstanceId", str)
 OfferingId = NewType("OfferingId", str)
 Family = NewType("Family", str)
 Workload = NewType("Workload", str)
-"""Label shared by tasks that behave alike; the key of everything that is learned."""
+"""Label shared by tasks that behave alike; everything learned is stored by it."""
 Millis = NewType("Millis", int)
 """Milliseconds since the epoch, from the injected clock; the only time there is."""
 Price = NewType("Price", int)
@@ -24,7 +24,7 @@ MILLION = 1_000_000
 
 
 def run_id(job: JobId, index: int, run: int = 0) -> RunId:
-    """Name a task run of a task.
+    """Make the id of a task run.
 
     Args:
         job: The job that the task belongs to.
@@ -58,7 +58,7 @@ def run_order(run: RunId) -> tuple[int, str, int, int]:
 
 
 def base_of(workload: Workload) -> Workload:
-    """What a workload is a variant of: ``resnet18`` for ``resnet18[3]``, itself without bracket."""
+    """The base of a workload: ``resnet18`` for ``resnet18[3]``; itself if it has no bracket."""
     return Workload(workload.partition("[")[0])
 
 

@@ -10,17 +10,17 @@ from eva_master.model.resources import Resources
 
 
 class JobKind(StrEnum):
-    """How the tasks of a job hang together."""
+    """Whether the tasks of a job depend on each other."""
 
     GANG = "gang"
-    """All run or none does; they progress at the speed of the slowest."""
+    """Gang: all tasks run or none does; they progress at the speed of the slowest."""
     ARRAY = "array"
-    """Independent of one another."""
+    """Array: the tasks are independent of one another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """An image that workers make.
+    """A container image that workers build.
 
     Attributes:
         context: Digest of the uploaded build context's manifest.
@@ -33,15 +33,15 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a worker executes; the scheduler never looks inside.
+    """The program that a worker runs; the scheduler does not interpret it.
 
     Attributes:
         run: A shell command.
         env: The user's own environment variables.
         workdir: Digest of the uploaded directory's manifest, `None` for an empty directory.
-        inputs: Name and URL of each input, placed in ``$EVA_STORAGE/inputs/NAME``.
-        image: Reference of the container image, empty for the worker's own.
-        build: What the image is made of instead, `None` if it is not made.
+        inputs: Name and URL of each input, which is placed in ``$EVA_STORAGE/inputs/NAME``.
+        image: Reference of the container image; empty for the worker's default.
+        build: How to build the image; `None` if it is not built.
     """
 
     run: str
@@ -59,10 +59,10 @@ class TaskSpec:
     Attributes:
         workload: Tasks of one workload behave alike.
         program: What to execute.
-        demand: What the task needs on each family that can host it; a family that is absent
-            cannot. Sorted by family.
-        throughput: Standalone iterations per second, in millionths, per family, which is never one
-            of spot instances; a family that is absent is unknown. Sorted by family.
+        demand: What the task needs on each family that can host it; other families cannot. Sorted
+            by family.
+        throughput: Standalone iterations per second, in millionths, on each family for which they
+            are known. Families of spot instances are never listed. Sorted by family.
     """
 
     workload: Workload
@@ -76,7 +76,7 @@ class TaskSpec:
         return next((need for name, need in self.demand if name == family), None)
 
     def throughput_on(self, family: Family) -> float | None:
-        """Standalone iterations per second on `family`, `None` when the user stated none."""
+        """Standalone throughput on `family` as the user stated it; `None` if they did not."""
         rate = next((rate for name, rate in self.throughput if name == family), None)
         return None if rate is None else rate / MILLION
 

@@ -1,4 +1,4 @@
-"""Figures that settings of policies may hold: what is out of range is refused where it is read."""
+"""Types of options. Values out of range are refused where settings are read."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from eva_master.model.ids import MILLION
 Throughput = Annotated[int, Interval(ge=1, le=MILLION)]
 """Normalised throughput in millionths: in (0, 1]."""
 Share = Annotated[int, Interval(ge=0, le=MILLION)]
-"""A part of something in millionths: in [0, 1]."""
+"""A share in millionths: in [0, 1]."""
 Weight = Annotated[int, Interval(ge=0, le=1000 * MILLION)]
-"""How much something counts, in millionths."""
+"""A weight in millionths, not negative."""
 Percent = Annotated[int, Interval(ge=0, le=100)]
 Seconds = Annotated[int, Interval(ge=1, le=100 * 365 * 86_400)]
-"""A time that is divided by: never nothing."""
+"""A duration in milliseconds that is not zero, since it is divided by."""
 Count = Annotated[int, Ge(0)]

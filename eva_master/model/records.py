@@ -1,4 +1,4 @@
-"""What the master keeps of each job, task run and instance: the journalled state."""
+"""The journalled records of jobs, task runs and instances."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from eva_master.model.values import replace
 
 
 class Outcome(StrEnum):
-    """How a job that is ending will have ended."""
+    """The outcome of a job that is ending."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -31,25 +31,25 @@ class Outcome(StrEnum):
 
 
 class StopReason(StrEnum):
-    """Why a running attempt is being stopped."""
+    """The reason why a running attempt is being stopped."""
 
     MOVE = "move"
     SUSPEND = "suspend"
     GANG = "gang"
-    """Another member of its gang stopped, so this one starts over with it."""
+    """Another member of its gang stopped, so this one restarts with it."""
     END = "end"
     LOST = "lost"
-    """Its worker no longer lists it; the stop makes sure of it."""
+    """Its worker no longer lists it; the stop confirms that it is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a task last said of itself.
+    """The progress that a task last reported.
 
     Attributes:
-        steps: Iterations done, over all attempts as far as checkpoints kept them.
-        total_steps: What `steps` will be at the end, as the program knows it; 0 if unknown.
-        metrics: The program's own figures (loss, accuracy), by name.
+        steps: Iterations done in all attempts, as far as checkpoints preserved them.
+        total_steps: What `steps` will be at the end, as the program reports it; 0 if unknown.
+        metrics: The program's own metrics, such as loss and accuracy, by name.
         rate: Iterations per second over the last window, 0 before the first is complete.
         at_ms: When the master heard of it, `None` if that is not on record.
     """
@@ -61,7 +61,7 @@ class Progress:
     at_ms: Millis | None = field(default=None, compare=False)
 
     def at_rate(self, rate: float) -> Progress:
-        """The same at another rate."""
+        """The same progress with another rate."""
         if rate == self.rate:
             return self
         return Progress(self.steps, self.total_steps, self.metrics, rate, self.at_ms)
@@ -73,11 +73,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An exit of a task that nobody asked for.
+    """An exit of a task that was not requested.
 
     Attributes:
-        exit_code: Of its program, `None` if that never ran.
-        reason: In words for the user.
+        exit_code: Exit code of its program; `None` if it never ran.
+        reason: What happened, for the user.
     """
 
     exit_code: int | None
@@ -86,11 +86,11 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Where the members of a gang's present attempt meet.
+    """The address where the members of a gang's present attempt meet.
 
     Attributes:
-        address: Of the instance of the member of rank 0.
-        port: No other live gang's on any instance, nor that of the attempt before.
+        address: Address of the instance of the member of rank 0.
+        port: A port that no other live gang uses on any instance, nor the previous attempt.
     """
 
     address: str
@@ -99,35 +99,35 @@ class Meeting:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as the master knows it."""
+    """The master's record of a job."""
 
     id: JobId
     spec: JobSpec
     submitted_ms: Millis
     history: History
     command: str = ""
-    """Id of the submission, so that a repeated one is answered with the same job."""
+    """Id of the submission; a repeated submission is answered with the same job."""
     started_ms: Millis | None = None
     finished_ms: Millis | None = None
     outcome: Outcome | None = None
     reason: str = ""
     exit_code: int | None = None
     attempt: int = 0
-    """Attempts started so far; numbers them uniquely within the job."""
+    """Number of attempts started so far, which numbers them within the job."""
     failures: int = 0
     not_before_ms: Millis = Millis(0)
-    """No attempt before this time: retries back off."""
+    """Time before which no attempt starts, since retries back off."""
     meeting: Meeting | None = None
-    """Of the attempt started last; `None` for anything but a gang of several."""
+    """Meeting point of the attempt started last; `None` unless it is a gang of several."""
     resume: int | None = None
-    """The checkpoint generation that the next attempt will begin from, once that is decided and
-    later ones have to go; else `None`."""
+    """The checkpoint generation that the next attempt will resume from, once decided, while later
+    ones are removed; else `None`."""
     failure: Failure | None = None
-    """The first one in a gang's present attempt, until all of the attempt is over."""
+    """The first failure in a gang's present attempt, until the attempt is over."""
 
     @property
     def state(self) -> JobState:
-        """The current state."""
+        """The current state, the last of the history."""
         return JOB_STATES[self.history[-1][0]]
 
     @property
@@ -136,23 +136,23 @@ class Job:
         return self.spec.kind is JobKind.GANG
 
     def to(self, state: JobState, at: Millis) -> Job:
-        """The job after a move to `state`; raises `IllegalTransition`."""
+        """The job after a transition to `state`; raises `IllegalTransition`."""
         return replace(self, history=moved(f"job {self.id}", self.history, state, at))
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRun:
-    """One task run of one task of a job.
+    """The master's record of one task run.
 
     Attributes:
-        attempt: The attempt that runs or ran last, 0 before the first. An attempt is started
-            on one instance, once.
-        instance: Where the attempt takes room; `None` while waiting or settled.
+        attempt: The attempt that runs or ran last, 0 before the first. An attempt is started once,
+            on one instance.
+        instance: Where the attempt occupies room; `None` while waiting or terminal.
         target: Where the task run should be; differs from `instance` while it moves. `None` while
-            it waits for a plan, and while it holds room only to be suspended.
-        fetched: The instance that has its files ready, `None` if none has.
+            it waits for a plan, and while it is being suspended.
+        fetched: The instance on which its files are ready; `None` if there is none.
         generation: The newest checkpoint generation that is safely stored, 0 for none.
-        resume: The generation that the attempt began from, 0 for none; `None` if its worker took
+        resume: The generation that the attempt resumed from, 0 for none; `None` if its worker took
             the newest one that it found.
         checkpoint_of: Whose generation that is, `None` for the task run's own.
         work_ms: Standalone time for which it ran up to the last time that it stopped running, from
@@ -181,33 +181,33 @@ class TaskRun:
     work_ms: int = 0
     exit_code: int | None = None
     waiting_for: str = ""
-    """Why it has no place, in words for the user."""
+    """Why it is not placed, for the user."""
     places: tuple[tuple[int, InstanceId], ...] = ()
 
     @property
     def state(self) -> RunState:
-        """The current state."""
+        """The current state, the last of the history."""
         return COPY_STATES[self.history[-1][0]]
 
     def to(self, state: RunState, at: Millis) -> TaskRun:
-        """The task run after a move to `state`; raises `IllegalTransition`."""
+        """The task run after a transition to `state`; raises `IllegalTransition`."""
         return replace(self, history=moved(f"task run {self.id}", self.history, state, at))
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A machine that was bought, or is about to be.
+    """The master's record of an instance, launched or about to be.
 
     Attributes:
-        offering: What was bought, at its present price: that of a spot instance changes.
-        at_risk: Whether the cloud recommends to leave it, as one that it may soon take away.
-        paid: Its earlier prices, each with the time until which it was paid, in order.
-        up_ms: When the cloud began to bill it; the cloud's own record.
+        offering: The offering at its present price, since a spot price changes.
+        at_risk: Whether the cloud recommends to leave it, since it may soon be taken away.
+        paid: Its earlier prices, each with the time until which it applied, in order.
+        up_ms: When the cloud began to bill it, as the cloud recorded.
         ready_ms: When its worker first registered.
-        gone_ms: When the cloud stopped billing it; the cloud's own record.
-        reason: Why it was launched or is going, in words for the user.
-        address: Under which other instances reach it, as its worker said last.
-        leaving_ms: When the cloud takes it away, as it has said; `None` if it has not.
+        gone_ms: When the cloud stopped billing it, as the cloud recorded.
+        reason: Why it was launched or terminated, for the user.
+        address: Address at which other instances reach it, as its worker last reported.
+        leaving_ms: When the cloud will take it away; `None` if it has not said so.
     """
 
     id: InstanceId
@@ -225,20 +225,20 @@ class Instance:
 
     @property
     def state(self) -> InstanceState:
-        """The current state."""
+        """The current state, the last of the history."""
         return INSTANCE_STATES[self.history[-1][0]]
 
     def to(self, state: InstanceState, at: Millis) -> Instance:
-        """The instance after a move to `state`; raises `IllegalTransition`."""
+        """The instance after a transition to `state`; raises `IllegalTransition`."""
         return replace(self, history=moved(f"instance {self.id}", self.history, state, at))
 
     def at_price(self, price: Price, now: Millis) -> Instance:
-        """The instance when its price changes."""
+        """The instance with a new price from a given time on."""
         if price == self.offering.price:
             return self
         until = (*self.paid, (now, self.offering.price))
         return replace(self, offering=replace(self.offering, price=price), paid=until)
 
     def demand_of(self, task: TaskSpec) -> Resources | None:
-        """What `task` takes of this instance, `None` if it cannot run on its family."""
+        """The demand of `task` on this instance; `None` if it cannot run on its family."""
         return task.demand_on(self.offering.type.family)

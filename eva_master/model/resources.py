@@ -34,7 +34,7 @@ class Resources:
         )
 
     def fits(self, room: Resources) -> bool:
-        """Tell whether this demand fits into `room` in every dimension."""
+        """Whether this demand fits into `room` in every dimension."""
         return (
             self.gpus <= room.gpus
             and self.milli_cpus <= room.milli_cpus
@@ -42,7 +42,7 @@ class Resources:
         )
 
     def shortfall(self, room: Resources) -> Resources:
-        """What `room` lacks to hold this demand; zero where it has enough."""
+        """The resources that `room` lacks to hold this demand; zero where it has enough."""
         return Resources(
             max(0, self.gpus - room.gpus),
             max(0, self.milli_cpus - room.milli_cpus),

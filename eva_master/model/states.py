@@ -1,4 +1,4 @@
-"""The states of jobs, task runs and instances, and which moves between them are legal."""
+"""The states of jobs, task runs and instances, and the legal transitions between them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from eva_master.model.errors import IllegalTransition
 
 
 class JobState(StrEnum):
-    """Where a job is in its life."""
+    """The state of a job."""
 
     PENDING = "pending"
-    """Accepted; no task runs."""
+    """Accepted; none of its tasks runs."""
     RUNNING = "running"
-    """At least one task runs."""
+    """At least one of its tasks runs."""
     ENDING = "ending"
     """The outcome is decided; tasks are being stopped."""
     SUCCEEDED = "succeeded"
@@ -24,38 +24,38 @@ class JobState(StrEnum):
 
 
 class RunState(StrEnum):
-    """Where a task run of a task is in its life."""
+    """The state of a task run."""
 
     WAITING = "waiting"
-    """Holds nothing on any instance; its next attempt may have a target."""
+    """Occupies no instance; its next attempt may have a target."""
     STARTING = "starting"
-    """An attempt was handed to an instance, which has not said yet that it runs."""
+    """An attempt was sent to an instance, which has not yet reported that it runs."""
     RUNNING = "running"
     STOPPING = "stopping"
-    """The attempt's stop was requested and is not confirmed yet."""
+    """A stop of the attempt was requested and is not yet confirmed."""
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
 
 
 class InstanceState(StrEnum):
-    """Where an instance is in its life."""
+    """The state of an instance."""
 
     LAUNCHING = "launching"
-    """Wanted and written down; the cloud has been asked or is about to be."""
+    """Wanted and journalled; the cloud has been asked or is about to be."""
     UP = "up"
-    """The cloud says that it runs (and bills it); its worker has not registered yet."""
+    """The cloud runs and bills it; its worker has not registered yet."""
     READY = "ready"
     """Its worker has registered."""
     TERMINATING = "terminating"
     """No longer wanted; the cloud has been asked or is about to be."""
     GONE = "gone"
-    """The cloud says that it exists no longer."""
+    """It no longer exists in the cloud."""
 
 
 _State = TypeVar("_State", JobState, RunState, InstanceState)
 
-# Told from their words tens of times per event: by look-up, since calling an enum is slow.
+# States are parsed tens of times per event: by look-up, since calling an enum is slow.
 JOB_STATES: Mapping[str, JobState] = {state.value: state for state in JobState}
 COPY_STATES: Mapping[str, RunState] = {state.value: state for state in RunState}
 INSTANCE_STATES: Mapping[str, InstanceState] = {state.value: state for state in InstanceState}
@@ -75,7 +75,7 @@ _COPY = {
     },
     RunState.RUNNING: {RunState.STOPPING, RunState.WAITING, RunState.SUCCEEDED},
     RunState.STOPPING: {RunState.WAITING, RunState.SUCCEEDED},
-    # A gang restarts whole: a member that was done goes back when another one failed.
+    # A gang restarts as a whole: a member that had succeeded waits again when another failed.
     RunState.SUCCEEDED: {RunState.WAITING},
 }
 _INSTANCE = {
@@ -92,7 +92,7 @@ def _words(table: Mapping[_State, Collection[_State]]) -> Mapping[str, frozenset
     }
 
 
-# In words, as histories have them, for the same reason.
+# By their words, as histories have them, for the same reason.
 _LEGAL: Mapping[type, Mapping[str, frozenset[str]]] = {
     JobState: _words(_JOB),
     RunState: _words(_COPY),
@@ -108,19 +108,19 @@ _KEPT = 16
 def moved(
     entity: str, history: History, target: JobState | RunState | InstanceState, at: int
 ) -> History:
-    """Extend a history by a move.
+    """Extend a history by a transition.
 
     Args:
-        entity: Who moves, for the error message.
+        entity: What changes, for the error message.
         history: The states so far; the last one is the current state.
         target: The state to enter.
         at: Milliseconds since the epoch.
 
     Returns:
-        The history with the move at its end, cut to the last sixteen.
+        The history with the transition at its end, cut to the last sixteen entries.
 
     Raises:
-        IllegalTransition: The state table forbids the move.
+        IllegalTransition: The state table forbids the transition.
     """
     source, entered = history[-1][0], target.value
     if entered not in _LEGAL[type(target)].get(source, ()):
@@ -129,10 +129,10 @@ def moved(
 
 
 TERMINAL_JOB = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
-"""A job in one of these never changes again."""
+"""Terminal states of a job, which never changes again."""
 HOLDING = frozenset({RunState.STARTING, RunState.RUNNING, RunState.STOPPING})
-"""A task run in one of these takes room on an instance."""
+"""States in which a task run occupies an instance."""
 TERMINAL_RUN = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED})
-"""A task run in one of these wants no place."""
+"""States in which a task run is not to be placed."""
 LIVE = frozenset({InstanceState.LAUNCHING, InstanceState.UP, InstanceState.READY})
-"""An instance in one of these may be given tasks."""
+"""States in which an instance may be given tasks."""

@@ -1,4 +1,4 @@
-"""What arrives at a cluster over time: recorded or made up, the same for every scheduler."""
+"""Traces: the jobs that arrive at a cluster over time, recorded or generated."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class TraceTask:
     """One task of a recorded job.
 
     Attributes:
-        demand: What it needs on a family without an entry of its own, `None` if only the families
+        demand: What it needs on a family without an entry of its own; `None` if only the families
             in `demand_by_family` can host it.
-        demand_by_family: What it needs on certain families, `None` where it cannot run. Sorted.
-        image: What has to be on an instance before the task starts.
-        fetch_ms: To bring its files to an instance.
-        build_ms: To make its image, the first time that this meets an instance.
-        kill_ms: To end it.
-        upload_ms: To store its checkpoint after that.
+        demand_by_family: What it needs on certain families; `None` where it cannot run. Sorted.
+        image: The image that must be on an instance before the task starts.
+        fetch_ms: Time to download its files to an instance.
+        build_ms: Time to build its image, the first time on each instance.
+        kill_ms: Time to stop it.
+        upload_ms: Time to upload its checkpoint after that.
         speed_by_family: How fast it runs on certain families, in millionths of the speed at which
             its job takes `TraceJob.duration_ms`; a million on all others. Sorted.
     """
@@ -37,12 +37,12 @@ class TraceTask:
     speed_by_family: tuple[tuple[Family, int], ...] = ()
 
     def speed_on(self, family: Family) -> int:
-        """How fast it runs on a family, in millionths; how an instance is bought is no matter."""
+        """How fast it runs on a family, in millionths; spot or not."""
         machine = base_family(family)
         return next((speed for name, speed in self.speed_by_family if name == machine), MILLION)
 
     def resolved(self, families: Iterable[Family]) -> tuple[tuple[Family, Resources], ...]:
-        """The demand on each family that can host the task, sorted; the form of a `TaskSpec`."""
+        """The demand on each family that can host the task, sorted, as a `TaskSpec` has it."""
         own = dict(self.demand_by_family)
         needs = ((family, own.get(family, self.demand)) for family in sorted(set(families)))
         return tuple((family, need) for family, need in needs if need is not None)
@@ -54,13 +54,14 @@ class TraceJob:
 
     Attributes:
         id: Unique in the trace.
-        workload: The class whose throughput is learned, such as ``resnet18[3]``; what stands
-            before the bracket is its base, the row of the interference table.
-        arrival_ms: After the beginning of the trace.
-        duration_ms: Running alone, without delays, on families where its tasks' speed is a million.
-        init_ms: From the start of its last task to first progress.
-        steps_per_s: Running alone, in millionths of an iteration per second.
-        total_steps: Whole iterations until it is done; 0 if it is shorter than one.
+        workload: The workload whose throughput is learned, such as ``resnet18[3]``. The part before
+            the bracket is its base, the row of the interference table.
+        arrival_ms: Milliseconds after the beginning of the trace.
+        duration_ms: Running time alone, without delays, on families where its tasks' speed is a
+            million.
+        init_ms: Time from the start of its last task to first progress.
+        steps_per_s: Standalone throughput, in millionths of an iteration per second.
+        total_steps: Whole iterations of the job; 0 if it is shorter than one.
         tasks: At least one.
     """
 
@@ -79,7 +80,7 @@ class Trace:
     """Jobs in the order of their arrival.
 
     Attributes:
-        name: For people.
+        name: The trace's name, for people.
         jobs: Sorted by arrival, then by id.
     """
 
@@ -89,11 +90,11 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Interference:
-    """How much tasks slow each other down, as it was measured: the truth of a simulation.
+    """Measured interference between workloads, which is the truth in a simulation.
 
     Attributes:
-        pairs: What a workload achieves beside one other, in millionths of what it achieves alone.
-            Both are bases (see `eva_master.model.ids.base_of`).
+        pairs: Normalised throughput of a workload beside one other, in millionths. Both are bases
+            (see `eva_master.model.ids.base_of`).
         default_ppm: The same for a pair that was not measured.
     """
 
@@ -104,8 +105,9 @@ class Interference:
         """Normalised throughput beside any number of others: the product over the pairs.
 
         Args:
-            workload: Whose throughput; a variant behaves as its base.
-            others: Those that share its instance. In one order for one result, to the last bit.
+            workload: The workload. A variant behaves as its base.
+            others: The workloads that share its instance. The result is the same to the last bit
+                only for the same order.
         """
         base, speed = base_of(workload), 1.0
         for other in others:

@@ -1,4 +1,4 @@
-"""Who may ask the master for what: roles, and the tokens that prove them."""
+"""Users: their roles, and the tokens that prove them."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ class Role(StrEnum):
     """What a user may do; each role may do all that the one before it may."""
 
     VIEWER = "viewer"
-    """Sees everything, changes nothing."""
+    """Sees everything and changes nothing."""
     USER = "user"
-    """Submits jobs, and cancels his own."""
+    """Submits jobs, and cancels their own."""
     OPERATOR = "operator"
-    """Does everything: other people's jobs and the tokens too."""
+    """Does everything, with other users' jobs and tokens too."""
 
     def covers(self, needed: Role) -> bool:
-        """Whether this role is `needed` or more."""
+        """Whether this role may do all that `needed` may."""
         roles = list(Role)
         return roles.index(self) >= roles.index(needed)
 
 
 @dataclass(frozen=True, slots=True)
 class UserToken:
-    """What is kept of a token: all but the secret.
+    """The stored part of a token: everything but the secret.
 
     Attributes:
         id: Names it in lists and logs; a part of the secret.
-        owner: Whose jobs are submitted with it.
+        owner: Owner of the jobs that are submitted with it.
         digest: SHA-256 of the secret, in hex.
-        expires_ms: From then on it is refused, `None` for never.
-        revoked_ms: Since then it is refused, `None` if it is in force.
+        expires_ms: Time from which it is refused; `None` for never.
+        revoked_ms: Time when it was revoked; `None` if it is valid.
     """
 
     id: str

@@ -1,7 +1,7 @@
-"""Changed copies of frozen dataclasses, at half the price of the standard library's.
+"""Changed copies of frozen dataclasses, at half the cost of `dataclasses.replace`.
 
-For records of many fields that are replaced many times per event. The library looks each field up
-by itself; here all are taken at once, and handed to the class in their order.
+It is for records of many fields that are replaced many times per event. The standard library looks
+up each field separately; here all are read at once and passed to the class by position.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 __all__ = ["replace"]
 
 if TYPE_CHECKING:
-    # So that the names and the types of what is changed are checked as the library's are.
+    # To mypy this is the standard library's function, so that names and types are checked.
     from dataclasses import replace
 else:
     from collections.abc import Callable
@@ -22,14 +22,15 @@ else:
     _Value = TypeVar("_Value")
     _Shape = tuple[Callable[[object], tuple[Any, ...]], dict[str, int]]
     _shapes: dict[type, _Shape] = {}
-    """For each class seen: how to take all fields, and which one has which name."""
+    """For each class: a function that reads all fields, and the index of each name."""
 
     def replace(value: _Value, /, **changes: Any) -> _Value:
-        """The value with other fields.
+        """A copy of a value with some fields changed.
 
         Args:
-            value: Of a dataclass of two fields or more, which takes all of them by position.
-            changes: By field.
+            value: An instance of a dataclass of two fields or more, which takes all of them by
+                position.
+            changes: New values by field name.
 
         Raises:
             TypeError: The class has no such field.

@@ -1,6 +1,6 @@
-"""What the control loop needs of the world, as protocols; adapters and simulation implement them.
+"""Protocols of what the control loop needs from outside. Adapters and the simulator implement them.
 
-No method blocks, but `Inbox.wait`; whatever takes time is answered by an event in the inbox.
+No method blocks except `Inbox.wait`. Whatever takes time is answered by an event in the inbox.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ class Clock(Protocol):
     """The only source of time."""
 
     def now(self) -> Millis:
-        """Milliseconds since the epoch."""
+        """The present time in milliseconds since the epoch."""
         ...
 
 
 class Inbox(Protocol):
-    """Where everything that happens arrives; any thread may post."""
+    """The queue of events for the control loop. Any thread may post."""
 
     def post(self, event: Event) -> None:
         """Append an event; never blocks."""
         ...
 
     def wait(self, until: Millis | None) -> Sequence[Event]:
-        """Block until there is an event or the time has come.
+        """Block until there is an event or a given time has come.
 
         Args:
-            until: Milliseconds since the epoch; `None` waits for an event however long.
+            until: Milliseconds since the epoch; `None` waits for an event without limit.
 
         Returns:
             All events that have arrived, in order; empty when the time came first.
@@ -51,28 +51,27 @@ class Inbox(Protocol):
 
 
 class Cloud(Protocol):
-    """Something that sells instances."""
+    """A cloud that launches and terminates instances."""
 
     def execute(self, action: CloudAction) -> None:
-        """Begin to carry out an action.
+        """Start to carry out an action.
 
         `LaunchInstance` is answered by `InstanceUp` or `LaunchFailed`, `TerminateInstance` by
-        `InstanceGone`, `SyncCloud` by `CloudListed`; `InstanceGone` also comes unasked when an
-        instance dies. Repeating an action that is under way or done makes nothing happen twice,
-        but its answer is posted again; a launch of an instance that is gone is answered by
-        `InstanceGone`. Times in the answers are the cloud's own records, the
-        same however often they are posted.
+        `InstanceGone`, `SyncCloud` by `CloudListed`; `InstanceGone` is also posted when an instance
+        dies by itself. Repeating an action has no further effect, but its answer is posted again. A
+        launch of an instance that is gone is answered by `InstanceGone`. Times in the answers are
+        those that the cloud recorded, so that repeated answers are equal.
         """
         ...
 
 
 class WorkerLink(Protocol):
-    """The way to the workers."""
+    """The connection to the workers of all instances."""
 
     def execute(self, action: WorkerAction) -> None:
-        """Send a command; silently dropped when the worker has no session.
+        """Send a command. It is dropped silently if the worker has no session.
 
-        The machine sends what still holds again when the worker registers.
+        The control loop repeats what still applies when the worker registers.
         """
         ...
 
@@ -81,27 +80,27 @@ class Planner(Protocol):
     """Runs the policy, in this thread or elsewhere."""
 
     def request(self, request: RequestPlan) -> None:
-        """Have a plan made; `PlanReady` or `PlanFailed` is posted."""
+        """Start to make a plan; `PlanReady` or `PlanFailed` is posted."""
         ...
 
 
 class Checkpoints(Protocol):
-    """What the object store holds of tasks' checkpoints."""
+    """The checkpoints of tasks in the object store."""
 
     def request(self, request: ListCheckpoints) -> None:
-        """Have the complete generations of task runs listed; `CheckpointsListed` is posted, once.
+        """List the complete generations of task runs; `CheckpointsListed` is posted once.
 
-        What is to be given up is gone by then. An answer tells of an error too: no question stays
-        without one, and none is carried out after its answer.
+        Generations to give up are removed before. Every request is answered, also in case of an
+        error, and nothing is done for it after its answer.
         """
         ...
 
 
 class Replies(Protocol):
-    """Who waits for answers to commands, and who watches."""
+    """Delivers answers to commands, and changes to watchers."""
 
     def reply(self, reply: Reply) -> None:
-        """Hand an answer to whoever sent the command."""
+        """Deliver an answer to the sender of the command."""
         ...
 
     def publish(self, changes: Changes, model: Callable[[], ReadModel]) -> None:
@@ -116,7 +115,7 @@ class Replies(Protocol):
 
 
 class Journal(Protocol):
-    """Where the state survives."""
+    """Durable storage of the control loop's state."""
 
     def load(self, since: Millis | None = None) -> Changes:
         """What was committed, the latest version of each record.
@@ -130,7 +129,7 @@ class Journal(Protocol):
         ...
 
     def commit(self, changes: Changes) -> None:
-        """Write in one transaction; when this returns the changes survive a power cut.
+        """Write changes in one transaction. When this returns they survive a power cut.
 
         Committing the same changes twice is harmless.
         """
@@ -138,25 +137,25 @@ class Journal(Protocol):
 
 
 class RoundHistory(Protocol):
-    """Why rounds were planned as they were; any thread may ask."""
+    """The reasons of past planning rounds. Any thread may ask."""
 
     def explained(self, upto: int | None = None) -> Round | None:
-        """The newest round whose reasons are kept, with them.
+        """The newest round whose reasons are kept, with its reasons.
 
         Args:
-            upto: Its number is no more than this; `None` for the newest of all.
+            upto: Greatest number of the round; `None` for the newest of all.
         """
         ...
 
 
 class ObjectStore(Protocol):
-    """Bytes by name, outliving every instance.
+    """Storage of bytes by name, which outlives every instance.
 
-    Keys are slash-separated paths. A put is atomic: readers see the old object, or the new one.
+    Keys are slash-separated paths. `put` is atomic: readers see the old object or the new one.
     """
 
     async def put(self, key: str, data: bytes | AsyncIterator[bytes]) -> None:
-        """Store an object."""
+        """Store an object under a key, replacing any earlier one."""
         ...
 
     async def get(self, key: str, *, offset: int = 0, length: int | None = None) -> bytes:
@@ -164,11 +163,11 @@ class ObjectStore(Protocol):
         ...
 
     async def size(self, key: str) -> int | None:
-        """Bytes of an object, `None` if there is none."""
+        """The size of an object in bytes; `None` if there is none."""
         ...
 
     async def list(self, prefix: str) -> list[str]:
-        """Keys below a prefix, sorted."""
+        """List the keys below a prefix, sorted."""
         ...
 
     async def delete(self, key: str) -> None:
@@ -177,21 +176,21 @@ class ObjectStore(Protocol):
 
 
 class Policy(Protocol):
-    """A scheduler: a pure function from what is to what should be."""
+    """A scheduler: a pure function from a snapshot of the cluster to a plan."""
 
     @property
     def name(self) -> str:
-        """As in the configuration."""
+        """The policy's name in the settings."""
         ...
 
     def plan(
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Plan, PolicyMemory | None]:
-        """Decide.
+        """Decide which task run runs where.
 
-        Must be deterministic, must not exceed any capacity or offering limit, must keep gangs
-        whole, must not move pinned task runs, and must return an empty plan when nothing that
-        matters has changed.
+        It must be deterministic, must not exceed any capacity or offering limit, must keep gangs
+        whole, must not move pinned task runs, and must return an empty plan when nothing relevant
+        has changed.
         """
         ...
 
@@ -207,14 +206,14 @@ class PolicyKind(Protocol):
 
     @property
     def name(self) -> str:
-        """As in the configuration."""
+        """The policy's name in the settings."""
         ...
 
     @property
     def config(self) -> type[Any]:
-        """A frozen dataclass; every field has a default."""
+        """The class of its options: a frozen dataclass whose fields all have defaults."""
         ...
 
     def build(self, config: Any) -> Policy:
-        """Make the policy."""
+        """Create the policy with the given options."""
         ...

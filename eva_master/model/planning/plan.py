@@ -1,4 +1,4 @@
-"""What a policy decides."""
+"""Plans: the decisions of policies."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 @dataclass(frozen=True, slots=True)
 class PolicyMemory:
-    """What a policy carries from round to round; journalled with the round.
+    """State that a policy carries from round to round; journalled with the round.
 
     Attributes:
-        policy: Whose memory it is; another policy starts with none.
-        version: Of the data's form; a policy ignores a memory of a version it does not know.
+        policy: Name of the policy. Another policy starts without memory.
+        version: Version of the data's format. A policy ignores versions that it does not know.
         data: JSON-able.
     """
 
@@ -29,10 +29,10 @@ class PolicyMemory:
 
 @dataclass(frozen=True, slots=True)
 class NewInstance:
-    """An instance to be launched.
+    """An instance to launch.
 
     Attributes:
-        key: Names it within the plan; placements refer to it.
+        key: Its name in the plan, which assignments refer to.
     """
 
     key: int
@@ -41,7 +41,7 @@ class NewInstance:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Run the task run on a live instance, or on a new one by its key."""
+    """Assign a task run to a live instance, or to a new one by its key."""
 
     run: RunId
     on: InstanceId | int
@@ -49,7 +49,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Leave the waiting task run without a place, for a reason that the user is shown."""
+    """Leave a task run waiting, for a reason that the user is shown."""
 
     run: RunId
     reason: str
@@ -75,9 +75,8 @@ class Plan:
     Attributes:
         launches: New instances, each used by at least one `Place`.
         entries: At most one per task run.
-        figures: What the round came to (kind of plan, prices, effort), for statistics.
-        reasons: Why, per instance and per move. Plans that do the same are equal, whatever
-            their reasons.
+        figures: Statistics of the round: kind of plan, prices, effort.
+        reasons: Why, per instance and per move. They do not count when plans are compared.
     """
 
     launches: tuple[NewInstance, ...] = ()

@@ -1,4 +1,4 @@
-"""Why a plan is as it is, in dollars: kept with the round and shown by ``eva explain``."""
+"""The reasons of a plan, in dollars. They are kept with the round and shown by ``eva explain``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from eva_master.model.ids import MILLIS_PER_HOUR, InstanceId, RunId
 
 Where = InstanceId | int
-"""A live instance, or a new one by its key in the plan."""
+"""Id of a live instance, or key of a new one in the plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +18,12 @@ class Tenant:
     Attributes:
         reservation_micro_usd_per_hour: Price of the cheapest offering that hosts it alone; on a
             family where it runs at another speed, times that speed.
-        throughput_ppm: Expected beside the others, in millionths of the throughput alone.
-        value_micro_usd_per_hour: Its TNRP: what is left of the reservation price once slowdowns
-            are charged. Negative where it holds up a gang by more than it is worth.
-        profiled: It is kept alone until its standalone throughput has been measured.
+        throughput_ppm: Expected throughput beside the others, in millionths of the standalone
+            throughput.
+        value_micro_usd_per_hour: Its throughput-normalised reservation price (TNRP): the
+            reservation price less slowdowns. Negative if it slows a gang down by more than it is
+            worth.
+        profiled: Whether it is kept alone until its standalone throughput has been measured.
     """
 
     run: RunId
@@ -37,8 +39,8 @@ class Hosting:
 
     Attributes:
         type: Name of the instance type.
-        value_micro_usd_per_hour: The sum of its tenants' values. It pays if this is no less
-            than the price.
+        value_micro_usd_per_hour: The sum of its tenants' values. The instance pays off if it is at
+            least the price.
         tenants: By id.
     """
 
@@ -58,10 +60,11 @@ class Hosting:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A running task run that is to run elsewhere.
+    """A running task run that moves to another instance.
 
     Attributes:
-        cost_micro_usd: What it holds idle at both ends while it is checkpointed and started.
+        cost_micro_usd: Its migration cost: what its room on both instances costs while it is
+            checkpointed and started.
     """
 
     run: RunId
@@ -72,15 +75,15 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Moves that hang together: each needs the room that another leaves, or its gang moves.
+    """Moves that depend on each other: one needs the room that another leaves, or a gang moves.
 
-    What one of several moves saves by itself is not defined, what all of them save is exact.
+    The saving of one of several such moves is not defined; that of all together is exact.
 
     Attributes:
-        saved_micro_usd_per_hour: Value less price of the instances concerned, above what it
-            would be if nothing moved.
-        cost_micro_usd: Moves, gang members that stop along, and new instances while they come
-            up; above what not moving costs.
+        saved_micro_usd_per_hour: Value less price of the instances concerned, compared with moving
+            nothing.
+        cost_micro_usd: Cost of the moves, of gang members that stop with them, and of new instances
+            while they boot, compared with moving nothing.
     """
 
     moves: tuple[Move, ...]
@@ -89,7 +92,7 @@ class Exchange:
 
     @property
     def break_even_ms(self) -> int | None:
-        """After which time it has paid for itself; `None` if it never does."""
+        """The time after which the saving exceeds the cost; `None` if it never does."""
         if self.cost_micro_usd <= 0:
             return 0
         if self.saved_micro_usd_per_hour <= 0:
@@ -99,13 +102,13 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A configuration that was considered.
+    """A configuration that the policy considered.
 
     Attributes:
         kind: ``keep``, ``partial`` or ``full``.
         savings_micro_usd_per_hour: S, value less price over all instances.
-        migration_micro_usd: M, what it costs to get there.
-        moves: Running task runs that would move.
+        migration_micro_usd: M, the cost of changing to it.
+        moves: Number of running task runs that would move.
     """
 
     kind: str
@@ -121,16 +124,16 @@ class Weighing:
     Attributes:
         chosen: Kind of the alternative that was adopted.
         cost_micro_usd_per_hour: Price and the value of the throughput lost to interference.
-        classes: Of tasks that no decision tells apart.
-        tasks: That have a place.
-        instances: That hold them.
-        horizon_ms: D̂, how long the configuration is expected to last.
-        events_per_hour: λ, arrivals and ends of jobs.
+        classes: Number of task classes, whose tasks are interchangeable.
+        tasks: Number of placed tasks.
+        instances: Number of instances that hold them.
+        horizon_ms: D̂, the expected duration of the configuration.
+        events_per_hour: λ, the rate of arrivals and ends of jobs.
         full_share: p, the share of events that led to a full reconfiguration.
-        lower_bound_micro_usd_per_hour: What no scheduler can pay less than for the same tasks;
-            `None` if it is not known.
-        optimizer: How sets of tasks were made: ``greedy``, ``lp`` or ``auto``.
-        columns: In the LPs that were solved in this round.
+        lower_bound_micro_usd_per_hour: A lower bound of the price of any configuration for the same
+            tasks; `None` if unknown.
+        optimizer: How the configuration was built: ``greedy``, ``lp`` or ``auto``.
+        columns: Number of columns in the LPs that were solved in this round.
     """
 
     chosen: str
@@ -149,12 +152,12 @@ class Weighing:
 
 @dataclass(frozen=True, slots=True)
 class Reasons:
-    """Why a plan is as it is.
+    """The reasons of a whole plan.
 
     Attributes:
-        hostings: Of every instance that holds a task, live ones first.
-        exchanges: Of every move.
-        weighing: `None` from a policy that has nothing to choose between.
+        hostings: One for every instance that holds a task, live ones first.
+        exchanges: Every move is in one of them.
+        weighing: `None` from a policy that does not choose between alternatives.
     """
 
     hostings: tuple[Hosting, ...] = ()
@@ -162,11 +165,11 @@ class Reasons:
     weighing: Weighing | None = None
 
     def adopted(self, names: Mapping[int, InstanceId], dropped: Collection[RunId]) -> Reasons:
-        """The reasons for the part of a plan that was adopted; its figures stay the plan's.
+        """The reasons for the adopted part of a plan. Its figures remain those of the plan.
 
         Args:
-            names: What the new instances are called; those without a name were not launched.
-            dropped: Task runs that the plan placed and that are not placed after all.
+            names: Ids of the new instances by key. Those without an id were not launched.
+            dropped: Task runs whose placement was not adopted.
         """
         hostings = tuple(
             hosting.adopted(names, dropped)

@@ -48,7 +48,7 @@ class RemainingWork:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A task run that wants a place.
+    """A task run that is to be placed.
 
     Attributes:
         instance: Where it is or is about to be, `None` if it has no place.
@@ -71,7 +71,7 @@ class RunView:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job with at least one task run that wants a place.
+    """A job with at least one task run that is to be placed.
 
     Attributes:
         runs: Its task runs that want a place.
@@ -94,7 +94,7 @@ class InstanceView:
 
     Attributes:
         residents: The task runs whose `RunView.instance` it is.
-        ready: Its worker has registered; otherwise it is still coming up.
+        ready: Whether its worker has registered; otherwise it is still booting.
     """
 
     id: InstanceId
@@ -117,11 +117,11 @@ class ThroughputTable:
 
 @dataclass(frozen=True, slots=True)
 class StandaloneRates:
-    """Standalone throughput as it was measured.
+    """The measured standalone throughput of workloads.
 
     Attributes:
-        measured: (workload, family) -> iterations per second in millionths; 0 for one that ran
-            for long and reported none. Sorted by key.
+        measured: (workload, family) -> iterations per second in millionths; 0 if it ran for long
+            without reporting any. Sorted by key.
     """
 
     measured: tuple[tuple[tuple[Workload, Family], int], ...] = ()
@@ -129,18 +129,18 @@ class StandaloneRates:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything a policy may know; built by the control loop, never changed.
+    """Everything that a policy may know. The control loop builds it; nothing changes it.
 
     Attributes:
         now_ms: The time of the snapshot.
         catalog: Every offering; a policy checks availability and limits.
         jobs: Sorted by id, as are task runs and instances.
-        arrivals: Jobs that arrived since the cluster began.
-        completions: Jobs that ended since the cluster began.
+        arrivals: Number of jobs that have arrived since the cluster began.
+        completions: Number of jobs that have ended since the cluster began.
         throughput: What was learned about co-location.
         standalone: What was learned about tasks on their own.
-        profile: Whether a task is not to be packed with others until its standalone throughput
-            is known, see `packing.problem`.
+        profile: Whether a task is kept alone until its standalone throughput is known; see
+            `packing.problem`.
     """
 
     now_ms: Millis
