@@ -34,7 +34,7 @@ from eva_worker.runtime.registry import runtime
 from eva_worker.settings import ENVIRONMENT, Settings
 from eva_worker.tasks.attempt import Services
 from eva_worker.tasks.devices import CpuMap, Devices, discover_gpus, nominal_gpus
-from eva_worker.tasks.records import Book
+from eva_worker.tasks.records import AttemptRecords
 from eva_worker.tasks.registry import Tasks
 
 _PR_SET_PDEATHSIG = 1
@@ -66,7 +66,7 @@ class Agent:
         provider = runtime(settings.runtime)
         services = Services(
             runtime=provider.open(settings, home / "runtime"),
-            book=Book(home / "tasks"),
+            records=AttemptRecords(home / "tasks"),
             devices=Devices(self._gpus, settings.milli_cpus),
             cpus=CpuMap(settings.instance, cpus, emulated=settings.emulated),
             storage=self._storage,

@@ -70,9 +70,7 @@ class Settings:
         return self.state_dir / "contact"
 
     def to_json(self) -> str:
-        """Convert it to JSON for the agent's environment, where other users cannot see the
-        token.
-        """
+        """Convert it to JSON for the agent's environment, which hides the token from others."""
         return json.dumps(asdict(self), default=str)  # Paths are the only other values.
 
     @classmethod

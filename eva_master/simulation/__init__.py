@@ -1,1 +1,1 @@
-"""A virtual clock, a simulated cloud and simulated workers around the very same control loop."""
+"""The simulator: the production control loop on a virtual clock, cloud and workers."""

@@ -1,4 +1,4 @@
-"""A trace under a policy, from the first arrival until the cloud is empty."""
+"""Runs a trace under a policy, from the first arrival until the cloud is empty."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import Trace, TraceJob
 from eva_master.ports import Policy
-from eva_master.simulation.cluster.attempt_log import Books
+from eva_master.simulation.cluster.attempt_log import RunMetrics
 from eva_master.simulation.cluster.clock import VirtualInbox
 from eva_master.simulation.cluster.delays import Accounting
 from eva_master.simulation.cluster.fault_injector import FaultInjector, Faults
@@ -40,32 +40,33 @@ from eva_master.simulation.scenario.submission import work_ms
 from eva_master.simulation.simulated_cluster import SimulatedCluster
 
 _PATIENCE = 20
-"""A cluster in which nothing has started or ended for so many times the longest job is stuck."""
+"""A simulation counts as stuck when nothing started or ended for this multiple of the longest
+job."""
 _DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What is simulated.
+    """The setup of a simulation.
 
     Attributes:
-        trace: What arrives.
+        trace: The jobs that arrive.
         catalog: What the cloud sells, with the delays of each type.
         policy: The scheduler under test.
-        truth: How much tasks slow each other down; the scheduler learns of it from reports alone.
-        accounting: When files and images come to an instance.
-        round_gap_s: Plans are made at multiples of it, `None` for whenever something happens.
-        round_gap_ms: From one plan to the next at least, where plans are made at any time.
+        truth: True interference; the scheduler learns of it only from reports.
+        accounting: When files and images are fetched for a move.
+        round_gap_s: Plans are made at multiples of it; `None` for whenever something happens.
+        round_gap_ms: Least time between two plans, where plans are made at any time.
         durations: Whether jobs state how long they take alone.
-        faults: What goes wrong.
-        seed: Of what goes wrong.
-        past: What a master has lived through, in place of the trace: the trace is then
-            `Past.trace`. Its delays are as they were, whatever the accounting.
-        settings: The control loop's, by default production's without what is for losses of
-            messages; the rhythm of rounds is not taken from it.
-        latency_ms: What the planner and the object store take to answer.
-        keep_record: Whether every round, stay, job and bill is kept.
-        stopwatch: Real seconds, to time the policy; without it that is not timed.
+        faults: The faults to inject.
+        seed: Seed of the faults.
+        past: The recorded past of a live cluster to replay. The trace is then `Past.trace`; delays
+            are as recorded, whatever the accounting.
+        settings: The control loop's settings, by default those of production without repetitions of
+            messages. The timing of rounds is not taken from it.
+        latency_ms: How long the planner and the object store take to answer.
+        keep_record: Whether every round, occupancy, job and bill is kept.
+        stopwatch: Returns real seconds, to time the policy; `None` not to time it.
     """
 
     trace: Trace
@@ -86,17 +87,17 @@ class Setup:
 
 
 def simulate(setup: Setup) -> Outcome:
-    """Run a trace.
+    """Simulate a trace to its end.
 
     Raises:
-        InvalidTrace: It is empty, or no instance type can hold a task of it.
-        SimulationStalled: The policy leaves jobs without a place for good.
+        InvalidTrace: The trace is empty, or no instance type can hold one of its tasks.
+        SimulationStalled: The policy never places some jobs.
     """
     return Simulation(setup).run()
 
 
 class TimedPolicy:
-    """A policy whose every decision is timed."""
+    """Wraps a policy and times its decisions."""
 
     def __init__(self, policy: Policy, stopwatch: Callable[[], float]) -> None:
         self._policy = policy
@@ -115,13 +116,13 @@ class TimedPolicy:
 
 
 class Rounds:
-    """A journal of which nothing is kept but the rounds: a simulated master never dies.
+    """A journal that keeps only rounds, since this simulated master never restarts.
 
     Attributes:
-        kept: The rounds, where they are to be kept.
-        count: How many there were.
-        changed: How many of them launched or moved anything.
-        full: How many of these did a full reconfiguration.
+        kept: The rounds; `None` if they are not kept.
+        count: Number of rounds.
+        changed: Number of rounds that launched or moved anything.
+        full: Number of these that did a full reconfiguration.
     """
 
     def __init__(self, *, keep: bool) -> None:
@@ -132,7 +133,7 @@ class Rounds:
         self.full = 0
 
     def load(self, since: Millis | None = None) -> Changes:  # noqa: ARG002
-        """There is nothing."""
+        """Return an empty history: every simulation starts afresh."""
         return Changes()
 
     def commit(self, changes: Changes) -> None:
@@ -147,7 +148,7 @@ class Rounds:
 
 
 class CountingInbox(VirtualInbox):
-    """Counts what is heard of."""
+    """An inbox that counts its events."""
 
     events = 0
 
@@ -158,7 +159,7 @@ class CountingInbox(VirtualInbox):
 
 
 class TraceCluster(SimulatedCluster):
-    """A world whose inbox counts."""
+    """A simulated cluster whose inbox counts events."""
 
     inbox: CountingInbox
 
@@ -177,9 +178,9 @@ class Simulation:
         self._total = len(setup.trace.jobs if setup.past is None else setup.past.jobs)
         self._policy = TimedPolicy(setup.policy, setup.stopwatch)
         self._rounds = Rounds(keep=setup.keep_record)
-        self._books = Books(occupancies=[] if setup.keep_record else None)
+        self._run_metrics = RunMetrics(occupancies=[] if setup.keep_record else None)
         settings = _settings(setup)
-        self.world = TraceCluster(
+        self.cluster = TraceCluster(
             setup.catalog,
             self._policy,
             settings=settings,
@@ -189,20 +190,20 @@ class Simulation:
             work_of=self._work_of,
             speed_of=self._speed_of,
             reports=partial(ReportSchedule, window_ms=settings.window_ms),
-            attempt_log=self._books,
+            attempt_log=self._run_metrics,
             latency_ms=setup.latency_ms,
             answers_ms=None if setup.past is None else setup.past.planned_ms,
             journal=self._rounds,
             start=script.start_ms,
         )
         if isinstance(script, PastScript):
-            self.world.cloud.life_of = script.life_of
+            self.cluster.cloud.life_of = script.life_of
         FaultInjector(
             setup.faults,
             setup.seed,
-            timeline=self.world.timeline,
-            cloud=self.world.cloud,
-            workers=self.world.workers,
+            timeline=self.cluster.timeline,
+            cloud=self.cluster.cloud,
+            workers=self.cluster.workers,
         )
         self._steps = 0
         self._seen_ms: int = script.start_ms
@@ -210,51 +211,51 @@ class Simulation:
         self._arrive()
 
     def run(self) -> Outcome:
-        """See `simulate`."""
+        """Run the simulation to its end; see `simulate`."""
         while self.step():
             pass
         return self.outcome()
 
     def step(self) -> bool:
-        """Let the loop take one turn; says whether there is more to come.
+        """Let the loop take one turn; returns whether the run continues.
 
         Raises:
-            SimulationStalled: Nothing has ended for so long that nothing ever will.
+            SimulationStalled: Nothing has started or ended for so long that nothing ever will.
         """
-        world, state = self.world, self.world.state
+        cluster, state = self.cluster, self.cluster.state
         ended = state.counters.completions
-        if ended == self._total and not state.live and not world.cloud.existing():
+        if ended == self._total and not state.live and not cluster.cloud.existing():
             return False
-        if world.idle:
-            raise _stalled(world)
-        world.loop.step()
+        if cluster.idle:
+            raise _stalled(cluster)
+        cluster.loop.step()
         self._steps += 1
-        now = world.timeline.now()
+        now = cluster.timeline.now()
         if state.counters.completions != ended or not state.active:
             self._seen_ms = now
         elif now - self._seen_ms > self._patience_ms:
-            raise _stalled(world)
+            raise _stalled(cluster)
         return True
 
     @property
     def now_ms(self) -> int:
-        """Virtual time since the beginning."""
-        return self.world.timeline.now() - self._script.start_ms
+        """The virtual time since the beginning, in milliseconds."""
+        return self.cluster.timeline.now() - self._script.start_ms
 
     @property
     def finished(self) -> int:
-        """Jobs that have ended."""
-        return self.world.state.counters.completions
+        """The number of jobs that have ended."""
+        return self.cluster.state.counters.completions
 
     @property
     def alive(self) -> int:
         """Jobs that have arrived and not ended."""
-        return len(self.world.state.active)
+        return len(self.cluster.state.active)
 
     @property
     def events(self) -> int:
         """What the control loop was told so far."""
-        return self.world.inbox.events
+        return self.cluster.inbox.events
 
     @property
     def planned_s(self) -> float:
@@ -263,28 +264,28 @@ class Simulation:
 
     @property
     def cost_usd(self) -> float:
-        """What the cloud charges for all machines up to now."""
-        now = self.world.timeline.now()
-        return usd(sum(charge(it, now) for it in self.world.cloud.bill().values()))
+        """The cost of all machines up to now."""
+        now = self.cluster.timeline.now()
+        return usd(sum(charge(it, now) for it in self.cluster.cloud.bill().values()))
 
     # -- what arrives ----------------------------------------------------------------------------
 
     def _arrive(self) -> None:
-        """Enter the next job into the agenda."""
+        """Schedule the arrival of the next job."""
         upcoming = next(self._arrivals, None)
         if upcoming is None:
             return
         at, command, spec = upcoming
-        timeline = self.world.timeline
+        timeline = self.cluster.timeline
 
         def arrive() -> None:
-            self.world.inbox.post(JobSubmitted(command, spec))
+            self.cluster.inbox.post(JobSubmitted(command, spec))
             self._arrive()
 
         timeline.after(at - timeline.now(), arrive)
 
     def _task_of(self, run: RunId) -> Task:
-        state = self.world.state
+        state = self.cluster.state
         known = state.runs[run]
         return state.jobs[known.job].command, known.index
 
@@ -297,24 +298,24 @@ class Simulation:
     # -- what it came to -------------------------------------------------------------------------
 
     def outcome(self) -> Outcome:
-        """The figures of a run that is over."""
-        world, state, books = self.world, self.world.state, self._books
-        machines = world.cloud.bill()
+        """The metrics of a run that is over."""
+        cluster, state, run_metrics = self.cluster, self.cluster.state, self._run_metrics
+        machines = cluster.cloud.bill()
         jobs = [
             job_figures(
                 job,
-                books,
+                run_metrics,
                 self._script.alone_ms((job.command, 0)),
                 sum(run.moves for run in state.members(job.id)),
             )
             for job in state.jobs.values()
         ]
         counts = Counts(
-            launched=world.cloud.launches,
+            launched=cluster.cloud.launches,
             rounds=self._rounds.count,
             reconfigurations=self._rounds.changed,
             full=self._rounds.full,
-            events=world.inbox.events,
+            events=cluster.inbox.events,
             steps=self._steps,
             end_ms=max(machine.gone_ms or 0 for machine in machines.values())
             - self._script.start_ms,
@@ -323,7 +324,7 @@ class Simulation:
         if self._setup.keep_record:
             record = Record(
                 tuple(self._rounds.kept),
-                tuple(books.occupancies or ()),
+                tuple(run_metrics.occupancies or ()),
                 tuple(jobs),
                 tuple(
                     instance_figures(machine, state.instances[name].requested_ms)
@@ -331,7 +332,7 @@ class Simulation:
                 ),
             )
         planning = Planning.of(self._policy.seconds)
-        return outcome(jobs, books, machines, counts, planning=planning, record=record)
+        return outcome(jobs, run_metrics, machines, counts, planning=planning, record=record)
 
 
 def _script(setup: Setup) -> TraceScript | PastScript:
@@ -341,9 +342,9 @@ def _script(setup: Setup) -> TraceScript | PastScript:
 
 
 def _settings(setup: Setup) -> Settings:
-    """The control loop's settings: production's, without what is for losses of messages.
+    """The control loop's settings: those of production without repetitions of messages.
 
-    Nothing is repeated or awaited only because one may be lost; here none are.
+    No message is lost here, so nothing needs to be repeated.
     """
     return replace(
         setup.settings or Settings(round_gap_ms=setup.round_gap_ms),
@@ -358,7 +359,7 @@ def _settings(setup: Setup) -> Settings:
 
 
 def _terminate_grid_ms(setup: Setup) -> int:
-    """The authors' scheduler gives instances back in its rounds; ours does as soon as it can."""
+    """The grid of terminations: the authors' scheduler terminates in rounds, Eva at any time."""
     compat = setup.accounting is Accounting.COMPAT and setup.past is None
     if compat and setup.round_gap_s is not None:
         return setup.round_gap_s * 1000
@@ -366,10 +367,10 @@ def _terminate_grid_ms(setup: Setup) -> int:
 
 
 def _check(setup: Setup) -> None:
-    """Refuse what cannot end.
+    """Refuse traces that cannot end.
 
     Raises:
-        InvalidTrace: No job, or one that no instance type can hold.
+        InvalidTrace: There is no job, or one that no instance type can hold.
     """
     if not setup.trace.jobs:
         raise InvalidTrace(f"the trace {setup.trace.name} has no jobs")
@@ -398,14 +399,14 @@ def _longest_ms(job: TraceJob) -> float:
     return work_ms(job) * MILLION / min(MILLION, *speeds) if speeds else work_ms(job)
 
 
-def _stalled(world: SimulatedCluster) -> SimulationStalled:
+def _stalled(cluster: SimulatedCluster) -> SimulationStalled:
     waiting = {
         run.waiting_for or "no place"
-        for job in world.state.active
-        for run in world.state.members(job)
+        for job in cluster.state.active
+        for run in cluster.state.members(job)
     }
-    days = world.timeline.now() // _DAY_MS
+    days = cluster.timeline.now() // _DAY_MS
     return SimulationStalled(
-        f"on day {days} {len(world.state.active)} jobs have not ended, and nothing goes on",
+        f"on day {days} {len(cluster.state.active)} jobs have not ended, and nothing happens any more",
         hint=f"they wait: {'; '.join(sorted(waiting)[:3])}",
     )

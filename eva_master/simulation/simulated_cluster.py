@@ -30,14 +30,14 @@ from eva_master.simulation.cluster.workers import SimulatedWorkers
 
 
 class SimulatedPlanner:
-    """Runs the policy in place.
+    """A planner that runs the policy in the same thread.
 
     Args:
         timeline: The virtual time.
-        inbox: Where its answers go.
-        policy: Decides.
-        latency_ms: From question to answer.
-        answers_ms: When the answers to some rounds arrive instead.
+        inbox: Where its answers are posted.
+        policy: The policy.
+        latency_ms: Time from a request to its answer.
+        answers_ms: Times of the answers to some rounds, which override the latency.
     """
 
     def __init__(
@@ -64,13 +64,13 @@ class SimulatedPlanner:
 
 
 class Answers:
-    """Implements `eva_master.ports.Replies`: keeps what was answered."""
+    """Implements `eva_master.ports.Replies`: keeps all replies."""
 
     def __init__(self) -> None:
         self.replies: dict[str, Reply] = {}
 
     def reply(self, reply: Reply) -> None:
-        """Keep an answer by its command."""
+        """Keep a reply by its command."""
         self.replies[reply.command] = reply
 
     def publish(self, changes: Changes, model: Callable[[], ReadModel]) -> None:
@@ -78,23 +78,23 @@ class Answers:
 
 
 class SimulatedCluster:
-    """A simulated cluster.
+    """A simulated cluster under the production control loop.
 
     Args:
         catalog: What the cloud sells.
         policy: The scheduler under test.
         settings: The control loop's settings.
         delays: The workers' delays.
-        truth: Interference as it really is; the scheduler never sees it.
-        work_of: What each task has to do; by default its job's stated duration.
+        truth: True interference, which the scheduler does not see.
+        work_of: The work of each task; by default its job's stated duration.
         speed_of: How fast each task really runs on a family; by default as fast on all.
-        terminate_ms: From the request to the end of a machine.
-        terminate_grid_ms: Machines end at multiples of it alone, 0 for at any time.
-        reports: When tasks report progress; at the intervals that `delays` says by default.
+        terminate_ms: Time from the request to the end of a machine.
+        terminate_grid_ms: Machines end at multiples of it; 0 for at any time.
+        reports: When tasks report progress; by default at the interval of `delays`.
         attempt_log: Is told what happens to attempts.
-        latency_ms: What the planner and the object store take to answer.
-        answers_ms: When the plans of some rounds are ready instead.
-        journal: Where changes are written; by default one from which the master can restart.
+        latency_ms: How long the planner and the object store take to answer.
+        answers_ms: Times at which the plans of some rounds are ready, which override the latency.
+        journal: The journal; by default one in memory, from which the master can restart.
         start: When the simulation begins, in milliseconds since the epoch.
     """
 
@@ -120,7 +120,7 @@ class SimulatedCluster:
         self.timeline = Timeline(start)
         self.inbox = self._make_inbox()
         self.history = History()
-        """Every attempt, unless another chronicle is told of them."""
+        """All attempts, unless another attempt log is given."""
         delays = delays or Delays()
         if reports is None:
             reports = partial(Periodic, every_ms=delays.report_ms)
@@ -174,9 +174,9 @@ class SimulatedCluster:
         )
 
     def restart(self) -> None:
-        """The master dies and starts again: what it knew is what the journal has.
+        """Restart the master, which then knows only what the journal has.
 
-        Its sessions end with it; the agents dial again.
+        Its sessions end, and the agents connect again.
         """
         self.inbox.clear()
         self.machine, self.loop = self._boot()
@@ -187,16 +187,16 @@ class SimulatedCluster:
 
     @property
     def state(self) -> State:
-        """What the control loop knows."""
+        """The state of the control loop."""
         return self.machine.state
 
     @property
     def idle(self) -> bool:
-        """Whether nothing will happen any more."""
+        """Whether no further event or action is pending."""
         return self.inbox.idle and self.machine.deadline() is None
 
     def submit(self, spec: JobSpec, at: Millis | None = None) -> str:
-        """Have a job arrive, now or later; returns the id of the command."""
+        """Submit a job now or at a later time; returns the id of the command."""
         self._commands += 1
         command = f"submit-{self._commands}"
         event = JobSubmitted(command, spec)

@@ -31,7 +31,7 @@ _log = structlog.get_logger()
 
 
 @dataclass
-class _Contact:
+class _ContactFile:
     """How long ago there was a master, from a file that the agent touches while there is one.
 
     Only changes of the file's time count, and this process dates them with its own monotonic clock,
@@ -116,7 +116,7 @@ class _Watch:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._contact = _Contact(settings.contact_file, settings.abandoned_after_s)
+        self._contact = _ContactFile(settings.contact_file, settings.abandoned_after_s)
         self._abandoned_at: float | None = None
         least, most = _FAREWELL_S
         self._farewell_s = min(most, max(least, settings.abandoned_after_s))

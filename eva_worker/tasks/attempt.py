@@ -28,7 +28,7 @@ from eva_worker.tasks.progress_server import (
     remove_socket_directory,
     socket_path,
 )
-from eva_worker.tasks.records import Book, Record, Stage
+from eva_worker.tasks.records import AttemptRecords, Record, Stage
 
 _FETCH_TRIES = 12
 _LOST = "the runtime has lost its record"
@@ -52,7 +52,7 @@ class Services:
     """
 
     runtime: Runtime
-    book: Book
+    records: AttemptRecords
     devices: Devices
     cpus: CpuMap
     storage: Storage
@@ -83,7 +83,7 @@ class Attempt:
         self._stop_asked = asyncio.Event()
         if record.stop_grace_ms is not None:
             self._stop_asked.set()
-        directory = services.book.directory(record.key)
+        directory = services.records.directory(record.key)
         self._directory = directory
         self.log_file = directory / "log"
         self._outputs = directory / "storage" / "outputs"
@@ -151,7 +151,7 @@ class Attempt:
         if self._record.devices and not self.over:
             self._services.devices.restore(self.key, self._record.devices)
         if adopted or await self._start():
-            await self._accompany(adopted=adopted)
+            await self._supervise(adopted=adopted)
 
     async def stop(self, grace_ms: int) -> None:
         """Stop it. Of several calls the earliest deadline counts. Does nothing once it is over."""
@@ -169,7 +169,7 @@ class Attempt:
         assert self._record.stage is Stage.EXITED
         await self._services.runtime.cleanup(self.key)
         await asyncio.to_thread(remove_socket_directory, self._socket)
-        await asyncio.to_thread(self._services.book.remove, self.key)
+        await asyncio.to_thread(self._services.records.remove, self.key)
         await asyncio.to_thread(reserve.keep)
 
     async def _start(self) -> bool:
@@ -280,7 +280,7 @@ class Attempt:
             "NVIDIA_VISIBLE_DEVICES": gpus or "void",
         }
 
-    async def _accompany(self, *, adopted: bool) -> None:
+    async def _supervise(self, *, adopted: bool) -> None:
         """Supervise the process, then upload its outputs and checkpoint."""
         if adopted:
             await self._take_over()
@@ -356,7 +356,7 @@ class Attempt:
         """Change the record once it is saved; wait while the disk has no room for it."""
         record = replace(self._record, **changes)
         await persistently(
-            lambda: asyncio.to_thread(self._services.book.save, record),
+            lambda: asyncio.to_thread(self._services.records.save, record),
             subject=f"record of {self.key}",
         )
         self._record = record

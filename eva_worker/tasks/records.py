@@ -66,7 +66,7 @@ class Record:
         )
 
 
-class Book:
+class AttemptRecords:
     """The records of all attempts, and the highest attempt ever seen of each task run.
 
     Methods that write block until the data are on the disk.

@@ -48,7 +48,7 @@ class Tasks:
     async def adopt(self) -> None:
         """Take over the attempts of earlier agents, both running and exited ones."""
         known = set(await self._services.runtime.adopt())
-        for record in await asyncio.to_thread(self._services.book.load):
+        for record in await asyncio.to_thread(self._services.records.load):
             self._begin(record, adopted=record.key in known)
         for key in known - self._attempts.keys():
             # It was forgotten, but the agent died before all of it was removed.
@@ -58,7 +58,7 @@ class Tasks:
 
     async def start(self, order: Order) -> None:
         """Start an attempt unless it, or a later one of its task run, was seen before."""
-        if order.attempt <= self._services.book.highest(order.run):
+        if order.attempt <= self._services.records.highest(order.run):
             self._repeat(order.key)
         elif self._draining:
             await self._refuse(
@@ -74,7 +74,7 @@ class Tasks:
                 self._changed(attempt.report())
             else:
                 await attempt.stop(grace_ms)
-        elif key.attempt <= self._services.book.highest(key.run):
+        elif key.attempt <= self._services.records.highest(key.run):
             self._repeat(key)
         else:
             await self._refuse(
@@ -163,7 +163,7 @@ class Tasks:
     async def _add(self, record: Record) -> None:
         """Add an attempt. If the disk has no room for its record, it is refused."""
         try:
-            await asyncio.to_thread(self._services.book.add, record)
+            await asyncio.to_thread(self._services.records.add, record)
         except OSError as error:
             _log.error("attempt cannot be recorded", key=str(record.key), error=str(error))
             message = f"the disk of its instance fails: {error.strerror}"

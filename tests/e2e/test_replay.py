@@ -79,7 +79,7 @@ def as_simulated(simulation: Simulation) -> list[Assignment]:
 
 def bought(simulation: Simulation) -> dict[InstanceId, tuple[str, int]]:
     """Type and bill of each instance."""
-    bills = simulation.world.cloud.bill().values()
+    bills = simulation.cluster.cloud.bill().values()
     return {it.instance: (it.offering.type.name, charge(it)) for it in bills}
 
 

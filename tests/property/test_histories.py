@@ -24,7 +24,7 @@ def times(simulation: Simulation) -> list[tuple[object, ...]]:
 
 
 def bills(simulation: Simulation) -> dict[str, tuple[str, int]]:
-    machines = simulation.world.cloud.bill().values()
+    machines = simulation.cluster.cloud.bill().values()
     return {it.instance: (it.offering.type.name, charge(it)) for it in machines}
 
 
@@ -44,7 +44,7 @@ def test_the_same_happens_again(
     given_ = setup(*jobs, policy=policy, truth=truth, accounting=accounting, round_gap_s=gap)
     first = Simulation(given_)
     record = first.run().record
-    state = first.world.state
+    state = first.cluster.state
     charged = ledger.bill(state, latest(state)).charged
     found = past(state, record.rounds, charged)
     again = Simulation(replace(given_, past=found, trace=found.trace(), truth=found.truth))

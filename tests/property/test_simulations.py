@@ -79,12 +79,12 @@ def lived(given_: Setup) -> Simulation:
 @given(setups())
 def test_books_agree_and_nothing_runs_twice(given_: Setup) -> None:
     simulation = lived(given_)
-    outcome, state = simulation.outcome(), simulation.world.state
+    outcome, state = simulation.outcome(), simulation.cluster.state
     assert outcome.jobs_finished == len(given_.trace.jobs)
     assert all(record.state == "succeeded" for record in state.jobs.values())
 
-    billed = {name: charge(machine) for name, machine in simulation.world.cloud.bill().items()}
-    bill = ledger.bill(state, simulation.world.timeline.now())
+    billed = {name: charge(machine) for name, machine in simulation.cluster.cloud.bill().items()}
+    bill = ledger.bill(state, simulation.cluster.timeline.now())
     assert {name: account.charged for name, account in bill.instances.items()} == billed
     assert bill.charged == bill.idle + sum(account.charged for account in bill.jobs.values())
     # What is at work cannot cost less than the fractional bound allows, but for rounding.

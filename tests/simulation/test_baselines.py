@@ -41,10 +41,10 @@ def run(name: str, trace: Trace, **more: Any) -> Simulation:
 @pytest.mark.parametrize("name", BASELINES)
 def test_every_job_ends_and_the_ledger_agrees_with_the_cloud(name, trace, accounting):
     simulation = run(name, TRACES[trace], accounting=accounting)
-    state, outcome = simulation.world.state, simulation.outcome()
+    state, outcome = simulation.cluster.state, simulation.outcome()
     assert outcome.jobs_finished == len(TRACES[trace].jobs)
     assert {job.state for job in state.jobs.values()} == {"succeeded"}
-    bill = ledger.bill(state, simulation.world.timeline.now())
+    bill = ledger.bill(state, simulation.cluster.timeline.now())
     assert usd(bill.charged) == outcome.cost_usd
     assert bill.charged == bill.idle + sum(account.charged for account in bill.jobs.values())
 

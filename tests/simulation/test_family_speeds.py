@@ -84,7 +84,7 @@ def test_every_policy_takes_a_slow_family_that_is_one(policy: str) -> None:
 def test_the_ledger_compares_with_the_cheapest_iterations() -> None:
     simulation = Simulation(of(job("a", 0, 1.0, slow=0.25)))
     simulation.run()
-    state = simulation.world.state
+    state = simulation.cluster.state
     (account,) = ledger.bill(state, latest(state)).jobs.values()
     boot = 100_000 * 400_000
     # Four hours at 0.4 $ are cheaper than one at 2 $.
@@ -96,7 +96,7 @@ def test_the_same_happens_again_from_the_journal(policy: str) -> None:
     jobs = [job(str(n), 900 * n, 1.0, slow) for n, slow in enumerate((0.1, 0.5, 0.19, 1.0, 0.3))]
     first = Simulation(of(*jobs, policy=policy))
     record = first.run().record
-    state = first.world.state
+    state = first.cluster.state
     found = past(state, record.rounds, ledger.bill(state, latest(state)).charged)
     given = replace(of(*jobs, policy=policy), past=found, trace=found.trace(), truth=found.truth)
     again = simulate(given)

@@ -98,7 +98,7 @@ def _simulated(run: Run, entry: PolicyEntry) -> Result:
             "jct_h": _quantiles([job.jct_ms for job in outcome.record.jobs]),
             "instances": over_time(outcome.record.instances),
         },
-        "learned": _learned(simulation.world.state.throughput, truth),
+        "learned": _learned(simulation.cluster.state.throughput, truth),
     }
 
 

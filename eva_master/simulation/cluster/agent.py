@@ -1,4 +1,4 @@
-"""One simulated worker: what it promises its master, and what it tells it."""
+"""One simulated worker: how it carries out commands and what it reports."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Surroundings(Protocol):
 
 
 class Agent:
-    """One simulated worker; keeps the promises that a real one keeps.
+    """One simulated worker, which behaves towards its master as a real one does.
 
     Args:
         surroundings: What it shares with the other workers.
@@ -92,7 +92,7 @@ class Agent:
     # -- session ---------------------------------------------------------------------------------
 
     def register(self) -> None:
-        """Open a session and list everything."""
+        """Open a session and report all attempts."""
         if self._on and not self.session:
             self.session = self._surroundings.new_session()
             self._inbox.post(
@@ -106,7 +106,7 @@ class Agent:
             )
 
     def power_off(self) -> None:
-        """Everything here ends."""
+        """End all attempts, since the machine is switched off."""
         self._on = False
         if self.session:
             self._inbox.post(WorkerLost(self._instance, self.session))
@@ -119,18 +119,18 @@ class Agent:
             self._surroundings.attempt_log.over(attempt, now)
 
     def _keep_saved(self, attempt: Attempt) -> None:
-        """What a program had saved by itself is what is left of an attempt that is cut short."""
+        """Publish the last checkpoint that the program wrote by itself."""
         saved = attempt.saved(self._timeline.now())
         if saved > 0:
             self._publish(attempt, saved)
 
     def interrupt(self, at_ms: Millis, reason: str) -> None:
-        """Pass on that the cloud will take the machine away."""
+        """Report that the cloud will take the machine away."""
         if self.session:
             self._inbox.post(InstanceInterrupted(self._instance, self.session, at_ms, reason))
 
     def leave(self) -> None:
-        """Stop everything, then say goodbye."""
+        """Stop all attempts, then sign off from the master."""
         longest = 0
         for attempt in self.present():
             order = attempt.order
@@ -145,11 +145,11 @@ class Agent:
         self._on = False
 
     def successor(self) -> Agent:
-        """An agent on the same machine that knows nothing of this one."""
+        """A new agent on the same machine that knows nothing of this one's attempts."""
         return Agent(self._surroundings, self._machine)
 
     def hear(self, action: WorkerAction) -> None:
-        """Carry out a command; every one may come again, late, or out of turn."""
+        """Carry out a command. Commands may be repeated, late or out of order."""
         match action:
             case StartTask():
                 self._start(action.order)
@@ -188,7 +188,7 @@ class Agent:
     # -- tasks -----------------------------------------------------------------------------------
 
     def present(self) -> list[Attempt]:
-        """Attempts that are not over."""
+        """The attempts that have not exited."""
         return [a for a in self._attempts.values() if a.phase is not Phase.EXITED]
 
     def _start(self, order: TaskOrder) -> None:
@@ -211,7 +211,7 @@ class Agent:
             self._timeline.after(delay, lambda: self._runs(attempt))
 
     def _restore(self, attempt: Attempt) -> bool:
-        """Begin from a checkpoint; an attempt whose checkpoint is not there is over."""
+        """Resume from a checkpoint; an attempt whose checkpoint is missing ends at once."""
         order = attempt.order
         source = self._surroundings.work(order.checkpoint_of or order.run).stored
         generation = max(source, default=0) if order.resume is None else order.resume
@@ -233,7 +233,7 @@ class Agent:
         return True
 
     def publish(self, attempt: Attempt) -> None:
-        """Store a checkpoint of what is done by now."""
+        """Store a checkpoint of the work done by now."""
         self._publish(attempt, attempt.done(self._timeline.now()))
 
     @staticmethod
@@ -277,13 +277,13 @@ class Agent:
         self.exit(attempt, 143 if graceful else -9, stopped=True)
 
     def finish(self, attempt: Attempt) -> None:
-        """A program has come to its end, or to its next failure."""
+        """Exit an attempt whose program has finished or reached its next failure."""
         if self._on and attempt.phase is Phase.RUNNING:
             failures = attempt.work.failures
             self.exit(attempt, failures.pop(0) if failures else 0, stopped=False)
 
     def exit(self, attempt: Attempt, code: int, *, stopped: bool = False) -> None:
-        """A program ends."""
+        """End an attempt's program and report the exit."""
         progress = attempt.work.progress(attempt.done(self._timeline.now()))
         attempt.phase = Phase.EXITED
         order = attempt.order
@@ -305,7 +305,7 @@ class Agent:
             self._inbox.post(WorkerFetched(self._instance, self.session, order.run))
 
     def sample(self, attempts: Sequence[Attempt]) -> bool:
-        """Report the progress of those that run; says whether there is any."""
+        """Report the progress of those that run; returns whether any runs."""
         running = [attempt for attempt in attempts if attempt.phase is Phase.RUNNING]
         if not self._on or not running:
             return False
@@ -320,5 +320,5 @@ class Agent:
 
 
 def _never_started(run: RunId, attempt: int) -> RunReport:
-    """What is said of an attempt that a worker does not have and never will."""
+    """The report on an attempt that a worker does not have and will never start."""
     return RunReport(run, attempt, Phase.EXITED, never_started=True, stopped=True)

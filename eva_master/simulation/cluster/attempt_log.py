@@ -1,4 +1,4 @@
-"""What is kept of the attempts that simulated workers carry out."""
+"""Logs of the attempts that simulated workers carry out."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from eva_master.simulation.cluster.work import Attempt, Checkpoint
 
 
 class AttemptLog(Protocol):
-    """Is told what happens to attempts."""
+    """Receives what happens to attempts."""
 
     def ordered(self, attempt: Attempt, /) -> None:
-        """One begins to take room."""
+        """An attempt was ordered and now occupies room."""
         ...
 
     def began_from(self, attempt: Attempt, origin: Checkpoint | None) -> None:
-        """One has found what it begins from."""
+        """An attempt has found the checkpoint that it resumes from."""
         ...
 
     def over(self, attempt: Attempt, now: Millis) -> None:
-        """One takes no more room."""
+        """An attempt is over and has left its room."""
         ...
 
 
 @dataclass
 class History:
-    """Everything that was ever begun.
+    """A log of all attempts that were ever ordered.
 
     Attributes:
-        starts: Copy, number of the attempt, and where.
-        orders: What was ordered with each start.
-        origins: What each attempt began from.
+        starts: Task run, number of the attempt, and instance.
+        orders: The order of each start.
+        origins: The checkpoint that each attempt resumed from.
     """
 
     starts: list[tuple[RunId, int, InstanceId]] = field(default_factory=list)
@@ -51,7 +51,7 @@ class History:
         self.origins[attempt.order.run, attempt.order.attempt] = origin
 
     def over(self, attempt: Attempt, now: Millis) -> None:
-        """How attempts end is not kept."""
+        """Nothing is logged: this log does not contain ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,10 @@ class Occupancy:
     """An attempt's time on an instance, in milliseconds of virtual time.
 
     Attributes:
-        from_ms: When its order came.
+        from_ms: When it was ordered.
         to_ms: When its room was free.
-        executing_ms: For how long the program ran together with all of its gang.
-        moving_ms: For how long of it the job made progress.
+        executing_ms: How long the program ran together with its whole gang.
+        moving_ms: How long the job made progress in that time.
     """
 
     run: RunId
@@ -75,17 +75,17 @@ class Occupancy:
 
 
 @dataclass
-class Books:
-    """What of attempts the metrics of a simulation are made of.
+class RunMetrics:
+    """The sums over attempts that the metrics of a simulation are computed from.
 
     Attributes:
-        executing_ms: By job, for how long all of its tasks ran.
-        moving_ms: By job, for how long it made progress.
-        task_ms: Time of all tasks on instances.
-        gpu_ms: GPUs held, times the time.
-        milli_cpu_ms: vCPUs likewise, in thousandths.
-        mib_ms: Memory likewise, in MiB.
-        occupancies: Every attempt, `None` if they are not to be kept.
+        executing_ms: By job, how long all of its tasks ran.
+        moving_ms: By job, how long it made progress.
+        task_ms: Time that tasks spent on instances, summed over tasks.
+        gpu_ms: GPUs that tasks held, times milliseconds.
+        milli_cpu_ms: Thousandths of vCPUs that tasks held, times milliseconds.
+        mib_ms: MiB of memory that tasks held, times milliseconds.
+        occupancies: The occupancy of every attempt; `None` if they are not kept.
     """
 
     executing_ms: dict[JobId, int] = field(default_factory=dict)
@@ -97,10 +97,10 @@ class Books:
     occupancies: list[Occupancy] | None = None
 
     def ordered(self, _attempt: Attempt) -> None:
-        """An attempt counts once it is over."""
+        """Nothing is counted: an attempt counts once it is over."""
 
     def began_from(self, attempt: Attempt, origin: Checkpoint | None) -> None:
-        """Of no interest."""
+        """Nothing is counted: no metric depends on checkpoints."""
 
     def over(self, attempt: Attempt, now: Millis) -> None:
         """See `AttemptLog.over`."""

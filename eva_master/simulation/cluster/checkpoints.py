@@ -1,4 +1,4 @@
-"""An object store of which only the checkpoints' numbers are kept."""
+"""A simulated object store that only lists the generations of checkpoints."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class SimulatedCheckpoints:
     Args:
         timeline: The virtual time.
         inbox: Where its answers go.
-        workers: Who stores checkpoints.
-        latency_ms: From question to answer.
+        workers: The workers, which store checkpoints.
+        latency_ms: Time from a request to its answer.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Virtual time: a clock that jumps from one thing that happens to the next."""
+"""Virtual time: a clock that jumps from one scheduled action to the next."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eva_master.model.ids import Millis
 
 
 class Timeline:
-    """A clock and an agenda; what is due at the same time happens in the order it was entered.
+    """A clock and a queue of actions. Actions due at the same time run in the order of entry.
 
     Args:
         start: Milliseconds since the epoch at which the simulation begins.
@@ -23,54 +23,54 @@ class Timeline:
         self._order = count()
 
     def now(self) -> Millis:
-        """The virtual time."""
+        """The virtual time in milliseconds since the epoch."""
         return self._now
 
     def after(self, delay_ms: int, happens: Callable[[], None]) -> None:
-        """Enter something into the agenda."""
+        """Schedule an action after a delay in milliseconds."""
         when = Millis(self._now + max(0, delay_ms))
         heapq.heappush(self._agenda, (when, next(self._order), happens))
 
     def next(self) -> Millis | None:
-        """When the next thing happens."""
+        """The time of the next action; `None` if there is none."""
         return self._agenda[0][0] if self._agenda else None
 
     def advance(self) -> None:
-        """Go to the next thing on the agenda and let it happen."""
+        """Advance the clock to the next action and run it."""
         when, _, happens = heapq.heappop(self._agenda)
         self._now = max(self._now, when)
         happens()
 
     def sleep_until(self, when: Millis) -> None:
-        """Let time pass up to `when`, with nothing happening."""
+        """Advance the clock to `when` without running any action."""
         self._now = max(self._now, when)
 
 
 class VirtualInbox:
-    """An inbox whose waiting makes virtual time pass."""
+    """An inbox that advances virtual time while it waits."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self._pending: list[Event] = []
 
     def post(self, event: Event) -> None:
-        """Append an event."""
+        """See `eva_master.ports.Inbox.post`."""
         self._pending.append(event)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing has arrived, and nothing is on the agenda that might post anything."""
+        """Whether no event has arrived and no action is scheduled that might post one."""
         return not self._pending and self._timeline.next() is None
 
     def clear(self) -> None:
-        """Lose what has arrived, as a process does when it dies."""
+        """Drop all events that have arrived, as a process does when it dies."""
         self._pending.clear()
 
     def wait(self, until: Millis | None) -> Sequence[Event]:
-        """Let things happen until one of them posts an event, or until the time has come.
+        """Run actions until one of them posts an event, or until the given time has come.
 
-        What happens at the same time is heard of together. Returns at once, with nothing, when
-        nothing will ever happen any more.
+        Events of the same time are returned together. Returns an empty list at once when no action
+        is left.
         """
         timeline = self._timeline
         while not self._pending:

@@ -1,4 +1,4 @@
-"""A cloud that only keeps books and lets time pass."""
+"""A simulated cloud: it records instances and lets time pass."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from eva_master.simulation.cluster.clock import Timeline
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The cloud's own record of an instance.
+    """The simulated cloud's record of an instance.
 
     Attributes:
-        going_ms: When its termination was asked for.
+        going_ms: When its termination was requested.
     """
 
     instance: InstanceId
@@ -34,11 +34,11 @@ class Life:
     """How long the stages of an instance's life take, in milliseconds.
 
     Attributes:
-        acquisition_ms: From its order until it is known to be up.
-        known_ms: For how much of that it has been billed already.
+        acquisition_ms: From the request until it is known to run.
+        known_ms: The part of that for which it was already billed.
         setup_ms: From then until its worker has registered.
-        ending_ms: From the order to terminate it until it is known to be gone.
-        unbilled_ms: How much of that is not billed any more.
+        ending_ms: From the request to terminate it until it is known to be gone.
+        unbilled_ms: The part of that which is no longer billed.
     """
 
     acquisition_ms: int
@@ -49,13 +49,13 @@ class Life:
 
 
 class Hosts:
-    """What runs on the machines: told when one has booted and when one is no more."""
+    """What runs on the machines; called when one has booted and when one is gone."""
 
     def boot(self, machine: Machine) -> None:
-        """The machine's operating system is up."""
+        """Handle that the machine has booted."""
 
     def vanish(self, instance: InstanceId) -> None:
-        """The machine is off, and everything on it."""
+        """Handle that the machine and everything on it are switched off."""
 
 
 class SimulatedCloud:
@@ -64,10 +64,10 @@ class SimulatedCloud:
     Args:
         timeline: The virtual time.
         inbox: Where its answers go.
-        hosts: What runs on the machines.
-        terminate_ms: From the request to the end of a machine.
-        terminate_grid_ms: Requests to terminate are taken at multiples of it alone, 0 for at once.
-        retry_ms: For how long an offering is out of stock after a refused launch.
+        hosts: Called when machines boot and end.
+        terminate_ms: Time from the request to the end of a machine.
+        terminate_grid_ms: Requests to terminate are carried out at multiples of it; 0 for at once.
+        retry_ms: How long an offering has no capacity after a refused launch.
     """
 
     def __init__(
@@ -89,15 +89,15 @@ class SimulatedCloud:
         self._machines: dict[InstanceId, Machine] = {}
         self._refused: set[InstanceId] = set()
         self._never: dict[InstanceId, Millis] = {}
-        """Terminated without ever having been launched, and when; they never will be."""
+        """Instances terminated before they were launched, and when; they are never launched."""
         self.launches = 0
-        """Machines that were ever acquired."""
+        """Number of machines that were ever acquired."""
         self.sold_out: Callable[[OfferingId], bool] = lambda _offering: False
-        """Asked at each launch whether the offering is out of stock."""
+        """Called at each launch; returns whether the offering has no capacity."""
         self.life_of: Callable[[InstanceId, Offering], Life] = self._listed_life
-        """Asked how long things take for each machine."""
+        """Returns how long the stages of a machine's life take."""
         self.watch: Callable[[Machine], None] = lambda _machine: None
-        """Told of each machine that is up."""
+        """Called with each machine that runs."""
         self._there: Counter[str] = Counter()
 
     def execute(self, action: CloudAction) -> None:
@@ -116,19 +116,19 @@ class SimulatedCloud:
                 self._inbox.post(CloudListed(billed))
 
     def bill(self) -> dict[InstanceId, Machine]:
-        """Every machine that was ever billed."""
+        """All machines that were ever billed, by instance."""
         return {key: m for key, m in self._machines.items() if m.up_ms is not None}
 
     def existing(self) -> list[InstanceId]:
-        """Machines that are not gone."""
+        """The machines that are not gone."""
         return [key for key, machine in self._machines.items() if machine.gone_ms is None]
 
     def count(self, kind: str) -> int:
-        """How many machines of a type there are, or are about to be."""
+        """The number of machines of a type that exist or are being acquired."""
         return self._there[kind]
 
     def fail(self, instance: InstanceId) -> None:
-        """Take a machine away without being asked."""
+        """Take a machine away without a request, as a failure does."""
         if self._machines[instance].gone_ms is None:
             self._end(instance)
 
@@ -139,7 +139,7 @@ class SimulatedCloud:
             return
         refused = action.instance in self._refused
         if refused or (known is None and self.sold_out(action.offering.id)):
-            # A refusal is final for the instance: its delayed message must stay true.
+            # A refusal is final for the instance, since its delayed message must remain true.
             self._refused.add(action.instance)
             retry_at = Millis(self._timeline.now() + self._retry_ms)
             reason = f"{action.offering.type.name} is out of stock in {action.offering.zone}"

@@ -1,4 +1,4 @@
-"""How long a worker takes over a task, and who pays for a move: the simulated workers' options."""
+"""How long simulated workers take for tasks, and when files are fetched for a move."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ from eva_master.model.ids import InstanceId, Millis, RunId
 
 
 class Accounting(StrEnum):
-    """When a task's files and image come to its instance."""
+    """When a task's files and image are fetched to its new instance."""
 
     COMPAT = "compat"
-    """After the stop at the source: a move's whole delay is the task's own."""
+    """After the stop at the source, so that the task waits for the whole delay."""
     PRODUCTION = "production"
-    """Before it: the task runs on at the source while its target is made ready."""
+    """Before the stop: the task keeps running while its target is prepared."""
 
 
 class Durations(Protocol):
-    """What happens on a worker takes so long, in milliseconds."""
+    """How long actions on a worker take, in milliseconds."""
 
     @property
     def report_ms(self) -> int:
-        """From one report of a task's progress to the next, where they are periodic."""
+        """Interval of a task's progress reports, where they are periodic."""
         ...
 
     def fetch(self, order: TaskOrder, on: InstanceId, now: Millis, /) -> int:
-        """From an order to fetch until all is there."""
+        """Time from the order to fetch until all files are there."""
         ...
 
     def start(self, order: TaskOrder, on: InstanceId, now: Millis, /) -> int:
-        """From an order to start until the program runs."""
+        """Time from the order to start until the program runs."""
         ...
 
     def init(self, order: TaskOrder, /) -> int:
-        """From the start of a job's last task to first progress."""
+        """Time from the start of a job's last task to first progress."""
         ...
 
     def stop(self, order: TaskOrder, /) -> int:
-        """From an order to stop until a checkpoint is stored and the room is free."""
+        """Time from the order to stop until a checkpoint is stored and the room is free."""
         ...
 
     def lost(self, instance: InstanceId, /) -> None:
-        """An instance's disk is gone."""
+        """Note that an instance has lost its disk."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """The same for all tasks, in milliseconds; files have to be fetched for moves alone.
+    """The same delays for all tasks, in milliseconds. Files are only fetched for moves.
 
     Attributes:
-        report_ms: From one report of a task's progress to the next.
+        report_ms: Interval of a task's progress reports.
     """
 
     fetch_ms: int = 2_000
@@ -71,7 +71,7 @@ class Delays:
         return self.start_ms
 
     def init(self, _order: TaskOrder) -> int:
-        """Progress begins with the program."""
+        """Return zero: progress begins with the program."""
         return 0
 
     def stop(self, _order: TaskOrder) -> int:
@@ -79,19 +79,19 @@ class Delays:
         return self.stop_ms
 
     def lost(self, instance: InstanceId) -> None:
-        """Nothing is kept on disks."""
+        """Do nothing, since no delay depends on the disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class MoveDelays:
-    """What the starts and stops of one task take, in milliseconds.
+    """How long starts and stops of one task take, in milliseconds.
 
     Attributes:
-        image: What has to be on an instance before the task starts there.
-        fetch_ms: To bring its files to an instance.
-        build_ms: To make the image, when it meets an instance for the first time.
-        init_ms: From the start of its job's last task to first progress.
-        stop_ms: To end it and to store its checkpoint.
+        image: The image that must be on an instance before the task starts there.
+        fetch_ms: Time to fetch its files.
+        build_ms: Time to build the image, the first time on each instance.
+        init_ms: Time from the start of its job's last task to first progress.
+        stop_ms: Time to stop it and to store its checkpoint.
     """
 
     image: str = ""
@@ -102,28 +102,30 @@ class MoveDelays:
 
 
 class TaskDelays:
-    """Each task's own, with the images that the instances have.
+    """Delays of each task, given the images that are already on the instances.
 
     Implements `Durations`.
 
     Args:
-        toll_of: What a task's starts and stops take.
-        accounting: When files and image come to an instance.
+        move_delays_of: How long a task's starts and stops take.
+        accounting: When files and image are fetched.
 
     """
 
     report_ms = 60_000
 
-    def __init__(self, toll_of: Callable[[RunId], MoveDelays], accounting: Accounting) -> None:
-        self._toll_of = toll_of
+    def __init__(
+        self, move_delays_of: Callable[[RunId], MoveDelays], accounting: Accounting
+    ) -> None:
+        self._move_delays_of = move_delays_of
         self._ahead = accounting is Accounting.PRODUCTION
         self._images: dict[InstanceId, dict[str, Millis]] = {}
-        """When each image is, or was, ready on an instance."""
+        """When each image is or was ready on an instance."""
         self._fetched: dict[InstanceId, dict[tuple[RunId, int], Millis]] = {}
-        """When the files of an attempt are, or were, there."""
+        """When the files of an attempt are or were on its instance."""
 
     def fetch(self, order: TaskOrder, on: InstanceId, now: Millis) -> int:
-        """All of it where it is done ahead of the stop; nothing where it is done after it."""
+        """The whole time to fetch, if that is done before the stop; 0 if it is done after it."""
         if not self._ahead:
             return 0
         there = self._fetched.setdefault(on, {})
@@ -133,13 +135,13 @@ class TaskDelays:
         return max(0, there[key] - now)
 
     def start(self, order: TaskOrder, on: InstanceId, now: Millis) -> int:
-        """What is left to be fetched and made."""
+        """The time to fetch and build what is not there yet."""
         there = self._fetched.get(on, {}).pop((order.run, order.attempt), None)
         return max(0, (self._arrival(order.run, on, now) if there is None else there) - now)
 
     def _arrival(self, run: RunId, on: InstanceId, now: Millis) -> Millis:
-        """When files and image will be on an instance; an image is made once."""
-        move_delays = self._toll_of(run)
+        """When files and image will be on an instance. An image is built once per instance."""
+        move_delays = self._move_delays_of(run)
         fetched = Millis(now + move_delays.fetch_ms)
         images = self._images.setdefault(on, {})
         made = images.setdefault(move_delays.image, Millis(fetched + move_delays.build_ms))
@@ -147,11 +149,11 @@ class TaskDelays:
 
     def init(self, order: TaskOrder) -> int:
         """See `Durations.init`."""
-        return self._toll_of(order.run).init_ms
+        return self._move_delays_of(order.run).init_ms
 
     def stop(self, order: TaskOrder) -> int:
         """See `Durations.stop`."""
-        return self._toll_of(order.run).stop_ms
+        return self._move_delays_of(order.run).stop_ms
 
     def lost(self, instance: InstanceId) -> None:
         """See `Durations.lost`."""

@@ -1,4 +1,4 @@
-"""What goes wrong in a simulated cloud, from a seed: refusals, failures, interruptions, noise."""
+"""Injects faults into a simulated cloud, from a seed: refusals, failures, interruptions, noise."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from eva_master.simulation.cluster.workers import SimulatedWorkers
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What may go wrong; nothing does by default.
+    """The faults to inject; none by default.
 
     Attributes:
-        refusals: Part of all launches that the cloud refuses for want of capacity.
-        stock: By instance type, how many the cloud has at most. The scheduler learns of it from
-            refusals alone; a limit that it knows is a matter of the catalog.
-        failures_per_hour: Of each instance while it is up: it dies without notice.
-        interruptions: How many times more often instances are interrupted than their offering
-            says; those of which it says nothing never are.
-        notice_ms: From the notice of an interruption to the end.
-        checkpoint_ms: From one checkpoint that a program writes by itself to the next, 0 for
-            none but when it is stopped; with an instance that dies goes what came after the last.
-        noise: Standard deviation of measured throughput, as a part of the true one.
+        refusals: Share of all launches that the cloud refuses for lack of capacity.
+        stock: By instance type, how many the cloud has. The scheduler learns of it only from
+            refusals; limits that it knows are in the catalog.
+        failures_per_hour: Rate at which each running instance dies without notice.
+        interruptions: Factor on the interruption rates of the offerings. Offerings without a rate
+            are never interrupted.
+        notice_ms: Time from the notice of an interruption to the end.
+        checkpoint_ms: Interval of the checkpoints that programs write by themselves; 0 if they
+            write one only when stopped. Work after the last one is lost with its instance.
+        noise: Standard deviation of measured throughput, relative to the true one.
     """
 
     refusals: float = 0.0
@@ -41,16 +41,16 @@ class Faults:
 
 
 class FaultInjector:
-    """Brings faults upon a simulated cloud and its workers.
+    """Injects faults into a simulated cloud and its workers.
 
-    Each kind has a source of randomness of its own, so that one changes nothing about another.
+    Each kind of fault has its own random generator, so that one does not affect another.
 
     Args:
-        faults: Which.
-        seed: Of all of them.
+        faults: The faults to inject.
+        seed: Seed of all random generators.
         timeline: The virtual time.
-        cloud: To be told when to refuse, and which machines to take away.
-        workers: To be told of interruptions, and how to report.
+        cloud: Refuses launches and loses machines on order.
+        workers: Get notices of interruptions, and report noisily.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class FaultInjector:
         return bool(self._faults.refusals and self._refusals.random() < self._faults.refusals)
 
     def _watch(self, machine: Machine) -> None:
-        """A machine is up: decide when it ends, if its owner does not end it before."""
+        """Decide when a running machine fails or is interrupted, if it is not terminated before."""
         rate = self._faults.failures_per_hour
         if rate > 0:
             life = self._life_ms(self._failures, rate)
@@ -105,7 +105,7 @@ class FaultInjector:
         self._timeline.after(notice, lambda: self._cloud.fail(instance))
 
     def _told(self, attempt: Attempt, done_ms: float) -> float:
-        """What a task says that it has done: what it did since the last time, more or less."""
+        """The work that a task reports: the true work since the last report, with noise."""
         factor = max(0.0, 1.0 + self._faults.noise * self._noise.standard_normal())
         attempt.told_ms += (done_ms - attempt.seen_ms) * factor
         attempt.seen_ms = done_ms

@@ -1,4 +1,4 @@
-"""A journal in memory."""
+"""A journal in memory, from which a simulated master restarts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class MemoryJournal:
     """Implements `eva_master.ports.Journal`; survives the master, not the process.
 
     Attributes:
-        rounds: Every round by its number, without the reasons, which would fill the memory.
-        commits: How many transactions there were.
+        rounds: Every round by its number, without reasons, which would take too much memory.
+        commits: Number of transactions.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""How fast tasks get on: families, interference, and gangs at the pace of their slowest member."""
+"""How fast tasks progress: families, interference, and gangs at their slowest member's pace."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Crew:
     """Attempts that progress together: a gang's, or a single one.
 
     Attributes:
-        size: How many there are once all have started.
-        running: Those whose program runs and was not told to stop.
-        begun: Those whose program ever ran.
-        moving: Whether all have begun and are initialised.
+        size: Number of attempts once all have started.
+        running: Attempts whose program runs and was not told to stop.
+        begun: Attempts whose program ever ran.
+        moving: Whether all have started and are initialised.
     """
 
     size: int
@@ -29,14 +29,14 @@ class Crew:
 
 
 class ProgressModel:
-    """The tasks that run, everywhere.
+    """The progress of all running tasks.
 
     Args:
         timeline: The virtual time.
         truth: How much tasks slow each other down.
         finish: Called when an attempt has done its work.
-        changed: Called when the pace or the company of attempts on an instance, all of them
-            getting on, has changed.
+        changed: Called with the attempts on an instance that progress and whose speed or co-located
+            tasks have changed.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class ProgressModel:
         self._crews: dict[tuple[JobId | RunId, int], Crew] = {}
 
     def begin(self, attempt: Attempt, init_ms: int) -> None:
-        """A program starts.
+        """Start the progress of an attempt's program.
 
         Args:
-            attempt: Whose.
-            init_ms: From the start of the last of its crew to first progress.
+            attempt: The attempt.
+            init_ms: Time from the start of the last of its crew to first progress.
         """
         order = attempt.order
         attempt.at_ms = self._timeline.now()
@@ -81,14 +81,14 @@ class ProgressModel:
         self._tell(changed)
 
     def halt(self, attempt: Attempt) -> None:
-        """A program does nothing more for its work; it is still there."""
+        """Stop a program's progress; the program still occupies its instance."""
         if attempt.halted_ms is None:
             attempt.halted_ms = self._timeline.now()
         self._set_speed(attempt, 0.0)
         self._tell(self._leave_crew(attempt))
 
     def end(self, attempt: Attempt) -> None:
-        """A program is no more."""
+        """Remove a program from its instance."""
         residents = self._residents.get(attempt.instance, {})
         if residents.get(attempt.order.run) is not attempt:
             return
@@ -99,10 +99,10 @@ class ProgressModel:
         self._tell(self._company_changed(attempt))
 
     def lose(self, attempt: Attempt) -> list[Attempt]:
-        """A program is no more, and was not told to stop: its crew cannot go on without it.
+        """Remove a program that was not told to stop; its crew cannot continue without it.
 
         Returns:
-            The others of its crew, which stand still.
+            The others of its crew, which make no progress from now on.
         """
         crew = self._crews.get(attempt.crew)
         self.end(attempt)
@@ -127,7 +127,7 @@ class ProgressModel:
         self._tell(self._pace(crew))
 
     def _tell(self, changed: Sequence[Attempt]) -> None:
-        """Say once per instance which attempts go on differently."""
+        """Report, once per instance, the attempts whose speed has changed."""
         places: dict[InstanceId, dict[Attempt, None]] = {}
         for attempt in changed:
             if attempt.speed > 0:
@@ -136,10 +136,10 @@ class ProgressModel:
             self._changed(instance, list(attempts))
 
     def _company_changed(self, cause: Attempt) -> list[Attempt]:
-        """Have those beside an attempt that came or went go on as that allows.
+        """Update the speed of the attempts beside one that came or went.
 
         Returns:
-            They, and others of their gangs whose pace has changed with theirs.
+            These attempts, and others of their gangs whose speed has changed too.
         """
         others = [a for a in self._residents.get(cause.instance, {}).values() if a is not cause]
         for attempt in others:
@@ -148,14 +148,14 @@ class ProgressModel:
         return others
 
     def _pace(self, crew: Crew) -> list[Attempt]:
-        """Set the speed of a crew; returns those for whom it is another one."""
+        """Set the speed of a crew; returns the attempts whose speed has changed."""
         if not crew.moving or not crew.running:
             return []
         slowest = min(self._alone_speed(attempt) for attempt in crew.running.values())
         return [it for it in crew.running.values() if self._set_speed(it, slowest)]
 
     def _alone_speed(self, attempt: Attempt) -> float:
-        """How fast an attempt would get on if only its own instance mattered."""
+        """The speed of an attempt as far as only its own instance matters."""
         residents = self._residents[attempt.instance]
         if len(residents) == 1:
             return attempt.family_speed * self._truth(Workload(attempt.order.workload), ())

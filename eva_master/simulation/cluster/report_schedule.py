@@ -1,4 +1,4 @@
-"""When simulated workers report progress."""
+"""Decides when simulated workers report progress."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Reports(Protocol):
 
 
 class Periodic:
-    """At fixed intervals from the start of the program, as real workers do.
+    """Reports at fixed intervals from the start of the program, as real workers do.
 
     Args:
         timeline: The virtual time.
@@ -50,7 +50,7 @@ class Periodic:
         self._timeline.after(self._every_ms, lambda: self._report(agent, attempt))
 
     def changed(self, agent: Reporter, attempts: Sequence[Attempt]) -> None:
-        """Reports come as they come."""
+        """Do nothing: reports are periodic."""
 
     def _report(self, agent: Reporter, attempt: Attempt) -> None:
         if agent.sample([attempt]):
@@ -58,27 +58,27 @@ class Periodic:
 
 
 class ReportSchedule:
-    """Only those reports that tell the master's meters something new.
+    """Makes only those reports that tell the master's meters something new.
 
-    A task that gets on as before has nothing to say. When its company or its pace changes, one
-    report opens a window at once and another closes it; after a start there is one with its first
-    step, and one at the end of the warm-up. The master measures the same as from reports every
-    other second, since between changes a simulated task keeps its pace exactly.
+    A task whose speed does not change has nothing to report. When its co-located tasks or its speed
+    change, one report opens a window at once and another closes it. After a start there is one with
+    its first step and one at the end of the warm-up. The master measures the same as from reports
+    every two seconds, since a simulated task keeps its speed exactly between changes.
 
     Args:
         timeline: The virtual time.
-        window_ms: Of the master's meters.
+        window_ms: Measurement window of the master's meters.
     """
 
     _FIRST_MS = 100
-    """From first progress to the first report of it."""
+    """Time from first progress to the first report of it."""
 
     def __init__(self, timeline: Timeline, window_ms: int) -> None:
         self._timeline = timeline
         self._window_ms = window_ms
 
     def began(self, agent: Reporter, attempt: Attempt) -> None:
-        """What the program resumes from, so that its first own step is known for one."""
+        """Report what the program resumes from, so that its first new step is recognised."""
         agent.sample([attempt])
 
     def changed(self, agent: Reporter, attempts: Sequence[Attempt]) -> None:

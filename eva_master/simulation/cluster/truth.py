@@ -1,4 +1,4 @@
-"""Interference as it really is: known to the simulated workers, to nothing else."""
+"""True interference, which only the simulated workers know."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable
 from eva_master.model.ids import Workload
 
 Truth = Callable[[Workload, tuple[Workload, ...]], float]
-"""Normalised throughput of a workload among others (sorted), as it really is; in (0, 1]."""
+"""True normalised throughput of a workload beside others (sorted), in (0, 1]."""
 
 UNDISTURBED: Truth = lambda _workload, _others: 1.0  # noqa: E731 - a constant that is a function
 
 
 def remembered(truth: Truth) -> Truth:
-    """The same truth, asked for each company once."""
+    """The same function with a cache of its results per task set."""
     known: dict[tuple[Workload, tuple[Workload, ...]], float] = {}
 
     def speed(workload: Workload, others: tuple[Workload, ...]) -> float:

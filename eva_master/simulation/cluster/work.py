@@ -1,4 +1,4 @@
-"""What simulated tasks have to do, and what is stored of it."""
+"""The work of simulated tasks, and its checkpoints."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.records import Progress
 
 _ROUNDING = 1e-6
-"""Parts of a step, and of a millisecond, by which sums of floats may fall short."""
+"""Tolerance for sums of floats, in steps and milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What is stored of a task.
+    """A stored checkpoint of a task.
 
     Attributes:
-        done_ms: The work that it holds.
-        attempt: Which one published it.
+        done_ms: The work that it contains.
+        attempt: The attempt that published it.
     """
 
     done_ms: float
@@ -29,10 +29,10 @@ class Checkpoint:
 
 @dataclass(slots=True)
 class Work:
-    """What a task has to do and has done, in milliseconds of running alone at speed 1.
+    """The work of a task, in milliseconds of running alone at speed 1.
 
     Attributes:
-        total_ms: Until it is done.
+        total_ms: The whole work of the task.
         stored: The checkpoint generations in the object store.
         publishes: Whether it ever writes a checkpoint; in most gangs rank 0 does alone.
         failures: Exit codes of the next attempts that fail, first one next.
@@ -51,7 +51,7 @@ class Work:
     tells_total: bool = True
 
     def give_up_after(self, generation: int) -> None:
-        """Remove what was stored after a generation."""
+        """Remove all generations after a given one."""
         self.stored = {number: held for number, held in self.stored.items() if number <= generation}
 
     def progress(self, done_ms: float) -> Progress:
@@ -60,30 +60,30 @@ class Work:
         return Progress(self.steps(done_ms), total_steps)
 
     def steps(self, done_ms: float) -> int:
-        """Finished iterations."""
+        """The finished iterations in so much work."""
         return int(done_ms * self.steps_per_s / 1000 + _ROUNDING)
 
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """An attempt on a worker.
+    """An attempt on a simulated worker.
 
     Attributes:
-        instance: Where.
-        work: What it is an attempt at.
-        since_ms: When its order came.
+        instance: Where it runs.
+        work: The work of its task.
+        since_ms: When it was ordered.
         family_speed: How fast it runs alone on the family of its instance.
-        done_ms: Work done when `at_ms` was; it grows at `speed` from then on.
-        generation: The newest checkpoint that it began from or published.
-        epoch: Counts changes of speed, so that an outdated end of work is recognised.
-        watch: Counts what makes a measurement begin anew, likewise.
+        done_ms: Work done at `at_ms`; it grows at `speed` from then on.
+        generation: The newest checkpoint that it resumed from or published.
+        epoch: Number of changes of speed, so that an outdated end of work is recognised.
+        watch: Number of changes that restart a measurement, likewise.
         cold: Whether it has not been measured yet since its start.
         together_ms: When the last of its crew had started, `None` before.
         halted_ms: When it was told to stop or ended, `None` before.
-        moving_ms: For how long it has got on; up to `at_ms`.
-        saved_ms: The work in the last checkpoint that its program wrote by itself; up to `at_ms`.
-        seen_ms: The work done when it last reported, and
-        told_ms: what it said that it was, where reports are not exact.
+        moving_ms: How long it has made progress, up to `at_ms`.
+        saved_ms: The work in the last checkpoint that its program wrote by itself, up to `at_ms`.
+        seen_ms: The true work done when it last reported. told_ms: The work that it then reported,
+            since reports may be noisy.
     """
 
     order: TaskOrder
@@ -110,16 +110,16 @@ class Attempt:
 
     @property
     def crew(self) -> tuple[JobId | RunId, int]:
-        """What it progresses with: the gang's attempt, or itself."""
+        """Key of the attempts that it progresses with: the gang's attempt, or itself."""
         order = self.order
         return (order.run if order.gang is None else order.job), order.attempt
 
     def done(self, now: int) -> float:
-        """Work done by now."""
+        """The work done at a given time."""
         return self.done_ms + (now - self.at_ms) * self.speed
 
     def context(self, now: int, speed: float) -> None:
-        """Go on at another speed from now on."""
+        """Continue at another speed from now on."""
         if self.speed > 0:
             self.moving_ms += now - self.at_ms
         self.saved_ms = self.saved(now)
@@ -129,9 +129,9 @@ class Attempt:
         self.epoch += 1
 
     def saved(self, now: int) -> float:
-        """The work in the last checkpoint that its program has written by itself by now.
+        """The work in the last checkpoint that its program has written by itself.
 
-        All of a gang write theirs at the same times, and so of the same work.
+        All members of a gang write theirs at the same time, hence of the same work.
         """
         every = self.work.saves_every_ms
         if not every or self.together_ms is None or self.speed <= 0:
@@ -140,5 +140,5 @@ class Attempt:
         return self.done(last) if last >= self.at_ms else self.saved_ms
 
     def left_ms(self, done_ms: float, now: int) -> int:
-        """From now until so much is done; it must be moving."""
+        """Time from now until so much work is done; it must make progress."""
         return ceil((done_ms - self.done(now)) / self.speed - _ROUNDING)

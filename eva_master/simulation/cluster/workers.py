@@ -1,4 +1,4 @@
-"""Workers and tasks that exist as figures only: progress under interference, checkpoints, exits."""
+"""Simulated workers and tasks: progress under interference, checkpoints and exits."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from eva_master.simulation.cluster.work import Attempt, Work
 
 
 class SimulatedWorkers(Hosts):
-    """Implements `eva_master.ports.WorkerLink`; one agent per machine that has booted.
+    """Implements `eva_master.ports.WorkerLink` with one agent per booted machine.
 
     Args:
         timeline: The virtual time.
         inbox: Where the agents' messages go.
-        delays: How long things take.
+        delays: How long actions on workers take.
         truth: How much tasks slow each other down.
-        work_of: What a task has to do, asked when its first attempt starts.
+        work_of: The work of a task, asked for when its first attempt starts.
         speed_of: How fast a task really runs on a family; by default as fast on all.
         attempt_log: Is told what happens to attempts.
         reports: When progress is reported; every minute by default.
@@ -59,9 +59,9 @@ class SimulatedWorkers(Hosts):
         self._sessions = 0
         self.attempt_log = attempt_log
         self.told: Callable[[Attempt, float], float] = lambda _attempt, done_ms: done_ms
-        """What an attempt reports to have done, from what it has."""
+        """Maps the true work of an attempt to the work that it reports."""
         self.wiped: set[InstanceId] = set()
-        """Instances that have lost their disk: only there may an attempt be started again."""
+        """Instances that have lost their disk: only there may an attempt be started twice."""
 
     def execute(self, action: WorkerAction) -> None:
         """See `eva_master.ports.WorkerLink.execute`."""
@@ -70,20 +70,20 @@ class SimulatedWorkers(Hosts):
             agent.hear(action)
 
     def boot(self, machine: Machine) -> None:
-        """A machine is up: its agent dials the master."""
+        """Start the agent of a booted machine, which connects to the master."""
         agent = Agent(self, machine)
         self._agents[machine.instance] = agent
         agent.register()
 
     def vanish(self, instance: InstanceId) -> None:
-        """A machine is off: its tasks end where they are, unheard."""
+        """End a machine's tasks without a report, since it is switched off."""
         agent = self._agents.pop(instance, None)
         if agent is not None:
             agent.power_off()
         self.delays.lost(instance)
 
     def cut(self, instance: InstanceId, back_after_ms: int) -> None:
-        """Break an agent's session; it registers anew after a while."""
+        """Break an agent's session; it registers again after a while."""
         agent = self._agents.get(instance)
         if agent is not None and agent.session:
             self.inbox.post(WorkerLost(instance, agent.session))
@@ -91,7 +91,7 @@ class SimulatedWorkers(Hosts):
             self.timeline.after(back_after_ms, agent.register)
 
     def wipe(self, instance: InstanceId) -> None:
-        """An instance loses its disk and its tasks, and its agent starts with an empty one."""
+        """Lose an instance's disk and tasks; a new agent starts with an empty disk."""
         agent = self._agents.get(instance)
         if agent is not None:
             self.wiped.add(instance)
@@ -101,23 +101,23 @@ class SimulatedWorkers(Hosts):
             self._agents[instance].register()
 
     def leave(self, instance: InstanceId) -> None:
-        """An instance is to shut down: its agent stops what runs and takes its leave."""
+        """Shut an instance down: its agent stops all tasks and signs off."""
         agent = self._agents.get(instance)
         if agent is not None:
             agent.leave()
 
     def interrupt(self, instance: InstanceId, at_ms: int) -> None:
-        """An instance will be taken away: its agent passes it on."""
+        """Notify an agent that its instance will be taken away."""
         agent = self._agents.get(instance)
         if agent is not None:
             agent.interrupt(Millis(at_ms), "the cloud takes its spot capacity back")
 
     def agents(self) -> list[InstanceId]:
-        """Machines with an agent."""
+        """The instances whose agent runs."""
         return list(self._agents)
 
     def running(self) -> dict[RunId, list[InstanceId]]:
-        """Where each task run really runs: a list longer than one is a broken promise."""
+        """The instances where each task run really runs; more than one would be a fault."""
         found: dict[RunId, list[InstanceId]] = {}
         for instance, agent in self._agents.items():
             for attempt in agent.present():
@@ -131,7 +131,7 @@ class SimulatedWorkers(Hosts):
                 agent.publish(attempt)
 
     def attempts_of(self, job: JobId) -> list[tuple[Agent, Attempt]]:
-        """A job's attempts whose program runs, on whatever machine."""
+        """A job's attempts whose program runs, on all machines."""
         return [(agent, attempt) for agent, attempt in self._attempts() if attempt.order.job == job]
 
     def _attempts(self) -> list[tuple[Agent, Attempt]]:
@@ -145,12 +145,12 @@ class SimulatedWorkers(Hosts):
     # -- for the agents --------------------------------------------------------------------------
 
     def new_session(self) -> int:
-        """A number larger than any before."""
+        """A session number that is larger than any before."""
         self._sessions += 1
         return self._sessions
 
     def work(self, run: RunId) -> Work:
-        """What a task run has to do."""
+        """What a task run has to do, and what it has stored."""
         if run not in self._work:
             self._work[run] = self._work_of(run)
         return self._work[run]

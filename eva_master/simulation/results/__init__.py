@@ -1,1 +1,1 @@
-"""What a simulation comes to: figures, rows, and the lower bound."""
+"""Results of a simulation: metrics, tables, and the lower bound."""

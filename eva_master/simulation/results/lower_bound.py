@@ -1,10 +1,9 @@
-"""What no scheduler could undercut: the fractional packing bound, integrated over a trace.
+"""A lower bound on the cost of a trace: the fractional packing bound, integrated over time.
 
-Each job is there from its arrival for as long as it takes alone where it runs fastest; on a slower
-family it counts for the rest of its work, too. At every moment the tasks that are there are packed
-fractionally, without interference: the configuration LP's value, or rather the bound that was
-proven on it. Moves, starts and empty instances cost nothing. One figure for a
-trace and a catalog, whatever the policy.
+Each job is present from its arrival for as long as it takes alone where it runs fastest; a slower
+family must also pay for the rest of its work. At every moment the present tasks are packed
+fractionally and without interference, at the proven bound of the configuration LP. Moves, starts
+and empty instances cost nothing. The bound depends on the trace and the catalog, not on the policy.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ from eva_master.simulation.scenario.submission import work_ms
 
 _USED = 1e-9
 _KEPT = 1_500
-"""Columns that are tried first with the next multiset of tasks."""
+"""Number of columns that are tried first with the next multiset of tasks."""
 _BUDGET = Budget(gap=2e-5, iterations=200, class_iterations=20_000, total_nodes=4_000_000)
 
 Watch = Callable[[int, int], None]
-"""Told how many of how many moments are done."""
+"""Called with the number of moments done and of all moments."""
 
 
 class ReferenceBound:
-    """Solves one configuration LP per multiset of tasks, each from the columns of the last ones.
+    """Solves one configuration LP per multiset of tasks, starting from the last columns.
 
     Args:
-        trace: What arrives.
-        catalog: What is on sale; limits of supply are left aside.
+        trace: The jobs that arrive.
+        catalog: The offerings on sale; their limits are ignored.
     """
 
     def __init__(self, trace: Trace, catalog: Catalog) -> None:
@@ -65,7 +64,7 @@ class ReferenceBound:
         return total // MILLION
 
     def _moments(self) -> Iterator[tuple[int, Ints]]:
-        """Times at which tasks come or go, in order, with how many of each class."""
+        """The times at which tasks come or go, in order, with the number of each class."""
         changes: dict[int, Ints] = {}
         nothing = np.zeros(len(self._problem.classes), dtype=np.int64)
         for job in self._trace.jobs:
@@ -88,7 +87,7 @@ class ReferenceBound:
         )
 
     def _hourly(self, counts: Ints) -> int:
-        """The bound on what these tasks cost per hour, in millionths of micro-dollars."""
+        """The bound on the cost of these tasks per hour, in millionths of micro-dollars."""
         key = counts.tobytes()
         if key not in self._solved:
             self._solved[key] = self._solve(counts) if counts.any() else 0
@@ -108,7 +107,7 @@ class ReferenceBound:
         return generated.bound
 
     def _remember(self, generated: Generated) -> None:
-        """Put the columns of a solution before those that are known already."""
+        """Put the columns of a solution before those that are already known."""
         used = np.flatnonzero(generated.relaxed.amounts > _USED).tolist()
         columns = [generated.relaxation.columns[number] for number in used]
         fresh: dict[object, Column] = {
@@ -127,12 +126,12 @@ class ReferenceBound:
 
 
 def reference_bound(trace: Trace, catalog: Catalog, watch: Watch | None = None) -> int:
-    """See the module; an `eva_master.model.ids.Exact`."""
+    """The lower bound of a trace, as an `eva_master.model.ids.Exact`."""
     return ReferenceBound(trace, catalog).exact(watch)
 
 
 def everything(trace: Trace, catalog: Catalog) -> Snapshot:
-    """All tasks of a trace at once, so that they are classified once."""
+    """A snapshot with all tasks of a trace, so that they are classified once."""
     families = sorted({offering.type.family for offering in catalog})
     program = Program("true")
     runs, jobs = [], []

@@ -1,4 +1,4 @@
-"""What a simulated cluster's life came to; floats begin here, nothing is computed with them."""
+"""Metrics of a finished simulation. They are floats; no decision depends on them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from statistics import fmean, median
 from eva_master.model.changes import Round
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, InstanceId, Millis
 from eva_master.model.records import Job
-from eva_master.simulation.cluster.attempt_log import Books, Occupancy
+from eva_master.simulation.cluster.attempt_log import Occupancy, RunMetrics
 from eva_master.simulation.cluster.cloud import Machine
 
 _USD = MILLION * MILLIS_PER_HOUR
-"""`eva_master.model.ids.Exact` in a dollar."""
+"""One dollar as an `eva_master.model.ids.Exact`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +21,10 @@ class JobFigures:
     """One job's life, in milliseconds of virtual time.
 
     Attributes:
-        executing_ms: For how long all of its tasks ran.
-        moving_ms: For how long of that it made progress.
-        alone_ms: For how long it would have, alone.
-        moves: Of its tasks, from one instance to another.
+        executing_ms: How long all of its tasks ran.
+        moving_ms: How long it made progress in that time.
+        alone_ms: How long it would have taken alone.
+        moves: How often its tasks moved to another instance.
     """
 
     name: str
@@ -39,7 +39,7 @@ class JobFigures:
 
     @property
     def jct_ms(self) -> int:
-        """From arrival to end."""
+        """Job completion time, from arrival to end."""
         return self.finished_ms - self.submitted_ms
 
 
@@ -57,14 +57,14 @@ class InstanceFigures:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What happened, one thing at a time; empty unless it was asked for.
+    """The detailed record of a run; empty unless it was asked for.
 
     Attributes:
         rounds: Planning rounds.
-        occupancies: Attempts on instances; two of one task run in a row on different ones are a
-            move.
-        jobs: That finished.
-        instances: That were billed.
+        occupancies: Attempts on instances. Two consecutive ones of one task run on different
+            instances are a move.
+        jobs: Jobs that finished.
+        instances: Instances that were billed.
     """
 
     rounds: tuple[Round, ...] = ()
@@ -75,7 +75,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """Seconds of real time in which the policy decided; no part of a result's identity."""
+    """Seconds of real time that the policy took; not compared when results are."""
 
     mean_s: float = 0.0
     p99_s: float = 0.0
@@ -84,7 +84,7 @@ class Planning:
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> Planning:
-        """Sum up."""
+        """Summarise the times of all decisions."""
         if not seconds:
             return cls()
         return cls(fmean(seconds), quantile(seconds, 0.99), max(seconds), sum(seconds))
@@ -92,19 +92,20 @@ class Planning:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The figures of one run; hours and dollars.
+    """The metrics of one run, in hours and dollars.
 
     Attributes:
-        cost_usd: Of all instances, from up to gone.
-        norm_throughput_mean: Over jobs: time that it takes alone over the time it made progress.
-        idle_mean_h: Over jobs: completion time less the time all its tasks ran.
-        migrations_per_job: Tasks' moves over jobs; `migrations_per_task` over tasks.
-        tasks_per_instance: Over the time that instances were up, as are the allocations, which are
-            parts of what was up.
-        full_share: Of the rounds that changed anything, those that did a full reconfiguration.
-        events: What the loop heard, `steps` in how many turns.
+        cost_usd: Cost of all instances, from running to gone.
+        norm_throughput_mean: Mean over jobs of the time it takes alone over the time it made
+            progress.
+        idle_mean_h: Mean over jobs of the completion time less the time that all its tasks ran.
+        migrations_per_job: Moves of tasks per job; `migrations_per_task` per task.
+        tasks_per_instance: Mean over the time that instances ran, as are the allocations, which are
+            shares of the running capacity.
+        full_share: Share of full reconfigurations among the rounds that changed anything.
+        events: Number of events that the loop handled; `steps`: number of its turns.
         end_h: When the last instance was gone.
-        planning: See `Planning`; the one field that differs between runs of one seed.
+        planning: Time of decisions, the only field that differs between runs of one seed.
     """
 
     jobs_finished: int
@@ -130,7 +131,7 @@ class Outcome:
     record: Record = field(default=Record(), repr=False)
 
     def row(self) -> dict[str, float]:
-        """All figures but the planning's and the record, for JSON."""
+        """All metrics except planning times and the record, for JSON."""
         kept = {**asdict(self)}
         kept.pop("planning")
         kept.pop("record")
@@ -138,7 +139,7 @@ class Outcome:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value that a share of the values does not exceed, between two of them in proportion."""
+    """The quantile of sorted values, interpolated linearly between two of them."""
     ordered = sorted(values)
     place = (len(ordered) - 1) * share
     below = int(place)
@@ -148,7 +149,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What instances offered while they were up, times the time."""
+    """The capacity of instances while they ran, times the time."""
 
     up_ms: int = 0
     gpu_ms: int = 0
@@ -158,7 +159,7 @@ class Allocation:
 
     @classmethod
     def of(cls, machines: Mapping[InstanceId, Machine]) -> Allocation:
-        """Add up; every machine must be gone."""
+        """Sum over machines, all of which must be gone."""
         up = gpus = cpus = memory = cost = 0
         for machine in machines.values():
             span, room = uptime_ms(machine), machine.offering.type.capacity
@@ -171,7 +172,7 @@ class Allocation:
 
 
 def uptime_ms(machine: Machine, now: int | None = None) -> int:
-    """For how long a machine was up; `now` is needed of one that is not gone."""
+    """How long a machine ran; `now` is needed for one that is not gone."""
     until = now if machine.gone_ms is None else machine.gone_ms
     assert machine.up_ms is not None
     assert until is not None
@@ -179,17 +180,17 @@ def uptime_ms(machine: Machine, now: int | None = None) -> int:
 
 
 def charge(machine: Machine, now: int | None = None) -> int:
-    """Its bill (see `eva_master.model.ids.Exact`), up to `now` of one that is not gone."""
+    """The bill of a machine (see `eva_master.model.ids.Exact`), up to `now` if it is not gone."""
     return machine.offering.price * max(uptime_ms(machine, now), machine.offering.minimum_ms)
 
 
 def usd(exact: int) -> float:
-    """Dollars."""
+    """Convert an exact amount to dollars."""
     return exact / _USD
 
 
 def instance_figures(machine: Machine, requested_ms: Millis) -> InstanceFigures:
-    """A machine that is gone, for the record."""
+    """The figures of a machine that is gone, for the record."""
     assert machine.up_ms is not None
     assert machine.gone_ms is not None
     kind = machine.offering.type.name
@@ -199,8 +200,8 @@ def instance_figures(machine: Machine, requested_ms: Millis) -> InstanceFigures:
     )
 
 
-def job_figures(job: Job, books: Books, alone_ms: float, moves: int) -> JobFigures:
-    """A job that has ended."""
+def job_figures(job: Job, run_metrics: RunMetrics, alone_ms: float, moves: int) -> JobFigures:
+    """The figures of a job that has ended."""
     assert job.finished_ms is not None
     return JobFigures(
         job.spec.name,
@@ -208,8 +209,8 @@ def job_figures(job: Job, books: Books, alone_ms: float, moves: int) -> JobFigur
         len(job.spec.tasks),
         job.submitted_ms,
         job.finished_ms,
-        books.executing_ms.get(job.id, 0),
-        books.moving_ms.get(job.id, 0),
+        run_metrics.executing_ms.get(job.id, 0),
+        run_metrics.moving_ms.get(job.id, 0),
         alone_ms,
         moves,
     )
@@ -217,7 +218,7 @@ def job_figures(job: Job, books: Books, alone_ms: float, moves: int) -> JobFigur
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What was counted on the way."""
+    """Counts that the simulation collected on the way."""
 
     launched: int
     rounds: int
@@ -230,7 +231,7 @@ class Counts:
 
 def outcome(
     jobs: Sequence[JobFigures],
-    books: Books,
+    run_metrics: RunMetrics,
     machines: Mapping[InstanceId, Machine],
     counts: Counts,
     *,
@@ -252,10 +253,10 @@ def outcome(
         migrations_per_job=moves / len(jobs),
         migrations_per_task=moves / sum(job.tasks for job in jobs),
         instances_launched=counts.launched,
-        tasks_per_instance=_share(books.task_ms, offered.up_ms),
-        allocation_gpu=_share(books.gpu_ms, offered.gpu_ms),
-        allocation_cpu=_share(books.milli_cpu_ms, offered.milli_cpu_ms),
-        allocation_memory=_share(books.mib_ms, offered.mib_ms),
+        tasks_per_instance=_share(run_metrics.task_ms, offered.up_ms),
+        allocation_gpu=_share(run_metrics.gpu_ms, offered.gpu_ms),
+        allocation_cpu=_share(run_metrics.milli_cpu_ms, offered.milli_cpu_ms),
+        allocation_memory=_share(run_metrics.mib_ms, offered.mib_ms),
         full_share=_share(counts.full, counts.reconfigurations),
         rounds=counts.rounds,
         events=counts.events,

@@ -14,7 +14,7 @@ Cell = str | int | float | bool | None
 
 
 def tables(record: Record) -> Mapping[str, list[dict[str, Cell]]]:
-    """Rows by the name of their table; times in milliseconds of virtual time."""
+    """The rows of each table by its name; times are in milliseconds of virtual time."""
     return {
         "rounds": [_round(one) for one in record.rounds],
         "moves": list(_moves(record.occupancies)),
@@ -25,13 +25,13 @@ def tables(record: Record) -> Mapping[str, list[dict[str, Cell]]]:
 
 
 def _round(one: Round) -> dict[str, Cell]:
-    """A round without the seconds that it took, which no other run repeats."""
+    """A round without its real time, which differs from run to run."""
     fixed = {"round": one.number, "at_ms": one.at_ms, "launches": one.launches, "moves": one.moves}
     return {**fixed, **{f"plan_{name}": value for name, value in sorted(one.figures.items())}}
 
 
 def _moves(occupancies: tuple[Occupancy, ...]) -> Iterator[dict[str, Cell]]:
-    """From each attempt to the next one of the same task run elsewhere, in order of arrival."""
+    """Moves: each attempt and the next one of the same task run elsewhere, in order of arrival."""
     before: dict[RunId, Occupancy] = {}
     for occupancy in sorted(occupancies, key=lambda one: (one.from_ms, one.run)):
         last = before.get(occupancy.run)

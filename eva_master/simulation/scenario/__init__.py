@@ -1,1 +1,1 @@
-"""What a simulation is about: a trace, or the past of a live cluster."""
+"""Scenarios of simulations: a trace, or the recorded past of a live cluster."""

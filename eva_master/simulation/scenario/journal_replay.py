@@ -1,8 +1,8 @@
-"""A cluster's own past as something to simulate: what arrived, how long everything took.
+"""Turns a cluster's journal into a scenario: which jobs arrived, and how long everything took.
 
-Taken from the records that a master keeps. Every delay is kept with what it was the delay of, so
-that a simulation in which the same things happen takes exactly as long as the original; whatever
-did not happen there takes as long as its like did.
+Every recorded delay is kept with its cause, so that a simulation in which the same things happen
+takes exactly as long as the original. A delay that was not observed is taken from similar events in
+the recording.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _OVER = (RunState.WAITING, RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELL
 
 @dataclass(frozen=True, slots=True)
 class RecordedAttempt:
-    """An attempt as it was recorded; times of the master's clock, `None` for not yet or never.
+    """A recorded attempt. Times are of the master's clock; `None` means not yet or never.
 
     Attributes:
-        workload: Of its task.
-        ordered_ms: When its start was written down.
+        workload: Workload of its task.
+        ordered_ms: When its start was journalled.
         runs_ms: When its program ran.
-        stopped_ms: When its stop was written down.
+        stopped_ms: When its stop was journalled.
         over_ms: When its room was free.
     """
 
@@ -55,7 +55,7 @@ class RecordedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class PastJob:
-    """A job as it was submitted, and how much each of its tasks did, alone, in milliseconds."""
+    """A job as submitted, and the work of each of its tasks in milliseconds alone."""
 
     spec: JobSpec
     submitted_ms: int
@@ -64,22 +64,22 @@ class PastJob:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What a master has lived through; times of its clock.
+    """The recorded past of a cluster. Times are of the master's clock.
 
     Attributes:
         jobs: In order of submission.
-        unfinished: How many of them had not ended; their work is what they had done.
-        until_ms: Up to when the records go.
-        charged: The bill by then (see `eva_master.model.ids.Exact`).
-        truth: How much tasks slow each other down, as far as it was measured.
-        lives: Of instances that are gone.
-        kinds: Their types.
-        recorded_attempts: Of tasks.
-        fetches_ms: Before a move to an attempt, how long its files took to be ready.
-        inits_ms: From the start of an attempt's last program to its first step.
-        usual_inits_ms: The same by workload, as a rule.
-        planned_ms: By round, when its plan was adopted.
-        start_ms: When the first round was held, or the first job came.
+        unfinished: Number of jobs that had not ended. Their work is what they had done.
+        until_ms: The last time in the records.
+        charged: The bill at that time (see `eva_master.model.ids.Exact`).
+        truth: Interference between tasks, as far as it was measured.
+        lives: Stages of the life of instances that are gone.
+        kinds: Instance types of these instances.
+        recorded_attempts: All recorded attempts.
+        fetches_ms: How long the files of a moved attempt took to be ready.
+        inits_ms: Time from the start of an attempt's last program to its first step.
+        usual_inits_ms: The typical value of that by workload.
+        planned_ms: When the plan of each round was adopted.
+        start_ms: Time of the first round or of the first job, whichever is earlier.
     """
 
     jobs: tuple[PastJob, ...]
@@ -97,7 +97,7 @@ class Past:
     start_ms: Millis
 
     def trace(self) -> Trace:
-        """The same as a trace, in which an array is so many jobs; without delays."""
+        """The same jobs as a trace without delays; each task of an array is a job."""
         jobs = [one for number, job in enumerate(self.jobs) for one in self._split(number, job)]
         return Trace("history", tuple(sorted(jobs, key=lambda job: (job.arrival_ms, job.id))))
 
@@ -115,7 +115,7 @@ class Past:
 
 
 class Measured:
-    """What was learned of interference, taken for the truth."""
+    """The learned interference, taken as the truth."""
 
     def __init__(self, state: State) -> None:
         self._table = state.throughput
@@ -126,15 +126,17 @@ class Measured:
 
 
 def past(state: State, rounds: Iterable[Round], charged: int) -> Past:
-    """Make a past of a master's records.
+    """Build the past from a master's records.
 
     Args:
-        state: As restored from its journal; at least one job was submitted.
-        rounds: All that it has held.
-        charged: Its bill by the last time that a record tells of.
+        state: The state restored from its journal, with at least one job.
+        rounds: All of its planning rounds.
+        charged: Its bill at the last time in the records.
     """
     runs = state.runs.values()
-    found = [recorded for run in runs for recorded in _stints(run, state.task(run).workload)]
+    found = [
+        recorded for run in runs for recorded in _recorded_attempts(run, state.task(run).workload)
+    ]
     recorded_attempts = {(recorded.run, recorded.attempt): recorded for recorded in found}
     held = list(rounds)
     planned = {one.number: one.at_ms + one.planned_ms for one in held}
@@ -162,7 +164,7 @@ def past(state: State, rounds: Iterable[Round], charged: int) -> Past:
 
 
 def latest(state: State) -> Millis:
-    """The last time that any record tells of."""
+    """The last time in any record."""
     records: list[Job | TaskRun | Instance] = [
         *state.jobs.values(),
         *state.runs.values(),
@@ -173,7 +175,7 @@ def latest(state: State) -> Millis:
 
 
 def _life(instance: Instance) -> Life | None:
-    """The stages of an instance's life; what it did not live to see comes after its end."""
+    """The stages of an instance's life. Stages that it did not reach come after its end."""
     entered = dict(instance.history)
     gone, ending = (
         entered.get(InstanceState.GONE.value),
@@ -193,10 +195,10 @@ def _life(instance: Instance) -> Life | None:
     )
 
 
-def _stints(run: TaskRun, workload: Workload) -> Iterator[RecordedAttempt]:
-    """The attempts of a task run that are on record with their places.
+def _recorded_attempts(run: TaskRun, workload: Workload) -> Iterator[RecordedAttempt]:
+    """The recorded attempts of a task run whose instances are known.
 
-    Histories and places are bounded; what is no longer there is not made up.
+    Histories are bounded; attempts that are no longer in them are left out.
     """
     starts = [n for n, (name, _) in enumerate(run.history) if name == RunState.STARTING.value]
     for (attempt, place), index in zip(reversed(run.places), reversed(starts), strict=False):
@@ -220,7 +222,7 @@ def _stints(run: TaskRun, workload: Workload) -> Iterator[RecordedAttempt]:
 def _fetches(
     state: State, recorded_attempts: Iterable[RecordedAttempt], plans: Sequence[int]
 ) -> dict[Attempt, int]:
-    """How long files took before moves: from the plan, or the target's start, to the stop."""
+    """How long files took before moves, from the plan or the target's start to the stop."""
     found: dict[Attempt, int] = {}
     by_run: defaultdict[RunId, list[RecordedAttempt]] = defaultdict(list)
     for recorded in recorded_attempts:
@@ -236,7 +238,7 @@ def _fetches(
 
 
 def starts_ms(recorded_attempts: Iterable[RecordedAttempt]) -> dict[Workload, int]:
-    """By workload, how long starts took, as a rule."""
+    """The typical duration of starts by workload."""
     return _usual(
         (it.workload, it.runs_ms - it.ordered_ms)
         for it in recorded_attempts
@@ -245,7 +247,7 @@ def starts_ms(recorded_attempts: Iterable[RecordedAttempt]) -> dict[Workload, in
 
 
 def stops_ms(recorded_attempts: Iterable[RecordedAttempt]) -> dict[Workload, int]:
-    """By workload, how long stops took, as a rule."""
+    """The typical duration of stops by workload."""
     return _usual(
         (it.workload, it.over_ms - it.stopped_ms)
         for it in recorded_attempts
@@ -261,7 +263,7 @@ def _usual(measured: Iterable[tuple[Workload, int]]) -> dict[Workload, int]:
 
 
 def _inits(state: State, recorded_attempts: Iterable[RecordedAttempt]) -> dict[Workload, int]:
-    """What was learned of starts up to the first step, less the start itself."""
+    """The learned time from program start to first step, by workload."""
     known = state.learned.delays.known
     return {
         workload: max(0, known[Delay.START, workload].value - start)
@@ -271,9 +273,9 @@ def _inits(state: State, recorded_attempts: Iterable[RecordedAttempt]) -> dict[W
 
 
 class _Work:
-    """How much tasks have done: when they ran, and beside whom.
+    """Computes the work that tasks have done, from when and beside which tasks they ran.
 
-    By the rules of `simulation.cluster.progress_model`: a job gets on from when all its tasks run,
+    It follows `simulation.cluster.progress_model`: a job progresses from when all its tasks run,
     each until it is stopped or done, at the speed of the slowest.
     """
 
@@ -303,7 +305,7 @@ class _Work:
 
     def _done(self, job: Job, run: TaskRun, members: Sequence[TaskRun]) -> float:
         own = self._of[run.id]
-        if run.history[0][1] != job.submitted_ms:  # its first attempts are no longer on record
+        if run.history[0][1] != job.submitted_ms:  # its first attempts are no longer recorded
             return max(1.0, self._booked(job))
         crews = (self._crew(recorded, job, members) for recorded in own)
         return max(1.0, sum(map(self._moved, own, crews)))
@@ -316,11 +318,11 @@ class _Work:
         return [it for run in members for it in self._of[run.id] if it.attempt == recorded.attempt]
 
     def _moved(self, recorded: RecordedAttempt, crew: Sequence[RecordedAttempt]) -> float:
-        """How far an attempt got."""
+        """The work that an attempt did."""
         if any(it.runs_ms is None for it in crew):
             return 0.0
         together = max(it.runs_ms or 0 for it in crew)
-        # What is usual may be longer than this attempt was, which may yet have ended the job.
+        # The typical time may be longer than this attempt, which may still have ended the job.
         longest = max(0, min(map(self._halt, crew)) - together) // 2
         init = min(longest, max(self._inits.get(it.workload, 0) for it in crew))
         self.inits_ms[recorded.run, recorded.attempt] = init
@@ -358,12 +360,12 @@ class _Work:
         )
 
     def _halt(self, recorded: RecordedAttempt) -> int:
-        """When an attempt did nothing more."""
+        """When an attempt stopped making progress."""
         ends = [at for at in (recorded.stopped_ms, recorded.over_ms) if at is not None]
         return min(ends, default=self._until)
 
     def _booked(self, job: Job) -> float:
-        """What the ledger has of it: time that it ran, scaled by how fast it ran."""
+        """The ledger's record of it: its running time, scaled by its speed."""
         account = self._state.job_accounts.get(job.id)
         prices = sum(one.price for one in self._state.valuation.of(job.spec))
         return account.alone / prices if account is not None and prices else 0.0

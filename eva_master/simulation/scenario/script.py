@@ -1,4 +1,4 @@
-"""What a simulation is about: jobs that arrive, and what they and their delays really are."""
+"""The script of a simulation: the jobs that arrive, with their true work and delays."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from eva_master.simulation.scenario.submission import (
 )
 
 _START_MS, _STOP_MS = 5_000, 8_000
-"""Where nothing was ever started, or stopped."""
+"""Delays assumed if nothing was ever started or stopped."""
 Task = tuple[str, int]
-"""A task by the command that submitted its job, and its number in the job."""
+"""A task, by the command that submitted its job and its number in the job."""
 Arrival = tuple[int, str, JobSpec]
-"""A time of the virtual clock, the submission's command, and what is submitted."""
+"""Virtual time, the submission's command, and the submitted job."""
 
 
 class Script(Protocol):
-    """What happens by itself; all the rest is up to the scheduler."""
+    """What happens independently of the scheduler."""
 
     @property
     def start_ms(self) -> Millis:
-        """When the clock begins."""
+        """The time at which the virtual clock begins."""
         ...
 
     def arrivals(self) -> Iterator[Arrival]:
-        """Jobs, in the order of their arrival."""
+        """The jobs in the order of their arrival."""
         ...
 
     def work_ms(self, task: Task) -> float:
@@ -58,17 +58,17 @@ class Script(Protocol):
         ...
 
     def delays(self, task_of: Callable[[RunId], Task]) -> Durations:
-        """How long things take on workers."""
+        """How long actions take on workers."""
         ...
 
 
 class TraceScript:
-    """A recorded or made-up trace.
+    """A script from a recorded or generated trace.
 
     Args:
-        trace: What arrives.
-        catalog: On sale.
-        accounting: When files and images come to an instance.
+        trace: The jobs that arrive.
+        catalog: The offerings on sale.
+        accounting: When files and images are fetched for a move.
         durations: Whether jobs state how long they take alone.
     """
 
@@ -113,21 +113,21 @@ class TraceScript:
     def delays(self, task_of: Callable[[RunId], Task]) -> Durations:
         """See `Script.delays`."""
 
-        def toll_of(run: RunId) -> MoveDelays:
+        def move_delays_of(run: RunId) -> MoveDelays:
             command, index = task_of(run)
             job = self._jobs[command]
             task = job.tasks[index]
             return MoveDelays(task.image, task.fetch_ms, task.build_ms, job.init_ms, stop_ms(task))
 
-        return TaskDelays(toll_of, self._accounting)
+        return TaskDelays(move_delays_of, self._accounting)
 
 
 class PastScript:
-    """What a master has lived through.
+    """A script from the recorded past of a cluster.
 
     Args:
-        past: Its records.
-        durations: Whether jobs state how long they take alone, as they did or by their work.
+        past: The recorded past.
+        durations: Whether jobs state how long they take alone, as submitted or else by their work.
     """
 
     def __init__(self, past: Past, *, durations: bool) -> None:
@@ -166,7 +166,7 @@ class PastScript:
         return PastDelays(self._past)
 
     def life_of(self, instance: InstanceId, offering: Offering) -> Life:
-        """How long things take for a machine: as they did, or as they did for others like it."""
+        """How long the stages of a machine take: as recorded, or as for similar machines."""
         past, kind = self._past, offering.type.name
         if past.kinds.get(instance) == kind:
             return past.lives[instance]
@@ -185,7 +185,7 @@ class PastScript:
 
 
 class PastDelays:
-    """Each attempt's own delays where there was one like it, else those of its workload.
+    """The recorded delays of each attempt, or else those of its workload.
 
     Implements `Durations`.
     """
@@ -248,7 +248,7 @@ def work_of(script: Script, task: Task, saves_every_ms: int) -> Work:
 
 
 def _of(usual: Mapping[Workload, int], workload: Workload, default: int) -> int:
-    """What is usual for a workload, or for all."""
+    """The typical value for a workload, or else for all workloads."""
     known = usual.get(workload)
     if known is not None:
         return known

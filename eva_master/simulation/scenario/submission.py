@@ -1,4 +1,4 @@
-"""A recorded job as its user would have submitted it."""
+"""Turns a recorded job into the submission that its user would have made."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from eva_master.packing.valuation.job_valuation import Reservation
 
 OWNER = "trace"
 STEPS_PER_S = 1_000
-"""What a simulated task reports as its iterations: milliseconds of its work, running alone at its
-trace's speed. So a measurement does not depend on how many real iterations fit into its window."""
+"""Iterations per second of a simulated task: it reports milliseconds of work, so that measurements
+do not depend on how many real iterations fit into a window."""
 _PROGRAM = Program("true")
 
 
 def spec_of(job: TraceJob, families: Iterable[Family]) -> JobSpec:
-    """What the scheduler is told of a job: its demands, its delays, its pace alone.
+    """The job as the scheduler sees it: its demands, delays and standalone throughput.
 
-    How long it takes alone depends on prices too, see `stated`.
+    How long it takes alone also depends on prices; see `stated`.
 
     Args:
-        job: Of a trace.
-        families: On sale.
+        job: A job of a trace.
+        families: The families on sale.
     """
     families = sorted(set(families))
     starts = max(task.fetch_ms for task in job.tasks) + job.init_ms
@@ -46,7 +46,7 @@ def alone_speed(job: TraceJob, reservations: Sequence[Reservation]) -> float:
 
     Args:
         job: Of a trace.
-        reservations: Of each of its tasks.
+        reservations: The reservation price of each of its tasks.
     """
     pairs = zip(job.tasks, reservations, strict=True)
     homes = ((task, it.offering) for task, it in pairs)
@@ -56,7 +56,7 @@ def alone_speed(job: TraceJob, reservations: Sequence[Reservation]) -> float:
 
 
 def stop_ms(task: TraceTask) -> int:
-    """To end a task and to store its checkpoint."""
+    """Time to stop a task and to store its checkpoint."""
     return task.kill_ms + task.upload_ms
 
 
@@ -81,7 +81,7 @@ def _resolved(
     speeds: tuple[tuple[Family, int], ...],
     families: tuple[Family, ...],
 ) -> tuple[tuple[tuple[Family, Resources], ...], tuple[tuple[Family, int], ...]]:
-    """Demand and pace per family: the same for many tasks of a trace, so kept once for all."""
+    """Demand and speed per family, cached since many tasks of a trace have the same."""
     task = TraceTask(demand, by_family, speed_by_family=speeds)
     needs = task.resolved(families)
     return needs, tuple((family, STEPS_PER_S * task.speed_on(family)) for family, _ in needs)

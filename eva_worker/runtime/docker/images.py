@@ -52,7 +52,7 @@ class Images:
     def __init__(self, client: Any, scratch: Path) -> None:
         self._client = client
         self._scratch = scratch
-        self._making: dict[str, _Making] = {}
+        self._making: dict[str, _Preparation] = {}
         self._calls: dict[int, _Call] = {}
         client.api.hooks["response"].append(self._answered)
         shutil.rmtree(scratch, ignore_errors=True)  # Leftovers of an agent that died.
@@ -63,7 +63,7 @@ class Images:
         reference = tag_of(image.build) if image.build else image.reference
         making = self._making.get(reference)
         if making is None or making.task.done():
-            making = _Making()
+            making = _Preparation()
             making.task = asyncio.create_task(self._make(reference, image, making))
             self._making[reference] = making
         making.tellers.append(tell)
@@ -77,7 +77,7 @@ class Images:
                     del self._making[reference]
         return reference
 
-    async def _make(self, reference: str, image: Image, making: _Making) -> None:
+    async def _make(self, reference: str, image: Image, making: _Preparation) -> None:
         for left in reversed(range(_TRIES)):
             try:
                 if await in_thread("look for image", lambda: self._has(reference)):
@@ -100,7 +100,7 @@ class Images:
             return False
         return True
 
-    async def _pull(self, reference: str, making: _Making) -> None:
+    async def _pull(self, reference: str, making: _Preparation) -> None:
         making.tell(f"fetching image {reference}")
         call = _Call(
             f"image {reference} cannot be fetched",
@@ -109,7 +109,7 @@ class Images:
         )
         await self._carry_out(call)
 
-    async def _build(self, tag: str, image: Image, build: Build, making: _Making) -> None:
+    async def _build(self, tag: str, image: Image, build: Build, making: _Preparation) -> None:
         directory = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=self._scratch))
         try:
             await image.lay_out(build.context, directory)
@@ -164,7 +164,7 @@ def tag_of(build: Build) -> str:
     return f"eva-build:{hashlib.sha256(what.encode()).hexdigest()[:40]}"
 
 
-class _Making:
+class _Preparation:
     """An image being fetched or built, and how many callers wait for it."""
 
     task: asyncio.Task[None]

@@ -207,7 +207,7 @@ class DockerRuntime:
         except (*FAILURES, StartFailed) as error:
             why = f"cannot start {spec.key}: {reason(error)}"
             # Do not report that it never ran while the engine might still start it.
-            self._insist(lambda: self._remove(spec.key))
+            self._persistently(lambda: self._remove(spec.key))
             write_json(directory / "exit.json", asdict(Exit(0, now_ms(), ran=False, message=why)))
             raise StartFailed(why) from error
 
@@ -233,10 +233,10 @@ class DockerRuntime:
         try:
             container.start()
         except FAILURES as error:
-            if not (unanswered(error) and self._insist(lambda: _began(container))):
+            if not (unanswered(error) and self._persistently(lambda: _began(container))):
                 raise
 
-    def _insist(self, what: Callable[[], _T]) -> _T:
+    def _persistently(self, what: Callable[[], _T]) -> _T:
         """Repeat a call until the engine answers."""
         while True:
             try:
@@ -294,7 +294,7 @@ class DockerRuntime:
             pause_s = _LOOK_AGAIN_S
             began_ms = now_ms()
             try:
-                look = functools.partial(self._look, key, lost_ms)
+                look = functools.partial(self._look_up, key, lost_ms)
                 if ended := await in_thread(f"look at {key}", look):
                     return ended
                 lost_ms = 0
@@ -305,7 +305,7 @@ class DockerRuntime:
                 async with asyncio.timeout(pause_s):
                     await hint.wait()
 
-    def _look(self, key: TaskKey, lost_ms: int) -> Exit | None:
+    def _look_up(self, key: TaskKey, lost_ms: int) -> Exit | None:
         """Look up how an attempt ended; `None` if it has not.
 
         Args:

@@ -68,7 +68,7 @@ class ProcessRuntime:
             os.close(pipe)
         if not (directory / "task.json").exists():
             _reap(pid)
-            await asyncio.to_thread(_bury, directory, spec.key)
+            await asyncio.to_thread(_exit_record, directory, spec.key)
             trouble = (directory / "shim.log").read_text(errors="replace").strip()
             raise StartFailed(f"cannot start {spec.key}: {trouble or 'its shim died'}")
         self._watch(spec.key, pid)
@@ -126,7 +126,7 @@ class ProcessRuntime:
                 await _readable(fd)
         if child is not None:
             _reap(child)
-        return await asyncio.to_thread(_bury, directory, key)
+        return await asyncio.to_thread(_exit_record, directory, key)
 
     @staticmethod
     async def _shim(directory: Path) -> tuple[int, int] | None:
@@ -204,7 +204,7 @@ def _spawn(directory: Path, spec: TaskSpec) -> tuple[int, int]:
     return pid, ours
 
 
-def _bury(directory: Path, key: TaskKey) -> Exit:
+def _exit_record(directory: Path, key: TaskKey) -> Exit:
     """The exit record of an attempt whose shim is gone; a substitute if the shim wrote none.
 
     When a shim is killed, the task's first process dies too (PR_SET_PDEATHSIG). Other processes of

@@ -39,7 +39,7 @@ class Clock:
         return self.time
 
 
-class Books:
+class RunMetrics:
     """The tokens of a master that can be restarted."""
 
     def __init__(self, home: Path) -> None:
@@ -70,8 +70,8 @@ class Books:
 
 
 @pytest.fixture
-def books(tmp_path: Path) -> Iterator[Books]:
-    books = Books(tmp_path)
+def books(tmp_path: Path) -> Iterator[RunMetrics]:
+    books = RunMetrics(tmp_path)
     yield books
     books.close()
 
@@ -79,7 +79,7 @@ def books(tmp_path: Path) -> Iterator[Books]:
 # -- tokens and their table ----------------------------------------------------------------------
 
 
-def test_a_launch_has_one_token_however_often_it_is_asked_for(books: Books) -> None:
+def test_a_launch_has_one_token_however_often_it_is_asked_for(books: RunMetrics) -> None:
     token = books.tokens.token(ONE, 1)
     books.clock.time += 10_000
     books.restart()
@@ -88,7 +88,7 @@ def test_a_launch_has_one_token_however_often_it_is_asked_for(books: Books) -> N
     assert len({token, *others}) == 3
 
 
-def test_a_repeated_launch_does_not_prolong_its_token(books: Books) -> None:
+def test_a_repeated_launch_does_not_prolong_its_token(books: RunMetrics) -> None:
     token = books.tokens.token(ONE, 1)
     books.clock.time += MINUTE_MS - 1
     books.tokens.token(ONE, 1)
@@ -98,7 +98,7 @@ def test_a_repeated_launch_does_not_prolong_its_token(books: Books) -> None:
         books.tokens.redeem(ONE, token, b"key")
 
 
-def test_a_token_is_its_first_keys_across_restarts(books: Books) -> None:
+def test_a_token_is_its_first_keys_across_restarts(books: RunMetrics) -> None:
     token = books.tokens.token(ONE, 1)
     books.tokens.redeem(ONE, token, b"key")
     books.restart()
@@ -107,7 +107,7 @@ def test_a_token_is_its_first_keys_across_restarts(books: Books) -> None:
         books.tokens.redeem(ONE, token, b"another key")
 
 
-def test_an_expired_token_is_no_key_for_whoever_comes_late(books: Books) -> None:
+def test_an_expired_token_is_no_key_for_whoever_comes_late(books: RunMetrics) -> None:
     token = books.tokens.token(ONE, 1)
     books.clock.time += MINUTE_MS
     books.restart()
@@ -120,15 +120,15 @@ def test_an_expired_token_is_no_key_for_whoever_comes_late(books: Books) -> None
     "wrong",
     ["", "secret", "i-1/1/", "i-1/2/{seal}", "i-1/01/{seal}", "i-1/\u0661/{seal}", "i-1/1/{seal}0"],
 )
-def test_what_no_master_made_is_no_token(books: Books, wrong: str) -> None:
+def test_what_no_master_made_is_no_token(books: RunMetrics, wrong: str) -> None:
     seal = books.tokens.token(ONE, 1).rpartition("/")[2]
     with pytest.raises(NotAuthorised, match="no join token of this cluster"):
         books.tokens.redeem(ONE, wrong.format(seal=seal), b"key")
 
 
-def test_a_token_of_another_cluster_is_worth_nothing(books: Books, tmp_path: Path) -> None:
+def test_a_token_of_another_cluster_is_worth_nothing(books: RunMetrics, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    other = Books(tmp_path / "other")
+    other = RunMetrics(tmp_path / "other")
     token = other.tokens.token(ONE, 1)
     other.close()
     books.tokens.token(ONE, 1)
@@ -136,7 +136,7 @@ def test_a_token_of_another_cluster_is_worth_nothing(books: Books, tmp_path: Pat
         books.tokens.redeem(ONE, token, b"key")
 
 
-def test_tokens_are_nowhere_in_the_database(books: Books) -> None:
+def test_tokens_are_nowhere_in_the_database(books: RunMetrics) -> None:
     seal = books.tokens.token(ONE, 1).rpartition("/")[2]
     books.tokens.redeem(ONE, books.tokens.token(ONE, 1), b"key")
     books.close()
@@ -146,7 +146,7 @@ def test_tokens_are_nowhere_in_the_database(books: Books) -> None:
     books.open()
 
 
-def test_a_token_that_cannot_be_written_down_is_not_given_out(books: Books) -> None:
+def test_a_token_that_cannot_be_written_down_is_not_given_out(books: RunMetrics) -> None:
     books.execute(
         "CREATE TRIGGER full BEFORE INSERT ON join_tokens"
         " BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
@@ -155,7 +155,7 @@ def test_a_token_that_cannot_be_written_down_is_not_given_out(books: Books) -> N
         books.tokens.token(ONE, 1)
 
 
-def test_a_use_that_cannot_be_written_down_is_none(books: Books) -> None:
+def test_a_use_that_cannot_be_written_down_is_none(books: RunMetrics) -> None:
     token = books.tokens.token(ONE, 1)
     books.execute(
         "CREATE TRIGGER full BEFORE UPDATE ON join_tokens"
@@ -167,7 +167,7 @@ def test_a_use_that_cannot_be_written_down_is_none(books: Books) -> None:
     books.tokens.redeem(ONE, token, b"another key")
 
 
-def test_tokens_that_expired_long_ago_are_forgotten(books: Books) -> None:
+def test_tokens_that_expired_long_ago_are_forgotten(books: RunMetrics) -> None:
     token = books.tokens.token(ONE, 1)
     books.clock.time += 8 * 24 * 60 * MINUTE_MS
     books.tokens.token(TWO, 1)

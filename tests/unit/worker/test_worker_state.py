@@ -19,7 +19,7 @@ from eva_worker.process.metrics import Metrics
 from eva_worker.settings import Settings
 from eva_worker.tasks.devices import Assignment
 from eva_worker.tasks.progress_server import Counters, make_socket_directory, socket_path
-from eva_worker.tasks.records import Book, Record, Stage
+from eva_worker.tasks.records import AttemptRecords, Record, Stage
 from tests.fakes.rpc.authority import authority
 
 KEY = TaskKey("job-1/0+2", 7)
@@ -40,14 +40,14 @@ ARGUMENTS = {
 def test_records_survive(tmp_path: Path) -> None:
     devices = Assignment(("GPU-1",), (0, 2), ((3, 500),))
     record = Record(KEY, Stage.RUNNING, ORDER, devices, stop_grace_ms=5, generation=4)
-    Book(tmp_path).add(record)
-    book = Book(tmp_path)
+    AttemptRecords(tmp_path).add(record)
+    book = AttemptRecords(tmp_path)
     assert book.load() == [record]
     assert book.highest(KEY.run) == 7
     book.remove(KEY)
-    assert Book(tmp_path).load() == []
-    assert Book(tmp_path).highest(KEY.run) == 7
-    assert Book(tmp_path).highest("job-1/0") == 0
+    assert AttemptRecords(tmp_path).load() == []
+    assert AttemptRecords(tmp_path).highest(KEY.run) == 7
+    assert AttemptRecords(tmp_path).highest("job-1/0") == 0
 
 
 def test_a_full_disk_has_room_for_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ def test_a_full_disk_has_room_for_records(tmp_path: Path, monkeypatch: pytest.Mo
 def test_an_attempt_that_the_disk_has_no_room_for_was_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    book = Book(tmp_path)
+    book = AttemptRecords(tmp_path)
 
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
