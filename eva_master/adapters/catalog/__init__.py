@@ -1,4 +1,4 @@
-"""The catalog of what is on sale, read from files."""
+"""Reads the catalog of offerings from files."""
 
 from eva_master.adapters.catalog.pricebook import load_catalog
 

@@ -1,4 +1,4 @@
-"""From instance types to offerings: zones, discounts, the spot market."""
+"""Makes offerings from instance types: zones, discounts and the spot market."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _MINIMUM_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which types to consider; nothing said is no restriction.
+    """The types to consider. An empty field does not restrict them.
 
     Attributes:
         names: Types or families.
-        architectures: In EC2's words.
-        gpus: Whether they are to have GPUs, `None` for either.
+        architectures: Architectures as EC2 names them.
+        gpus: Whether they must have GPUs; `None` for either.
         max_price: Micro-dollars per hour, on demand and before discounts.
     """
 
@@ -37,7 +37,7 @@ class Choice:
     max_price: int | None = None
 
     def admits(self, machine: InstanceType, price: int) -> bool:
-        """Whether a type is one of them."""
+        """Whether a type is to be considered."""
         named = self.names is None or not {machine.name, base_family(machine.family)}.isdisjoint(
             self.names
         )
@@ -51,12 +51,12 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How an account buys.
+    """How an account buys instances.
 
     Attributes:
         zones: Where to launch; a type that is known not to be sold in one is not offered there.
-        discounts_ppm: What comes off the on-demand price, in millionths, by type or family: savings
-            plans and reserved capacity. A type's own goes before its family's.
+        discounts_ppm: Discount on the on-demand price in millionths, by type or family, for savings
+            plans and reserved capacity. A type's own takes precedence over its family's.
         spot_life_ms: How long a spot instance is expected to live; `None` for no spot instances.
     """
 
@@ -65,18 +65,18 @@ class Terms:
     spot_life_ms: int | None = None
 
     def price(self, machine: InstanceType, listed: int) -> Price:
-        """What the account pays on demand."""
+        """The on-demand price that the account pays."""
         family = base_family(machine.family)
         off = self.discounts_ppm.get(machine.name, self.discounts_ppm.get(family, 0))
         return Price(max(1, listed * (MILLION - off) // MILLION))
 
 
 def on_sale(types: Catalog, snapshot: Snapshot | None, choice: Choice, terms: Terms) -> Catalog:
-    """What can be bought, zone by zone.
+    """The offerings of all types in all zones.
 
     Args:
         types: One offering of each type, at its listed price.
-        snapshot: Knows the zones and spot prices of types; `None` if nobody does.
+        snapshot: Zones and spot prices of types; `None` if unknown.
         choice: Which types to consider.
         terms: How the account buys.
     """

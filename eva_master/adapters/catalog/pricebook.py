@@ -1,4 +1,4 @@
-"""The price book: the EC2 types that come with the project, changed by a file of the user's."""
+"""The price book: the EC2 types that come with the project, changed by a file of the user."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from eva_master.model.resources import Resources
 
 _BUILT_IN = Path(__file__).with_name("ec2_types.yaml")
 _USUAL_TIMES = {"acquisition": "10s", "setup": "150s"}
-"""Of types that nobody has measured."""
+"""Expected times of types that were not measured."""
 _PRICE = re.compile(r"\$([0-9]{1,9}(?:\.[0-9]{1,6})?)/h")
 
 
@@ -32,7 +32,7 @@ def parse_price(text: object) -> int:
         Micro-dollars per hour.
 
     Raises:
-        ValueError: It is none, or finer than a micro-dollar.
+        ValueError: It is not a price, or it is finer than a micro-dollar.
     """
     match = _PRICE.fullmatch(text) if isinstance(text, str) else None
     if match is None:
@@ -57,7 +57,7 @@ class _Type(BaseModel):
     architecture: str = "x86_64"
 
     def offering(self, name: str) -> Offering:
-        """What it is to the scheduler."""
+        """The type as an offering on demand."""
         machine = InstanceType(
             name=name,
             family=_family(name),
@@ -83,14 +83,14 @@ def load_catalog(
     only: Sequence[str] | None = None,
     known: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Catalog:
-    """Read what is on sale.
+    """Read the catalog of offerings.
 
     Args:
         user_file: A catalog file. Types that are new are added; what it states of a known type
-            replaces what is known of it. Its ``only`` restricts the catalog.
+            replaces the built-in value. Its ``only`` restricts the catalog.
         only: Names or families to restrict the catalog to further, `None` for no restriction.
-        known: Types in the words of a catalog file, in place of those that come with the project;
-            of their expected times those that come with it stand where nothing is said.
+        known: Types in the format of a catalog file, in place of those that come with the project.
+            Where they state no expected times, those that come with it apply.
 
     Returns:
         One on-demand offering per type, in the order of the files.
@@ -126,7 +126,7 @@ def load_catalog(
 
 
 def _times(built_in: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """How long a type takes to come up, as far as it is known before the first one did."""
+    """The expected times for a type to boot, as known before any has booted."""
     entry = built_in.get(name, _USUAL_TIMES)
     return {key: entry[key] for key in _USUAL_TIMES}
 
@@ -148,7 +148,7 @@ def _parse(document: Document, path: Path) -> _File:
 
 
 def _completed(data: dict[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """A user's file with what it leaves unsaid of known types; wrong shapes stay as they are."""
+    """A user's file completed with the built-in values of known types; malformed parts stay."""
     types = data.get("types")
     if not isinstance(types, dict):
         return data

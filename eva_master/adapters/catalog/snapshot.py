@@ -1,4 +1,4 @@
-"""What a cloud has for sale, as it was on a certain day."""
+"""A snapshot of a cloud's instance types and prices on a certain day."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SoldType(BaseModel):
     """One instance type.
 
     Attributes:
-        gpu: What its GPUs are, empty if it has none.
+        gpu: Name of its GPUs; empty if it has none.
         price: On demand, in micro-dollars per hour.
         zones: Where it is sold.
         spot: Price on the spot market by zone, in micro-dollars per hour.
@@ -38,7 +38,7 @@ class SoldType(BaseModel):
     spot: dict[str, int] = {}
 
     def entry(self) -> dict[str, Any]:
-        """In the words of a catalog file."""
+        """The type in the format of a catalog file."""
         return {
             "gpus": self.gpus,
             "cpus": self.milli_cpus / 1000,
@@ -49,11 +49,11 @@ class SoldType(BaseModel):
 
 
 class Snapshot(BaseModel):
-    """All types of a region that somebody wanted to know of.
+    """The instance types of a region that were asked for.
 
     Attributes:
-        version: Of this form.
-        taken: When.
+        version: Version of the file format.
+        taken: When it was taken.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -64,11 +64,11 @@ class Snapshot(BaseModel):
     types: dict[str, SoldType]
 
     def entries(self) -> Mapping[str, dict[str, Any]]:
-        """The types in the words of a catalog file."""
+        """The types in the format of a catalog file."""
         return {name: sold.entry() for name, sold in self.types.items()}
 
     def write(self, path: Path) -> None:
-        """Replace a file by this snapshot, in one step."""
+        """Replace a file atomically by this snapshot."""
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f"{path.name}.part")
         partial.write_text(self.model_dump_json(indent=1), encoding="utf-8")
@@ -79,7 +79,7 @@ def read_snapshot(path: Path) -> Snapshot | None:
     """Read a snapshot, `None` if there is no such file.
 
     Raises:
-        InvalidConfig: It is none of this release's.
+        InvalidConfig: The file is not a snapshot of this release.
     """
     try:
         return Snapshot.model_validate_json(path.read_bytes())

@@ -1,4 +1,4 @@
-"""A cluster in an AWS account, from a CloudFormation template: made, changed, taken down."""
+"""Deploys, changes and tears down a cluster in an AWS account with a CloudFormation template."""
 
 from __future__ import annotations
 

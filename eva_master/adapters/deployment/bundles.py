@@ -1,4 +1,4 @@
-"""The bundles that `make bundle` has left, for the cluster's bucket."""
+"""Finds the bundles that `make bundle` built, which go to the cluster's bucket."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ import yaml
 from eva_master.model.errors import NotFound
 
 _ARCHITECTURES = {"x86_64": "x86_64", "arm64": "aarch64"}
-"""In EC2's words, and as bundles are called."""
+"""Architectures as EC2 names them, and as bundles do."""
 _HINT = "run make bundle in a checkout, and name its directory dist with --bundles"
 BUCKET = "BUCKET"
-"""Stands for the bucket, which has no name before the stack is there."""
+"""Placeholder for the bucket, which has no name before the stack exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bundles:
-    """What a cluster installs.
+    """The bundles that a cluster installs.
 
     Attributes:
-        master: File, for the master.
-        workers: File by architecture, in EC2's words.
+        master: Bundle of the master.
+        workers: Bundle of the workers by architecture, as EC2 names it.
     """
 
     master: Path
     workers: Mapping[str, Path]
 
     def files(self) -> Iterator[tuple[str, Path]]:
-        """Key in the bucket and file of each."""
+        """The key in the bucket and the file of each bundle."""
         for file in (self.master, *self.workers.values()):
             yield _key(file), file
 
     def parameters(self) -> dict[str, str]:
-        """For the template."""
+        """The parameters of the template for these bundles."""
         workers = {
             architecture: f"s3://{BUCKET}/{_stated(file)}"
             for architecture, file in sorted(self.workers.items())

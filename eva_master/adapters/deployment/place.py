@@ -1,4 +1,4 @@
-"""Where in an account a cluster is to be: in a VPC of its own, or in subnets that are there."""
+"""Where a cluster is deployed: in a VPC of its own, or in existing subnets."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from eva_master.model.errors import InvalidConfig
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Subnets that are there.
+    """Existing subnets for a cluster.
 
     Attributes:
-        vpc: Id of their VPC; empty for a new one, and then nothing else is said.
+        vpc: Id of their VPC; empty for a new one, and then all other fields are empty.
         master: The master's subnet.
         zone: That subnet's zone.
         subnets: Workers' subnets by zone.
@@ -29,7 +29,7 @@ class Place:
     subnets: Mapping[str, str]
 
     def parameters(self) -> dict[str, str]:
-        """For the template."""
+        """The parameters of the template for these subnets."""
         if not self.vpc:
             return {}
         by_zone = yaml.safe_dump(dict(self.subnets), default_flow_style=True, width=10_000)
@@ -46,11 +46,11 @@ NEW = Place("", "", "", {})
 
 
 def find_place(ec2: Any, subnets: Sequence[str]) -> Place:
-    """What EC2 knows of subnets; the master is to be in the first.
+    """Look up subnets. The master goes to the first.
 
     Args:
         ec2: A client of boto3.
-        subnets: Ids; none for a VPC of its own.
+        subnets: Their ids; none for a new VPC.
 
     Raises:
         InvalidConfig: They are not in one VPC, or two are in one zone.
@@ -72,7 +72,7 @@ def find_place(ec2: Any, subnets: Sequence[str]) -> Place:
 
 
 def address_of(ec2: Any, made: Mapping[str, str]) -> str:
-    """Under which users reach the master of a stack.
+    """The address at which users reach the master of a stack.
 
     Args:
         ec2: A client of boto3.

@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What would become of a resource.
+    """A change that a stack update would make to a resource.
 
     Attributes:
         action: ``Add``, ``Modify`` or ``Remove``.
@@ -48,9 +48,9 @@ class Stack:
     """The stack of one cluster.
 
     Args:
-        client: Of boto3, for CloudFormation.
+        client: A boto3 client for CloudFormation.
         cluster: The cluster's name.
-        poll_s: From one look at what CloudFormation does to the next.
+        poll_s: Seconds between two looks at the progress of CloudFormation.
     """
 
     def __init__(self, client: Any, cluster: str, poll_s: float = _POLL_S) -> None:
@@ -59,17 +59,17 @@ class Stack:
         self.name = f"eva-{cluster}"
 
     def exists(self) -> bool:
-        """Whether there is one, whatever state it is in."""
+        """Whether the stack exists, whatever its state."""
         return self._status() is not None
 
     def propose(self, parameters: Mapping[str, str]) -> tuple[str, list[Change]]:
-        """Have CloudFormation work out what would change.
+        """Have CloudFormation compute a change set.
 
-        What is not among `parameters` stays as it was, or is the template's default.
+        Other parameters keep their value, or get the template's default.
 
         Returns:
-            Id of the change set, to be executed or dropped, and the changes; none, and an empty
-            id, if all is as it should be.
+            Id of the change set, which must be executed or dropped, and the changes. Both are empty
+            if nothing would change.
 
         Raises:
             CloudError: The template or the parameters are refused.
@@ -89,7 +89,7 @@ class Stack:
         return answer, list(_changes(found))
 
     def _change_set(self, exists: bool, parameters: list[dict[str, Any]]) -> str | None:
-        """Ask for a change set; its id, `None` if it is known at once that it would be empty."""
+        """Create a change set; returns its id, or `None` if there is nothing to change."""
         try:
             answer = self._client.create_change_set(
                 StackName=self.name,
@@ -107,20 +107,20 @@ class Stack:
         return str(answer["Id"])
 
     def drop(self, change_set: str) -> None:
-        """Forget a change set, and the empty stack that was made for it."""
+        """Delete a change set, and the empty stack that was created for it."""
         _told(lambda: self._client.delete_change_set(ChangeSetName=change_set, StackName=self.name))
         if not self.exists():
             with contextlib.suppress(CloudError):
                 _told(lambda: self._client.delete_stack(StackName=self.name))
 
     def execute(self, change_set: str) -> None:
-        """Begin to carry a change set out."""
+        """Start to execute a change set."""
         _told(
             lambda: self._client.execute_change_set(ChangeSetName=change_set, StackName=self.name)
         )
 
     def resources(self) -> dict[str, str]:
-        """Ids of what the stack has made so far, by name in the template.
+        """Ids of the resources that the stack has created so far, by name in the template.
 
         Raises:
             NotFound: There is no stack.
@@ -138,7 +138,7 @@ class Stack:
         )
 
     def await_resource(self, name: str) -> str:
-        """Wait until a resource is there; returns its id.
+        """Wait until a resource exists; returns its id.
 
         Raises:
             CloudError: The stack has failed.
@@ -148,17 +148,17 @@ class Stack:
         )
 
     def settle(self) -> None:
-        """Wait until the stack is as it should be.
+        """Wait until the stack is created or updated.
 
         Raises:
-            CloudError: It has failed, with the first reason that CloudFormation gives.
+            CloudError: It has failed. The message has the first reason that CloudFormation gives.
         """
         self._until(
             lambda: self._failure_or(str(self._status()).endswith("_COMPLETE")), "the stack is done"
         )
 
     def delete(self) -> None:
-        """Remove it, and wait until it is gone.
+        """Delete the stack, and wait until it is gone.
 
         Raises:
             CloudError: A resource cannot be removed.
@@ -180,14 +180,14 @@ class Stack:
         return None if found is None else str(found["StackStatus"])
 
     def _parameters(self) -> set[str]:
-        """The parameters that this stack was made with, as far as the template still has them."""
+        """The parameters that this stack has, as far as the template still has them."""
         described = self._described() or {}
         had = {it["ParameterKey"] for it in described.get("Parameters", ())}
         summary = _told(lambda: self._client.get_template_summary(TemplateBody=template()))
         return had & {it["ParameterKey"] for it in summary["Parameters"]}
 
     def _await_change_set(self, change_set: str) -> Any:
-        """The change set once it is worked out, `None` if it holds nothing."""
+        """Wait for a change set; `None` if it is empty."""
 
         def look() -> Any:
             found = _told(
@@ -206,7 +206,7 @@ class Stack:
         raise CloudError(f"CloudFormation refuses the stack: {reason}")
 
     def _failure_or(self, answer: _T) -> _T:
-        """An answer, unless the stack has failed.
+        """Return an answer unless the stack has failed.
 
         Raises:
             CloudError: It has.
@@ -215,7 +215,7 @@ class Stack:
         if "ROLLBACK" in status or status.endswith("FAILED"):
             raise CloudError(
                 f"the stack {self.name} is {status}: {self._first_failure()}",
-                hint="eva teardown removes what there is of it",
+                hint="eva teardown removes what is left of it",
             )
         return answer
 
@@ -250,7 +250,7 @@ def _changes(described: Mapping[str, Any]) -> Iterator[Change]:
 
 
 def _told(call: Callable[[], _T]) -> _T:
-    """The answer of AWS; its errors in the scheduler's words."""
+    """Call AWS; its errors are raised as `CloudError`."""
     try:
         return call()
     except (BotoCoreError, ClientError) as error:

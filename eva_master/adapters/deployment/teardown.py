@@ -1,4 +1,4 @@
-"""The end of a cluster in an account: the master first, so that nobody makes new instances."""
+"""Tears a cluster down: the master first, so that it launches no new instances."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PER_CALL = 500
 
 
 def client_parameter(cluster: str) -> str:
-    """Where the master of a cluster leaves an operator's settings."""
+    """Name of the parameter in which the master stores an operator's settings."""
     return f"/eva/{cluster}/client"
 
 
@@ -28,8 +28,8 @@ class Teardown:
     Args:
         stack: Its stack.
         cluster: Its name.
-        clients: Makes a client of boto3 for a service.
-        poll_s: From one look at the instances to the next.
+        clients: Creates a boto3 client for a service.
+        poll_s: Seconds between two looks at the instances.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class Teardown:
         self._poll_s = poll_s
 
     def workers(self) -> list[str]:
-        """Ids of the instances that the cluster has bought and that are not terminated."""
+        """Ids of the instances that the cluster has launched and that are not terminated."""
         return list(self._instances("tag:" + CLUSTER_TAG, self._cluster))
 
     def stored(self) -> tuple[int, int]:
-        """Objects in the bucket, and their bytes."""
+        """The number of objects in the bucket and their total size in bytes."""
         bucket = self._stack.resources().get("Bucket")
         sizes = [entry["Size"] for entry in self._objects(bucket)] if bucket else []
         return len(sizes), sum(sizes)
@@ -54,13 +54,13 @@ class Teardown:
         """Remove everything; may be repeated until it succeeds.
 
         Args:
-            told: Called with a sentence before each step.
+            told: Called with a message before each step.
 
         Raises:
-            CloudError: Something is left.
+            CloudError: Some resources are left.
         """
         made = self._stack.resources()
-        # Or the master would replace the workers that it loses.
+        # Otherwise the master would replace the workers that it loses.
         if master := made.get("Master"):
             told("Terminating the master")
             self._terminate([master])
@@ -110,7 +110,7 @@ class Teardown:
         pages = self._clients("ec2").get_paginator("describe_volumes").paginate(Filters=filters)
         for page in pages:
             for volume in page["Volumes"]:
-                # Those of instances that have just gone go by themselves.
+                # The network interfaces of instances that have just ended vanish by themselves.
                 if volume["State"] == "available":
                     yield volume["VolumeId"]
 

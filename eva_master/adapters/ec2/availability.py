@@ -1,4 +1,4 @@
-"""Which offerings EC2 has refused of late, and when each may be tried again."""
+"""Remembers which offerings EC2 has refused, and when each may be tried again."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from dataclasses import dataclass
 from eva_master.model.ids import Millis, OfferingId
 
 _LONGEST = 16
-"""The longest pause is so many times the first one."""
+"""The longest pause as a multiple of the first."""
 
 
 @dataclass(slots=True)
 class _Refusals:
-    """Refusals in a row; `trying` while one launch finds out whether they are over."""
+    """Consecutive refusals; `trying` while one launch tests whether they are over."""
 
     count: int = 0
     trying: bool = False
 
 
 class AvailabilityBook:
-    """What is known of each offering; of one thread.
+    """The availability of each offering. It is used by one thread.
 
-    An offering that was refused is left alone for a while, each time for twice as long. Then one
-    launch is let through, and the others wait for what becomes of it.
+    A refused offering is not tried for a while, each time twice as long. Then one launch is let
+    through, and the others wait for its result.
     """
 
     def __init__(self) -> None:
         self._refusals: dict[OfferingId, _Refusals] = {}
 
     def admit(self, offering: OfferingId) -> bool:
-        """Whether a launch may be tried now; if so, `sold` or `refused` or `unclear` follows."""
+        """Whether a launch may be tried now. If so, report `sold`, `refused` or `unclear`."""
         known = self._refusals.get(offering)
         if known is None:
             return True
@@ -39,24 +39,24 @@ class AvailabilityBook:
         return True
 
     def sold(self, offering: OfferingId) -> None:
-        """There is an instance."""
+        """Note that a launch has made an instance."""
         self._refusals.pop(offering, None)
 
     def unclear(self, offering: OfferingId) -> None:
-        """Nobody knows whether there is one: the same launch is tried again."""
+        """Note that the result of a launch is unknown: the same launch is tried again."""
         if (known := self._refusals.get(offering)) is not None:
             known.trying = False
 
     def refused(self, offering: OfferingId, pause_ms: int, now: Millis) -> Millis:
-        """There is none.
+        """Note that a launch was refused.
 
         Args:
-            offering: Of which.
-            pause_ms: How long to leave it alone the first time.
+            offering: The offering.
+            pause_ms: The first pause.
             now: The time.
 
         Returns:
-            When to try again. Launches that were under way together count as one refusal.
+            When to try again. Concurrent launches that fail count as one refusal.
         """
         known = self._refusals.setdefault(offering, _Refusals())
         if known.count == 0 or known.trying:

@@ -1,4 +1,4 @@
-"""The calls to AWS, each with a deadline and at a bearable rate, repeated when that may help."""
+"""Calls to AWS, with deadlines, rate limits, and repetitions where they may help."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _random = random.SystemRandom()
 
 
 def boto_client(settings: Ec2Settings, service: str) -> Any:
-    """A client of boto3, for any number of threads; credentials as boto3 finds them."""
+    """Create a boto3 client, which any number of threads may use; boto3 finds the credentials."""
     return boto3.session.Session().client(
         service,
         region_name=settings.region,
@@ -37,19 +37,20 @@ def boto_client(settings: Ec2Settings, service: str) -> Any:
             connect_timeout=settings.connect_timeout_s,
             read_timeout=settings.read_timeout_s,
             max_pool_connections=settings.threads + 1,
-            # Repeating is this module's: botocore would also repeat what cannot succeed.
+            # This module repeats calls itself: botocore would also repeat calls that cannot
+            # succeed.
             retries={"total_max_attempts": 1},
         ),
     )
 
 
 class Aws:
-    """Calls to any of AWS's services in one region; any thread may call.
+    """Calls any AWS service in one region. Any thread may call.
 
     Args:
-        settings: Of the account.
-        closing: Set when nobody wants to wait any more; no try is then repeated.
-        client_factory: Makes a client of boto3 for a service.
+        settings: The account's settings.
+        closing: Set at shutdown; from then on no call is repeated.
+        client_factory: Creates a boto3 client for a service.
     """
 
     def __init__(
@@ -66,11 +67,11 @@ class Aws:
         self._limits = Limits(time.monotonic, settings.allowance)
 
     def call(self, service: str, name: str, request: Mapping[str, Any]) -> Any:
-        """Make a call.
+        """Call a method of a service.
 
         Args:
-            service: In boto3's words.
-            name: Of the method of boto3's client.
+            service: The service's name in boto3.
+            name: Name of the method of boto3's client.
             request: Its arguments.
 
         Raises:
@@ -81,7 +82,7 @@ class Aws:
         longest = FIRST_PAUSE_S
         for left in reversed(range(TRIES)):
             if (pause := limiter.take()) > 0 and self._closing.wait(pause):
-                raise CloudUnsettled(f"EC2: {name} was not called, as nobody waits for it")
+                raise CloudUnsettled(f"EC2: {name} was not called, since Eva is shutting down")
             try:
                 answer = method(**request)
             except (BotoCoreError, ClientError) as error:
@@ -90,7 +91,8 @@ class Aws:
                     limiter.throttled()
                 if not left or not worth_repeating(fault):
                     raise fault from error
-                # From the upper half: many that failed together must not come again together.
+                # Drawn from the upper half, so that many calls that failed together do not repeat
+                # together.
                 if self._closing.wait(_random.uniform(longest / 2, longest)):
                     raise fault from error
             else:
@@ -102,7 +104,7 @@ class Aws:
     def pages(
         self, service: str, name: str, request: Mapping[str, Any]
     ) -> Iterator[Mapping[str, Any]]:
-        """Make a call whose answer comes in pages; raises what `call` does."""
+        """Call a method whose answer comes in pages; raises as `call` does."""
         request = dict(request)
         while True:
             page = self.call(service, name, request)
@@ -119,7 +121,7 @@ class Aws:
 
 
 class Ec2Client:
-    """EC2 as one cluster needs it; any thread may call, and every method raises `CloudError`.
+    """The calls to EC2 that a cluster needs. Any thread may call; every method raises `CloudError`.
 
     Args:
         aws: Makes the calls.
@@ -131,7 +133,7 @@ class Ec2Client:
         self._settings = settings
 
     def instances(self) -> Iterator[Sighting]:
-        """Every instance of the cluster that EC2 still knows, terminated ones included."""
+        """List all instances of the cluster that EC2 knows, including terminated ones."""
         request: dict[str, Any] = {
             "Filters": [{"Name": f"tag:{CLUSTER_TAG}", "Values": [self._settings.cluster]}],
             "MaxResults": self._settings.page_size,
@@ -144,19 +146,19 @@ class Ec2Client:
         """Launch one instance, which the request's client token makes safe to repeat.
 
         Returns:
-            EC2's id of it.
+            Its EC2 id.
         """
         answer = self._aws.call("ec2", "run_instances", request)
         return str(answer["Instances"][0]["InstanceId"])
 
     def terminate(self, ec2_ids: Sequence[str]) -> dict[str, CloudError]:
-        """Terminate instances; those that are terminated already are fine.
+        """Terminate instances; already terminated ones are no error.
 
-        EC2 refuses a call as a whole; what it refuses is asked for again in halves, so that one
-        that may not be terminated keeps no other alive.
+        EC2 refuses a call as a whole. A refused call is repeated in halves, so that an instance
+        that may not be terminated does not keep others alive.
 
         Returns:
-            Those that it refuses to terminate, with what it said.
+            The instances that EC2 refuses to terminate, with its error.
         """
         refused: dict[str, CloudError] = {}
         chunks = [ec2_ids[at : at + IDS_PER_CALL] for at in range(0, len(ec2_ids), IDS_PER_CALL)]
@@ -175,7 +177,7 @@ class Ec2Client:
         return refused
 
     def tag(self, ec2_ids: Sequence[str], key: str, value: str) -> None:
-        """Give instances the same tag."""
+        """Add a tag to instances."""
         for start in range(0, len(ec2_ids), IDS_PER_CALL):
             chunk = ec2_ids[start : start + IDS_PER_CALL]
             tags = [{"Key": key, "Value": value}]

@@ -1,8 +1,8 @@
 """EC2 as a cloud: one thread decides, a few carry out launches.
 
-All state belongs to the watch thread. Actions and the results of launches reach it through one
-queue; each batch of them is followed by a look at what exists, and every answer is read off that
-look. So an action is never answered from what the master believes, whoever asks and however often.
+All state belongs to the watch thread. Actions and results of launches reach it through one queue.
+After each batch of them it lists the instances, and every answer is based on that listing, never on
+what the master believes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from eva_master.model.ids import InstanceId, Millis, OfferingId
 from eva_master.ports import Clock, Inbox
 
 _LONGEST_PAUSE_S = 60.0
-"""Between two looks that fail."""
+"""Pause after a failed listing, in seconds."""
 
 _LOOK, _LAUNCH = "look", "launch"
 
@@ -45,33 +45,33 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _EndAll:
-    """Every instance is to be terminated; `done` is set when none is left."""
+    """Request to terminate all instances; `done` is set when none is left."""
 
     done: threading.Event
 
 
 @dataclass(frozen=True, slots=True)
 class _Close:
-    """Nothing more is to be done."""
+    """Request to stop the thread."""
 
 
 _Note = CloudAction | Launched | _EndAll | _Close
 
 
 class Ec2Cloud:
-    """Implements `eva_master.ports.Cloud` by EC2.
+    """Implements `eva_master.ports.Cloud` with EC2.
 
-    Instances outlive this object and the master; what must be remembered of them is in their tags.
+    Instances outlive this object and the master. Their tags hold what must be remembered.
 
     Args:
-        inbox: Where answers go.
-        clock: Dates what EC2 does not.
-        settings: The account's side.
-        user_data: What the instance of a launch runs at boot.
-        launches: Where launches are written down; if absent, a master that starts again repeats
-            them with the settings of that time.
-        catalog: What is for sale, for what a quota rules out, and for spot prices.
-        client_factory: Makes the clients of boto3.
+        inbox: Where answers are posted.
+        clock: Provides times that EC2 does not give.
+        settings: The account's settings.
+        user_data: Creates the user data of a launch.
+        launches: Records of launches. Without them, a restarted master repeats launches with its
+            new settings.
+        catalog: The offerings, for quotas and spot prices.
+        client_factory: Creates boto3 clients.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Ec2Cloud:
         self._thread.start()
 
     def execute(self, action: CloudAction) -> None:
-        """Begin to carry out an action; see `eva_master.ports.Cloud`."""
+        """See `eva_master.ports.Cloud.execute`."""
         self._notes.put(action)
 
     def terminate_all(self) -> None:
@@ -121,7 +121,7 @@ class Ec2Cloud:
         done.wait()
 
     def close(self) -> None:
-        """Stop the threads, once the calls under way are over; instances stay as they are."""
+        """Stop the threads after their present calls. Instances keep running."""
         self._closing.set()
         self._notes.put(_Close())
         self._thread.join()
@@ -143,7 +143,7 @@ class Ec2Cloud:
                 self._failures = 0
                 self._troubles.over(_LOOK)
             except CloudError as error:
-                # Nothing is lost: whatever was to be done is done after the next look.
+                # Nothing is lost: pending steps are taken after the next listing.
                 log = _log.critical if isinstance(error, CloudDenied) else _log.warning
                 log("EC2 failed", error=error.message, hint=error.hint)
                 self._troubles.failed(_LOOK, error, began)
@@ -155,10 +155,10 @@ class Ec2Cloud:
                 self._inbox.post(news)
 
     def _take(self) -> list[_Note]:
-        """All that has come, at the latest when it is time to look again."""
+        """Wait for requests until the next listing is due; returns them all."""
         poll_s = self._settings.poll_s
         if self._failures:
-            # News are no reason to ask sooner again an EC2 that does not answer.
+            # Requests are no reason to call an unresponsive EC2 sooner.
             longest_s = max(poll_s, _LONGEST_PAUSE_S)
             pause_s = min(poll_s * 2 ** min(self._failures - 1, 10), longest_s)
             self._closing.wait(pause_s)
@@ -220,14 +220,14 @@ class Ec2Cloud:
         self._forget([action.instance, *(life.instance for life in pending_same_offering)])
 
     def _forget(self, instances: list[InstanceId]) -> None:
-        """Drop what is written of launches that will not be repeated."""
+        """Remove the records of launches that will not be repeated."""
         try:
             self._launches.forget(instances)
         except StorageError as error:
-            _log.warning("launches stay written down", error=error.message)
+            _log.warning("records of launches cannot be removed", error=error.message)
 
     def _look(self) -> None:
-        """See what exists, answer what was asked, and call for what is to be done."""
+        """List the instances, post answers, and make the calls that are due."""
         found, surplus = by_instance(self._client.instances())
         now = self._clock.now()
         found = self._record(found, now)
@@ -272,7 +272,7 @@ class Ec2Cloud:
             self._pool.submit(lambda: self._notes.put(self._launcher.launch(action)))
 
     def _end(self, found: Mapping[InstanceId, Sighting]) -> None:
-        """Tell who waits for the end of all instances that none is left."""
+        """Tell those who wait for the end of all instances that none is left."""
         under_way = any(life.launching or life.unsettled for life in self._lives.values())
         if self._ending and not under_way and all(seen.terminated for seen in found.values()):
             for done in self._ending:
@@ -280,7 +280,7 @@ class Ec2Cloud:
             self._ending = []
 
     def _record(self, found: dict[InstanceId, Sighting], now: Millis) -> dict[InstanceId, Sighting]:
-        """Tag the instances with what EC2 would forget, before anybody is told."""
+        """Tag instances with times that EC2 forgets, before events are posted."""
         found = dict(found)
         if first := [name for name in found if not self._life(name).listed]:
             self._forget(first)

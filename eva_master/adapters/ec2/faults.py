@@ -1,4 +1,4 @@
-"""EC2's errors in the scheduler's words, and what to do about each."""
+"""Translates EC2's errors to `CloudError`s, with what to do about each."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ _RETRY_MS: tuple[tuple[type[CloudError], int], ...] = (
 
 
 class CloudUnsettled(CloudError):
-    """No answer, or one that does not tell whether the thing was done."""
+    """EC2 did not answer, or its answer does not tell whether the call took effect."""
 
 
 def translate(error: BotoCoreError | ClientError) -> CloudError:
-    """The error in the scheduler's words.
+    """Translate an error of boto3 to a `CloudError`.
 
-    A code is looked at before the status that it came with: lack of capacity, too, is an
-    internal server error to EC2.
+    The code takes precedence over the HTTP status, since EC2 reports even a lack of capacity as an
+    internal server error.
     """
     if isinstance(error, ClientError):
         return _answered(error)
@@ -100,17 +100,17 @@ def _answered(error: ClientError) -> CloudError:
 
 
 def worth_repeating(error: CloudError) -> bool:
-    """Whether the same call may fare better in a moment."""
+    """Whether the same call may succeed if repeated soon."""
     return isinstance(error, Throttled | CloudUnsettled)
 
 
 def retry_after_ms(error: CloudError) -> int:
-    """How long not to try an offering again whose launch failed so."""
+    """How long to wait before an offering is tried again after this error."""
     return next(pause for kind, pause in _RETRY_MS if isinstance(error, kind))
 
 
 def reason(error: CloudError) -> str:
-    """Why a launch failed, for the user: what it is about, what EC2 said, what to do."""
+    """Why a launch failed, for the user: the kind of error, EC2's message, and what to do."""
     about = {
         CapacityUnavailable: "no capacity",
         QuotaExceeded: "quota of the AWS account exceeded",

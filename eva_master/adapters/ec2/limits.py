@@ -1,8 +1,7 @@
-"""How fast each call of EC2's API may be made.
+"""Limits how fast each call of EC2's API is made.
 
-EC2 counts the calls of an account with one bucket of tokens per kind of call: a call takes a token,
-and so many come back each second. Whoever stays below is never throttled by himself; who is
-throttled nevertheless shares the account with others, and slows down.
+EC2 limits the calls of an account with one token bucket per API call. A client that stays below the
+limits is only throttled if others use the account too; then it slows down.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ from dataclasses import dataclass
 
 _SLOWEST = 1 / 16
 _RECOVERY = 1.1
-"""A call that succeeds after a throttled one makes the next ones so much faster."""
+"""Factor by which each successful call after throttling raises the rate again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What AWS grants by default, of which others in the account are left a part.
+    """AWS's default limit for a call. A part of it is left to others in the account.
 
     Attributes:
-        burst: How many calls at once.
-        per_s: How many a second in the long run.
+        burst: Number of calls at once.
+        per_s: Calls per second in the long run.
     """
 
     burst: float
@@ -31,7 +30,7 @@ class Allowance:
 
 _READING = Allowance(50, 10)
 _ALLOWANCES: Mapping[str, Allowance] = {
-    # For the number of instances rather than of calls, as each call launches one.
+    # This limit counts instances rather than calls; each call launches one.
     "run_instances": Allowance(5, 2),
     "terminate_instances": Allowance(50, 5),
     "create_tags": Allowance(50, 10),
@@ -39,10 +38,10 @@ _ALLOWANCES: Mapping[str, Allowance] = {
 
 
 class RateLimiter:
-    """One bucket; any thread may call.
+    """One token bucket. Any thread may call.
 
     Args:
-        allowance: Its size, and how fast it fills.
+        allowance: Its size and its rate.
         clock: In seconds, such as `time.monotonic`.
     """
 
@@ -55,21 +54,21 @@ class RateLimiter:
         self._speed = 1.0
 
     def take(self) -> float:
-        """Take a token, be it a future one; returns how many seconds it is away."""
+        """Take a token, possibly a future one; returns the seconds to wait for it."""
         with self._lock:
             self._fill()
             self._tokens -= 1
             return max(0.0, -self._tokens / self._rate())
 
     def throttled(self) -> None:
-        """EC2 wants fewer calls: nothing is left of the burst, and it fills half as fast."""
+        """Note that EC2 throttled a call: empty the bucket and halve its rate."""
         with self._lock:
             self._fill()
             self._speed = max(_SLOWEST, self._speed / 2)
             self._tokens = min(self._tokens, 0.0)
 
     def succeeded(self) -> None:
-        """EC2 has answered."""
+        """Note that EC2 answered a call, which restores the rate."""
         with self._lock:
             if self._speed < 1:
                 self._fill()
@@ -85,11 +84,11 @@ class RateLimiter:
 
 
 class Limits:
-    """The buckets of all kinds of calls.
+    """The token buckets of all API calls.
 
     Args:
         clock: See `RateLimiter`.
-        share: Of AWS's default allowance.
+        share: Share of AWS's default limits to use.
     """
 
     def __init__(self, clock: Callable[[], float], share: float = 1.0) -> None:
@@ -99,7 +98,7 @@ class Limits:
         self._limiters: dict[str, RateLimiter] = {}
 
     def of(self, call: str) -> RateLimiter:
-        """The bucket of a kind of call, in boto3's words."""
+        """The bucket of an API call, by its name in boto3."""
         with self._lock:
             if call not in self._limiters:
                 granted = _ALLOWANCES.get(call, _READING)

@@ -1,4 +1,4 @@
-"""What EC2 has for sale in a region, asked of AWS."""
+"""Asks AWS which instance types a region sells, and their prices."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from eva_master.adapters.ec2.settings import Ec2Settings
 from eva_master.adapters.ec2.spot import market, micro_dollars
 
 PRICE_LIST_REGION = "us-east-1"
-"""One of the few that have the Price List API; it knows the prices of all regions."""
+"""A region with the Price List API, which knows the prices of all regions."""
 _FEW = 30
-"""The prices of no more types than these are asked for one by one."""
+"""Up to so many types, prices are requested one by one."""
 _NAMES_PER_CALL = 100
 
 
@@ -28,16 +28,16 @@ def take_snapshot(
     names: Collection[str] | None = None,
     client_factory: ClientFactory = boto_client,
 ) -> Snapshot:
-    """Ask AWS what it sells, where and for how much.
+    """Ask AWS for instance types, their zones and their prices.
 
     Args:
         settings: The region, and how to reach it.
-        architectures: In EC2's words.
+        architectures: Architectures as EC2 names them.
         names: Types or families, `None` for all of the current generation.
         client_factory: Makes the clients of boto3.
 
     Raises:
-        CloudError: AWS does not say.
+        CloudError: AWS does not answer.
     """
     closing = threading.Event()
     aws = Aws(settings, closing, client_factory)
@@ -84,7 +84,7 @@ def _sold(
     described: Mapping[str, Any], *, price: int, zones: Sequence[str], spot: Mapping[str, int]
 ) -> SoldType:
     cards = described.get("GpuInfo", {}).get("Gpus", [])
-    # Other makers' cards are no GPUs to programs that want CUDA.
+    # Programs that need CUDA cannot use other makers' GPUs.
     cards = [card for card in cards if card.get("Manufacturer") == "NVIDIA"]
     return SoldType(
         architecture=described["ProcessorInfo"]["SupportedArchitectures"][-1],
@@ -114,7 +114,7 @@ def _zones(aws: Aws, types: Sequence[str]) -> dict[str, set[str]]:
 
 
 def _prices(aws: Aws, region: str, types: Sequence[str]) -> dict[str, int]:
-    """On-demand prices of Linux instances, of their own, without licences."""
+    """On-demand prices of Linux instances with shared tenancy and without licences."""
     wanted = {
         "regionCode": region,
         "operatingSystem": "Linux",
@@ -135,7 +135,7 @@ def _prices(aws: Aws, region: str, types: Sequence[str]) -> dict[str, int]:
 
 
 def _price(product: str) -> tuple[str, int] | None:
-    """Type and micro-dollars per hour of one product, `None` if it is not sold by the hour."""
+    """Type and price per hour in micro-dollars of a product; `None` if not sold by the hour."""
     document = json.loads(product)
     name = document["product"]["attributes"].get("instanceType")
     for term in document["terms"].get("OnDemand", {}).values():

@@ -1,4 +1,4 @@
-"""The quotas of an account on instances: by name, and how much of each is in use."""
+"""The quotas of an account on instances: their names, values and use."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Quota:
     """A limit on the vCPUs of running instances of some families together.
 
     Attributes:
-        code: In Service Quotas.
-        name: There.
-        families: What the names of its families begin with.
+        code: Its code in Service Quotas.
+        name: Its name in Service Quotas.
+        families: Prefixes of the names of its families.
     """
 
     code: str
@@ -64,12 +64,12 @@ _QUOTAS: Mapping[Purchase, tuple[Quota, ...]] = {
     ),
 }
 _APART = frozenset({"dl", "hpc", "inf", "mac", "trn", "vt"})
-"""Families that have quotas of their own, or none."""
+"""Families that have other quotas or none."""
 _FAMILY = re.compile(r"([a-z]+)([0-9]*)")
 
 
 def quota_of(type_name: str, purchase: Purchase) -> Quota | None:
-    """The quota that an instance counts against, `None` if it is none of these.
+    """The quota that an instance counts against; `None` if it is not known.
 
     The first letter of a family decides, so that ``gr6`` is G; but ``inf2`` is Inf and not I, and
     some generations of P have a quota of their own.
@@ -83,7 +83,7 @@ def quota_of(type_name: str, purchase: Purchase) -> Quota | None:
 
 
 def also_over(offering: Offering, catalog: Catalog) -> tuple[OfferingId, ...]:
-    """What else a quota rules out that has no room for an offering: all that is as large."""
+    """Other offerings that a full quota also rules out: those that are at least as large."""
     quota = quota_of(offering.type.name, offering.purchase)
     return tuple(
         other.id
@@ -96,15 +96,15 @@ def also_over(offering: Offering, catalog: Catalog) -> tuple[OfferingId, ...]:
 
 
 def in_words(offering: Offering, catalog: Catalog, call: Call) -> str:
-    """Which quota an offering is over, and how much of it is in use.
+    """Describe the quota that an offering exceeds, and how much of it is in use.
 
     Args:
-        offering: What was refused.
-        catalog: Has the vCPUs of instances that EC2 does not tell.
+        offering: The refused offering.
+        catalog: Tells the vCPUs of instance types, which EC2's listing does not contain.
         call: Makes a call, such as ``call("ec2", "describe_instances", {...})``.
 
     Returns:
-        A sentence; only what is known without asking where AWS does not answer.
+        A sentence. If AWS does not answer, it only says what is known without asking.
     """
     quota = quota_of(offering.type.name, offering.purchase)
     if quota is None:
@@ -130,7 +130,7 @@ def in_words(offering: Offering, catalog: Catalog, call: Call) -> str:
 
 
 def _running(call: Call) -> Iterator[Mapping[str, Any]]:
-    """All of the account's instances that count, whoever's they are."""
+    """All instances of the account that count against the quota."""
     request: dict[str, Any] = {
         "Filters": [{"Name": "instance-state-name", "Values": ["pending", "running"]}],
         "MaxResults": 1000,

@@ -1,4 +1,4 @@
-"""What an operator may set about EC2."""
+"""The operator's settings for EC2."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ IMAGES: Mapping[str, str] = {
     "x86_64-gpu": _NVIDIA.format("x86_64"),
     "arm64-gpu": _NVIDIA.format("arm64"),
 }
-"""AWS's own: Amazon Linux 2023, and the same with NVIDIA's driver where there are GPUs."""
+"""Default images of AWS: Amazon Linux 2023, with NVIDIA's driver for instances with GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,29 +23,29 @@ class Ec2Settings:
 
     Attributes:
         cluster: Names the cluster in the tags of its instances; two clusters in one account and
-            region must differ, as each terminates what it does not know.
+            region must differ, since each terminates instances that it does not know.
         region: Such as ``us-east-1``.
-        images: What instances boot, by architecture, with ``-gpu`` for those with GPUs: the id of
-            an AMI, or ``ssm:`` and the name of a parameter of Systems Manager that holds it.
-        subnets: Subnet by zone; a zone that is not there uses its default subnet.
+        images: Image by architecture, with ``-gpu`` for instances with GPUs: the id of an AMI, or
+            ``ssm:`` and the name of a parameter of Systems Manager that holds it.
+        subnets: Subnet by zone. A zone that is not listed uses its default subnet.
         security_groups: Ids; none for the VPC's default group.
         instance_profile: Name of the IAM instance profile, empty for none.
-        launch_template: ``NAME`` or ``NAME:VERSION``, by name or id; what is said here goes before
-            what it says. Empty for none.
+        launch_template: ``NAME`` or ``NAME:VERSION``, by name or id; these settings override it.
+            Empty for none.
         root_volume_gib: Size of the root volume, for images and tasks' files.
         kms_key: Id of the key that the root volume is encrypted with, empty for the account's.
         tags: More tags for instances and their volumes.
         endpoint: URL of the API, empty for AWS's own.
-        poll_s: From one look at the instances to the next when nothing is asked.
-        settle_s: EC2's answers lag behind its actions; an instance that should be there and is
-            not listed for so long is gone.
-        connect_timeout_s: A connection that takes longer has failed.
-        read_timeout_s: An answer that takes longer is lost.
+        poll_s: Seconds between two listings of the instances when nothing is requested.
+        settle_s: Seconds after which an instance that should exist but is not listed counts as
+            gone, since EC2's listings lag behind.
+        connect_timeout_s: Timeout of connections, in seconds.
+        read_timeout_s: Timeout of answers, in seconds.
         page_size: Instances per page of a listing, 5 to 1,000.
-        threads: Launches under way at a time.
-        allowance: How many calls to make, as a part of what AWS grants an account by default; see
+        threads: Concurrent launches.
+        allowance: Rate of calls as a share of AWS's default limits; see
             `eva_master.adapters.ec2.limits`.
-        spot_prices_s: From one look at the spot prices to the next; 0 for never.
+        spot_prices_s: Seconds between two looks at the spot prices; 0 for never.
     """
 
     cluster: str

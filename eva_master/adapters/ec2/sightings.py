@@ -1,4 +1,4 @@
-"""An instance as a listing shows it."""
+"""Instances as EC2's listing shows them."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ CLUSTER_TAG = "eva:cluster"
 INSTANCE_TAG = "eva:instance"
 ATTEMPT_TAG = "eva:attempt"
 UP_TAG = "eva:up"
-"""When the instance was first seen running, and so is billed: EC2 forgets whether a terminated
+"""Tag: when the instance was first seen running, hence billed. EC2 forgets whether a terminated
 instance ever ran."""
 GONE_TAG = "eva:gone"
-"""When the instance was first seen terminated, if EC2 itself gives no time."""
+"""Tag: when the instance was first seen terminated, if EC2 gives no time."""
 
 _ENDED_AT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """One EC2 instance.
+    """One EC2 instance as listed.
 
     Attributes:
-        instance: Eva's name of it.
-        ec2_id: EC2's.
-        state: In EC2's words, such as ``running``.
-        launched_ms: LaunchTime.
+        instance: Its id in Eva.
+        ec2_id: Its id in EC2.
+        state: EC2's name of its state, such as ``running``.
+        launched_ms: EC2's LaunchTime.
         was_up: Whether it has been seen running, by its `UP_TAG`.
-        ended_ms: `GONE_TAG`, or else the time in StateTransitionReason; `None` without either.
-        why: StateReason, empty while it has none.
+        ended_ms: The time in `GONE_TAG`, or else in StateTransitionReason; `None` without either.
+        why: EC2's StateReason; empty if it has none.
     """
 
     instance: InstanceId
@@ -46,22 +46,22 @@ class Sighting:
 
     @property
     def running(self) -> bool:
-        """Whether it is billed and of use."""
+        """Whether it runs, and so is billed and usable."""
         return self.state == "running"
 
     @property
     def terminated(self) -> bool:
-        """Whether it is gone; EC2 shows it for about another hour."""
+        """Whether it is terminated; EC2 lists it for about another hour."""
         return self.state == "terminated"
 
     @property
     def up_ms(self) -> Millis | None:
-        """When billing began: at LaunchTime, some seconds too early, as EC2 has no later record."""
+        """When billing began. LaunchTime is some seconds early, but EC2 has no later record."""
         return self.launched_ms if self.was_up or self.running else None
 
 
 def sighting(described: Mapping[str, Any]) -> Sighting | None:
-    """Read an instance of DescribeInstances; `None` if it bears no name of Eva's."""
+    """Read an instance of DescribeInstances; `None` if it has no Eva id."""
     tags = {tag["Key"]: tag["Value"] for tag in described.get("Tags", ())}
     if INSTANCE_TAG not in tags:
         return None
@@ -81,9 +81,9 @@ def sighting(described: Mapping[str, Any]) -> Sighting | None:
 
 
 def by_instance(sightings: Iterable[Sighting]) -> tuple[dict[InstanceId, Sighting], list[Sighting]]:
-    """One sighting for each instance, and those left over that still exist.
+    """One sighting for each instance, and existing duplicates.
 
-    There are some left over only if EC2 forgot a client token: the oldest that exists counts.
+    There are duplicates only if EC2 forgot a client token. The oldest existing one counts.
     """
     ordered = sorted(sightings, key=lambda seen: (seen.terminated, seen.launched_ms, seen.ec2_id))
     first: dict[InstanceId, Sighting] = {}

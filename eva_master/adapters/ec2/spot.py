@@ -1,4 +1,4 @@
-"""What spot instances cost at this moment."""
+"""Follows the prices of spot instances."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from eva_master.model.ids import MILLION, Price
 _log = structlog.get_logger(__name__)
 
 Market = Mapping[tuple[str, str], Price]
-"""Price by type and zone."""
+"""Spot price by type and zone, in micro-dollars per hour."""
 
 
 def micro_dollars(text: str) -> Price:
@@ -33,12 +33,12 @@ def market(aws: Aws, types: list[str]) -> Market:
     """The present spot prices of Linux instances of some types.
 
     Raises:
-        CloudError: EC2 does not say.
+        CloudError: EC2 does not answer.
     """
     request: dict[str, Any] = {
         "InstanceTypes": types,
         "ProductDescriptions": ["Linux/UNIX"],
-        # The prices of this moment are those that were set last.
+        # Asked for the present moment, EC2 returns the last price changes.
         "StartTime": datetime.now(UTC),
         "MaxResults": 1000,
     }
@@ -53,12 +53,12 @@ def market(aws: Aws, types: list[str]) -> Market:
 
 
 class SpotPrices:
-    """Looks at the spot market from time to time; of one thread but for the look itself.
+    """Polls the spot prices. One thread uses it; each poll runs in a thread of its own.
 
     Args:
         aws: Makes the calls.
-        catalog: Whose spot offerings are to follow the market.
-        period_s: From one look to the next; 0 for never.
+        catalog: Its spot offerings follow the market.
+        period_s: Seconds between two polls; 0 for never.
     """
 
     def __init__(self, aws: Aws, catalog: Catalog, period_s: float) -> None:
@@ -69,7 +69,7 @@ class SpotPrices:
         self._looking = threading.Lock()
 
     def refresh(self, pool: Executor, post: Callable[[Quoted], None]) -> None:
-        """Begin a look if it is time for one; what it shows is posted."""
+        """Start a poll if one is due; new prices are posted."""
         now = time.monotonic()
         if self._period_s and now >= self._due and self._looking.acquire(blocking=False):
             self._due = now + self._period_s
@@ -89,6 +89,6 @@ class SpotPrices:
                 )
             )
         except CloudError as error:
-            _log.warning("spot prices are those of before", error=error.message)
+            _log.warning("spot prices cannot be updated", error=error.message)
         finally:
             self._looking.release()

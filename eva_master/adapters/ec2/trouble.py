@@ -1,4 +1,4 @@
-"""What EC2 does not do at present, for users to see."""
+"""Describes which calls to EC2 fail at present, for users."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ _ABOUT: tuple[tuple[type[CloudError], str, str], ...] = (
 
 
 class Troubles:
-    """Remembers which kinds of calls fail, and since when; of one thread."""
+    """Remembers which kinds of calls fail, and since when. It is used by one thread."""
 
     def __init__(self) -> None:
         self._failing: dict[str, tuple[Millis, str]] = {}
         self._told = CloudTrouble(None)
 
     def failed(self, what: str, error: CloudError, since: Millis) -> None:
-        """A kind of call has failed, all its tries included.
+        """Note that a kind of call has failed in all its tries.
 
         Args:
-            what: Names the kind.
-            error: What it came to last.
-            since: When it was first asked for, if it has not failed before.
+            what: Name of the kind of call.
+            error: The last error.
+            since: When it was first tried, if it has not failed before.
         """
         known = self._failing.get(what)
         self._failing[what] = since if known is None else known[0], in_words(error)
 
     def over(self, what: str) -> None:
-        """A kind of call has succeeded."""
+        """Note that a kind of call has succeeded."""
         self._failing.pop(what, None)
 
     def news(self) -> CloudTrouble | None:
-        """What is to be told, `None` if it is what was told last."""
+        """The event to post; `None` if nothing has changed."""
         worst = min(self._failing.values(), default=None)
         found = CloudTrouble(None) if worst is None else CloudTrouble(*worst)
         if found == self._told:
@@ -56,7 +56,7 @@ class Troubles:
 
 
 def in_words(error: CloudError) -> str:
-    """What fails, what EC2 said, and what to do about it."""
+    """A sentence about what fails, EC2's message, and what to do."""
     about, remedy = next((words, hint) for kind, words, hint in _ABOUT if isinstance(error, kind))
     hint = error.hint or remedy
     return f"{about}: {error.message.removeprefix('EC2: ')}" + (f" ({hint})" if hint else "")

@@ -1,6 +1,6 @@
-"""What to do about one instance, given what was asked of it and how a listing shows it.
+"""Decides the next step for an instance, from what was requested and how it is listed.
 
-Nothing here calls EC2: a look at an instance gives the step to take.
+This module does not call EC2: it only returns the step to take.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from eva_master.model.ids import InstanceId, Millis
 _FIRST_PAUSE_MS = 1_000
 _LONGEST_PAUSE_MS = 300_000
 _REMEMBERED_MS = 7_200_000
-"""Longer than EC2 itself remembers a terminated instance."""
+"""Time after which an ended instance is forgotten; EC2 itself forgets it sooner."""
 
 
 class Call(Enum):
-    """What EC2 is to be asked for."""
+    """A call of EC2 to make."""
 
     LAUNCH = auto()
     TERMINATE = auto()
 
 
 Step = Call | InstanceUp | InstanceGone | LaunchFailed | None
-"""A call to make, an event to post, or nothing."""
+"""The next step: a call to make, an event to post, or nothing."""
 
 
 @dataclass(slots=True)
 class Life:
-    """One instance from the first action or sighting on; of one thread.
+    """The life of one instance, from its first action or sighting. It is used by one thread.
 
     Attributes:
-        wanted: The launch that was asked for; `None` if it was found, or is only to be removed.
-        launching: A call of RunInstances is under way.
-        made: EC2 has made it: that it is not listed may only mean not yet.
-        unsettled: EC2 may have made it; repeating the launch with the same token tells.
-        terminating: It is to be terminated.
-        owed: Whoever asked last has no answer yet.
-        up_ms: When billing began, as far as seen.
+        wanted: The requested launch; `None` if the instance was found or is only to be terminated.
+        launching: Whether a call of RunInstances is in progress.
+        made: Whether EC2 has made it. If it is not listed, it may be listed later.
+        unsettled: Whether EC2 may have made it. Repeating the launch with the same token will tell.
+        terminating: Whether it is to be terminated.
+        owed: Whether the last request has no answer yet.
+        up_ms: When billing began, as far as known.
         missing_ms: Since when it should be listed but is not.
-        end: The last event of it.
-        listed: A listing has shown it, so that its launch is never repeated.
+        end: The event that ended it.
+        listed: Whether a listing has shown it, so that its launch is never repeated.
     """
 
     instance: InstanceId
@@ -64,7 +64,7 @@ class Life:
     _not_before: Millis = Millis(0)
 
     def launch(self, action: LaunchInstance) -> None:
-        """Take note that it is wanted; a new attempt begins after one that failed."""
+        """Note the request to launch it; after a failed attempt a new one begins."""
         attempt = self.wanted.attempt if self.wanted is not None else 0
         if isinstance(self.end, LaunchFailed) and action.attempt > attempt:
             self.end = None
@@ -74,19 +74,19 @@ class Life:
         self.owed = True
 
     def terminate(self) -> None:
-        """Take note that it is to go."""
+        """Note the request to terminate it."""
         if isinstance(self.end, LaunchFailed):
             self.end = None
         self.terminating = self.owed = True
 
     @property
     def waiting(self) -> LaunchInstance | None:
-        """The launch that is still to be asked for, and that EC2 knows nothing of."""
+        """The requested launch that EC2 has not been asked for; `None` if there is none."""
         idle = not (self.launching or self.made or self.unsettled or self.terminating)
         return self.wanted if idle and self.end is None else None
 
     def forgettable(self, now: Millis) -> bool:
-        """Whether nobody will ask about it any more: it ended long ago."""
+        """Whether it ended so long ago that it can be forgotten."""
         match self.end:
             case InstanceGone(gone_ms=at) | LaunchFailed(retry_at=at):
                 return not (self.owed or self.launching) and now - at > _REMEMBERED_MS
@@ -94,18 +94,18 @@ class Life:
                 return False
 
     def begin(self) -> None:
-        """RunInstances is being called."""
+        """Note that RunInstances is being called for it."""
         self.launching = True
 
     def launched(self) -> None:
-        """RunInstances is over: EC2 made an instance."""
+        """Note that RunInstances has made an instance."""
         self.launching = self.unsettled = False
         self.made = True
 
     def unclear(self, now: Millis) -> None:
-        """RunInstances is over: EC2 may have made an instance; repeating the call will tell.
+        """Note that RunInstances may have made an instance; repeating the call will tell.
 
-        The pauses before that get longer.
+        The pauses between repetitions grow.
         """
         self.launching = False
         self.unsettled = True
@@ -114,21 +114,21 @@ class Life:
         self._not_before = Millis(now + pause_ms)
 
     def refused(self, error: CloudError, retry_at: Millis) -> LaunchFailed | None:
-        """RunInstances is over: EC2 has made no instance, and is not to be asked before a time."""
+        """Note that RunInstances has made no instance, and when to try again."""
         self.launching = self.unsettled = False
         if self.terminating:
-            return None  # The next look finds nothing, and says so.
+            return None  # The next listing shows that there is none.
         self.end = LaunchFailed(self.instance, retry_at, reason(error))
         self.owed = False
         return self.end
 
     def look(self, seen: Sighting | None, now: Millis, settle_ms: int) -> Step:
-        """Take the next step.
+        """Decide the next step.
 
         Args:
-            seen: How the latest listing shows it, `None` if not at all.
+            seen: How the latest listing shows it; `None` if it does not.
             now: Milliseconds since the epoch.
-            settle_ms: For how long a listing may leave out what exists.
+            settle_ms: How long listings may omit an existing instance.
         """
         if self.launching:
             return None
@@ -141,7 +141,7 @@ class Life:
             ended = now if seen.ended_ms is None else seen.ended_ms
             return self._gone(Millis(max(ended, self.up_ms or 0)), seen.why)
         if self.terminating or self.end is not None or seen.state in {"stopping", "stopped"}:
-            # Nothing of Eva's is ever stopped to be started again.
+            # Eva never stops instances in order to start them again.
             return None if seen.state == "shutting-down" else Call.TERMINATE
         if seen.running and self.owed:
             self.owed = False
@@ -160,7 +160,7 @@ class Life:
         return self._gone(self.missing_ms) if now - self.missing_ms >= settle_ms else None
 
     def _gone(self, at: Millis, why: str = "") -> Step:
-        """The end, told unasked the first time and then whenever asked."""
+        """The final event, posted once by itself and then at every request."""
         if isinstance(self.end, InstanceGone):
             return self._answer(self.end)
         self.end = InstanceGone(self.instance, self.up_ms, at, why)

@@ -1,4 +1,4 @@
-"""What tasks run in: an image that exists, or one that workers make of an uploaded directory."""
+"""Images of tasks: existing ones, or those that workers build from an uploaded directory."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ Sections = Sequence[tuple[Path, TaskSection | None]]
 
 @dataclass(frozen=True, slots=True)
 class BuildContext:
-    """A directory that images are made of.
+    """A directory that images are built from.
 
     Attributes:
-        directory: As it is written in the job file.
-        dockerfiles: Each Dockerfile wanted, with the complaint if it is not in the directory.
-        missing: The complaint if the directory is none.
+        directory: Its path as written in the job file.
+        dockerfiles: Each requested Dockerfile, with the error message if it is not in the
+            directory.
+        missing: The error message if it is not a directory.
     """
 
     directory: str
@@ -30,14 +31,14 @@ class BuildContext:
 
 
 def image_of(job: JobFile, task: TaskSection | None) -> str:
-    """The image that a task names, its own before the job's; empty for none."""
+    """The image that a task or else its job names; empty for none."""
     if task and (task.image or task.build):
         return task.image or ""
     return job.image or ""
 
 
 def build_of(job: JobFile, task: TaskSection | None, context: str) -> Build | None:
-    """What a task's image is made of, `None` if it is not made.
+    """How a task's image is built; `None` if it is not built.
 
     Args:
         job: The file.
@@ -49,7 +50,7 @@ def build_of(job: JobFile, task: TaskSection | None, context: str) -> Build | No
 
 
 def build_context(document: Document, job: JobFile, sections: Sections) -> BuildContext | None:
-    """The directory that a job wants uploaded for its images, `None` if it has none made."""
+    """The directory to upload for a job's images; `None` if it builds none."""
     found: BuildContext | None = None
     dockerfiles: dict[str, Problem] = {}
     for path, task in sections:
@@ -79,13 +80,13 @@ def build_context(document: Document, job: JobFile, sections: Sections) -> Build
 def image_problems(
     document: Document, job: JobFile, sections: Sections, *, containers: bool = True
 ) -> Iterator[Problem]:
-    """What is wrong with the images of a job.
+    """Find the mistakes in the images of a job.
 
     Args:
         document: The file.
-        job: What it says.
-        sections: Its tasks and where they stand.
-        containers: Whether the cluster can run images at all.
+        job: Its parsed content.
+        sections: Its tasks and their paths in the file.
+        containers: Whether the cluster runs tasks in containers.
     """
     places: list[tuple[Path, JobFile | TaskSection]] = [((), job)]
     places += [(path, task) for path, task in sections if task]
@@ -100,7 +101,7 @@ def image_problems(
             yield document.problem(
                 (*path, key),
                 "this cluster runs tasks as plain processes, which have no image",
-                "leave it out, or have the cluster run containers: local.runtime: docker",
+                "remove it, or configure the cluster to run containers: local.runtime: docker",
             )
         if section.build:
             directories.append(_directory(job, section.build))

@@ -1,4 +1,4 @@
-"""Job file to `JobSpec`: every family resolved, every problem found at once."""
+"""Parses a job file into a `JobSpec`. It resolves all families and reports all problems."""
 
 from __future__ import annotations
 

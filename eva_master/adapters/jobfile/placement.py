@@ -1,4 +1,4 @@
-"""Whether anything that is on sale can hold a task, and what the nearest type lacks."""
+"""Checks whether any offering can hold a task, and what the nearest type lacks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from eva_master.model.resources import Resources
 
 
 def unplaceable(task: TaskSpec, catalog: Catalog) -> str:
-    """Say why no instance can hold `task`.
+    """Explain why no instance can hold `task`.
 
     Returns:
         A sentence that names the nearest instance type and what it lacks; empty if some type
@@ -29,7 +29,7 @@ def unplaceable(task: TaskSpec, catalog: Catalog) -> str:
 
 
 def _distance(candidate: tuple[InstanceType, Resources]) -> tuple[float, str]:
-    """How far a type is from holding a demand: the missing shares of each resource, added up."""
+    """The distance of a type from a demand: the sum of the missing shares of each resource."""
     machine, need = candidate
     short = need.shortfall(machine.capacity)
     missing = (

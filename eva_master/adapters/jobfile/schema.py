@@ -1,4 +1,4 @@
-"""What may stand in a job file. A key is here only if it acts."""
+"""The schema of job files. It has only keys that take effect."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _IMAGE = re.compile(
 _DAY_MS = 86_400_000
 _RESERVED = frozenset(
     {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"}
-    # How the members of a gang find each other.
+    # Variables by which the members of a gang find each other.
     | {"MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "NNODES"}
 )
 
@@ -43,10 +43,10 @@ def _refusal(message: str, hint: str = "") -> PydanticCustomError:
 
 
 def check_name(name: str) -> str:
-    """Accept what may name a job, task or input: it becomes part of ids, paths and URLs.
+    """Check the name of a job, task or input, which becomes part of ids, paths and URLs.
 
     Raises:
-        ValueError: It may not.
+        ValueError: The name is not allowed.
     """
     if not _NAME.fullmatch(name):
         raise _refusal(
@@ -57,10 +57,10 @@ def check_name(name: str) -> str:
 
 
 def check_variable(name: str) -> str:
-    """Accept what may name an environment variable of a task.
+    """Check the name of an environment variable of a task.
 
     Raises:
-        ValueError: It may not, or the name is the cluster's own.
+        ValueError: The name is not allowed or reserved for the cluster.
     """
     if not _VARIABLE.fullmatch(name):
         raise _refusal(f"{name!r} cannot be an environment variable", "use letters, digits and '_'")
@@ -70,7 +70,7 @@ def check_variable(name: str) -> str:
 
 
 def check_text(text: str) -> str:
-    """Accept what a process can be given as an argument or variable.
+    """Check text that is passed to a process as an argument or variable.
 
     Raises:
         ValueError: It holds a NUL character.
@@ -107,7 +107,7 @@ def _check_dockerfile(text: str) -> str:
 
 def _check_long(duration_ms: int) -> int:
     if not 0 < duration_ms <= 3_660 * _DAY_MS:
-        raise _refusal("must be more than nothing and at most ten years")
+        raise _refusal("must be more than zero and at most ten years")
     return duration_ms
 
 
@@ -123,7 +123,7 @@ Text = Annotated[str, AfterValidator(check_text)]
 Value = Annotated[
     str,
     AfterValidator(check_text),
-    # Numbers are taken as they are written.
+    # Numbers are kept as they are written.
     WithJsonSchema({"type": ["string", "number", "boolean"]}),
 ]
 Command = Annotated[str, Field(min_length=1, max_length=65_536), AfterValidator(check_text)]
@@ -143,7 +143,7 @@ class _Section(BaseModel):
 
 
 class ResourcesSection(_Section):
-    """What a task takes of an instance."""
+    """The resources that a task takes of an instance."""
 
     gpus: Annotated[Count, Field(ge=0, le=1_024)] = Field(
         default=0, description="Whole GPUs; none if absent."
@@ -157,7 +157,7 @@ class ResourcesSection(_Section):
 
 
 class BuildSection(_Section):
-    """An image that is made of a Dockerfile, on the instance that needs it."""
+    """An image that is built from a Dockerfile, on the instance that needs it."""
 
     context: Directory | None = Field(
         default=None,
@@ -180,7 +180,7 @@ class StorageSection(_Section):
 
 
 class DelaysSection(_Section):
-    """What a move costs, as far as the user knows; measured ones go first."""
+    """The delays of a move as the user knows them. Measured delays take precedence."""
 
     checkpoint: ShortDuration | None = Field(
         default=None, description="From stop to checkpoint stored."
@@ -189,13 +189,13 @@ class DelaysSection(_Section):
 
 
 class TaskSection(_Section):
-    """One task of a job; what is absent is as the job says."""
+    """One task of a job. Absent keys are taken from the job."""
 
     name: Name
     run: Command | None = Field(default=None, description="Shell command of this task.")
     image: Image | None = Field(default=None, description="Container image of this task.")
     build: BuildSection | None = Field(
-        default=None, description="What the image of this task is made of instead."
+        default=None, description="How to build the image of this task instead."
     )
     workload: Label | None = Field(default=None, description="Tasks of one workload behave alike.")
     resources: ResourcesSection | None = Field(default=None, description="What this task takes.")
@@ -206,7 +206,7 @@ class TaskSection(_Section):
 
 
 class JobFile(_Section):
-    """A job: what to run, on what, and how its tasks hang together."""
+    """A job: what to run, on which resources, and whether its tasks run together."""
 
     name: Name | None = Field(default=None, description="Unique among your active jobs.")
     workload: Label | None = Field(
@@ -217,7 +217,7 @@ class JobFile(_Section):
         default=None, description="Container image that tasks run in; the cluster's if absent."
     )
     build: BuildSection | None = Field(
-        default=None, description="What the image is made of, if it does not exist yet."
+        default=None, description="How to build the image, if it does not exist yet."
     )
     workdir: Text | None = Field(
         default=None, description="Directory that is uploaded and becomes the working directory."
@@ -227,7 +227,7 @@ class JobFile(_Section):
     resources_by_family: ByFamily = Field(
         default={},
         description=(
-            "What each task takes on instances of one family, where it differs from "
+            "What each task takes on instances of one family, where it differs from  "
             "`resources`; null for a family that it cannot run on."
         ),
     )

@@ -1,4 +1,4 @@
-"""Which image an instance boots, and how its root volume is called."""
+"""Finds the image that an instance boots, and the name of its root device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eva_master.model.errors import CloudError
 
 PARAMETER = "ssm:"
 _FRESH_S = 3600.0
-"""So long an image is booted after a newer one was published."""
+"""Seconds for which a looked-up image is used, even if a newer one is published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,12 @@ class Image:
 
 
 class Images:
-    """Looks images up, and remembers them for an hour; any thread may call.
+    """Looks up images, and remembers them for an hour. Any thread may call.
 
     Args:
-        configured: See `Ec2Settings.images`.
+        configured: The configured images; see `Ec2Settings.images`.
         call: Makes a call, such as ``call("ec2", "describe_images", {...})``.
-        clock: In seconds, such as `time.monotonic`.
+        clock: A clock in seconds, such as `time.monotonic`.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Images:
         """The image for a type.
 
         Raises:
-            CloudError: There is none, or EC2 does not say.
+            CloudError: There is none, or EC2 does not answer.
         """
         kind = machine.architecture + ("-gpu" if machine.capacity.gpus else "")
         named = self._configured.get(kind)

@@ -1,4 +1,4 @@
-"""One launch, from the action to EC2's answer."""
+"""Carries out launches, from the action to EC2's answer."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """How a launch ended; without an error, there is an instance."""
+    """The result of a launch. Without an error there is an instance."""
 
     action: LaunchInstance
     error: CloudError | None = None
 
 
 class LaunchExecutor:
-    """Carries launches out, in any number of threads.
+    """Carries out launches, in any number of threads.
 
     Args:
         aws: Makes the calls.
         settings: Where to launch, and how.
-        launches: Where each is written down first.
-        images: What to boot.
-        user_data: What the instance of a launch runs at boot.
-        catalog: What is for sale.
+        launches: Where each launch is recorded first.
+        images: Finds the image to boot.
+        user_data: Creates the user data of a launch.
+        catalog: The offerings on sale.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class LaunchExecutor:
         self._catalog = catalog
 
     def launch(self, action: LaunchInstance) -> Launched:
-        """Carry out one launch, or find the instance that it has made before."""
+        """Carry out one launch, or find the instance that it made earlier."""
         try:
             ec2_id = self._run(action)
         except QuotaExceeded as error:

@@ -1,4 +1,4 @@
-"""What was asked of EC2, written down before it is asked."""
+"""Records of launches, written before EC2 is called."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from eva_master.model.ids import InstanceId
 
 
 class LaunchRecords(Protocol):
-    """Parameters of launches whose instance no listing has shown yet; any thread may call.
+    """Parameters of launches whose instance was not listed yet. Any thread may call.
 
-    EC2 takes a client token again only with the very same parameters. Settings and images may have
-    changed by the time a launch is repeated, so it is repeated as it was written down.
+    EC2 accepts a client token again only with the same parameters. Settings and images may have
+    changed when a launch is repeated, so it is repeated with the recorded parameters.
     """
 
     def remember(
         self, instance: InstanceId, attempt: int, request: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Write a launch down, unless it is; returns what is written.
+        """Record a launch unless it is recorded; returns the recorded parameters.
 
         Raises:
-            StorageError: Nothing is, so nothing may be asked.
+            StorageError: It is not recorded, so EC2 must not be called.
         """
         ...
 
     def remembered(self, instance: InstanceId, attempt: int) -> dict[str, Any] | None:
-        """What is written of a launch, `None` if nothing is.
+        """The recorded parameters of a launch; `None` if there are none.
 
         Raises:
-            StorageError: Nobody knows.
+            StorageError: The records cannot be read.
         """
         ...
 
     def forget(self, instances: Iterable[InstanceId]) -> None:
-        """Remove all of these instances.
+        """Remove the records of all of these instances.
 
         Raises:
-            StorageError: They are still there.
+            StorageError: The records are still there.
         """
         ...
 
 
 class ShortMemory:
-    """Launches that nobody will repeat after a restart, as in a test."""
+    """Records in memory, for launches that are not repeated after a restart, as in tests."""
 
     def __init__(self) -> None:
         self._written: dict[tuple[InstanceId, int], dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""What is asked of RunInstances for one launch."""
+"""Builds the RunInstances request of a launch."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from eva_master.model.ids import InstanceId
 
 
 def client_token(cluster: str, instance: InstanceId, attempt: int) -> str:
-    """Names a launch for EC2, which makes at most one instance of it; 64 characters."""
+    """The client token of a launch, for which EC2 makes at most one instance; 64 characters."""
     return hashlib.sha256(f"{cluster}\0{instance}\0{attempt}".encode()).hexdigest()
 
 
 def launch_request(
     settings: Ec2Settings, action: LaunchInstance, image: Image, user_data: str
 ) -> dict[str, Any]:
-    """Parameters of RunInstances; plain JSON, so that they can be written down.
+    """The parameters of RunInstances, as plain JSON so that they can be recorded.
 
     Args:
         settings: Where to launch, and how.
         action: The launch.
-        image: What to boot.
-        user_data: What the instance runs at boot, in clear; at most 16 KiB.
+        image: The image to boot.
+        user_data: The user data as plain text, at most 16 KiB.
     """
     offering = action.offering
     ours = {
@@ -46,7 +46,7 @@ def launch_request(
         "MinCount": 1,
         "MaxCount": 1,
         "InstanceInitiatedShutdownBehavior": "terminate",
-        # The worker and its tasks are on the host's network; nobody needs a second hop.
+        # The worker and its tasks use the host's network, so no second hop is needed.
         "MetadataOptions": {
             "HttpTokens": "required",
             "HttpEndpoint": "enabled",

@@ -1,7 +1,7 @@
-"""What an instance runs when it boots for the first time, so that it becomes a worker.
+"""The user data that makes an instance a worker when it boots for the first time.
 
-A shell script for cloud-init: variables on top, then `userdata.sh` as it is. Nothing is put into
-the middle of a program, so no value can become one.
+It is a shell script for cloud-init: variables first, then `userdata.sh` unchanged. No value is
+inserted into code, so none can be run as code.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from eva_master.model.catalog import Purchase
 from eva_master.model.errors import CloudError, InvalidConfig
 
 MOST_BYTES = 16 * 1024
-"""Of user data, as EC2 has it."""
+"""EC2's limit on the size of user data."""
 METADATA_URL = "http://169.254.169.254"
 PYTHON = "python3.11"
-"""What bundles are made for."""
+"""Architectures that bundles are built for."""
 
 _STATE_DIR = "/var/lib/eva"
 _BOOT_FILE = f"{_STATE_DIR}/boot"
@@ -33,26 +33,27 @@ _BUNDLE = re.compile(rf"{_S3_PLACE.pattern}{_DIGEST}[0-9a-f]{{64}}")
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """What all instances of a cluster boot with.
+    """Boot settings that all instances of a cluster share.
 
     Attributes:
-        region: Where they and the bucket are.
+        region: Region of the instances and the bucket.
         bundles: By architecture, ``s3://BUCKET/KEY#sha256=DIGEST`` of the worker's bundle; empty
             for images that have the worker at ``/opt/eva``, and its unit.
-        boot_logs: ``s3://BUCKET/PREFIX`` where the log of a boot that failed is left, empty for
-            nowhere.
+        boot_logs: ``s3://BUCKET/PREFIX`` to which the log of a failed boot is uploaded; empty for
+            none.
         s3_endpoint: URL of S3, empty for AWS's own.
         metadata_endpoint: URL of the instance's metadata service.
-        docker_image: For tasks that name none, empty for none.
-        mount_command: Shell command that mounts what `storage_mount` names, empty for none.
+        docker_image: Image for tasks that name none; empty for none.
+        mount_command: Shell command that mounts `storage_mount`; empty for none.
         storage_mount: Directory that all instances share, empty for none.
-        abandoned_after_s: A worker that reaches no master for so long has its tasks checkpoint, and
+        abandoned_after_s: Seconds without a master after which a worker checkpoints its tasks and
             switches its instance off.
-        boot_limit_min: An instance that is no worker after so many minutes switches itself off.
+        boot_limit_min: Minutes after which an instance that has not become a worker switches itself
+            off.
         worker_env: More variables for the worker, such as ``AWS_ENDPOINT_URL``.
 
     Raises:
-        InvalidConfig: A value is not of its form.
+        InvalidConfig: A value is malformed.
     """
 
     region: str
@@ -78,10 +79,10 @@ class Boot:
             raise InvalidConfig(f"{self.boot_logs!r} is no place in S3", hint="write s3://BUCKET")
 
     def bundle(self, architecture: str) -> tuple[str, str]:
-        """Place and digest of the bundle for an architecture, both empty where none is needed.
+        """URL and digest of the bundle for an architecture; both empty if none is needed.
 
         Raises:
-            CloudError: There are bundles, but none for this one.
+            CloudError: There are bundles, but none for this architecture.
         """
         if not self.bundles:
             return "", ""
@@ -95,17 +96,17 @@ class Boot:
 
 
 def user_data(boot: Boot, bootstrap: Bootstrap, launch: LaunchInstance) -> str:
-    """The user data of a launch, always the same for the same arguments.
+    """The user data of a launch, which depends only on the arguments.
 
     Args:
-        boot: What all instances have in common.
+        boot: The boot settings.
         bootstrap: How a worker finds and trusts the master.
         launch: The launch.
 
     Raises:
         InvalidConfig: It is larger than EC2 takes.
         CloudError: There is no bundle for the architecture.
-        StorageError: There can be no join token now.
+        StorageError: No join token can be issued now.
     """
     bundle, digest = boot.bundle(launch.offering.type.architecture)
     variables = {
@@ -153,7 +154,7 @@ def _worker_env(boot: Boot, bootstrap: Bootstrap, launch: LaunchInstance) -> dic
         "BOOT_FILE": _BOOT_FILE,
         "ABANDONED_AFTER_S": str(boot.abandoned_after_s),
         "POWER_OFF": "systemctl poweroff",
-        # Only spot instances are ever given notice.
+        # Only spot instances get notices of interruption.
         "METADATA_URL": boot.metadata_endpoint if spot else "",
         "CA_FILE": "/etc/eva/ca.pem",
         "TOKEN": bootstrap.token(launch.instance, launch.attempt),
@@ -163,7 +164,7 @@ def _worker_env(boot: Boot, bootstrap: Bootstrap, launch: LaunchInstance) -> dic
 
 
 def _environment_file(variables: Mapping[str, str]) -> str:
-    """In the form that systemd reads; raises `InvalidConfig`."""
+    """Format variables as systemd reads them; raises `InvalidConfig`."""
     lines = []
     for name, value in variables.items():
         if not value.isprintable():
