@@ -1,7 +1,7 @@
 """The local cloud: each instance is a host process of this machine.
 
-One thread runs one coroutine per instance from its request to its end; no state is shared with
-any other thread. What must survive the master is on file, see `records`.
+One thread runs one coroutine per instance, from its request to its end. It shares no state with
+other threads. What must survive the master is in files; see `records`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from eva_master.model.ids import InstanceId, Millis, Price
 from eva_master.ports import Clock, Inbox
 
 POWER_OFF_S = 2.0
-"""A host that has not ended so long after SIGTERM is killed."""
+"""Seconds after SIGTERM until a host that has not ended is killed."""
 RETRY_MS = 10_000
-"""An offering is not tried again so soon after a host could not be started."""
+"""Pause of an offering after a host could not be started."""
 WORKER = (sys.executable, "-P", "-m", "eva_worker")
 MIB = 1024 * 1024
 
@@ -46,11 +46,11 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Containers:
-    """What tasks run in, unless it is plain processes.
+    """The containers that tasks run in, unless they are plain processes.
 
     Attributes:
         engine: URL of the Docker engine.
-        image: For tasks that name none; empty for no such image.
+        image: Image for tasks that name none; empty for none.
     """
 
     engine: str
@@ -62,12 +62,12 @@ class LocalCloudConfig:
     """How the emulated instances behave.
 
     Attributes:
-        launch_delay_ms: From the request until the instance is up.
-        boot_delay_ms: From up until its worker starts.
+        launch_delay_ms: Time from the request until the instance runs.
+        boot_delay_ms: Time from then until its worker starts.
         read_rate: Bytes per second of an instance's data server.
         read_rates: The same for single instance types, by name.
         task_env: Added to the environment of every task.
-        containers: What tasks run in, `None` for plain processes.
+        containers: The containers that tasks run in; `None` for plain processes.
     """
 
     launch_delay_ms: int = 0
@@ -80,7 +80,7 @@ class LocalCloudConfig:
 
 @dataclass(frozen=True, slots=True)
 class BillLine:
-    """What the cloud charges for one instance.
+    """The bill of one instance.
 
     Attributes:
         price: Micro-dollars per hour.
@@ -103,16 +103,16 @@ class _Life:
 
 
 class LocalCloud:
-    """Implements `eva_master.ports.Cloud` by processes of this machine.
+    """Implements `eva_master.ports.Cloud` with processes of this machine.
 
     Instances outlive this object and the master: another one with the same root finds them.
 
     Args:
         root: The cloud's own directory: records, logs and disks of the instances. Only one
             local cloud at a time may use it.
-        inbox: Where answers go.
-        clock: Stamps the records.
-        bootstrap: What workers are told.
+        inbox: Where answers are posted.
+        clock: Dates the records.
+        bootstrap: How workers find and trust the master.
         config: How the instances behave.
         worker_command: Runs a worker; its options are appended.
     """
@@ -145,11 +145,11 @@ class LocalCloud:
         self._thread.start()
 
     def execute(self, action: CloudAction) -> None:
-        """Begin to carry out an action; see `eva_master.ports.Cloud`."""
+        """See `eva_master.ports.Cloud.execute`."""
         self._loop.call_soon_threadsafe(self._handle, action)
 
     def bill(self) -> list[BillLine]:
-        """Every instance that was ever up, by id, from the files: callable at any time."""
+        """The bills of all instances that ever ran, read from the files at any time."""
         return [
             BillLine(record.instance, record.type, record.price, record.up_ms, record.gone_ms)
             for record in self._files.read().values()
@@ -157,22 +157,22 @@ class LocalCloud:
         ]
 
     def terminate_all(self) -> None:
-        """Terminate every instance, and wait until all are gone; nothing is launched after that."""
+        """Terminate all instances and wait until they are gone. Nothing is launched after that."""
         asyncio.run_coroutine_threadsafe(self._terminate_all(), self._loop).result()
 
     def close(self) -> None:
-        """Stop the thread; instances stay as they are."""
+        """Stop the thread. Instances keep running."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
 
     def _run(self) -> None:
-        # The runner cancels what is left when the loop is stopped, and closes the loop.
+        # The runner cancels remaining tasks when the loop is stopped, and closes the loop.
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.get_loop().run_forever()
 
     def _recover(self) -> None:
-        """Take up every life where the last master left it."""
+        """Continue the life of every instance where the last master left it."""
         for record in self._records.values():
             if not record.closed:
                 self._ensure_running(record)
@@ -181,7 +181,7 @@ class LocalCloud:
         try:
             match action:
                 case LaunchInstance() if self._closing_down:
-                    # A master that sees its instances end wants others in their place.
+                    # The master would otherwise replace the instances that end.
                     _log.info("local cloud: closing down, not launched", instance=action.instance)
                 case LaunchInstance():
                     self._launch(action)
@@ -190,7 +190,7 @@ class LocalCloud:
                 case SyncCloud():
                     self._list()
         except OSError:
-            # Nothing was written, so nothing was done; whoever asked asks again.
+            # Nothing was recorded or done; the master repeats the action.
             _log.exception("local cloud: action failed", action=repr(action))
 
     def _launch(self, action: LaunchInstance) -> None:
@@ -235,8 +235,8 @@ class LocalCloud:
             if not record.closed:
                 self._terminate(record.instance)
         await asyncio.gather(*(life.task for life in self._lives.values()))
-        # An engine may carry out what an agent had asked for just before it was killed: such a
-        # container never begins, and nobody else will remove it.
+        # An engine may create a container that an agent had asked for just before it was killed.
+        # Such a container never starts, and only this cloud will remove it.
         for engine in {record.engine for record in self._records.values()} - {""}:
             await asyncio.to_thread(_remove_containers, engine, self._files.root)
 
@@ -260,13 +260,13 @@ class LocalCloud:
         try:
             await life
         except Exception:
-            # The next action that concerns it, or the next master, takes it up again.
-            _log.exception("local cloud: lost sight of an instance", instance=instance)
+            # The next action on it, or the next master, continues with it.
+            _log.exception("local cloud: an instance's coroutine failed", instance=instance)
         finally:
             del self._lives[instance]
 
     async def _live(self, record: Record, terminating: asyncio.Event) -> None:
-        """See an instance from where it is to its end."""
+        """Run an instance from its present stage to its end."""
         if record.up_ms is None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(terminating.wait(), self._delay_left_s(record))
@@ -277,7 +277,7 @@ class LocalCloud:
         if record.pid is not None and record.birth is not None:
             await self._watch(record.pid, record.birth, terminating)
         await self._clear(record)
-        # A wall clock may be set back; an instance is not gone before it is up.
+        # The wall clock may be set back, but an instance must not be gone before it runs.
         gone_ms = max(self._clock.now(), record.up_ms or Millis(0))
         record = replace(record, gone_ms=gone_ms)
         self._write(record)
@@ -288,7 +288,7 @@ class LocalCloud:
         return max(0, up_at - self._clock.now()) / 1000
 
     def _start(self, record: Record) -> Record:
-        """Start the host of a pending instance, and let it begin once it is on file."""
+        """Start the host of a pending instance, and let it run once it is recorded."""
         try:
             gate = self._spawn(record)
         except OSError as error:
@@ -353,7 +353,7 @@ class LocalCloud:
         return f"{instance}@{self._files.root}"
 
     async def _watch(self, pid: int, birth: str, terminating: asyncio.Event) -> None:
-        """Wait until a host has ended, by itself or by being switched off."""
+        """Wait until a host has ended, by itself or because it was switched off."""
         host = processes.Handle.take(pid, birth)
         if host is None:
             return
@@ -370,7 +370,7 @@ class LocalCloud:
             host.close()
 
     async def _clear(self, record: Record) -> None:
-        """Make sure that nothing of an instance is left, its disk included."""
+        """Remove everything of an instance, including its disk."""
         pause = _SWEEP_FIRST_S
         while True:
             async with self._sweeping:
@@ -384,12 +384,12 @@ class LocalCloud:
         await asyncio.to_thread(shutil.rmtree, disk, ignore_errors=True)
 
     async def _clear_engine(self, record: Record, disk: Path) -> None:
-        """Make sure that no container of an instance is left, however long the engine is away.
+        """Remove all containers of an instance, even if the engine is away for long.
 
         Its agent is dead by now, so no new one is started.
         """
         while True:
-            # One at a time: an engine that hangs must not take up all threads.
+            # One at a time, so that an engine that hangs does not occupy all threads.
             async with self._removing:
                 cleared = await asyncio.to_thread(_remove_containers, record.engine, disk)
             if cleared:
@@ -407,7 +407,9 @@ def _remove_containers(url: str, directory: Path) -> bool | None:
     Returns:
         Whether there were none; `None` if the engine does not answer.
     """
-    from eva_master.adapters.local.engine import Engine  # A slow import that few clouds need.
+    from eva_master.adapters.local.engine import (
+        Engine,  # Imported here because it is slow and rarely needed.
+    )
 
     try:
         with Engine(url) as engine:
@@ -422,9 +424,9 @@ def _remove_containers(url: str, directory: Path) -> bool | None:
 
 
 def _short_run_dir(disk: Path) -> dict[str, str]:
-    """Have the worker put its sockets on the instance's disk, to go with it, if names allow.
+    """Put the worker's sockets on the instance's disk if their names are short enough.
 
-    The name of a socket has 107 bytes at most, and the worker needs some for its own part.
+    The name of a socket has at most 107 bytes, of which the worker needs some.
     """
     run = disk / "run"
     if len(os.fsencode(run)) > _LONGEST_RUN_DIR:

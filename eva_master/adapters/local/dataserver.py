@@ -1,4 +1,4 @@
-"""The data server of an emulated instance: what its tasks read shares one throttled link.
+"""The data server of an emulated instance, whose tasks share one throttled link.
 
 Standard library only, as it runs in every host process.
 """
@@ -12,9 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 CHUNK = 64 * 1024
-"""Bytes that a reader is given at a time."""
+"""Bytes that are sent to a reader at a time."""
 BURST_S = 0.02
-"""An idle link saves up what it could have carried in this time, in seconds."""
+"""Burst of an idle link: what it could have carried in so many seconds."""
 
 _PATTERN = bytes(range(256)) * (CHUNK // 256)
 
@@ -22,9 +22,8 @@ _PATTERN = bytes(range(256)) * (CHUNK // 256)
 class Link:
     """A token bucket that readers draw from in turn.
 
-    Each draw is given the next free stretch of the link's time. A reader that asks for its next
-    chunk only when it has sent the last one stands in line behind all others, so that readers
-    share the link evenly.
+    Each draw gets the next free slot of the link's time. A reader asks for its next chunk after it
+    has sent the last one and so queues behind all others. Readers therefore share the link evenly.
 
     Args:
         rate: Bytes per second.
@@ -56,7 +55,7 @@ class DataServer:
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.link = Link(rate)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
-        """Where it listens."""
+        """The port that it listens on."""
 
     def start(self) -> None:
         """Serve in threads that end with the process."""
@@ -96,7 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.server.link.draw(length)
                 self.wfile.write(_PATTERN[:length])
         except ConnectionError:
-            # The reader has gone; nobody is left to tell.
+            # The reader has disconnected.
             self.close_connection = True
 
     def _head(self, size: int, kind: str) -> None:

@@ -1,4 +1,4 @@
-"""The Docker engine of this machine, as far as emulated instances need it."""
+"""The Docker engine of this machine, as emulated instances need it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from eva_master.adapters.local.image import Tree, python_tree
 from eva_master.model.errors import EngineUnavailable
 
 HOME_LABEL = "eva.home"
-"""Label that every container of a worker bears: a directory below the worker's state directory."""
+"""Label of every container of a worker: a directory below the worker's state directory."""
 REPOSITORY = "eva-python"
 
 _USUAL = "unix:///var/run/docker.sock"
 _TREE_LABEL = "eva.tree"
 _CHANGES = ("ENV PATH=/usr/local/bin:/usr/bin:/bin",)
 _TIMEOUT_S = 20
-# What the client raises: its errors, and those of `requests`, which are `OSError`s.
+# The client raises its own errors and those of `requests`, which are `OSError`s.
 _FAILURES = (DockerException, OSError)
 _NETWORK = Path("/proc/self/ns/net")
 _TRIAL = f"readlink {_NETWORK} >/eva/network"
@@ -37,7 +37,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Engine:
-    """A connection to the engine; to be closed, or used in a `with` statement.
+    """A connection to the engine. Close it, or use it in a `with` statement.
 
     Args:
         url: Where it listens; empty for where ``DOCKER_HOST`` says, or the usual socket.
@@ -46,8 +46,8 @@ class Engine:
         url: Where it listens.
 
     Raises:
-        EngineUnavailable: It does not answer, or it is of no use to emulated instances: it runs
-            on another machine, or gives files to other users than their owners.
+        EngineUnavailable: It does not answer or does not suit emulated instances, because it runs
+            on another machine or maps the owners of files to other users.
     """
 
     def __init__(self, url: str = "") -> None:
@@ -75,14 +75,14 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection to the engine."""
         self._client.close()
 
     def find_image(self, tree: Tree) -> str | None:
-        """Look for the image of a tree.
+        """Find the image of a tree.
 
         Returns:
-            Its id, `None` if the engine has none, or only that of another tree.
+            Its id; `None` if the engine has none, or only that of another tree.
 
         Raises:
             EngineUnavailable: The engine fails.
@@ -90,10 +90,10 @@ class Engine:
         return self._image(tree.digest())
 
     def make_image(self, tree: Tree) -> str:
-        """Make the image of a tree; its shared libraries are added first.
+        """Build the image of a tree, after adding its shared libraries.
 
         The image takes the name of an earlier one of this environment, which becomes dangling.
-        Who uses that goes on, since it is used by its id.
+        Containers of that image are not affected, since they use its id.
 
         Returns:
             Its id.
@@ -113,7 +113,7 @@ class Engine:
             raise EngineUnavailable(f"the engine makes no image: {_reason(error)}") from error
         image = self._image(digest)
         if image is None:
-            # An import that fails half-way is answered with success, and says so in its text.
+            # An import that fails half-way returns success; only its text tells.
             raise EngineUnavailable(f"the engine makes no image: {answer.strip()}")
         return image
 
@@ -127,10 +127,10 @@ class Engine:
         return str(image.id) if image.labels.get(_TREE_LABEL) == digest else None
 
     def try_out(self, image: str) -> None:
-        """See that containers of an image run here, with this machine's files, users and network.
+        """Check that containers of an image run here, with this machine's files, users and network.
 
         Raises:
-            EngineUnavailable: They do not.
+            EngineUnavailable: They do not run, or not as needed.
         """
         with tempfile.TemporaryDirectory(prefix="eva-trial-") as directory:
             try:
@@ -150,7 +150,7 @@ class Engine:
             raise EngineUnavailable(f"the engine at {self.url} has a network of its own")
 
     def containers(self, directory: Path) -> dict[str, str]:
-        """Containers of workers whose state is below a directory: their names by id.
+        """The containers of workers whose state is below a directory: name by id.
 
         Raises:
             EngineUnavailable: The engine fails.
@@ -181,35 +181,35 @@ class Engine:
             except NotFound:
                 continue
             except _FAILURES as error:
-                # It may be that somebody else is removing it; the next look tells.
+                # Another program may be removing it; the next call tells.
                 _log.warning("container not removed", id=container, reason=_reason(error))
         return not found
 
 
 def ready_image(engine: Engine, told: Callable[[str], None]) -> str:
-    """The image of this machine's Python, made unless the engine has it, and tried out.
+    """The image of this machine's Python, built unless the engine has it, and checked.
 
     Args:
-        engine: Where it is to be.
-        told: Called with a sentence when something takes seconds.
+        engine: The engine that is to have it.
+        told: Called with a message when something takes seconds.
 
     Returns:
         Its id.
 
     Raises:
-        EngineUnavailable: It cannot be made, or no container of it runs.
+        EngineUnavailable: It cannot be built, or no container of it runs.
     """
     tree = python_tree()
     image = engine.find_image(tree)
     if image is None:
-        told("making an image of this machine's Python for containers; next time it is there")
+        told("building an image of this machine's Python for containers; this is done once")
         image = engine.make_image(tree)
     engine.try_out(image)
     return image
 
 
 def _check(info: dict[str, Any]) -> None:
-    """See that an engine runs on this machine, and as root."""
+    """Check that an engine runs on this machine, as root."""
     if info["KernelVersion"] != os.uname().release:
         raise EngineUnavailable("the engine runs in a virtual machine: its files are not ours")
     for option in info.get("SecurityOptions") or ():

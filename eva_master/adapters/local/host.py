@@ -1,10 +1,10 @@
 """An emulated instance: ``python -m eva_master.adapters.local.host [options] -- WORKER...``.
 
-The process is to its worker and tasks what a machine is: everything they start stays below it
-(it is a child subreaper), their reads share one link, and SIGTERM is the power switch. It is
-spawned by `eva_master.adapters.local.cloud` and outlives the master. Standard library only.
+The process acts as the machine of its worker and tasks: all their processes remain its descendants
+(it is a child subreaper), their reads share one link, and SIGTERM switches it off.
+`eva_master.adapters.local.cloud` starts it, and it outlives the master. Standard library only.
 
-Exit codes: 0 after a power-off, 1 when the master died before it had written the host down.
+Exit codes: 0 after a power-off, 1 when the master died before it had recorded the host.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from eva_master.adapters.local.dataserver import DataServer
 
 RESTART_S = 1.0
-"""A worker that dies is started again after this time, as the init of a machine would."""
+"""Seconds until a dead worker is started again, as a machine's init would."""
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SIGNALS = {signal.SIGTERM, signal.SIGCHLD}
@@ -30,9 +30,9 @@ _WORKER_LOG = "worker.log"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Be a machine until the power is switched off."""
+    """Run the machine until it is switched off."""
     options = _parser().parse_args(arguments)
-    # Before any thread starts: threads inherit the mask, and the signals are only waited for.
+    # Done before any thread starts, since threads inherit the mask and signals are waited for.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     if not _written_down():
         return 1
@@ -60,10 +60,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _written_down() -> bool:
-    """Wait for the master's word that this process is on record.
+    """Wait until the master confirms that this process is recorded.
 
-    A host that is not on record would be run and paid for without anybody knowing. The word is a
-    byte on stdin; the end of it means that the master died before.
+    An unrecorded host would run and be billed unnoticed. The master confirms by a byte on stdin;
+    the end of stdin means that it died before.
     """
     word = sys.stdin.buffer.read(1)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -73,14 +73,14 @@ def _written_down() -> bool:
 
 
 def _become_subreaper() -> None:
-    """Have orphans below this process become its children."""
+    """Adopt orphaned descendants of this process."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "cannot become a child subreaper")
 
 
 def _run(command: list[str], boot_delay_s: float) -> None:
-    """Keep the worker running until SIGTERM, or until it exits with 0: it shuts the host down."""
+    """Keep the worker running until SIGTERM or until it exits with 0, which shuts the host down."""
     worker = 0
     start_at = time.monotonic() + boot_delay_s
     while True:
@@ -119,7 +119,7 @@ def _spawn(command: list[str]) -> int:
 
 
 def _reaped() -> Iterator[tuple[int, int]]:
-    """Pid and wait status of each child that has ended; stops before one that runs."""
+    """Collect children that have ended: pid and wait status of each."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -131,7 +131,7 @@ def _reaped() -> Iterator[tuple[int, int]]:
 
 
 def _power_off() -> None:
-    """Kill everything below this process, until nothing is left that could start anything."""
+    """Kill all descendants of this process, until none is left."""
     while True:
         for pid in _descendants(os.getpid()):
             try:

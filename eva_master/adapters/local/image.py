@@ -1,8 +1,8 @@
-"""An image of this machine's own Python, for tasks that name none: no registry is asked.
+"""Builds an image of this machine's Python, for tasks that name none, without a registry.
 
-It holds the interpreter and its library, packages of the present environment, and a shell with
-the small tools; of the machine's shared libraries those that they need. Everything but the
-packages lies where it lies on the machine.
+It has the interpreter with its library, packages of the present environment, a shell with small
+tools, and the shared libraries that they need. Everything except the packages has the same path as
+on the machine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 from eva_master.model.errors import NotFound
 
 PACKAGES = ("eva-iterator", "scikit-learn")
-"""Distributions that the image holds, with what they need, as far as they are installed."""
+"""Distributions in the image, with their requirements, as far as they are installed."""
 
 _TOOLS = (
     *("sh", "awk", "basename", "cat", "chmod", "cp", "cut", "date", "dirname", "env", "expr"),
@@ -35,9 +35,9 @@ _TOOLS = (
     *("uniq", "wc", "which", "xargs"),
 )
 _TOOLS_PATH = "/usr/local/bin:/usr/bin:/bin"
-# Directories that are mere links on most machines; paths through them have to lead somewhere.
+# Directories that are links on most machines; paths through them must work.
 _TOP_LINKS = ("bin", "sbin", "lib", "lib32", "lib64")
-# What no program asks for: tests, other packages, editors, a static copy of the interpreter.
+# Parts that no program needs: tests, other packages, editors, a static interpreter.
 _NOT_OF_LIBRARY = frozenset(
     {"site-packages", "dist-packages", "test", "tests", "idlelib", "tkinter", "turtledemo"}
     | {"ensurepip", "lib2to3", "pydoc_data"}
@@ -55,11 +55,11 @@ sys.exit({function}())
 
 @dataclass
 class Tree:
-    """What an image is to hold, by path in it: files of this machine, links, and texts.
+    """The content of an image by path: files of this machine, links, and texts.
 
     Attributes:
-        files: Where each file comes from.
-        links: Where each symbolic link points.
+        files: The source of each file.
+        links: The target of each symbolic link.
         texts: Programs that the machine does not have.
     """
 
@@ -68,7 +68,7 @@ class Tree:
     texts: dict[str, str] = field(default_factory=dict)
 
     def add(self, source: Path) -> None:
-        """Add a file of this machine at its own place, with the links that lead to it."""
+        """Add a file of this machine at the same path, with the links that lead to it."""
         place = source.parent.resolve() / source.name
         if place.is_symlink():
             self.links[str(place)] = str(place.readlink())
@@ -77,7 +77,7 @@ class Tree:
             self.files[str(place)] = place
 
     def add_below(self, directory: Path, place: str, left_out: frozenset[str]) -> None:
-        """Add the files below a directory, at another place, but not some directories."""
+        """Add the files below a directory at another path, without some directories."""
         for parent, directories, names in os.walk(directory):
             directories[:] = [
                 name
@@ -91,7 +91,7 @@ class Tree:
                     self.files[str(inside / name)] = source
 
     def digest(self) -> str:
-        """Tells this tree from others: by names, sizes and times, so that nothing is read."""
+        """A digest of names, sizes and times, for which no file is read."""
         told = hashlib.sha256()
         for place, source in sorted(self.files.items()):
             found = source.stat()
@@ -117,9 +117,9 @@ class Tree:
                 self.add(library)
 
     def _directories(self) -> list[str]:
-        """Directories that something lies in, parents first.
+        """All directories of the tree, parents first.
 
-        Some storage drivers let nobody into a directory that the tar file does not name.
+        Some storage drivers deny access to directories that the tar file does not list.
         """
         found: set[Path] = set()
         for place in (*self.files, *self.links, *self.texts):
@@ -130,7 +130,7 @@ class Tree:
         return sorted(map(str, found - {Path(), Path("tmp")}))
 
     def packed(self) -> Iterator[bytes]:
-        """The tree as a tar file, piece by piece."""
+        """Yield the tree as a tar file in pieces."""
         pieces = io.BytesIO()
         with tarfile.open(fileobj=pieces, mode="w") as tar:
             tar.addfile(_entry("tmp", mode=0o1777, kind=tarfile.DIRTYPE))
@@ -145,7 +145,7 @@ class Tree:
                 with source.open("rb") as file:
                     found = os.fstat(file.fileno())
                     entry = _entry(place, mode=found.st_mode & 0o777 | 0o444, size=found.st_size)
-                    # Compiled modules are used only if their sources are as old as they say.
+                    # Compiled modules are used only if the times of their sources match.
                     entry.mtime = int(found.st_mtime)
                     tar.addfile(entry, file)
                 if pieces.tell() >= _CHUNK:
@@ -156,10 +156,10 @@ class Tree:
 
 
 def python_tree(packages: Sequence[str] = PACKAGES) -> Tree:
-    """What the image holds, without shared libraries; see `Tree.add_libraries`.
+    """The tree of the image, without shared libraries; see `Tree.add_libraries`.
 
     Raises:
-        NotFound: The machine has no interpreter or shell where they should be.
+        NotFound: The machine has no interpreter or shell at the expected path.
     """
     tree = Tree()
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -197,7 +197,7 @@ def _packages_place(interpreter: Path) -> str:
 
 
 def _needed(roots: Iterable[str]) -> list[str]:
-    """The distributions among some, and what they need, that are installed."""
+    """The installed ones of some distributions and of their requirements."""
     found: list[str] = []
     unseen = list(roots)
     while unseen:
@@ -205,7 +205,7 @@ def _needed(roots: Iterable[str]) -> list[str]:
         try:
             requires = metadata.distribution(name).requires or []
         except metadata.PackageNotFoundError:
-            continue  # One that only some systems need, or that nobody wanted.
+            continue  # A requirement of other systems, or an optional one.
         if name not in found:
             found.append(name)
             unseen += [re.split(r"[^\w.-]", one)[0] for one in requires if "extra ==" not in one]
@@ -233,7 +233,7 @@ def _add_package(tree: Tree, name: str, place: str) -> None:
 
 
 def _editable(distribution: metadata.Distribution) -> bool:
-    """Whether the package is used where its source is."""
+    """Whether the package is installed in editable mode."""
     origin = json.loads(distribution.read_text("direct_url.json") or "{}")
     return bool(origin.get("dir_info", {}).get("editable"))
 

@@ -1,4 +1,4 @@
-"""Host processes from the outside: starting, recognising, awaiting and clearing away."""
+"""Starts, recognises, awaits and removes host processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MARK = "EVA_HOST"
 
 
 class Gate:
-    """A started host that waits for `open` before it does anything.
+    """A started host, which waits for `open` before it does anything.
 
     If this process dies first, the host ends without a trace.
     """
@@ -26,13 +26,13 @@ class Gate:
         self._descriptor = descriptor
 
     def open(self) -> None:
-        """Let the host begin; a host that has died by now is noticed by who awaits it."""
+        """Let the host begin. If it has died by now, whoever awaits it will notice."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self._descriptor, b".")
         self.close()
 
     def close(self) -> None:
-        """Let go of the host; unless it was told to begin it ends."""
+        """Release the host, which ends unless it was told to begin."""
         os.close(self._descriptor)
 
 
@@ -65,7 +65,7 @@ def spawn(command: list[str], environment: Mapping[str, str], log: Path) -> Gate
 
 
 def birth(pid: int) -> str | None:
-    """What tells a process from another one that has its pid later, even after a reboot.
+    """What distinguishes a process from a later one with the same pid, even after a reboot.
 
     Returns:
         Boot id and clock tick of its start; `None` if it does not run.
@@ -83,7 +83,7 @@ def birth(pid: int) -> str | None:
 
 
 class Handle:
-    """A running process, held so that its pid cannot come to mean another one.
+    """A running process, held so that its pid cannot be reused.
 
     Attributes:
         exited: Set when the process has ended; nothing polls for it.
@@ -96,7 +96,7 @@ class Handle:
 
     @classmethod
     def take(cls, pid: int, born: str) -> Handle | None:
-        """Hold a process; to be called in an event loop.
+        """Hold a process. Call it in an event loop.
 
         Args:
             pid: Its pid.
@@ -109,32 +109,32 @@ class Handle:
             descriptor = os.pidfd_open(pid)
         except ProcessLookupError:
             return None
-        # Only now that the pid is held, what it means can be compared.
+        # The birth can only be compared now that the pid is held.
         if birth(pid) == born:
             return cls(descriptor)
         _let_go(descriptor)
         return None
 
     def kill(self, number: signal.Signals) -> None:
-        """Send a signal; none if it has ended."""
+        """Send a signal, unless the process has ended."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._descriptor, number)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release the process, which keeps running."""
         asyncio.get_running_loop().remove_reader(self._descriptor)
         _let_go(self._descriptor)
 
 
 def _let_go(descriptor: int) -> None:
-    """Close a pidfd; a child of this process that has ended is reaped first."""
+    """Close a pidfd; reap the process first if it is an ended child."""
     with contextlib.suppress(ChildProcessError):
         os.waitid(os.P_PIDFD, descriptor, os.WEXITED | os.WNOHANG)
     os.close(descriptor)
 
 
 def marked(value: str) -> list[psutil.Process]:
-    """Processes that run and carry the mark of an instance, and all that run below them."""
+    """Running processes with the mark of an instance, and all of their descendants."""
     running: dict[int, psutil.Process] = {}
     below: dict[int, list[int]] = {}
     unseen: list[int] = []
@@ -148,7 +148,7 @@ def marked(value: str) -> list[psutil.Process]:
             continue
         running[pid] = process
         below.setdefault(seen["ppid"], []).append(pid)
-        # Somebody else's processes do not show their environment.
+        # The environment of other users' processes is not readable.
         if (seen["environ"] or {}).get(MARK) == value:
             unseen.append(pid)
     found: dict[int, psutil.Process] = {}
@@ -161,14 +161,14 @@ def marked(value: str) -> list[psutil.Process]:
 
 
 def clear(value: str) -> bool:
-    """Kill what is left of an instance.
+    """Kill all remaining processes of an instance.
 
     Returns:
         Whether nothing was left; otherwise call again to see that it is dead.
     """
     left = marked(value)
-    # All are stopped before the first is killed: on a machine that loses power nobody lives to see
-    # the others die, and to report a task as failed.
+    # All are stopped before the first is killed. Otherwise one could see others die and report a
+    # task as failed, which a machine that loses power never does.
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for process in left:
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):

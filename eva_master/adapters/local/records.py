@@ -1,4 +1,4 @@
-"""What the local cloud has on file of its instances: its own books, shared with nobody."""
+"""The local cloud's records of its instances, in files of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FILE = "record.json"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One instance.
+    """The record of one instance.
 
     It is pending until it has a host process, up until it is gone, and neither if `failed`.
 
@@ -25,9 +25,9 @@ class Record:
         attempt: Launch attempt, 0 if it was only ever asked to be terminated.
         type: Name of the instance type.
         price: Micro-dollars per hour.
-        requested_ms: When the launch was asked for.
-        pid: Of the host process.
-        birth: Tells that process from a later one with the same pid, see `processes.birth`.
+        requested_ms: When the launch was requested.
+        pid: Pid of the host process.
+        birth: Distinguishes that process from a later one with the same pid; see `processes.birth`.
         up_ms: When the host process was started.
         gone_ms: When everything on the instance was dead, or the launch was called off.
         failed: Why it could not be launched.
@@ -49,7 +49,7 @@ class Record:
 
     @classmethod
     def of_launch(cls, action: LaunchInstance, now: Millis) -> Record:
-        """What is written down before anything is done."""
+        """The record of a launch, before anything is done."""
         kind = action.offering.type
         return cls(
             action.instance,
@@ -62,17 +62,17 @@ class Record:
 
     @classmethod
     def of_unknown(cls, instance: InstanceId, now: Millis) -> Record:
-        """An instance that was to be terminated and never existed, so that it never will."""
+        """The record of an instance that was terminated before it ever existed."""
         return cls(instance, 0, "", Price(0), Resources(), now, gone_ms=now)
 
     @property
     def refused(self) -> bool:
-        """Its last launch failed; another attempt may succeed."""
+        """Whether its last launch failed; another attempt may succeed."""
         return bool(self.failed) and self.gone_ms is None
 
     @property
     def closed(self) -> bool:
-        """Nothing will happen to it by itself."""
+        """Whether it is gone or failed, so that nothing happens to it by itself."""
         return self.gone_ms is not None or self.refused
 
 
@@ -91,15 +91,15 @@ class Records:
         return self.root / instance
 
     def read(self) -> dict[InstanceId, Record]:
-        """All records as they are on file."""
+        """Read all records from their files."""
         records = (_decoded(path.read_text()) for path in sorted(self.root.glob(f"*/{_FILE}")))
         return {record.instance: record for record in records}
 
     def write(self, record: Record) -> None:
-        """Put a record on file in place of the instance's old one; survives a power cut.
+        """Replace the record of an instance durably; it survives a power cut.
 
         Raises:
-            OSError: It could not be written; the old one stands.
+            OSError: It could not be written; the old one remains.
         """
         directory = self.directory(record.instance)
         directory.mkdir(mode=0o700, exist_ok=True)

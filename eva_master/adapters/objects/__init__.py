@@ -1,4 +1,4 @@
-"""Object stores: the bytes that outlive every instance, over obstore."""
+"""Object stores, which outlive every instance, over obstore."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def open_store(url: str) -> ObjectStore:
             never in the URL.
 
     Raises:
-        StorageError: No store can be had there.
+        StorageError: There is no usable store at the URL.
     """
     parts = urlsplit(url)
     try:
@@ -63,6 +63,6 @@ def _bucket(parts: SplitResult) -> Backend:
         parts.netloc,
         prefix=unquote(parts.path).strip("/") or None,
         config=config,
-        # Only an endpoint that is written out may be plain http: a test's, or one's own network's.
+        # Only an explicit endpoint may be plain http: that of a test or of a private network.
         client_options={"allow_http": options.get("endpoint", "").startswith("http://")},
     )

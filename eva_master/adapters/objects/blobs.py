@@ -1,4 +1,4 @@
-"""What is stored under known keys: content-addressed blobs and the logs of jobs."""
+"""Content-addressed blobs and the logs of jobs in the object store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def blob_key(digest: str) -> str:
         digest: SHA-256 of the content, in lower-case hexadecimal.
 
     Raises:
-        InvalidKey: That is no digest.
+        InvalidKey: It is not a digest.
     """
     if not _DIGEST.fullmatch(digest):
         raise InvalidKey(f"{digest!r} is no SHA-256 digest")
@@ -32,7 +32,7 @@ def blob_key(digest: str) -> str:
 
 
 async def missing(store: ObjectStore, digests: Iterable[str]) -> list[str]:
-    """Which of `digests` have no blob yet, each once, in order.
+    """The digests that have no blob yet, each once, in order.
 
     Raises:
         InvalidKey: One of them is no digest.
@@ -49,7 +49,7 @@ async def missing(store: ObjectStore, digests: Iterable[str]) -> list[str]:
 
 
 async def put_blob(store: ObjectStore, digest: str, chunks: AsyncIterator[bytes]) -> None:
-    """Store a blob, provided that it is what its digest says.
+    """Store a blob if its content matches its digest.
 
     Raises:
         InvalidKey: `digest` is none.
@@ -61,24 +61,24 @@ async def put_blob(store: ObjectStore, digest: str, chunks: AsyncIterator[bytes]
         async for chunk in chunks:
             seen.update(chunk)
             yield chunk
-        # The put is atomic: raised before its end, this is as if it had never begun.
+        # The put is atomic: an error raised before its end stores nothing.
         if seen.hexdigest() != digest:
             raise DigestMismatch(
                 f"blob {digest}: the content has digest {seen.hexdigest()}",
-                hint="it was changed or damaged on its way; send it again",
+                hint="it was changed or damaged in transit; send it again",
             )
 
     await store.put(blob_key(digest), verified())
 
 
 async def read_logs(store: ObjectStore, run_id: str) -> AsyncIterator[bytes]:
-    """The log of a task run, attempt after attempt, in pieces.
+    """Read the log of a task run, attempt by attempt, in pieces.
 
-    An agent that was interrupted may have stored some bytes twice, under different offsets: they
-    are given once.
+    An interrupted agent may have stored some bytes twice under different offsets; they are returned
+    once.
 
     Args:
-        store: Holds ``jobs/COPY/logs/ATTEMPT/OFFSET``.
+        store: The store, with objects ``jobs/RUN/logs/ATTEMPT/OFFSET``.
         run_id: As in ``resnet18-3/0``.
     """
     attempt, position = "", 0

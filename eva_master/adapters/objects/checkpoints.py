@@ -1,4 +1,4 @@
-"""Tells the control loop which checkpoints are stored, and removes those that are given up."""
+"""Lists the stored checkpoints for the control loop, and removes those that are given up."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ log = structlog.get_logger(__name__)
 
 
 class StoredCheckpoints:
-    """Implements `eva_master.ports.Checkpoints`; to be made in the asyncio thread.
+    """Implements `eva_master.ports.Checkpoints`. Create it in the asyncio thread.
 
     Args:
         store: Where workers keep checkpoints.
-        inbox: Gets the answers.
+        inbox: Where the answers are posted.
     """
 
     def __init__(self, store: ObjectStore, inbox: Inbox) -> None:
@@ -47,7 +47,7 @@ class StoredCheckpoints:
         except EvaError as failure:
             error = failure.message
         except Exception as failure:
-            # A question without an answer would hold the gang back for ever.
+            # A request without an answer would block the gang for ever.
             error = repr(failure)
         if error:
             log.warning("checkpoints not listed", job=request.job, error=error)
@@ -55,7 +55,7 @@ class StoredCheckpoints:
         self._inbox.post(CheckpointsListed(request.number, request.job, tuple(found), error))
 
     async def _generations(self, run: RunId, last: int | None) -> tuple[int, ...]:
-        """Those that are complete; what is there of any after the last is removed first."""
+        """The complete generations, after removal of those that are given up."""
         prefix = f"jobs/{run}/checkpoints"
         stored: dict[int, list[str]] = {}
         for key in await self._store.list(prefix):
@@ -72,7 +72,7 @@ class StoredCheckpoints:
         )
 
     async def _remove(self, manifest: str, keys: list[str]) -> None:
-        """Delete a generation, the manifest first: without it there is none."""
+        """Delete a generation, the manifest first: without it the generation does not exist."""
         await self._store.delete(manifest)
         for key in keys:
             await self._store.delete(key)

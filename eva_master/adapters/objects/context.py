@@ -1,4 +1,4 @@
-"""A build context: a directory that an image is made of, without what `docker build` leaves out."""
+"""Build contexts: directories that images are built from, without files that Docker ignores."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from eva_master.adapters.objects.workdir import NEVER_NEEDED, Ignored, ignore_ru
 from eva_master.model.errors import InvalidJob
 
 IGNORE_FILE = ".dockerignore"
-"""At the root of a context: what not to upload, in Docker's own syntax."""
+"""File at the root of a context that lists what not to upload, in Docker's syntax."""
 
 
 def scan_context(path: Path, dockerfiles: Collection[str]) -> tuple[bytes, str, dict[str, Path]]:
     """Describe a build context as `scan_directory` does.
 
-    `IGNORE_FILE` says what to leave out, and where there is none, the ignore file of working
-    directories does. The Dockerfiles are never left out.
+    `IGNORE_FILE` says what to leave out, or else the ignore file of working directories.
+    Dockerfiles are never left out.
 
     Args:
         path: The context's root.
@@ -46,7 +46,7 @@ class _DockerRules:
     def __init__(self, lines: Sequence[str]) -> None:
         stripped = [line.strip() for line in lines]
         patterns = [line for line in stripped if line and not line.startswith("#")]
-        # A file below a directory that is left out may be taken back in.
+        # A file below an ignored directory may be included again.
         self._whole = not any(pattern.startswith("!") for pattern in patterns)
         self._matcher = PatternMatcher([*NEVER_NEEDED, *patterns])
 
@@ -57,7 +57,7 @@ class _DockerRules:
 
 
 class _Except:
-    """Rules that leave some files, and the directories on the way to them, in."""
+    """Rules that always include some files and their parent directories."""
 
     def __init__(self, rules: Ignored, kept: Collection[str]) -> None:
         self._rules = rules

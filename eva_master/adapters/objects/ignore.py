@@ -1,8 +1,8 @@
-"""Rules that leave files out, exactly as Git applies them.
+"""Applies ignore rules to files exactly as Git does.
 
-`pathspec` knows the patterns, but asks them about whole paths, where a rule about a directory
-also speaks for everything below it. Git walks down, asks about one name at a time, and lets the
-last rule that speaks of that very name decide; ``data/**`` with ``!data/keep`` needs the latter.
+`pathspec` matches whole paths, so that a rule about a directory also applies to everything below
+it. Git walks down the tree and lets the last rule that matches each single name decide, which
+``data/**`` with ``!data/keep`` needs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class IgnoreRules:
     """The lines of an ignore file.
 
     Raises:
-        ValueError: A line is no pattern.
+        ValueError: A line is not a pattern.
     """
 
     def __init__(self, lines: Iterable[str]) -> None:
@@ -32,13 +32,14 @@ class IgnoreRules:
         """Whether to leave out a file, or a directory with everything below it.
 
         Args:
-            path: Relative, no part of it left out itself; a directory's ends with a slash.
+            path: Relative path, none of whose parents is ignored. That of a directory ends with a
+                slash.
         """
         return next((rule.leaves_out for rule in self._rules if rule.names(path)), False)
 
 
 class _Rule:
-    """One line, and whether it leaves out what it names or takes it back in."""
+    """One line, and whether it excludes or includes what it matches."""
 
     def __init__(self, line: str, pattern: Pattern) -> None:
         self.leaves_out = bool(pattern.include)

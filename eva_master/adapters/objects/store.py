@@ -1,4 +1,4 @@
-"""The object store port over any store of obstore: a directory, memory, a bucket."""
+"""Implements the object store port with obstore: a directory, memory or a bucket."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from obstore.store import ObjectStore as Backend
 from eva_master.model.errors import InvalidKey, NotFound, StorageError
 
 _PART_BYTES = 8 * 1024 * 1024
-"""Of a multipart upload; S3 wants at least 5 MiB and at most 10,000 parts, so 80 GB an object."""
+"""Size of a part in a multipart upload. S3 requires at least 5 MiB and at most 10,000 parts."""
 _PARALLEL_PARTS = 4
-"""Uploaded at a time: with `_PART_BYTES`, what bounds the memory of a streaming put."""
+"""Parts uploaded at a time; with `_PART_BYTES` they bound the memory of a streaming put."""
 
 _SPECIAL = re.compile(r"[%#:|\x00-\x1f\x7f-\x9f]")
-"""Legal in a file's name but refused or misread by obstore, or its directories; % escapes."""
+"""Characters that file names may have but obstore refuses or misreads; % marks an escape."""
 _ESCAPED = re.compile(r"%([0-9A-F]{2})")
 
 
 class Objects:
     """An `eva_master.ports.ObjectStore`.
 
-    A put whose iterator raises stores nothing and raises the same error. Reading at or beyond the
-    end of an object gives no bytes, as with a file. In a directory no key can also be the parent
-    of other keys; keep to that everywhere.
+    If the iterator of a put raises, nothing is stored and the error is raised. Reading at or beyond
+    the end of an object returns no bytes, as with a file. In a directory no key can be the parent
+    of another key; avoid such keys in all stores.
 
-    Every method raises `InvalidKey` for a key that could name anything but an object below the
-    root of the store, and `StorageError` when the store fails.
+    Every method raises `InvalidKey` for a key that could lead out of the store, and `StorageError`
+    when the store fails.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -59,7 +59,7 @@ class Objects:
             if offset == 0 and length is None:
                 whole = await obstore.get_async(self._backend, location)
                 return bytes(await whole.bytes_async())
-            # Stores disagree about ranges that pass the end, and refuse empty ones.
+            # Stores differ in how they treat ranges beyond the end, and refuse empty ones.
             size = (await obstore.head_async(self._backend, location))["size"]
             end = size if length is None else min(size, offset + length)
             if offset >= end:
@@ -68,7 +68,7 @@ class Objects:
             return bytes(part)
 
     async def size(self, key: str) -> int | None:
-        """Bytes of an object, `None` if there is none."""
+        """The size of an object in bytes; `None` if there is none."""
         location = _location(key)
         try:
             with _found(key):
@@ -77,7 +77,7 @@ class Objects:
             return None
 
     async def list(self, prefix: str) -> list[str]:
-        """Keys below a prefix, sorted.
+        """List the keys below a prefix, sorted.
 
         Args:
             prefix: Whole segments: ``jobs/a`` is no prefix of ``jobs/ab/log``. Empty for all keys.
@@ -102,7 +102,7 @@ class Objects:
 
 
 def _location(key: str) -> str:
-    """The key as obstore takes it."""
+    """Escape a key for obstore."""
     if any(segment in {"", ".", ".."} for segment in key.split("/")):
         raise InvalidKey(
             f"{key!r} is no object key", hint="write names separated by single slashes, no . or .."
@@ -124,7 +124,7 @@ def _failing(key: str) -> Iterator[None]:
     try:
         yield
     except BaseError as error:
-        # The lines that follow are for obstore's own developers.
+        # The remaining lines are only for obstore's developers.
         reason = str(error).partition("\n")[0]
         raise StorageError(f"object {key}: {reason}") from error
 

@@ -1,4 +1,4 @@
-"""A working directory as content-addressed files: what the client uploads."""
+"""Describes a working directory as content-addressed files, which the client uploads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eva_master.model.errors import InvalidJob
 
 NEVER_NEEDED = (".git/",)
 IGNORE_FILE = ".evaignore"
-"""At the root of a working directory: what not to upload, in the syntax of ``.gitignore``."""
+"""File at the root of a working directory that lists what not to upload, as ``.gitignore`` does."""
 
 
 class FileEntry(TypedDict):
@@ -29,7 +29,7 @@ class FileEntry(TypedDict):
 
 
 class Ignored(Protocol):
-    """What is not to be uploaded."""
+    """Decides which files are not uploaded."""
 
     def match(self, path: str) -> bool:
         """Whether to leave out a file, or a directory (which ends with a slash) and all in it."""
@@ -71,7 +71,7 @@ def scan_directory(
 
 
 def ignore_rules(root: Path) -> IgnoreRules:
-    """What the tree itself says is not to be uploaded; raises `InvalidJob`."""
+    """Read the ignore file of a tree; raises `InvalidJob`."""
     try:
         lines = (root / IGNORE_FILE).read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -98,7 +98,7 @@ def _files(
     for child in children:
         try:
             is_directory = child.is_dir()
-        except OSError:  # A link to itself, which matters only if it is not left out.
+        except OSError:  # A link to itself is only an error if it is not ignored.
             is_directory = False
         relative = f"{prefix}{child.name}/" if is_directory else f"{prefix}{child.name}"
         if ignored.match(relative):
@@ -135,7 +135,7 @@ def _entry(relative: str, source: Path) -> FileEntry:
     except UnicodeEncodeError as error:
         raise InvalidJob(f"{relative!r}: the name is not UTF-8") from error
     try:
-        # Opening a named pipe would wait for its other end, maybe for ever.
+        # Opening a named pipe could block for ever.
         mode = source.stat().st_mode
         if not stat.S_ISREG(mode):
             raise _refused(source, "neither a file nor a directory")

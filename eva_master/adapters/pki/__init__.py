@@ -1,4 +1,4 @@
-"""Who is who in a cluster: its certificate authority, and the certificates that come from it."""
+"""The cluster's certificate authority and the certificates that it issues."""
 
 from eva_master.adapters.pki.authority import MASTER_NAME, Authority
 from eva_master.adapters.pki.server import ServerIdentity

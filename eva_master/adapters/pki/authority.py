@@ -1,4 +1,4 @@
-"""The cluster's certificate authority: made once, and all certificates come from it."""
+"""The cluster's certificate authority, which issues all certificates."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from eva_master.model.ids import InstanceId, Millis
 from eva_master.ports import Clock
 
 MASTER_NAME = "master.eva.internal"
-"""The name that clients insist on, at whatever address they find the master. It is the same in
-every cluster: which cluster it is, the authority tells."""
+"""The name that clients require in the master's certificate, whatever its address. It is the same
+in every cluster; the authority identifies the cluster."""
 
 PublicKey = ec.EllipticCurvePublicKey
 
@@ -42,8 +42,8 @@ class Authority:
 
     Args:
         key: Signs.
-        bundle: Certificates that clients are to trust: first the one of `key`, then those of
-            authorities that are being replaced.
+        bundle: Certificates that clients trust: first that of `key`, then those of authorities that
+            are being replaced.
         clock: Dates certificates.
     """
 
@@ -80,14 +80,14 @@ class Authority:
                 )
             write_file(key_file, private_pem(ec.generate_private_key(ec.SECP256R1())), mode=0o600)
         key = _load_key(key_file)
-        # The key goes first: a master killed between the two signs the certificate the next time.
+        # The key is written first: if the master dies in between, the next one signs a certificate.
         if not bundle_file.exists():
             write_file(bundle_file, _own_certificate(key, cluster, clock).public_bytes(_PEM))
         return cls(key, _load_bundle(bundle_file, key), clock)
 
     @property
     def certificates(self) -> bytes:
-        """PEM certificates that whoever talks to this cluster must trust, and no others."""
+        """The PEM certificates that clients of this cluster must trust."""
         return b"".join(certificate.public_bytes(_PEM) for certificate in self._bundle)
 
     def issue_master(self, key: PublicKey, hosts: Iterable[str], life_ms: int) -> bytes:
@@ -104,7 +104,7 @@ class Authority:
     def issue_agent(self, key: PublicKey, instance: InstanceId, life_ms: int) -> bytes:
         """A PEM certificate for an instance's agent.
 
-        It makes the agent a client of the master, and a server on its own machine alone.
+        It is valid for a client of the master, and for a server on the agent's own machine.
 
         Args:
             key: The agent's, see `requested_key`.
@@ -147,15 +147,15 @@ _PEM = Encoding.PEM
 
 
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A private key as PEM, in clear."""
+    """Encode a private key as unencrypted PEM."""
     return key.private_bytes(_PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def requested_key(signing_request: bytes) -> PublicKey:
-    """The public key of a PEM certificate signing request, whose sender has proved to hold it.
+    """The public key of a PEM certificate signing request, which proves possession of the key.
 
     Raises:
-        ValueError: It is none, is not signed by its key, or the key is of another kind.
+        ValueError: It is malformed, not signed by its key, or the key has the wrong type.
     """
     try:
         request = x509.load_pem_x509_csr(signing_request)
@@ -187,8 +187,8 @@ def _own_certificate(
 
 
 def _dated(now: Millis, life: timedelta) -> x509.CertificateBuilder:
-    # Valid a little before it is made, for clocks that are behind; less than a tenth of its life,
-    # so that two thirds of the life are still to come when it is new.
+    # It is valid from a little earlier, for clocks that are behind, but by less than a tenth of its
+    # life, so that renewal after two thirds of its life is not affected.
     present = datetime.fromtimestamp(now / 1000, UTC)
     return (
         x509.CertificateBuilder()

@@ -1,4 +1,4 @@
-"""Files that are whole after a crash, and that only their owner may read if need be."""
+"""Writes files atomically, with permissions that can restrict them to their owner."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def write_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     """Replace a file atomically; when this returns it survives a power cut.
 
     Args:
-        path: In a directory that exists.
+        path: The file, in a directory that exists.
         data: Its content.
         mode: Its permissions, from before its first byte on.
 

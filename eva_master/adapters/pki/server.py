@@ -36,10 +36,9 @@ class Credentials:
 
 
 class ServerIdentity:
-    """What the master's ports show to whoever connects; any thread may ask.
+    """The certificate that the master's ports present to clients. Any thread may use it.
 
-    Nothing has to be restarted for a new certificate: whoever accepts a connection asks for the
-    present one first.
+    Ports ask for the current certificate for every connection, so a new one needs no restart.
 
     Args:
         authority: Issues the certificates.
@@ -67,17 +66,17 @@ class ServerIdentity:
 
     @property
     def authorities(self) -> bytes:
-        """PEM certificates of those who may vouch for a client."""
+        """The PEM certificates that clients are verified with."""
         return self._authority.certificates
 
     def current(self) -> Credentials:
-        """What to show now."""
+        """The current credentials, renewed if it is time."""
         with self._lock:
             if self._clock.now() >= self._current.renew_ms:
                 try:
                     self._current = self._issue()
                 except OSError as error:
-                    # The present one is good for a while yet.
+                    # The present certificate remains valid for a while.
                     log.error("cannot renew the master's certificate", error=str(error))
             return self._current
 

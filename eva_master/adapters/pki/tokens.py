@@ -1,4 +1,4 @@
-"""Join tokens: what an instance shows, once, to prove that this master launched it."""
+"""Join tokens, with which an instance proves, once, that this master launched it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _HINT = "an instance joins with the token of its own launch, once and soon"
 
 
 class JoinTokens:
-    """Makes join tokens and takes them back; any thread may use it.
+    """Issues and redeems join tokens. Any thread may use it.
 
-    A token names the launch that it is for, under a seal that only this master can make. So the
-    same launch always has the same token, and none is stored: the table has their fates.
+    A token contains the id of its launch and is authenticated with the cluster's secret. So a
+    launch always has the same token, and tokens are not stored; the table records their use.
 
     Args:
         secret: The cluster's own.
-        table: Remembers what became of each token.
+        table: Records when tokens were issued and used.
         clock: Tells when a token has expired.
-        life_ms: How long a token is good.
+        life_ms: How long a token is valid.
     """
 
     def __init__(self, secret: bytes, table: JoinTokenTable, clock: Clock, life_ms: int) -> None:
@@ -47,7 +47,7 @@ class JoinTokens:
         """The token of a launch; its time begins with the first call.
 
         Raises:
-            StorageError: It could not be written down, so nobody may have it.
+            StorageError: It could not be recorded, so it must not be used.
         """
         now = self._clock.now()
         self._table.issue(instance, attempt, Millis(now + self._life_ms), now)
@@ -55,16 +55,16 @@ class JoinTokens:
         return f"{launch}/{self._seal(launch)}"
 
     def redeem(self, instance: InstanceId, token: str, public_key: bytes) -> None:
-        """Use a token for a key; the same key may use it again, for an answer that was lost.
+        """Use a token for a key. The same key may use it again if the answer was lost.
 
         Args:
-            instance: Who shows it.
-            token: As it came.
-            public_key: In DER.
+            instance: The instance that presents it.
+            token: The token as received.
+            public_key: The key, in DER.
 
         Raises:
             NotAuthorised: The message says why.
-            StorageError: The use could not be written down, so it was none.
+            StorageError: The use could not be recorded, so it does not count.
         """
         owner, attempt = self._opened(token)
         if owner != instance:
@@ -78,18 +78,18 @@ class JoinTokens:
             late_s = (now - record.expires_ms) // 1000
             raise NotAuthorised(
                 f"the join token of instance {instance!r} expired {late_s} s ago",
-                hint="the instance is replaced by and by; if instances take long to boot, raise "
+                hint="the instance will be replaced; if instances take long to boot, raise  "
                 "the setting join_token_lifetime",
             )
         if record.public_key != digest:
             raise NotAuthorised(
                 f"the join token of instance {instance!r} was used before, for another key",
-                hint="if the instance's own agent is refused, somebody else has its token: "
+                hint="if the instance's own agent is refused, another program has its token:  "
                 "terminate the instance",
             )
 
     def _opened(self, token: str) -> tuple[str, int]:
-        """Whose token it is, and of which attempt."""
+        """The instance and the launch attempt of a token."""
         launch, _, seal = token.rpartition("/")
         if not hmac.compare_digest(self._seal(launch).encode(), seal.encode()):
             raise NotAuthorised("this is no join token of this cluster", hint=_HINT)

@@ -1,1 +1,1 @@
-"""The policy in a process of its own, and how snapshots get there."""
+"""Runs the policy in a process of its own, and sends snapshots there."""

@@ -1,8 +1,8 @@
-"""Values of the model on their way to another process and back.
+"""Pickles values of the model fast, to send them to another process and back.
 
-A snapshot of a thousand jobs is ten thousand small values. `pickle` would take them apart by
-`dataclasses`' own generic code, holding the interpreter's lock for so long that a user notices;
-here each is its class and the values of its fields.
+A snapshot of a thousand jobs has ten thousand small values. The generic pickle code of
+`dataclasses` would hold the interpreter's lock for noticeably long. Here each value is pickled as
+its class and the values of its fields.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ _NUMEROUS = (
     TaskSpec,
     Tenant,
 )
-"""All have two fields at least, so that `attrgetter` makes tuples."""
+"""The classes that are frequent. All have at least two fields, so that `attrgetter` returns
+tuples."""
 
 
 def _reducer(kind: type[Any]) -> Callable[[Any], tuple[type[Any], tuple[Any, ...]]]:
@@ -59,7 +60,7 @@ _REDUCERS: dict[type[Any], Callable[[Any], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Parcel(Generic[T]):
-    """Wraps a value that is to be pickled; it is taken apart only then, by the thread that does."""
+    """Wraps a value so that it is converted only when it is pickled, in the pickling thread."""
 
     content: T
 

@@ -1,4 +1,4 @@
-"""Runs the policy in a process of its own, so that a long solve blocks nobody."""
+"""Runs the policy in a process of its own, so that a long solve blocks no other thread."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _PolicySource:
-    """Where the child gets its policy from; the options as JSON, to be hashable."""
+    """How the child builds its policy. The options are JSON, to be hashable."""
 
     build: str
     name: str
@@ -61,17 +61,17 @@ class _Planned:
 
 @dataclass(frozen=True, slots=True)
 class _Failed:
-    """Why there is no plan, as text: not every exception survives pickling."""
+    """Why there is no plan, as text, since not every exception can be pickled."""
 
     reason: str
     trace: str
 
 
 class ProcessPlanner:
-    """Plans in a child process, as `eva_master.ports.Planner`.
+    """Implements `eva_master.ports.Planner` with a child process.
 
-    The child is spawned at once, so that the first round does not pay for its imports, and again
-    at the next request after it died. It never outlives the master.
+    The child starts at once, so that the first round does not wait for its imports, and again at
+    the next request after it died. It never outlives the master.
 
     Args:
         inbox: Gets `PlanReady` or `PlanFailed`.
@@ -89,7 +89,7 @@ class ProcessPlanner:
         self._lock = threading.Lock()
         self._child = _Child()
         self._child.submit(_policy_ready, self._source)
-        # One preview at a time: the next round waits behind one of them at most.
+        # One preview at a time, so that the next round waits for at most one of them.
         self._previews = asyncio.Semaphore(1)
 
     def request(self, request: RequestPlan) -> None:
@@ -106,10 +106,10 @@ class ProcessPlanner:
         self._submit(request.snapshot, request.memory).add_done_callback(done)
 
     async def preview(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Plan:
-        """Make a plan that nobody carries out.
+        """Make a plan that is not carried out.
 
         Raises:
-            InvalidPlan: The policy broke down.
+            InvalidPlan: The policy failed.
         """
         async with self._previews:
             outcome = await asyncio.wrap_future(self._submit(snapshot, memory))
@@ -118,14 +118,14 @@ class ProcessPlanner:
         return outcome.plan
 
     def close(self) -> None:
-        """End the child, whatever it is doing; requests under way fail."""
+        """End the child at once; requests in progress fail."""
         with self._lock:
             self._child.close()
 
     def _submit(
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> Future[_Planned | _Failed]:
-        """Start planning; the future's result tells of every failure, it raises nothing."""
+        """Start planning. The future's result reports every failure; it never raises."""
         answer: Future[_Planned | _Failed] = Future()
 
         def done(future: Future[Parcel[_Planned] | _Failed]) -> None:
@@ -154,13 +154,13 @@ class ProcessPlanner:
 
 
 class _Child:
-    """A pool of one process, and the pipe whose end tells that process to die.
+    """A pool of one process, and a pipe whose closing tells that process to end.
 
-    The kernel closes the pipe when the master dies, however it dies. PR_SET_PDEATHSIG would do so
-    already when the *thread* that spawned the child ends.
+    The kernel closes the pipe whenever the master dies. PR_SET_PDEATHSIG would end the child
+    already when the *thread* that started it ends.
 
     Attributes:
-        snapshots: What it has been sent of snapshots.
+        snapshots: The last snapshot that it was sent.
     """
 
     def __init__(self) -> None:
@@ -203,9 +203,9 @@ def _describe(error: Exception) -> str:
 
 
 def _live_with_parent(lifeline: Connection) -> None:
-    """Leave interrupts to the master, and end when it ends.
+    """Ignore interrupts, which the master handles, and end when the master ends.
 
-    On a small machine a long solve must not slow the master down, so it yields to it.
+    It lowers its priority, so that a long solve does not slow the master down on a small machine.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(_NICENESS)
@@ -233,7 +233,7 @@ def _snapshots() -> Receiver:
 
 
 def _policy_ready(source: _PolicySource) -> None:
-    """Import and build ahead of time; if that fails, the first plan says why."""
+    """Import and build the policy in advance. If that fails, the first plan says why."""
     _policy(source)
 
 

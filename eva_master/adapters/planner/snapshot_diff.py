@@ -1,8 +1,8 @@
-"""Snapshots on their way to another process: only what that does not have yet.
+"""Sends snapshots to another process as differences from the last one.
 
-From one round to the next a large cluster changes little, and views that have not changed are the
-same objects (see `eva_master.control.state.view_cache`). So both ends keep the last snapshot, and
-only new views and the names of those that are gone are sent.
+A large cluster changes little between rounds, and unchanged views are the same objects (see
+`eva_master.control.state.view_cache`). So both ends keep the last snapshot, and only new views and
+the ids of removed ones are sent.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, S
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What one snapshot has that another one has not.
+    """The difference of a snapshot from an earlier one.
 
     Attributes:
-        base: Number of the snapshot that it adds to, 0 for an empty one.
-        number: Of the snapshot that comes of it.
+        base: Number of the snapshot that it applies to, 0 for an empty one.
+        number: Number of the resulting snapshot.
         rest: The snapshot without jobs, task runs and instances.
-        dropped: Names of jobs, task runs and instances that are gone.
+        dropped: Ids of jobs, task runs and instances that are gone.
     """
 
     base: int
@@ -36,7 +36,7 @@ class Difference:
 
 
 class Sender:
-    """The end that has the snapshots."""
+    """Makes differences, at the end that has the snapshots."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -44,7 +44,7 @@ class Sender:
         self._sent: tuple[dict[str, Any], ...] = ({}, {}, {})
 
     def difference(self, snapshot: Snapshot) -> Difference:
-        """What to send of a snapshot; from now on the other end counts as having it."""
+        """The difference to send for a snapshot, which the other end is then assumed to have."""
         views: tuple[tuple[Any, ...], ...] = snapshot.jobs, snapshot.runs, snapshot.instances
         kept: list[dict[str, Any]] = []
         fresh: list[Any] = []
@@ -62,12 +62,12 @@ class Sender:
         return Difference(base, self._number, rest, jobs, runs, instances, gone)
 
     def forget(self) -> None:
-        """The other end may have lost track: send all of the next snapshot."""
+        """Send all of the next snapshot, since the other end may have lost the last one."""
         self._base, self._sent = 0, ({}, {}, {})
 
 
 class Receiver:
-    """The end that wants them."""
+    """Restores snapshots, at the receiving end."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -81,7 +81,7 @@ class Receiver:
         """The snapshot that was sent.
 
         Raises:
-            LookupError: The snapshot that the difference adds to never came.
+            LookupError: The snapshot that the difference applies to was not received.
         """
         if difference.base == 0:
             self._sorted = SortedValues(), SortedValues(), SortedValues()

@@ -1,1 +1,1 @@
-"""The wire: what users and workers say to the master, over gRPC."""
+"""The gRPC interface of users and workers to the master."""

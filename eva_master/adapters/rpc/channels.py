@@ -1,4 +1,4 @@
-"""How connections are made: everything about transport, and nothing else, is here."""
+"""Channels and server options of gRPC connections."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from eva_master.adapters.pki import MASTER_NAME
 from eva_master.adapters.rpc.methods import METHODS, Retry
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-"""Larger than the largest job file, job list or set of digests in one message."""
+"""Largest message in bytes; every job file, job list and set of digests is smaller."""
 
-# A connection that died without a word (a laptop that slept, a NAT that forgot) is noticed within
-# ten seconds; the server's options must allow pings as frequent as the client's.
+# A connection that died silently (a laptop that slept, a NAT that forgot) is noticed within ten
+# seconds. The server's options must allow pings as frequent as the client's.
 _PING_EVERY_MS = 5_000
 _PING_TIMEOUT_MS = 5_000
 
@@ -50,15 +50,15 @@ def _named(path: str) -> dict[str, str]:
 
 
 def open_channel(address: str, *, authorities: bytes, token: str) -> grpc.Channel:
-    """Make a channel to a master; it connects when first used, and again whenever it must.
+    """Create a channel to a master, which connects when used and reconnects when needed.
 
     Args:
         address: ``HOST:PORT``.
-        authorities: PEM certificates of those who may vouch for the master, and of nobody else.
-        token: Goes with every call; empty for none.
+        authorities: PEM certificates that the master is verified with; no others are trusted.
+        token: Token sent with every call; empty for none.
     """
     options = [
-        # Addresses come and go; the name in the master's certificate is always the same.
+        # Addresses change; the name in the master's certificate is always the same.
         ("grpc.ssl_target_name_override", MASTER_NAME),
         ("grpc.service_config", json.dumps(service_config())),
         ("grpc.enable_retries", 1),
@@ -77,13 +77,13 @@ def open_channel(address: str, *, authorities: bytes, token: str) -> grpc.Channe
 
 
 def server_options() -> list[tuple[str, int]]:
-    """Options of every server that our channels dial."""
+    """Options of every server that these channels connect to."""
     return [
         ("grpc.http2.min_recv_ping_interval_without_data_ms", _PING_EVERY_MS // 2),
         ("grpc.http2.max_ping_strikes", 0),
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-        # Two masters on one port would each get a part of the calls.
+        # Otherwise two masters on one port would each get a part of the calls.
         ("grpc.so_reuseport", 0),
         *_keepalive(),
     ]
@@ -93,7 +93,7 @@ def _keepalive() -> list[tuple[str, int]]:
     return [
         ("grpc.keepalive_time_ms", _PING_EVERY_MS),
         ("grpc.keepalive_timeout_ms", _PING_TIMEOUT_MS),
-        # Without it, this version of gRPC waits a minute for the answer, whatever the line above.
+        # Without it, this version of gRPC waits a minute for the answer, despite the line above.
         ("grpc.http2.ping_timeout_ms", _PING_TIMEOUT_MS),
         ("grpc.http2.max_pings_without_data", 0),
     ]

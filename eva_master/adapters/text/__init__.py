@@ -1,1 +1,1 @@
-"""Text that people write and programs read: YAML, quantities, tables."""
+"""Reads and writes text for people: YAML, quantities and tables."""

@@ -1,7 +1,7 @@
 """Durations, sizes and CPU counts as users write them, as exact integers inside.
 
-Each is a pydantic type: it reads what stands in a file, an environment variable or a flag, and
-describes itself in JSON Schema.
+Each is a pydantic type, which reads values of files, environment variables and flags, and describes
+itself in JSON Schema.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def parse_duration(text: object) -> int:
         Milliseconds.
 
     Raises:
-        ValueError: It is none, has no unit, or is no whole number of milliseconds.
+        ValueError: It is not a duration, has no unit, or is not a whole number of milliseconds.
     """
     if not isinstance(text, str):
         raise _refusal("a duration needs a unit", f"{text}s" if _is_number(text) else "60s")
@@ -49,7 +49,7 @@ def parse_mib(text: object) -> int:
         Mebibytes.
 
     Raises:
-        ValueError: It is none, has no unit, or is no whole number of mebibytes.
+        ValueError: It is not a size, has no unit, or is not a whole number of mebibytes.
     """
     if not isinstance(text, str):
         raise _refusal("a size needs a unit", f"{text}GiB" if _is_number(text) else "16GiB")
@@ -73,7 +73,7 @@ def parse_milli_cpus(number: object) -> int:
         Thousandths of a vCPU.
 
     Raises:
-        ValueError: It is no number, not finite, negative, or finer than a thousandth.
+        ValueError: It is not a number, not finite, negative, or finer than a thousandth.
     """
     if not _is_number(number):
         raise _refusal(f"{number!r} is not a number of vCPUs", "4 or 0.5")

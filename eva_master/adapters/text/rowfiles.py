@@ -1,4 +1,4 @@
-"""Tables in files: Parquet, or a JSON object per line."""
+"""Writes tables to files: Parquet, or a JSON object per line."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def default_format() -> RowFormat:
 
 
 def write_rows(folder: Path, name: str, rows: Iterable[Row], format_: RowFormat) -> Path:
-    """Write a table, all of it or nothing.
+    """Write a table atomically.
 
     Args:
-        folder: Where; it is made if it is not there.
-        name: Of the file, without suffix.
+        folder: Directory of the file, which is created if need be.
+        name: Name of the file, without suffix.
         rows: A column is null where a row has none.
-        format_: How.
+        format_: Format of the file.
 
     Returns:
         The file.

@@ -1,7 +1,7 @@
-"""YAML files that users write, read so that every complaint has its line and a suggestion.
+"""Reads YAML files of users, so that every error message has a line and a suggestion.
 
-The text is composed to PyYAML's node tree and built from there with the scalars of YAML 1.2: in
-YAML 1.1 ``no`` is false, ``1:30`` is ninety and ``1e-3`` is a string, which no user means.
+Scalars are those of YAML 1.2. In YAML 1.1 ``no`` is false, ``1:30`` is ninety and ``1e-3`` is a
+string, which users do not expect.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WORDS: Mapping[str, bool | float | None] = {
     **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -math.inf),
     **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
 }
-# Aliases can make a small file huge: a file that a stranger sends must not take the master down.
+# Aliases can make a small file huge, and a user's file must not exhaust the master's memory.
 _MOST_NODES = 100_000
 _MOST_DEPTH = 32
 
@@ -48,7 +48,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a YAML file says, and where it says it.
+    """The content of a YAML file with the position of each key.
 
     Attributes:
         value: The top-level mapping; an empty file is an empty one.
@@ -59,7 +59,7 @@ class Document:
     marks: Mapping[Path, Mark] = field(default_factory=dict)
 
     def problem(self, path: Path, message: str, hint: str = "") -> Problem:
-        """Make a complaint about the value at `path`, or about the nearest thing above it."""
+        """Make a problem for the value at `path`, or else its nearest parent in the file."""
         here = next(
             (self.marks[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.marks), None
         )
@@ -121,7 +121,7 @@ def load(
 
 
 def invalid(error: type[Failure], file_name: str, problems: Iterable[Problem]) -> Failure:
-    """Make the error that carries everything that is wrong with a file, in the file's order."""
+    """Make the error with all problems of a file, in the file's order."""
     ordered = tuple(sorted(dict.fromkeys(problems), key=lambda one: (one.line, one.column)))
     if len(ordered) == 1:
         return error(f"{file_name}:{in_words(ordered[0])}", problems=ordered)
@@ -137,12 +137,12 @@ def in_words(problem: Problem) -> str:
 def problems_of(
     failure: ValidationError, document: Document, model: type[BaseModel]
 ) -> list[Problem]:
-    """Say in the file's terms what pydantic found wrong with it."""
+    """Convert pydantic's errors to problems of the file."""
     return [_problem_of(details, document, model) for details in failure.errors(include_url=False)]
 
 
 def suggestion(word: str, known: list[str]) -> str:
-    """Say what `word` was probably meant to be, empty if there is no guess."""
+    """Suggest what `word` was meant to be; empty without a guess."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"did you mean {close[0]!r}?" if close else ""
 
@@ -152,7 +152,7 @@ class _TooMuchError(Exception):
 
 
 class _Builder:
-    """Turns nodes into values, remembering where each one was."""
+    """Converts nodes to values and remembers their positions."""
 
     def __init__(self, text_under: frozenset[str]) -> None:
         self.marks: dict[Path, Mark] = {}
@@ -183,7 +183,7 @@ class _Builder:
         self.problems.append(Problem(message, dotted(path), mark.line, mark.column))
 
     def _check_text(self, node: yaml.ScalarNode, path: Path) -> None:
-        # "\\ud800" is YAML, but half a character: nothing that speaks UTF-8 can carry it.
+        # "\\ud800" is valid YAML, but half a character that UTF-8 cannot encode.
         if any("\ud800" <= char <= "\udfff" for char in node.value):
             node.value = node.value.encode(errors="replace").decode()
             self._complain(node, path, "this is not Unicode text")
@@ -251,7 +251,7 @@ def _problem_of(details: ErrorDetails, document: Document, model: type[BaseModel
 
 
 def wording(details: ErrorDetails) -> str:
-    """What pydantic found wrong with a value, in plain words where there are any."""
+    """Word pydantic's error for a user."""
     plain = _MESSAGES.get(details["type"])
     limits = {
         name: int(limit) if isinstance(limit, float) and limit.is_integer() else limit
@@ -295,7 +295,7 @@ def _keys_at(model: type[BaseModel], path: Path) -> set[str]:
 
 
 def _inside(kind: Any, part: str | int) -> list[Any]:
-    """The possible types of entry `part` of a value of type `kind`."""
+    """The possible types of entry `part` of a value of some type."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         found = [
             info.annotation for name, info in kind.model_fields.items() if part == info.alias

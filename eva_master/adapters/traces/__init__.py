@@ -1,4 +1,4 @@
-"""Traces and tables of interference: read from files, written to files, made up from a seed."""
+"""Reads, writes and generates traces and tables of interference."""
 
 from eva_master.adapters.traces.evajson import read_trace, write_trace
 from eva_master.adapters.traces.interference import (

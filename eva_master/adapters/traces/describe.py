@@ -1,4 +1,4 @@
-"""What a trace is like, in a few figures."""
+"""Describes a trace in a few figures."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Description:
 
 
 def describe(trace: Trace, catalog: Catalog) -> Description:
-    """Sum a trace up; it must have a job."""
+    """Describe a trace, which must have a job."""
     jobs = trace.jobs
     hours = np.array([job.duration_ms for job in jobs]) / MILLIS_PER_HOUR
     span_ms = jobs[-1].arrival_ms - jobs[0].arrival_ms

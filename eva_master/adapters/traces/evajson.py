@@ -1,4 +1,4 @@
-"""Traces as JSON: an object of jobs, in seconds, vCPUs and GiB. The form that Eva also writes.
+"""Reads and writes traces as JSON: an object of jobs, in seconds, vCPUs and GiB.
 
 A file that ends in ``.jsonl`` has one job on each line instead, with its number as ``job``.
 """
@@ -27,7 +27,7 @@ from eva_master.model.trace import Trace, TraceJob, TraceTask
 _ANY = "any"
 
 LINES = ".jsonl"
-"""What a file of one job per line ends in."""
+"""Suffix of files with one job per line."""
 
 _Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False, strict=True)]
 _Speed = Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
@@ -43,7 +43,7 @@ class _Row(BaseModel):
 
 
 class _Task(_Row):
-    """One task; `name` and `shm_size` are read by others, `speed` by Eva alone."""
+    """One task. Other programs read `name` and `shm_size`; only Eva reads `speed`."""
 
     demand: Annotated[dict[str, _Demand | None], Field(min_length=1)]
     image_id: int | str = ""
@@ -57,7 +57,7 @@ class _Task(_Row):
 
 
 class _Job(_Row):
-    """One job; whether it is `support_throughput_aware` is read by others."""
+    """One job. Other programs read `support_throughput_aware`."""
 
     name: Annotated[str, Field(min_length=1)]
     arrival_time: _Seconds

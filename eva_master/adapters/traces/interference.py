@@ -1,4 +1,4 @@
-"""Tables of interference: the one that comes with the project, files, and one figure for all."""
+"""Tables of interference: the built-in one, files, and one value for all pairs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def measured_interference() -> Interference:
 
 
 def uniform_interference(normalised: float) -> Interference:
-    """One figure for all pairs.
+    """Make a table with one value for all pairs.
 
     Args:
         normalised: What any workload achieves beside any other, in (0, 1].
@@ -64,7 +64,7 @@ def uniform_interference(normalised: float) -> Interference:
 
 
 def _unknown_columns(table: _File) -> Iterator[Problem]:
-    """A column without a row is a slip of the pen."""
+    """Refuse a column without a row, which must be a mistake."""
     for row, cells in table.throughput.items():
         for column in cells:
             if column not in table.throughput:

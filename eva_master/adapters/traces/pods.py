@@ -20,14 +20,14 @@ _LARGEST = 10**12
 
 
 def read_pods(path: Path, catalog: Catalog) -> tuple[Shape, ...]:
-    """Read what the pods asked for and how long they existed.
+    """Read the demands and durations of pods.
 
     Failed pods are left out, and those that no instance type can hold. Demands are rounded up to
     whole vCPUs and GiB; a share of a GPU is a GPU.
 
     Args:
         path: A CSV file with the columns of the pod list.
-        catalog: What there is to hold them.
+        catalog: The offerings that may hold them.
 
     Raises:
         InvalidTrace: It cannot be read or is wrong; names line and column of each problem.

@@ -1,4 +1,4 @@
-"""Recipes: what a trace is made of, as it stands in an experiment or on a command line."""
+"""Recipes of traces, as experiments and command lines state them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class FileRecipe(_Recipe):
     jobs: _Count | None = Field(default=None, description="only so many of its jobs")
 
     def trace(self, seed: int, catalog: Catalog) -> Trace:  # noqa: ARG002
-        """Read it; a file does not depend on a seed."""
+        """Read the trace; a file does not depend on a seed."""
         whole = read_trace(self.file)
         return slowed(replace(whole, jobs=whole.jobs[: self.jobs]), self.delay_factor)
 
@@ -73,7 +73,7 @@ class _Drawn(_Recipe):
     )
 
     def _trace(self, name: str, seed: int, shapes: Sequence[Shape], catalog: Catalog) -> Trace:
-        """Give shapes arrivals, behaviour and numbers of tasks."""
+        """Add arrivals, workloads and numbers of tasks to shapes."""
         demands = [shape.demand for shape in shapes]
         classes = assigned(seed, demands)
         speeds = family_speeds(seed, demands, self.family_speeds, catalog)
@@ -129,7 +129,7 @@ class AlibabaRecipe(_Drawn):
 
 
 class ProductionRecipe(_Drawn):
-    """Jobs such as a GPU cluster sees, without a file: most have one GPU, few are long."""
+    """Generated jobs as in a GPU cluster: most have one GPU, few are long."""
 
     kind: Literal["production"]
     jobs: _Count = Field(default=200, description="how many")
@@ -189,7 +189,7 @@ class WorkloadsRecipe(_Recipe):
 Recipe = Annotated[
     FileRecipe | AlibabaRecipe | ProductionRecipe | WorkloadsRecipe, Field(discriminator="kind")
 ]
-"""One of the ways to come by a trace. Readers of further formats are further recipes."""
+"""Any recipe. A reader of another format is another recipe."""
 
 _DURATIONS = {"gavel": gavel_durations, "short": short_durations}
 
@@ -198,14 +198,14 @@ RECIPES: Mapping[str, type[AlibabaRecipe | ProductionRecipe | WorkloadsRecipe]] 
     "production": ProductionRecipe,
     "workloads": WorkloadsRecipe,
 }
-"""Those that make something up, by kind."""
+"""The recipes that generate traces, by kind."""
 
 KINDS: Mapping[str, type[BaseModel]] = {"file": FileRecipe, **RECIPES}
-"""All of them."""
+"""All recipes of traces, by kind."""
 
 
 def slowed(trace: Trace, factor: float) -> Trace:
-    """The same trace with moves that take `factor` times as long; images are made as before."""
+    """The same trace with moves that take `factor` times as long; builds of images do not."""
     if factor == 1:
         return trace
 

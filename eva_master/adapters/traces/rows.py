@@ -1,4 +1,4 @@
-"""What the readers have in common: files, and complaints that name row and field."""
+"""Shared by all readers: reads files, and reports problems by row and field."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eva_master.adapters.text.yamlfile import dotted, invalid, wording
 from eva_master.model.errors import InvalidTrace, Problem
 
 _MOST_PROBLEMS = 20
-"""A file of the wrong kind has a problem in each of its rows; nobody reads them all."""
+"""Number of problems shown: a file of the wrong kind has one in each row."""
 
 
 def read_text(path: Path) -> str:
@@ -41,9 +41,9 @@ def parse_json(text: str, path: Path, *, first_line: int = 1) -> Any:
     """Read JSON in which no key may stand twice.
 
     Args:
-        text: What stands there.
-        path: In which file.
-        first_line: From which line on.
+        text: The JSON text.
+        path: The file, for messages.
+        first_line: The text's first line in the file.
 
     Raises:
         InvalidTrace: It is not JSON, or has a key twice.
@@ -61,7 +61,7 @@ def parse_json(text: str, path: Path, *, first_line: int = 1) -> Any:
 
 
 def refusal(path: Path, problems: Iterable[Problem]) -> InvalidTrace:
-    """Make the error of a file, with the first of its problems."""
+    """Make the error of a file with its first problems."""
     found = list(problems)
     kept = found[:_MOST_PROBLEMS]
     if len(found) > len(kept):
@@ -70,11 +70,11 @@ def refusal(path: Path, problems: Iterable[Problem]) -> InvalidTrace:
 
 
 def row_problem(details: ErrorDetails, row: str) -> Problem:
-    """Say what pydantic found wrong with a field of a row.
+    """Convert pydantic's error for a field of a row to a problem.
 
     Args:
         details: Located in a mapping of rows: the first part is the row's key.
-        row: What a row is called: ``job``.
+        row: Name of a row, such as ``job``.
     """
     name, *field = details["loc"] or ("",)
     where = dotted(tuple(field))

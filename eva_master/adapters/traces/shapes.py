@@ -1,4 +1,4 @@
-"""Jobs without behaviour: what they need and for how long, read from a list or drawn at random."""
+"""Demands and durations of jobs, read from a list or drawn at random."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GANGS = (2, 4)
 
 
 class Draw(IntEnum):
-    """What is drawn. Each has numbers of its own: one that is varied leaves the others alone."""
+    """The quantities drawn at random, each with its own generator, so that they are independent."""
 
     ARRIVALS = 1
     DURATIONS = 2
@@ -34,16 +34,16 @@ class Draw(IntEnum):
 
 
 def generator(seed: int, draw: Draw) -> np.random.Generator:
-    """The source of a trace's random numbers of one kind."""
+    """The random generator of one quantity of a trace."""
     return np.random.default_rng([seed, draw])
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a job asks for.
+    """The demand and duration of a job.
 
     Attributes:
-        demand: Of its task, on any family.
+        demand: Demand of its task, on any family.
         duration_ms: How long it runs alone.
     """
 
@@ -114,7 +114,7 @@ def assigned(
 
 @dataclass(frozen=True, slots=True)
 class FamilySpeeds:
-    """How tasks of one class fare on the families of a catalog.
+    """Demands and speeds of tasks of one class on the families of a catalog.
 
     Attributes:
         demands: What they need on families where they would not run otherwise.
@@ -131,8 +131,8 @@ def family_speeds(
     """Let a share of the classes run faster on some families than on others.
 
     A class without GPUs runs at full speed on one family and at 0.2 to 1 of it on the others. One
-    with GPUs also runs without, on twice the CPU time and at 0.005 to 0.5 of the speed: now that
-    is a bargain, now it is not. Logarithms of speeds are uniform.
+    with GPUs also runs without, on twice the CPU time and at 0.005 to 0.5 of the speed, which saves
+    money for some classes and not for others. Logarithms of speeds are uniform.
 
     Args:
         seed: Of the trace.
@@ -172,7 +172,7 @@ def family_speeds(
 def with_gpus(
     seed: int, shapes: Sequence[Shape], share: float, pool: Sequence[Shape]
 ) -> list[Shape]:
-    """Change how many jobs need several GPUs; those without any stay as they are.
+    """Change how many jobs need several GPUs. Jobs without GPUs are not changed.
 
     Args:
         seed: Of the trace.
@@ -220,7 +220,7 @@ def gang_sizes(seed: int, count: int, share: float) -> list[int]:
 
 
 def production_shapes(seed: int, durations: Sequence[int]) -> list[Shape]:
-    """Demands such as a GPU cluster sees, one per duration.
+    """Demands as in a GPU cluster, one per duration.
 
     13 % of the jobs have no GPU, 86 % have one, the rest 2, 4 or 8; beside each GPU a job asks for
     4 to 16 vCPUs and 1 to 4 GiB for each of these.

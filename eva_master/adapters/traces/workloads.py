@@ -1,4 +1,4 @@
-"""The workloads that come with the project, as they were measured."""
+"""The measured workloads that come with the project."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ class MeasuredWorkload(BaseModel):
 
     @property
     def steps_per_s(self) -> int:
-        """Alone, in millionths of an iteration per second."""
+        """Standalone throughput, in millionths of an iteration per second."""
         return round(self.rate * MILLION)
 
     @property
     def init_ms(self) -> int:
-        """From the start of a job's last task to first progress."""
+        """Time from the start of a job's last task to first progress."""
         return self.launch * 1_000
 
     def task(self, demand: Resources | None = None) -> TraceTask:
-        """A task that behaves as this workload does.
+        """A task of this workload.
 
         Args:
             demand: What it needs instead of what this workload was measured with.
@@ -78,17 +78,17 @@ def measured_workloads() -> Mapping[str, MeasuredWorkload]:
 
 @cache
 def measured_bases() -> Mapping[str, MeasuredWorkload]:
-    """One workload per row of the table of interference, for jobs that bring their own demands."""
+    """One workload per row of the table of interference, for jobs with demands of their own."""
     return {one.base: one for one in measured_workloads().values()}
 
 
 def aliases() -> Mapping[Workload, Workload]:
-    """Names that traces use, and the rows that they mean."""
+    """The names that traces use for rows of the table."""
     return {Workload(name): Workload(row) for name, row in measured()["aliases"].items()}
 
 
 @cache
 def measured() -> dict[str, Any]:
-    """The file."""
+    """The parsed content of ``measured.yaml``."""
     found: dict[str, Any] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
     return found

@@ -182,7 +182,7 @@ def test_the_certificate_of_another_cluster(eva: Run, api: FakeApi) -> None:
     stranger = TestAuthority()
     result = eva("--ca-file", str(stranger.ca_file), "whoami")
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"error: whoever answers at {api.address} is not the master")
+    assert result.stderr.startswith(f"error: the server at {api.address} is not the master")
     assert "ca_file" in result.stderr
     assert "Traceback" not in result.stderr
     assert len(result.stderr.splitlines()) == 2
@@ -202,7 +202,7 @@ def test_an_agent_that_poses_as_the_master(eva: Run) -> None:
     result = eva("whoami", "--address", address)
     server.stop(None).wait()
     assert result.exit_code == 1
-    assert f"error: whoever answers at {address} is not the master" in result.stderr
+    assert f"error: the server at {address} is not the master" in result.stderr
 
 
 def test_the_port_of_the_workers(eva: Run) -> None:
@@ -210,7 +210,7 @@ def test_the_port_of_the_workers(eva: Run) -> None:
     result = eva("whoami", "--address", address)
     server.stop(None).wait()
     assert result.exit_code == 69
-    assert f"error: whoever listens at {address} hangs up at once" in result.stderr
+    assert f"error: the server at {address} closes the connection at once" in result.stderr
     assert "the port may be the one for workers" in result.stderr
 
 
@@ -255,7 +255,7 @@ def test_a_server_without_tls(eva: Run, greeting: bytes) -> None:
         server.shutdown(socket.SHUT_RDWR)
     thread.join(30)
     assert result.exit_code == 1
-    assert f"error: whoever answers at {address} does not speak TLS" in result.stderr
+    assert f"error: the server at {address} does not speak TLS" in result.stderr
 
 
 def test_without_settings_the_command_says_how_to_get_some(eva: Run) -> None:

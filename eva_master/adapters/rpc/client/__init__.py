@@ -1,1 +1,1 @@
-"""The master as its users call it."""
+"""The client of a master's users."""

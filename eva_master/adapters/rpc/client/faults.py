@@ -1,4 +1,4 @@
-"""Why a call failed, in words for the user who made it."""
+"""Translates failed calls to errors for the user."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from eva_master.model.errors import (
 
 
 def translated(failure: grpc.RpcError, address: str) -> EvaError:
-    """Turn a failed call into the error that the master raised, or into what gRPC met.
+    """Translate a failed call to the error that the master raised, or to a connection error.
 
     Args:
-        failure: As a stub raises it.
-        address: Whom the call was for, for the message.
+        failure: The error of the stub.
+        address: The master's address, for the message.
     """
-    # A stub's error is a call as well, which the type of the exception does not say.
+    # A stub's error is also a call, which its type does not declare.
     call: Any = failure
     metadata = call.trailing_metadata() or ()
     if any(key == DETAIL_KEY for key, _ in metadata):
@@ -40,36 +40,36 @@ def translated(failure: grpc.RpcError, address: str) -> EvaError:
         case grpc.StatusCode.UNIMPLEMENTED:
             return EvaError(
                 f"the master at {address} does not know this request",
-                hint="it is of another release: use the same one here and there",
+                hint="it is of another release: use the same release for both",
             )
         case grpc.StatusCode.UNAUTHENTICATED:
             return NotAuthenticated(call.details() or "the master does not know who you are")
         case grpc.StatusCode.PERMISSION_DENIED:
             return NotAuthorised(call.details() or "the master refuses")
         case grpc.StatusCode.NOT_FOUND:
-            return NotFound(call.details() or "there is no such thing")
+            return NotFound(call.details() or "the named thing does not exist")
         case code:
             return EvaError(f"the master failed: {call.details() or code}", hint="see its log")
 
 
 def _unavailable(details: str, address: str) -> EvaError:
-    """Why there is no connection, in the only words of it that there are: OpenSSL's and gRPC's."""
+    """Find the cause of a failed connection in the messages of OpenSSL and gRPC."""
     if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification" in details:
         return Untrusted(
-            f"whoever answers at {address} is not the master that your certificate is of",
-            hint="see that `ca_file` is the ca.pem of this cluster, and the address its master's",
+            f"the server at {address} is not the master that your certificate belongs to",
+            hint="check that `ca_file` is this cluster's ca.pem, and the address its master's",
         )
     if "WRONG_VERSION_NUMBER" in details:
         return Untrusted(
-            f"whoever answers at {address} does not speak TLS, which every master does",
-            hint="see that the address is the master's: another program may have this port",
+            f"the server at {address} does not speak TLS, as every master does",
+            hint="check that the address is the master's: another program may use this port",
         )
     if "failed to connect" in details and "Socket closed" in details:
         return Unreachable(
-            f"whoever listens at {address} hangs up at once",
+            f"the server at {address} closes the connection at once",
             hint="the port may be the one for workers; users have another, 7411 by default",
         )
     return Unreachable(
         f"no master answers at {address}",
-        hint="start one with `eva up`, or say where it is with --address or EVA_ADDRESS",
+        hint="start one with `eva up`, or name its address with --address or EVA_ADDRESS",
     )

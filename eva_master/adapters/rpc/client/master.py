@@ -1,4 +1,4 @@
-"""The master from outside: a synchronous client of eva.api.v1."""
+"""A synchronous client of the master's API, eva.api.v1."""
 
 from __future__ import annotations
 
@@ -23,30 +23,29 @@ Request = TypeVar("Request")
 Response = TypeVar("Response")
 Entry = TypeVar("Entry")
 Progress = Callable[[int, int], None]
-"""Told of an upload: bytes that are there, bytes in all."""
+"""Called during an upload with the bytes done and the bytes in total."""
 Scan = Callable[[Path], tuple[bytes, str, dict[str, Path]]]
-"""Manifest, its digest, and a file for each digest in it."""
+"""A manifest, its digest, and a file for each digest in it."""
 
 CHUNK_BYTES = 256 * 1024
 _UPLOADS = 8
 _UPLOAD_ATTEMPTS = 3
 _SLOWEST_UPLOAD = 64 * 1024
-"""Bytes per second below which an upload is given up."""
+"""Rate in bytes per second below which an upload fails."""
 _DIGESTS_PER_QUESTION = 5_000
 _PAGE = 500
 
 
 class Client:
-    """A connection to a master; to be used as a context manager, by any thread.
+    """A connection to a master. Use it as a context manager; any thread may use it.
 
-    Every method raises `Unreachable` if the master does not answer, and the master's own error
-    (see `eva_master.model.errors`) if it refuses; `Untrusted` if somebody else answers at its
-    address.
+    Every method raises `Unreachable` if the master does not answer, and the master's own error (see
+    `eva_master.model.errors`) if it refuses; `Untrusted` if another server answers at its address.
 
     Args:
         address: ``HOST:PORT``.
-        authorities: PEM certificates of those who may vouch for the master.
-        token: Says who calls.
+        authorities: PEM certificates that the master is verified with.
+        token: The user's token.
         timeout_s: How long a call may take; streams have no limit, plans and uploads more.
     """
 
@@ -72,7 +71,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Hang up; streams that are being read end."""
+        """Close the connection; streams that are being read end."""
         self._channel.close()
 
     def submit(
@@ -85,12 +84,12 @@ class Client:
         envs: Mapping[str, str] | None = None,
         name: str = "",
     ) -> pb.SubmitResponse:
-        """Hand in a job; it is accepted once, however often the network makes us ask.
+        """Submit a job. It is accepted once, even if the call has to be repeated.
 
         Args:
             job_yaml: The job file as the user wrote it.
             file_name: Its name, for messages.
-            workdir: Digest of an uploaded directory, see `upload`.
+            workdir: Digest of an uploaded directory; see `upload`.
             build: Digest of an uploaded build context.
             envs: Variables that override the file's.
             name: Used instead of the file's name when not empty.
@@ -107,11 +106,11 @@ class Client:
         return self._call(self._jobs.Submit, request)
 
     def job(self, reference: str) -> pb.Job:
-        """A job by its id, or the caller's newest one of that name."""
+        """Get a job by its id, or the caller's newest job of that name."""
         return self._call(self._jobs.Get, pb.GetJobRequest(job=reference))
 
     def jobs(self, *, ended: bool = False) -> Iterator[pb.Job]:
-        """Jobs, newest first, fetched page by page; `ended` ones too if asked for."""
+        """List jobs page by page, newest first, with `ended` ones if asked for."""
 
         def page(token: str) -> tuple[Iterable[pb.Job], str]:
             request = pb.ListJobsRequest(page_size=_PAGE, page_token=token, all=ended)
@@ -121,25 +120,25 @@ class Client:
         return _paged(page)
 
     def cancel(self, reference: str) -> pb.CancelResponse:
-        """Have a job end."""
+        """Cancel a job by its id or name."""
         request = pb.CancelRequest(command_id=_command_id(), job=reference)
         return self._call(self._jobs.Cancel, request)
 
     def watch(self, references: Sequence[str] = ()) -> Iterator[pb.Job]:
-        """Each job (all if none is named) as it is now, then again whenever it changes."""
+        """Yield each job (all if none is named) as it is now, and again whenever it changes."""
         request = pb.WatchRequest(jobs=references)
         with self._translated():
             yield from self._jobs.Watch(request)
 
     def logs(self, reference: str, *, task: int = 0, follow: bool = False) -> Iterator[bytes]:
-        """A task's output from its beginning; to its end if `follow`."""
+        """Yield a task's output from its beginning, and to its end if `follow`."""
         request = pb.LogsRequest(job=reference, task=task, follow=follow)
         with self._translated():
             for chunk in self._jobs.Logs(request):
                 yield chunk.data
 
     def plan(self, job_yaml: str, *, file_name: str) -> pb.PlanResponse:
-        """What would happen to a job; changes nothing."""
+        """Preview what would happen to a job; nothing changes."""
         request = pb.PlanRequest(job_yaml=job_yaml, file_name=file_name)
         return self._call(self._jobs.Plan, request, timeout_s=4 * self._timeout_s)
 
@@ -190,11 +189,11 @@ class Client:
         return _paged(page)
 
     def interference(self) -> pb.Learned:
-        """What was learned of workloads and instance types."""
+        """What was learned about workloads and instance types."""
         return self._call(self._cluster.Interference, pb.InterferenceRequest())
 
     def explain(self, subject: str = "") -> pb.Explanation:
-        """Why a job, an instance or a round is as it is; the newest round if none is named."""
+        """Explain a job, an instance or a round; the newest round if none is named."""
         return self._call(self._cluster.Explain, pb.ExplainRequest(subject=subject))
 
     def config(self) -> str:
@@ -204,16 +203,16 @@ class Client:
     def create_token(
         self, owner: str, role: str, *, lifetime_ms: int | None = None
     ) -> pb.CreateTokenResponse:
-        """Make a token for somebody; `None` for one that does not expire."""
+        """Create a user's token; without a lifetime it does not expire."""
         request = pb.CreateTokenRequest(owner=owner, role=role, lifetime_ms=lifetime_ms or 0)
         return self._call(self._tokens.Create, request)
 
     def tokens(self) -> Sequence[pb.Token]:
-        """All tokens, oldest first."""
+        """List all user tokens, oldest first."""
         return self._call(self._tokens.List, pb.ListTokensRequest()).tokens
 
     def revoke_token(self, key: str) -> None:
-        """Take a token out of force."""
+        """Revoke a token, which is then refused."""
         self._call(self._tokens.Revoke, pb.RevokeTokenRequest(id=key))
 
     def who_am_i(self) -> pb.Token:
@@ -227,12 +226,12 @@ class Client:
         *,
         scan: Scan = scan_directory,
     ) -> str:
-        """Bring a directory to the object store; what is there already is not sent.
+        """Upload a directory to the object store; stored files are not sent again.
 
         Args:
             directory: Its root.
-            progress: Told how far it is, from the calling thread.
-            scan: Finds what is to be sent; that of a working directory if not given.
+            progress: Called with the progress, in the calling thread.
+            scan: Lists the files to send; by default those of a working directory.
 
         Returns:
             The digest that names the directory in `submit`.
@@ -243,7 +242,7 @@ class Client:
         total = sum(_size(sources[one]) for one in missing)
         done = 0
         progress(done, total)
-        # The manifest goes last: a directory that can be found is complete.
+        # The manifest goes last, so that a directory that can be found is complete.
         with ThreadPoolExecutor(_UPLOADS) as pool:
             running = [
                 pool.submit(self._put, one, sources[one]) for one in missing if one != digest
@@ -267,7 +266,9 @@ class Client:
         return missing
 
     def _put(self, digest: str, source: bytes | Path) -> int:
-        """Send a blob; returns its size in bytes. Repeated at will, as its name is its content."""
+        """Upload a blob; returns its size in bytes. It may be repeated, since its key is its
+        digest.
+        """
         size = _size(source)
         for attempt in range(1, _UPLOAD_ATTEMPTS + 1):
             try:
@@ -275,7 +276,7 @@ class Client:
                     self._jobs.PutBlob(
                         _chunks(digest, source),
                         timeout=self._timeout_s + size / _SLOWEST_UPLOAD,
-                        # The first failure may be a master that restarts: wait for it.
+                        # The first failure may be due to a master that restarts, so wait for it.
                         wait_for_ready=attempt > 1,
                     )
             except Unreachable:
@@ -322,7 +323,7 @@ def _size(source: bytes | Path) -> int:
 
 
 def _chunks(digest: str, source: bytes | Path) -> Iterator[pb.BlobChunk]:
-    """A blob in pieces; its name goes with the first one, which an empty blob has too."""
+    """Yield a blob in pieces. The first has its digest; an empty blob also has a first piece."""
     first = True
     for piece in _pieces(source):
         yield pb.BlobChunk(digest=digest if first else "", data=piece)

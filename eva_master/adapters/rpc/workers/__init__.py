@@ -1,1 +1,1 @@
-"""What the master and its workers say to each other over gRPC."""
+"""The gRPC services for workers."""

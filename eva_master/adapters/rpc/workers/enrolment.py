@@ -1,4 +1,4 @@
-"""How an instance becomes known: a token once, then certificates."""
+"""Enrols instances: they present a token once, and certificates from then on."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class AgentCertificates:
 
     Args:
         authority: Signs them.
-        gateway: Tells which instances there are.
+        gateway: Tells which instances exist.
         life_ms: How long a certificate is valid.
     """
 
@@ -42,10 +42,10 @@ class AgentCertificates:
         self._life_ms = life_ms
 
     async def require_live(self, instance: InstanceId) -> None:
-        """Make sure that an instance exists.
+        """Check that an instance exists.
 
         Raises:
-            NotAuthorised: It does not, or no longer.
+            NotAuthorised: It does not exist, or no longer.
         """
         if instance not in (await self._gateway.model()).live:
             raise NotAuthorised(
@@ -54,7 +54,7 @@ class AgentCertificates:
             )
 
     def issue(self, instance: InstanceId, key: PublicKey) -> pb.Identity:
-        """A certificate for an instance that has proved who it is."""
+        """Issue a certificate for an instance that has proved its identity."""
         certificate = self._authority.issue_agent(key, instance, self._life_ms)
         return pb.Identity(certificate=certificate, authorities=self._authority.certificates)
 
@@ -72,7 +72,7 @@ class EnrolmentService(EnrolmentServicer):
         self._tokens = tokens
 
     async def Join(self, request: pb.JoinRequest, context: Context) -> pb.Identity:  # noqa: N802
-        """Give a certificate for a token."""
+        """Issue a certificate in exchange for a join token."""
         instance = InstanceId(request.instance_id)
         key = asked_for(request.signing_request)
         der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
@@ -89,7 +89,7 @@ class EnrolmentService(EnrolmentServicer):
 
 
 def asked_for(signing_request: bytes) -> PublicKey:
-    """The key that a certificate is asked for; raises `BadRequest`."""
+    """The key that a certificate is requested for; raises `BadRequest`."""
     try:
         return requested_key(signing_request)
     except ValueError as error:
@@ -98,10 +98,10 @@ def asked_for(signing_request: bytes) -> PublicKey:
 
 @dataclass(frozen=True, slots=True)
 class Certified:
-    """Whom a peer's certificate names.
+    """The instance that a peer's certificate names.
 
     Attributes:
-        expires_ms: From then on the certificate proves nothing.
+        expires_ms: When the certificate expires.
     """
 
     instance: InstanceId
@@ -109,13 +109,13 @@ class Certified:
 
 
 def certified(auth_context: Mapping[str, Iterable[bytes]]) -> Certified:
-    """Whom the client certificate names with which a peer has connected.
+    """The instance that the client certificate of a peer names.
 
     Args:
-        auth_context: Of the call. The server has checked the certificate's chain and dates.
+        auth_context: The call's context. The server has checked the certificate's chain and dates.
 
     Raises:
-        NotAuthorised: There is none, or it is not an instance's.
+        NotAuthorised: There is no certificate, or it is not that of an instance.
     """
     shown = list(auth_context.get("x509_pem_cert", ()))
     if not shown:

@@ -1,4 +1,4 @@
-"""Logs over a worker's session: many readers share the stream that also carries the commands."""
+"""Relays logs over a worker's session. Many readers share the stream with the commands."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from eva_master.model.errors import Unreachable
 from eva_master.model.ids import RunId
 
 _WAITING_BYTES = 4 * 1024 * 1024
-"""Held for a reader that is slower than the worker; beyond it the relay starts over, so that
-neither memory grows nor the session stalls."""
+"""Bytes buffered for a slow reader. Beyond that the relay starts over, so that neither memory grows
+nor the session stalls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class LogPiece:
 
 
 class LogRelay:
-    """The logs that are being followed over one session; used in the asyncio thread only.
+    """The logs that are followed over one session. Only the asyncio thread uses it.
 
     Args:
         send: Sends a message to the worker.
@@ -40,7 +40,7 @@ class LogRelay:
         self._follows: dict[str, Follow] = {}
 
     def follow(self, run: RunId, offset: int, *, once: bool) -> Follow:
-        """Ask the worker for a log; the worker is told when the context ends."""
+        """Ask the worker for a log, and end the request with the context."""
         stream = f"log-{next(self._ids)}"
         follow = self._follows[stream] = Follow(self, stream, offset)
         self._send(
@@ -52,14 +52,14 @@ class LogRelay:
         return follow
 
     def hear(self, chunk: pb.LogChunk) -> None:
-        """Take what the worker sent; chunks that nobody waits for any more are dropped."""
+        """Handle a chunk of the worker; chunks without a reader are dropped."""
         if (follow := self._follows.get(chunk.stream_id)) is not None:
             follow.put(chunk)
             if chunk.end:
                 del self._follows[chunk.stream_id]
 
     def unfollow(self, stream: str) -> None:
-        """Have the worker stop sending a log, unless it has come to its end."""
+        """Tell the worker to stop sending a log, unless the log has ended."""
         if self._follows.pop(stream, None) is not None:
             self._send(
                 pb.MasterMessage(
@@ -68,7 +68,7 @@ class LogRelay:
             )
 
     def end(self) -> None:
-        """The session is over, and every relay with it."""
+        """End all relays, since the session is over."""
         for follow in self._follows.values():
             follow.lose()
         self._follows.clear()
@@ -78,7 +78,7 @@ class Follow:
     """The pieces of one log, as an asynchronous iterator.
 
     Attributes:
-        overflowed: It ended because the reader was too slow; follow again from where it ended.
+        overflowed: Whether it ended because the reader was too slow. Follow again from its end.
     """
 
     def __init__(self, relay: LogRelay, stream: str, offset: int) -> None:
@@ -91,7 +91,7 @@ class Follow:
         self.overflowed = False
 
     def put(self, chunk: pb.LogChunk) -> None:
-        """Queue what is new in a chunk."""
+        """Queue the new bytes of a chunk."""
         fresh = chunk.data[max(0, self._position - chunk.offset) :]
         if fresh:
             piece = LogPiece(max(self._position, chunk.offset), fresh)
@@ -106,7 +106,7 @@ class Follow:
             self._pieces.put_nowait(None)
 
     def lose(self) -> None:
-        """No more will come, though the log goes on."""
+        """End the iterator though the log continues."""
         self._lost = True
         self._pieces.put_nowait(None)
 

@@ -1,4 +1,4 @@
-"""The scheduler's values as messages to and from workers; pure functions."""
+"""Converts values of the scheduler to and from messages of workers. Pure functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from eva_master.model.records import Progress
 from eva_master.model.resources import Resources
 
 _MOST_STEPS = 2**53
-"""More cannot be counted exactly in a float; no program does as many, so a figure was wrong."""
+"""Largest plausible count: larger ones are not exact in a float, so they must be wrong."""
 
 _PHASES = {
     pb.PHASE_STARTING: Phase.STARTING,
@@ -31,10 +31,10 @@ _PHASES = {
 
 
 def command(action: WorkerAction) -> pb.MasterMessage:
-    """The message that has a worker carry out an action.
+    """The message of a worker action.
 
-    Its command id derives from what it says, so that a repeated action has the same id. Each
-    `SyncWorker` is a question of its own and has none.
+    Its command id is derived from its content, so that a repeated action has the same id. A
+    `SyncWorker` has none, since each is a separate request.
     """
     match action:
         case StartTask(order=task):
@@ -62,7 +62,7 @@ def command(action: WorkerAction) -> pb.MasterMessage:
 
 
 def order(task: TaskOrder) -> pb.TaskOrder:
-    """All that a worker must know of an attempt."""
+    """Convert an order to a message."""
     program, gang = task.program, task.gang
     return pb.TaskOrder(
         run_id=task.run,
@@ -93,15 +93,15 @@ def order(task: TaskOrder) -> pb.TaskOrder:
 
 
 def resources(message: pb.Resources) -> Resources:
-    """A worker's capacity."""
+    """Convert the capacity that a worker reports."""
     return Resources(message.gpus, message.milli_cpus, message.memory_mib)
 
 
 def reports(messages: Iterable[pb.TaskReport]) -> tuple[RunReport, ...]:
-    """What a worker says of attempts.
+    """Convert a worker's reports on attempts.
 
     Raises:
-        BadRequest: A report without a phase.
+        BadRequest: A report has no phase.
     """
     return tuple(map(_report, messages))
 
@@ -127,7 +127,7 @@ def _report(message: pb.TaskReport) -> RunReport:
 
 
 def samples(messages: Iterable[pb.Sample]) -> tuple[tuple[RunId, int, Progress], ...]:
-    """Copy, attempt and progress of each sample of a heartbeat; implausible ones are dropped."""
+    """Task run, attempt and progress of each sample of a heartbeat, without implausible ones."""
     return tuple((RunId(it.run_id), it.attempt, progress(it)) for it in messages if _plausible(it))
 
 
@@ -136,7 +136,7 @@ def _plausible(sample: pb.Sample) -> bool:
 
 
 def progress(sample: pb.Sample) -> Progress:
-    """How far an attempt is; its rate is not the worker's to say."""
+    """Convert the progress of an attempt. The control loop computes its rate."""
     return Progress(
         steps=sample.steps,
         total_steps=sample.total_steps,

@@ -1,4 +1,4 @@
-"""The workers' sessions: one stream per agent carries everything, both ways."""
+"""The workers' sessions: one stream per agent carries all messages in both directions."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ from eva_master.ports import Clock, Inbox
 Context = grpc.aio.ServicerContext[pb.WorkerMessage, pb.MasterMessage]
 
 _LAST_WRITE_S = 1.0
-"""A peer that does not read for so long is not told why its session ended."""
+"""Seconds to wait for a peer that does not read, before its session ends without a reason."""
 _MISSED_BEATS = 3
 _MOST_STAGES = 16
 _STAGE = re.compile(r"[a-z_]{1,20}$")
 _SILENCE_MS = 5_000
-"""At least: with beats in quick succession, three of them are late on any busy machine."""
+"""Least silence that counts, since a few of quick heartbeats are late on any busy machine."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """What a worker is told when it registers.
+    """The settings that a worker is sent when it registers.
 
     Attributes:
         cluster: The cluster's name.
         object_store: URL of where files, logs and checkpoints are kept.
-        heartbeat_ms: How often to report progress.
-        upload_ms: How often logs, outputs and new checkpoints of running tasks go up.
+        heartbeat_ms: Interval of progress reports.
+        upload_ms: Interval of uploads of logs, outputs and new checkpoints of running tasks.
     """
 
     cluster: str
@@ -62,20 +62,20 @@ class Welcome:
 
 
 class WorkerSessions(WorkersServicer):
-    """Holds the workers' sessions, as `eva_master.ports.WorkerLink` and as a gRPC service.
+    """The workers' sessions: implements `eva_master.ports.WorkerLink` and the gRPC service.
 
-    A session is numbered by the time it began, so that numbers grow across restarts of the master
-    too. An idle session costs a suspended coroutine and a timer: dead peers are found by
-    gRPC's keep-alive, and a task that writes exists only while there is something to write.
+    A session's number is the time it began, so that numbers also grow across restarts of the
+    master. An idle session costs a suspended coroutine and a timer: gRPC's keep-alive finds dead
+    peers, and a writing task exists only while there is something to write.
 
     Args:
-        inbox: Gets what the workers say.
+        inbox: Gets the workers' events.
         clock: Numbers the sessions.
         certificates: Renews the workers' certificates.
-        welcome: What a registered worker is told.
+        welcome: The settings for registered workers.
 
     Attributes:
-        heartbeats: How many have arrived, empty ones included.
+        heartbeats: Number of heartbeats received, empty ones included.
         boots: By instance type and stage, how often instances went through a stage of their boot
             and how many milliseconds it took them together.
     """
@@ -99,13 +99,13 @@ class WorkerSessions(WorkersServicer):
 
     @property
     def connected(self) -> int:
-        """Open sessions."""
+        """The number of open sessions."""
         return len(self._sessions)
 
     # -- the control loop's side -----------------------------------------------------------------
 
     def execute(self, action: WorkerAction) -> None:
-        """Send a command; dropped when the worker has no session. Any thread may call it."""
+        """Send a command. It is dropped if the worker has no session. Any thread may call it."""
         session = self._sessions.get(action.instance)
         if session is None or session.loop.is_closed():
             return
@@ -122,10 +122,10 @@ class WorkerSessions(WorkersServicer):
         """Relay the log of the attempt that a worker runs of a task run.
 
         Args:
-            instance: The worker's.
-            run: Whose log.
-            offset: Where to begin in the attempt's log.
-            once: End with what is there instead of with the attempt.
+            instance: The worker's instance.
+            run: The task run.
+            offset: First byte in the attempt's log.
+            once: Whether to end with the present log instead of with the attempt.
 
         Raises:
             Unreachable: The worker has no session, or its session ended.
@@ -144,7 +144,7 @@ class WorkerSessions(WorkersServicer):
 
     # -- the session -----------------------------------------------------------------------------
 
-    # A coroutine that reads and writes by itself, where the generated code expects a generator.
+    # A coroutine that reads and writes itself, though the generated code expects a generator.
     async def Session(  # type: ignore[override]  # noqa: N802
         self,
         request_iterator: Any,  # noqa: ARG002
@@ -164,7 +164,7 @@ class WorkerSessions(WorkersServicer):
             await session.settle()
 
     async def Renew(self, request: pb.RenewRequest, context: Context) -> pb.Identity:  # noqa: N802
-        """Give an agent a new certificate for the one with which it has connected."""
+        """Renew the certificate of an agent that has connected with its present one."""
         instance = certified(context.auth_context()).instance
         await self._certificates.require_live(instance)
         log.info("certificate renewed", instance=instance)
@@ -202,7 +202,7 @@ class WorkerSessions(WorkersServicer):
     def _note_boot(self, instance: InstanceId, register: pb.Register) -> None:
         if not register.boot:
             return
-        # An agent may say anything, but not as many things as it likes.
+        # Limits how many different names an agent can report.
         stages = {it.name: it.ms for it in register.boot[:_MOST_STAGES] if _STAGE.match(it.name)}
         log.info("instance booted", instance=instance, type=register.instance_type, ms=stages)
         for name, ms in stages.items():
@@ -225,7 +225,7 @@ class WorkerSessions(WorkersServicer):
     async def _listen(self, session: _Session) -> None:
         while not session.goodbye:
             message: object = await session.context.read()
-            # The end of the stream is a value of a type of its own.
+            # The end of the stream is a value of its own type.
             if not isinstance(message, pb.WorkerMessage):
                 return
             self._hear(session, message)
@@ -262,7 +262,7 @@ class WorkerSessions(WorkersServicer):
 
     def _hear_fetched(self, session: _Session, fetched: pb.Fetched) -> None:
         if fetched.error:
-            # The command is repeated for as long as the task run wants to go there.
+            # The command is repeated while the task run is to go there.
             log.warning(
                 "files not fetched",
                 instance=session.instance,
@@ -281,7 +281,7 @@ class WorkerSessions(WorkersServicer):
 
 
 class _Session:
-    """One stream; used in the asyncio thread only, but for `loop`."""
+    """One stream. Only the asyncio thread uses it, except for `loop`."""
 
     def __init__(self, instance: InstanceId, number: int, context: Context) -> None:
         self.instance = instance
@@ -295,14 +295,14 @@ class _Session:
         self.goodbye = False
         self.close_reason: EvaError | None = None
         self.logs = LogRelay(self.send)
-        # By command id: a command that still waits to be sent is not queued again.
+        # By command id, so that a command that is still queued is not queued again.
         self._outgoing: dict[str, pb.MasterMessage] = {}
         self._writer: asyncio.Task[None] | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._ended = False
 
     def send(self, message: pb.MasterMessage) -> None:
-        """Have a message written after those before it."""
+        """Queue a message to be written in order."""
         if self._ended:
             return
         self._outgoing.setdefault(message.command_id, message)
@@ -326,10 +326,10 @@ class _Session:
             self._writer = None
 
     def end_after(self, seconds: float) -> None:
-        """Let the session end with the certificate that it was opened with."""
+        """End the session when the certificate that it was opened with expires."""
         error = NotAuthorised(
             f"the certificate of instance {self.instance!r} has expired",
-            hint="an agent renews its certificate long before; its log says why this one did not",
+            hint="agents renew their certificates in time; the log of this one says why it did not",
         )
         self._expiry = self.loop.call_later(seconds, self.break_off, error)
 
@@ -340,7 +340,7 @@ class _Session:
             self.task.cancel()
 
     def end(self) -> None:
-        """Nothing more is written or relayed, but for what is being written."""
+        """End the session: nothing more is written or relayed after the present message."""
         self._ended = True
         self._outgoing.clear()
         if self._expiry is not None:
@@ -348,7 +348,7 @@ class _Session:
         self.logs.end()
 
     async def settle(self) -> None:
-        """Wait for the write under way: gRPC cannot tell a peer how a stream ends in the midst."""
+        """Wait for the present write, since gRPC cannot report the end of a stream during one."""
         if (writer := self._writer) is not None:
             await asyncio.wait([writer], timeout=_LAST_WRITE_S)
             writer.cancel()
