@@ -99,7 +99,7 @@ def test_simulations_follow(double: Double) -> None:
     def alone() -> int:
         simulation = Simulation(setup(trace_job("a", 0, 3_600)))
         simulation.run()
-        return ledger.bill(simulation.world.state, simulation.world.timeline.now()).alone
+        return ledger.bill(simulation.cluster.state, simulation.cluster.timeline.now()).alone
 
     before = alone()
     double()
