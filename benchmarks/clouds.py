@@ -116,7 +116,7 @@ class Pass:
         return Counter(call["action"] for call in self._aws.calls(self._cluster))
 
     def close(self) -> None:
-        """Stop the threads."""
+        """Stop the cloud's threads after the pass."""
         self._cloud.close()
 
 

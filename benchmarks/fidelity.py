@@ -102,12 +102,12 @@ class Submission:
 
     @property
     def length_ms(self) -> int:
-        """Alone, without delays."""
+        """Running time alone, without delays, in milliseconds."""
         return round(1000 * _STEP_S * self.steps)
 
     @property
     def text(self) -> str:
-        """Its file."""
+        """The text of its job file."""
         return yaml.safe_dump(
             {
                 "name": self.name,

@@ -127,11 +127,11 @@ class Cluster:
         self._orders: dict[RunId, TaskOrder] = {}
 
     def submit(self, specs: Iterable[JobSpec]) -> list[Event]:
-        """The arrivals of jobs."""
+        """The events of the arrival of jobs."""
         return [JobSubmitted(f"submit-{spec.name}", spec) for spec in specs]
 
     def end(self, runs: Iterable[RunId]) -> list[Event]:
-        """Tasks succeed."""
+        """The events of tasks that succeed."""
         state = self.machine.state
         return [
             self._said(place, run, Phase.EXITED, exit_code=0)
@@ -140,7 +140,7 @@ class Cluster:
         ]
 
     def running(self) -> list[RunId]:
-        """The tasks that run."""
+        """The task runs that run now."""
         return list(self._orders)
 
     def round(self, events: Sequence[Event], watch: Stopwatch) -> Snapshot | None:

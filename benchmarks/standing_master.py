@@ -50,10 +50,10 @@ class StandingCloud:
             self._inbox.post(CloudListed(self._listed))
 
     def terminate_all(self) -> None:
-        """Nothing runs."""
+        """Do nothing, since no instance runs."""
 
     def close(self) -> None:
-        """Nothing is watched."""
+        """Do nothing, since nothing is watched."""
 
 
 def main(path: str) -> int:

@@ -149,7 +149,7 @@ def _pack(target: Path, files: Iterable[Path]) -> None:
 
 
 def main() -> None:
-    """See the module."""
+    """Build the bundle that the command line names."""
     parser = argparse.ArgumentParser(prog="bundle", description="Makes a bundle.")
     parser.add_argument("role", choices=["worker", "master"])
     parser.add_argument("--arch", choices=["x86_64", "aarch64"], default="x86_64")

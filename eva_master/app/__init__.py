@@ -1,1 +1,1 @@
-"""Wiring, settings and the command line: everything that knows all the rest."""
+"""Wiring, settings and the command line: the layer that imports all others."""

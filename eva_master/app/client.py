@@ -22,7 +22,7 @@ from eva_master.app.layers import Layers
 from eva_master.model.errors import InvalidConfig
 
 CLIENT_FILE = "client.yaml"
-"""In a master's state directory: how whoever runs it gets at it."""
+"""Name of the file in a master's state directory with settings for its operator."""
 
 _TOKEN = re.compile(r"[!-~]+")
 _TOKEN_KEYS = ("token", "token_file")
@@ -40,10 +40,10 @@ class ClientConfig(BaseConfig):
     """The command's settings.
 
     Attributes:
-        address: Where the master listens.
-        ca_file: PEM certificate of the cluster's authority, which vouches for the master.
-        token: Says who calls.
-        token_file: Holds the token instead.
+        address: The master's address.
+        ca_file: PEM certificate of the cluster's authority, which the master is verified with.
+        token: The user's token.
+        token_file: File with the token instead.
     """
 
     model_config = SettingsConfigDict(env_prefix="EVA_")
@@ -54,13 +54,13 @@ class ClientConfig(BaseConfig):
     token_file: Path | None = None
 
     def authorities(self) -> bytes:
-        """PEM certificates of those who may vouch for the master.
+        """The PEM certificates that the master is verified with.
 
         Raises:
             InvalidConfig: Nothing names them, or they cannot be read.
         """
         if self.ca_file is None:
-            raise InvalidConfig("no ca_file is set: nothing proves who the master is", hint=_HOW)
+            raise InvalidConfig("no ca_file is set, so the master cannot be verified", hint=_HOW)
         data = _read(self.ca_file, "ca_file")
         if b"-----BEGIN CERTIFICATE-----" not in data:
             raise InvalidConfig(
@@ -70,7 +70,7 @@ class ClientConfig(BaseConfig):
         return data
 
     def secret(self) -> str:
-        """The token, empty if there is none; the master says what that means.
+        """The token, empty if there is none; the master then refuses the call.
 
         Raises:
             InvalidConfig: The file of the token cannot be read, can be read by others, or holds
@@ -90,8 +90,8 @@ class ClientConfig(BaseConfig):
 def client_file() -> Path | None:
     """The command's settings file.
 
-    It is the one that EVA_CONFIG names, else the user's own, else what a master that the user runs
-    himself has left; `None` if there is none of them.
+    It is the one that EVA_CONFIG names, else the user's own, else the one that a master of this
+    user has written; `None` if there is none of them.
     """
     if named := os.environ.get("EVA_CONFIG"):
         return Path(named)

@@ -1,4 +1,4 @@
-"""A live master's past, read from its journal, as a simulation to be run again."""
+"""Reads the past of a live master from its journal, to be simulated."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _ROUNDS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What is replayed.
+    """The setup of a replay.
 
     Attributes:
-        setup: All but the policy.
-        past: What it is made of.
-        cost_usd: What it did cost.
+        setup: The setup except for the policy.
+        past: The recorded past.
+        cost_usd: The real cost.
     """
 
     setup: Setup
@@ -35,19 +35,19 @@ class History:
 
     @property
     def words(self) -> str:
-        """What was replayed, for people."""
+        """A description of the past, for people."""
         jobs = len(self.past.jobs)
         going = f", {self.past.unfinished} of them not over" if self.past.unfinished else ""
         return f"{jobs} job{'' if jobs == 1 else 's'}{going}"
 
 
 def read_history(state: Path, catalog: Catalog | None = None) -> History:
-    """Read what a master has lived through.
+    """Read the past of a master.
 
     Args:
         state: Its state directory.
-        catalog: What is on sale; by default what the master has bought from, and all that comes
-            with Eva if that has all of these types too.
+        catalog: The offerings on sale; by default those that the master used, and all built-in ones
+            if these have all of its types.
 
     Raises:
         NotFound: There is no journal.
@@ -70,7 +70,7 @@ def read_history(state: Path, catalog: Catalog | None = None) -> History:
 
 
 def _listed(bought: Catalog) -> Catalog:
-    """What the master may have had to choose from."""
+    """The offerings that the master may have chosen from."""
     own = load_catalog()
     known = {offering.type.name: offering for offering in own}
     for offering in bought:

@@ -23,11 +23,11 @@ class Layers(Generic[Model]):
     """Defaults < file < environment < flags.
 
     Args:
-        model: What the settings are to be; its `env_prefix` names the variables.
+        model: The type of the settings; its `env_prefix` names the variables.
         file: A YAML file, `None` for none.
         flags: Nested settings from the command line.
-        defaults: Nested settings that give way to all others.
-        exclusive: Keys that say the same thing: one of them puts those below it out of force.
+        defaults: Nested settings that all others override.
+        exclusive: Keys with the same meaning: one of them overrides those of lower layers.
 
     Raises:
         InvalidConfig: The file or a variable cannot be read, or one source has two of the exclusive
@@ -68,7 +68,7 @@ class Layers(Generic[Model]):
             raise self.invalid(problems) from None
 
     def in_file(self, key: str) -> bool:
-        """Whether the value of a key that is in force stands in the file."""
+        """Whether the value in force of a key comes from the file."""
         return self.document.marks.get((key,), _UNKNOWN).line > 0
 
     def invalid(self, problems: list[Problem]) -> InvalidConfig:
@@ -85,7 +85,7 @@ class Layers(Generic[Model]):
         return yamlfile.invalid(InvalidConfig, self._file_name if in_file else "settings", named)
 
     def refuse_unknown_variables(self) -> None:
-        """See that no variable with the prefix is without effect.
+        """Refuse variables with the prefix that have no effect.
 
         Raises:
             InvalidConfig: One is misspelt.
@@ -150,7 +150,7 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 
 def _paths(values: Any, above: yamlfile.Path = ()) -> Iterator[yamlfile.Path]:
-    """Every key path in nested settings, those of the containers included."""
+    """All key paths in nested settings, including those of containers."""
     entries: Any = ()
     if isinstance(values, Mapping):
         entries = values.items()

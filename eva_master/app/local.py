@@ -19,12 +19,12 @@ from eva_master.model.errors import InvalidConfig
 def run_up(config: MasterConfig) -> None:
     """Run a master and its emulated instances until interrupted.
 
-    Jobs that have not ended go on, from their newest stored checkpoints, when the cluster is
-    started with the same state directory again.
+    Jobs that have not ended resume from their newest stored checkpoints when the cluster is started
+    again with the same state directory.
 
     Raises:
-        InvalidConfig: The instances are to come from elsewhere.
-        SystemExit: The control loop broke down.
+        InvalidConfig: The settings name another cloud.
+        SystemExit: The control loop failed.
     """
     cloud = cloud_of(config)
     if not cloud.ends_with_master:
@@ -43,7 +43,7 @@ def run_up(config: MasterConfig) -> None:
             f"[bold green]Eva is up[/] at {host}:{ports.users}; state in {config.state_dir}"
         )
         if told := client_settings(config):
-            # In one piece, to be copied.
+            # On one line, so that it can be copied.
             console.print(f"In other terminals:  {told}", markup=False, soft_wrap=True)
         if prepared.told:
             console.print(prepared.told, markup=False, soft_wrap=True)
@@ -55,7 +55,7 @@ def run_up(config: MasterConfig) -> None:
 
 
 def client_settings(config: MasterConfig) -> str:
-    """What a shell has to be told for the command to find this cluster; empty if nothing."""
+    """The variables that a shell needs for the command to find this cluster; empty if none."""
     left = config.state_dir.absolute() / CLIENT_FILE
     found = client_file()
     if found is not None and found.absolute() == left:

@@ -8,7 +8,7 @@ import structlog
 
 
 def configure(cluster: str) -> None:
-    """Set logging up for this process; every line carries the cluster's name."""
+    """Set up logging for this process. Every line has the cluster's name."""
     terminal = sys.stderr.isatty()
     structlog.configure(
         processors=[

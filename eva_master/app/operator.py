@@ -1,4 +1,4 @@
-"""What a master leaves for whoever runs it: settings for the command, with an operator's token."""
+"""Writes settings for the command with an operator's token, for the user who runs the master."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from eva_master.model.users import Role, is_owner
 
 
 def write_client_file(state_dir: Path, address: str, ca_file: Path, tokens: UserTokens) -> Path:
-    """Leave a settings file with an operator's token for whoever runs this master.
+    """Write a settings file with an operator's token for the user who runs this master.
 
-    The token that is there already stays if it is in force; otherwise it gets a new one, so that
-    whoever may write to the state directory can never be locked out.
+    A valid token in the file stays; otherwise it gets a new one. So a user who may write to the
+    state directory can never be locked out.
 
     Args:
-        state_dir: The master's.
-        address: Where users find it.
+        state_dir: The master's state directory.
+        address: The address for users.
         ca_file: The certificate of the cluster's authority.
         tokens: The tokens of the cluster.
 
@@ -30,7 +30,7 @@ def write_client_file(state_dir: Path, address: str, ca_file: Path, tokens: User
         The file; only its owner can read it.
 
     Raises:
-        StorageError: There can be no new token.
+        StorageError: A new token cannot be stored.
         OSError: The file cannot be written.
     """
     file = state_dir / CLIENT_FILE
@@ -43,7 +43,7 @@ def write_client_file(state_dir: Path, address: str, ca_file: Path, tokens: User
 
 
 def _operator_secret(file: Path, tokens: UserTokens) -> str | None:
-    """The secret in a settings file, if it is an operator's and in force."""
+    """The secret in a settings file, if it is an operator's and valid."""
     try:
         secret = str(yaml.safe_load(file.read_bytes())["token"])
         token = tokens.authenticate(secret)

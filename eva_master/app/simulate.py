@@ -1,4 +1,4 @@
-"""What `eva simulate` is made of: policies by name, and one run after another."""
+"""The parts of `eva simulate`: policies by name, and one run after another."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from eva_master.simulation.results.metrics import Outcome, usd
 from eva_master.simulation.run import Setup, Simulation
 
 ROUND_GAP_S = 300
-"""How often simulated clusters plan whose policy has no preference."""
+"""Seconds between plans of policies without a preference."""
 NO_PACKING = "no_packing"
-"""What the costs of all others are compared with."""
+"""The policy that costs are compared with."""
 _TOLD_EVERY_S = 0.1
 _STEPS = 64
-"""Turns of the loop between two looks at the clock."""
+"""Turns of the loop between two progress reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A policy as it was asked for.
+    """A policy with its options, as requested.
 
     Attributes:
         name: ``NAME`` or ``NAME:PRESET``.
-        options: Of the policy's own, over those of the preset.
+        options: Options of the policy, which override those of the preset.
     """
 
     name: str
@@ -59,12 +59,12 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far a run is.
+    """The progress of a run.
 
     Attributes:
         now_ms: Virtual time.
-        finished: Jobs, of `total`.
-        cost_usd: So far.
+        finished: Number of finished jobs, of `total`.
+        cost_usd: The cost so far.
     """
 
     now_ms: int
@@ -75,7 +75,7 @@ class RunProgress:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A policy and what it came to.
+    """A policy and its results.
 
     Attributes:
         wall_s: Real seconds, planning included.
@@ -144,7 +144,7 @@ def chosen_policies(names: Iterable[str], settings: Iterable[str]) -> list[Chose
         settings: ``OPTION=VALUE`` for all that have the option, ``NAME.OPTION=VALUE`` for one.
 
     Raises:
-        InvalidConfig: A policy, preset or option that there is not.
+        InvalidConfig: A policy, preset or option does not exist.
     """
     pairs = [_setting(text) for text in settings]
     found = []
@@ -175,7 +175,7 @@ def _setting(text: str) -> tuple[str, str, Any]:
 
 
 def profile(trace: Trace, truth: Truth) -> tuple[tuple[str, str, int], ...]:
-    """What each base workload of a trace achieves beside each other one, in millionths."""
+    """Normalised throughput of each base workload of a trace beside each other one."""
     bases: list[Workload] = sorted({base_of(job.workload) for job in trace.jobs})
     return tuple(
         (one, other, round(truth(one, (other,)) * MILLION)) for one in bases for other in bases
@@ -183,21 +183,21 @@ def profile(trace: Trace, truth: Truth) -> tuple[tuple[str, str, int], ...]:
 
 
 def prepared(chosen: Chosen, setup: Setup) -> Setup:
-    """A run of a policy; one that wants a profile of all pairs beforehand is given the true one.
+    """Prepare a run. A policy that needs a profile of all pairs gets the true one.
 
     Args:
         chosen: The policy.
-        setup: All but the policy and its rhythm.
+        setup: The setup without policy and timing of rounds.
     """
     kind, _ = _kind(chosen.name)
     options = dict(chosen.options)
     if "profile" in {field.name for field in fields(kind.config)} and "profile" not in options:
         options["profile"] = profile(setup.trace, setup.truth)
     if "explained" in {field.name for field in fields(kind.config)}:
-        options.setdefault("explained", False)  # nobody asks, and it takes longer than planning
+        options.setdefault("explained", False)  # it is not used, and takes longer than planning
     policy, gap = named_policy(chosen.name, options)
     if setup.past is not None and "round_gap_s" not in {one.name for one in fields(kind.config)}:
-        gap = None  # as a master does it
+        gap = None  # as a live master does
     return replace(setup, policy=policy, round_gap_s=gap)
 
 
@@ -205,9 +205,9 @@ def run(name: str, setup: Setup, watch: Callable[[RunProgress], None] | None = N
     """Simulate.
 
     Args:
-        name: For people.
-        setup: What.
-        watch: Told of the progress some times per second.
+        name: Name of the run, for people.
+        setup: The setup.
+        watch: Called with the progress several times per second.
 
     Raises:
         EvaError: See `eva_master.simulation.run.simulate`.
@@ -228,11 +228,11 @@ def run(name: str, setup: Setup, watch: Callable[[RunProgress], None] | None = N
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Policies on one trace.
+    """The runs of policies on one trace.
 
     Attributes:
-        nopack_usd: With an instance for each task.
-        bound_usd: The lower bound, `None` if it was not asked for.
+        nopack_usd: The cost with an instance for each task.
+        bound_usd: The lower bound; `None` if it was not requested.
     """
 
     runs: tuple[Run, ...]
@@ -251,17 +251,18 @@ def compare(
     """Run policies on one trace, one after another.
 
     Args:
-        policies_: Which.
+        policies_: The policies.
         setup: All but the policy and its rhythm.
-        rhythm: Seconds at whose multiples all plan, 0 for at any time; `None` for as each likes.
-        reference: Whether to find the lower bound.
-        watch: Told of the progress, by the policy's name.
+        rhythm: All plan at multiples of so many seconds; 0 for at any time, `None` for the
+            preference of each.
+        reference: Whether to compute the lower bound.
+        watch: Called with the policy's name and its progress.
 
     Raises:
         EvaError: See `eva_master.simulation.run.simulate`.
     """
     runs = {one.name: _timed(one, setup, rhythm, watch) for one in policies_}
-    # What it is compared with is the same for all who compare, whatever goes wrong or is tried.
+    # The reference does not depend on faults and options, so that it is always the same.
     alone = runs.get(NO_PACKING) or _timed(Chosen(NO_PACKING, {}), setup, rhythm, watch)
     bound = None
     if reference:
@@ -283,33 +284,33 @@ def _timed(
 
 
 def setup_of(trace: Path, catalog: Catalog, truth: Truth) -> Setup:
-    """A trace from a file; its policy is to be replaced.
+    """Make a setup with a trace from a file; its policy is to be replaced.
 
     Raises:
-        InvalidTrace: The file is none.
+        InvalidTrace: The file is not valid.
     """
     return Setup(read_trace(trace), catalog, named_policy(NO_PACKING)[0], truth=truth)
 
 
 def truth_of(table: Path | None, pairwise: float | None) -> Truth:
-    """True interference: from a file, or one figure for all pairs, or what comes with Eva.
+    """True interference: from a file, one value for all pairs, or the built-in table.
 
     Raises:
         InvalidConfig: Both are given.
         InvalidTrace: The file is none.
     """
     if table is not None and pairwise is not None:
-        raise InvalidConfig("a table of interference, or one figure for all pairs: not both")
+        raise InvalidConfig("give a table of interference or one value for all pairs, not both")
     if table is not None:
         return read_interference(table)
     return measured_interference() if pairwise is None else uniform_interference(pairwise)
 
 
 def stock_of(texts: Iterable[str]) -> dict[str, int]:
-    """How many of each type the cloud has, from ``TYPE=N`` each.
+    """Parse how many instances of each type the cloud has, from ``TYPE=N`` each.
 
     Raises:
-        InvalidConfig: One is of another form.
+        InvalidConfig: One is malformed.
     """
     stock = {}
     for text in texts:
@@ -321,10 +322,10 @@ def stock_of(texts: Iterable[str]) -> dict[str, int]:
 
 
 def gap_of(text: str | None) -> int | None:
-    """Whole seconds of a duration such as ``5m``; `None` of none.
+    """Whole seconds of a duration such as ``5m``; `None` for none.
 
     Raises:
-        InvalidConfig: It is no duration.
+        InvalidConfig: It is not a duration.
     """
     if text is None:
         return None

@@ -55,7 +55,7 @@ class Cluster:
 
     @property
     def log(self) -> Path:
-        """What the master wrote."""
+        """The output of the master so far."""
         return self.home / "master.log"
 
     def start(self, settings: Mapping[str, str] | None = None) -> None:
@@ -144,7 +144,7 @@ class Cluster:
         return left
 
     def remove(self) -> None:
-        """Remove the state."""
+        """Remove the state of the cluster."""
         shutil.rmtree(self.home, ignore_errors=True)
 
     def _processes(self) -> list[psutil.Process]:

@@ -49,7 +49,7 @@ class DemoJob:
 
     @property
     def folder(self) -> Path:
-        """Where its program is."""
+        """The directory of the job's program."""
         return EXAMPLES / self.example
 
 

@@ -34,7 +34,7 @@ class Report:
     contained: bool
 
     def shape(self) -> dict[str, Any]:
-        """For ``--json``."""
+        """The report as ``--json`` prints it."""
         return {
             "took_s": round(self.took_s, 1),
             "runtime": "docker" if self.contained else "process",
@@ -47,7 +47,7 @@ class Report:
         }
 
     def show(self) -> RenderableType:
-        """For people."""
+        """The report as tables for a terminal."""
         return Group(
             Text("Moved, and resumed from a checkpoint", style="bold"),
             self._resumptions(),

@@ -43,11 +43,11 @@ class Screen:
 
     @property
     def elapsed_s(self) -> float:
-        """Since the demo began."""
+        """Seconds since the demo began."""
         return time.monotonic() - self._began
 
     def say(self, line: str) -> None:
-        """Tell what happens."""
+        """Print a line about what happens."""
         at = int(self.elapsed_s)
         self._console.print(Text.assemble((f"{at // 60}:{at % 60:02}  ", "dim"), line))
 
@@ -57,7 +57,7 @@ class Screen:
         self._console.print(Padding(answer, (0, 0, 0, 6), expand=False))
 
     def show(self, picture: Picture) -> None:
-        """Draw the cluster."""
+        """Draw the cluster's instances and tasks."""
         if self._live.is_started:
             here = [one for one in picture.state.instances if one.state != "gone"]
             state = ClusterState()

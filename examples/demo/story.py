@@ -33,7 +33,7 @@ class Picture:
 
     @classmethod
     def take(cls, client: Client) -> Picture:
-        """Ask the master."""
+        """Ask the master for its state."""
         jobs = list(client.jobs(ended=True))[::-1]
         # After the jobs: it then knows every instance that they name.
         state, instances, bill = client.describe(), list(client.instances()), client.cost()
@@ -54,11 +54,11 @@ class Picture:
         return next(job.tasks[0] for job in self.jobs if job.name == name)
 
     def type_of(self, instance: str) -> str:
-        """The instance's type."""
+        """The instance type of an instance."""
         return next(one.type for one in self.state.instances if one.id == instance)
 
     def named(self, instance: str) -> str:
-        """The instance for people."""
+        """The instance's name and type as text."""
         return f"{instance} ({self.type_of(instance)})"
 
     def beside(self, job: Job, task: Task) -> str:

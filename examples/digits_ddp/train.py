@@ -66,7 +66,7 @@ class Trainer:
         self.step = state[2]
 
     def train(self, ddp, images, labels):
-        """One mini-batch."""
+        """Train on one mini-batch of digits."""
         # DDP averages what the processes have, so each adds its part of the whole batch's mean.
         loss = nn.functional.cross_entropy(ddp(images), labels, reduction="sum")
         self.optimizer.zero_grad()

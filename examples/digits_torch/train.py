@@ -53,7 +53,7 @@ class Trainer:
         self.step = 0
 
     def train(self, images, labels):
-        """One mini-batch."""
+        """Train on one mini-batch of digits."""
         logits = self.model(images.to(self.device))
         loss = nn.functional.cross_entropy(logits, labels.to(self.device))
         self.optimizer.zero_grad()

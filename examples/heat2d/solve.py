@@ -44,7 +44,7 @@ class Solver:
 
     @property
     def time(self):
-        """Simulated time so far."""
+        """The simulated time so far, in seconds."""
         return self.step * SWEEPS * RATIO / (SIZE - 1) ** 2
 
     def sweep(self):
@@ -59,7 +59,7 @@ class Solver:
         plate[1:-1, 1:-1] += change
 
     def advance(self):
-        """One iteration: several sweeps."""
+        """Do one iteration, which has several sweeps."""
         for _ in range(SWEEPS):
             self.sweep()
         self.step += 1

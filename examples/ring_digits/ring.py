@@ -168,7 +168,7 @@ def hear(connection):
 
 
 def receive(connection, buffer):
-    """Fills the buffer."""
+    """Fill the buffer from the connection."""
     while len(buffer) > 0:
         count = connection.recv_into(buffer)
         if count == 0:

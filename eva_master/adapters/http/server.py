@@ -51,7 +51,7 @@ class HttpsServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Close the port."""
+        """Close the port and end the thread."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

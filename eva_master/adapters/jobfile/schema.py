@@ -227,7 +227,7 @@ class JobFile(_Section):
     resources_by_family: ByFamily = Field(
         default={},
         description=(
-            "What each task takes on instances of one family, where it differs from  "
+            "What each task takes on instances of one family, where it differs from "
             "`resources`; null for a family that it cannot run on."
         ),
     )

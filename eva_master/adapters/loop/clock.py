@@ -1,4 +1,4 @@
-"""The wall clock."""
+"""The wall clock of a live master."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ class SystemClock:
     """The machine's clock, as `eva_master.ports.Clock`."""
 
     def now(self) -> Millis:
-        """Milliseconds since the epoch."""
+        """See `eva_master.ports.Clock.now`."""
         return Millis(time.time_ns() // 1_000_000)

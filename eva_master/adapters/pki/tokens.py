@@ -78,13 +78,13 @@ class JoinTokens:
             late_s = (now - record.expires_ms) // 1000
             raise NotAuthorised(
                 f"the join token of instance {instance!r} expired {late_s} s ago",
-                hint="the instance will be replaced; if instances take long to boot, raise  "
+                hint="the instance will be replaced; if instances take long to boot, raise "
                 "the setting join_token_lifetime",
             )
         if record.public_key != digest:
             raise NotAuthorised(
                 f"the join token of instance {instance!r} was used before, for another key",
-                hint="if the instance's own agent is refused, another program has its token:  "
+                hint="if the instance's own agent is refused, another program has its token: "
                 "terminate the instance",
             )
 

@@ -58,7 +58,7 @@ def run_row(run: TaskRun) -> Values:
 
 
 def instance_row(instance: Instance) -> Values:
-    """An instance."""
+    """The row of an instance's record."""
     return {
         "id": instance.id,
         "type": instance.offering.type.name,
@@ -73,7 +73,7 @@ def instance_row(instance: Instance) -> Values:
 
 
 def job_account_row(account: JobAccount) -> Values:
-    """What a job owes."""
+    """The row of a job's account."""
     return {
         "job_id": account.job,
         "charged": str(account.charged),
@@ -83,12 +83,12 @@ def job_account_row(account: JobAccount) -> Values:
 
 
 def job_account(row: Row[Any]) -> JobAccount:
-    """The inverse of `job_account_row`."""
+    """Read a job's account from its row."""
     return JobAccount(row.job_id, Exact(int(row.charged)), Exact(int(row.alone)), row.busy_ms)
 
 
 def instance_account_row(account: InstanceAccount) -> Values:
-    """What an instance cost."""
+    """The row of an instance's account."""
     return {
         "instance_id": account.instance,
         "until_ms": account.until_ms,
@@ -99,7 +99,7 @@ def instance_account_row(account: InstanceAccount) -> Values:
 
 
 def instance_account(row: Row[Any]) -> InstanceAccount:
-    """The inverse of `instance_account_row`."""
+    """Read an instance's account from its row."""
     return InstanceAccount(
         row.instance_id,
         row.until_ms,
@@ -110,7 +110,7 @@ def instance_account(row: Row[Any]) -> InstanceAccount:
 
 
 def round_row(record: Round) -> Values:
-    """A planning round."""
+    """The row of a planning round."""
     return {
         "number": record.number,
         "at_ms": record.at_ms,
@@ -122,7 +122,7 @@ def round_row(record: Round) -> Values:
 
 
 def round_record(row: Row[Any]) -> Round:
-    """The inverse of `round_row`."""
+    """Read a planning round from its row."""
     return Round(
         row.number, row.at_ms, row.planned_ms, row.launches, row.moves, json.loads(row.figures)
     )
@@ -140,7 +140,7 @@ def explained_round(row: Row[Any]) -> Round:
 
 
 def document_row(item: tuple[str, Json]) -> Values:
-    """A named document."""
+    """The row of a named document."""
     name, value = item
     return {"name": name, "value": json.dumps(value)}
 

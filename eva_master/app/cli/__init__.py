@@ -1,7 +1,7 @@
 """The ``eva`` command.
 
-Commands are imported when they are called for, and import gRPC or a database only when they use
-them: ``eva --help`` answers at once.
+Commands are imported when they are used, and import gRPC or a database only when needed, so that
+``eva --help`` is fast.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _COMMANDS = {
     "schema": "files",
     "config": "files",
 }
-"""Command to module of this package, in the order of the help page."""
+"""The module of each command, in the order of the help page."""
 
 
 class _Commands(click.Group):
@@ -83,7 +83,7 @@ def _plugins() -> dict[str, EntryPoint]:
 
 
 def _loaded(plugin: EntryPoint) -> click.Command:
-    """A command of another package; one that is broken must not break all of ``eva``."""
+    """Load a command of another package. If it is broken, the other commands still work."""
     try:
         command: click.Command = plugin.load()
     except Exception as failure:
@@ -119,6 +119,6 @@ def main(ctx: click.Context) -> None:
     """Run batch and ML jobs on EC2 for the least money.
 
     Settings are read from the file that EVA_CONFIG names, else from
-    $XDG_CONFIG_HOME/eva/config.yaml, else from what `eva up` has left for you.
+    $XDG_CONFIG_HOME/eva/config.yaml, else from the file that `eva up` has written for you.
     """
     ctx.ensure_object(Session)

@@ -27,7 +27,7 @@ architecture_option = click.option(
     "architectures",
     type=click.Choice(["x86_64", "arm64"]),
     multiple=True,
-    help="Of the CPUs; may be repeated.",
+    help="Architecture of the CPUs; may be repeated.",
 )
 
 
@@ -41,7 +41,7 @@ def catalog() -> None:
 @name_option
 @architecture_option
 @click.option("--gpu/--no-gpu", "gpus", default=None, help="Only types with GPUs, or without.")
-@click.option("--max-price", metavar="PRICE", help="Such as $5/h, on demand.")
+@click.option("--max-price", metavar="PRICE", help="Highest on-demand price, such as $5/h.")
 @json_option
 def ls(
     *,
@@ -52,7 +52,7 @@ def ls(
     max_price: str | None,
     as_json: bool,
 ) -> None:
-    """List what is for sale to the master, cheapest first."""
+    """List the offerings that the master may buy, cheapest first."""
     from eva_master.adapters.catalog.market import Choice
     from eva_master.app.cli.views import offerings
     from eva_master.app.clouds import cloud_of
@@ -73,7 +73,7 @@ def ls(
         console().print(offerings.table(found))
         click.echo(f"prices of {taken}" if taken else "prices that came with Eva", err=True)
     else:
-        click.echo("nothing that matches is for sale")
+        click.echo("no offering matches")
 
 
 def master_config(file: Path | None) -> MasterConfig:

@@ -34,13 +34,13 @@ _LARGEST_PAGE = 1000
 
 
 @click.command()
-@click.option("--all", "-a", "gone", is_flag=True, help="Instances that are gone, too.")
+@click.option("--all", "-a", "gone", is_flag=True, help="List instances that are gone, too.")
 @limit_option
 @json_option
 @address_option
 @pass_session
 def nodes(session: Session, gone: bool, limit: int | None, as_json: bool) -> None:
-    """List instances with what runs on them and what they cost.
+    """List instances with their tasks and prices.
 
     With --all they come newest first, and a table ends after 200 unless you say otherwise.
     """
@@ -71,7 +71,7 @@ def nodes(session: Session, gone: bool, limit: int | None, as_json: bool) -> Non
 @address_option
 @pass_session
 def cost(session: Session, limit: int | None, as_json: bool) -> None:
-    """Show what was spent, on what, and what it would have been without packing.
+    """Show the costs of jobs and instances, and what they would be without packing.
 
     The sums are over everything. The tables end after 50 jobs and 50 instances, the newest ones;
     JSON has all of them. --limit changes both; a table has 1,000 lines at most.
@@ -100,14 +100,14 @@ def cost(session: Session, limit: int | None, as_json: bool) -> None:
     type=click.FloatRange(min=0.1),
     default=1.0,
     show_default=True,
-    help="Seconds from one picture to the next.",
+    help="Seconds between two updates.",
 )
-@click.option("--once", is_flag=True, help="Draw one picture and leave.")
+@click.option("--once", is_flag=True, help="Show the cluster once and exit.")
 @json_option
 @address_option
 @pass_session
 def top(session: Session, interval: float, once: bool, as_json: bool) -> None:
-    """Watch instances, tasks and money."""
+    """Watch instances, tasks and costs."""
     with session.client() as client:
         if as_json:
             print_json(_shape(client))

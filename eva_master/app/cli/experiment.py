@@ -27,38 +27,38 @@ if TYPE_CHECKING:
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where results and report go; by default results/NAME.",
+    help="Directory of results and report; by default results/NAME.",
 )
 @click.option(
     "-j",
     "--jobs",
     type=int,
     default=-1,
-    help="How many runs at a time; by default one per core.",
+    help="Number of concurrent runs; by default one per core.",
 )
 @click.option(
     "--backend",
     default="loky",
     show_default=True,
-    help="A backend of joblib's: loky (processes here), dask or ray (a cluster).",
+    help="A backend of joblib: loky (local processes), dask or ray (a cluster).",
 )
 @click.option(
     "--backend-option",
     "options",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Of the backend's own, such as scheduler_host=HOST:PORT of dask.",
+    help="An option of the backend, such as scheduler_host=HOST:PORT for dask.",
 )
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Over what the file says: seeds=[1,2], accounting=production, trace.jobs=200.",
+    help="Override a setting of the file: seeds=[1,2], accounting=production, trace.jobs=200.",
 )
-@click.option("--fresh", is_flag=True, help="Do all runs again.")
-@click.option("--dry-run", is_flag=True, help="Tell what there is to do, and do nothing.")
-@click.option("--report-only", is_flag=True, help="Make the report of what is done so far.")
+@click.option("--fresh", is_flag=True, help="Repeat all runs.")
+@click.option("--dry-run", is_flag=True, help="List the runs to do without doing them.")
+@click.option("--report-only", is_flag=True, help="Write the report of the runs done so far.")
 @json_option
 def experiment(
     *,
@@ -75,9 +75,9 @@ def experiment(
 ) -> None:
     """Simulate policies on traces, several seeds each, and write a report.
 
-    FILE says what: traces, policies, seeds, and what to vary. Every finished run is kept under the
-    digest of its definition, so a sweep that was stopped goes on where it was, and one that grew
-    does only what is new. Figures are means over seeds with 95 % intervals of confidence.
+    FILE lists traces, policies, seeds, and what to vary. Every finished run is kept under the
+    digest of its definition, so an interrupted sweep continues, and an extended one only does new
+    runs. Results are means over seeds with 95 % confidence intervals.
     """
     _needs_extra()
     from eva_master.app.experiment.runs import Results, cells
@@ -134,7 +134,7 @@ def _announce(wanted: list[Cell], todo: list[Run]) -> None:
 
 
 def _sweep(todo: list[Run], results: Results, crew: Crew) -> int:
-    """Carry runs out under a bar; returns how many could not be."""
+    """Carry out runs under a progress bar; returns how many failed."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from eva_master.app.experiment.sweep import Progress as Done
@@ -203,7 +203,7 @@ def _figure(row: Row, key: str, form: str, factor: float) -> str:
 
 
 def _estimate(one: Estimate, form: str, factor: float) -> str:
-    """A mean with its interval; the form may begin with ``$`` and end with a unit."""
+    """Format a mean with its interval; the form may begin with ``$`` and end with a unit."""
     sign, rest = ("$", form[1:]) if form.startswith("$") else ("", form)
     number, unit = (rest[:-1], rest[-1]) if rest[-1] in "%hs" else (rest, "")
     text = f"{sign}{one.mean * factor:{number}}{unit}"

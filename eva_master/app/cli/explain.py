@@ -1,4 +1,4 @@
-"""The command that tells why: explain."""
+"""The command that explains decisions: explain."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from eva_master.app.cli.session import (
 @address_option
 @pass_session
 def explain(session: Session, subject: str, as_json: bool) -> None:
-    """Tell why a job is where it is, why an instance is paid for, or why a round chose its plan.
+    """Explain why a job runs where it does, why an instance is kept, or why a round chose its plan.
 
-    Without an argument it is the newest round.
+    Without an argument, explain the newest round.
     """
     from eva_master.app.cli.views import explanation
 

@@ -31,7 +31,7 @@ def schema() -> None:
     "--check",
     "file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Only see whether a master could start with this settings file.",
+    help="Only check whether a master can start with this settings file.",
 )
 @json_option
 @address_option
@@ -66,7 +66,7 @@ def config(session: Session, file: Path | None, as_json: bool) -> None:
 
 
 def _check(file: Path, *, as_json: bool) -> None:
-    """Read a master's settings and what they name, as the master would; asks nobody."""
+    """Read a master's settings and the files they name, as the master would, without a network."""
     from eva_master.app.clouds import cloud_of
     from eva_master.app.policy_registry import policies
     from eva_master.app.settings import load_master_config

@@ -12,7 +12,7 @@ from eva_master.model.errors import InvalidJob
 
 @dataclass(frozen=True, slots=True)
 class LocalContext:
-    """A directory that images are made of.
+    """A directory that images are built from.
 
     Attributes:
         directory: Its root.
@@ -25,12 +25,12 @@ class LocalContext:
 
 @dataclass(frozen=True, slots=True)
 class LocalJobFile:
-    """A job file as it was read.
+    """A job file on the user's disk.
 
     Attributes:
-        name: For messages.
+        name: Its name, for messages.
         text: Its content.
-        directory: What the paths in it are relative to.
+        directory: The directory that its paths are relative to.
     """
 
     name: str
@@ -38,13 +38,13 @@ class LocalJobFile:
     directory: Path
 
     def check(self, envs: Mapping[str, str] | None = None, name: str | None = None) -> None:
-        """Refuse what no master would accept; raises `InvalidJob`."""
+        """Refuse a file that no master would accept; raises `InvalidJob`."""
         from eva_master.adapters.jobfile import check_job
 
         check_job(self.text, file_name=self.name, envs=envs, name=name)
 
     def workdir(self) -> Path | None:
-        """The directory to upload, `None` for none; raises `InvalidJob` if there is none such."""
+        """The directory to upload, `None` for none; raises `InvalidJob` if it does not exist."""
         from eva_master.adapters.jobfile import workdir_of
 
         stated = workdir_of(self.text)
@@ -59,10 +59,10 @@ class LocalJobFile:
         return path
 
     def build_context(self) -> LocalContext | None:
-        """The directory that images are made of, `None` for none.
+        """The directory that images are built from; `None` for none.
 
         Raises:
-            InvalidJob: It is not there, or a Dockerfile is not in it.
+            InvalidJob: It does not exist, or a Dockerfile is missing in it.
         """
         from eva_master.adapters.jobfile import build_context_of
         from eva_master.adapters.text.yamlfile import invalid
@@ -87,7 +87,7 @@ def read_job_file(path: Path) -> LocalJobFile:
     """Read a job file, ``-`` for stdin.
 
     Raises:
-        InvalidJob: It cannot be read, or is no text.
+        InvalidJob: It cannot be read, or is not text.
     """
     try:
         if str(path) == "-":

@@ -25,7 +25,7 @@ _SHOWN = 200
 
 
 @click.command()
-@click.option("--all", "-a", "ended", is_flag=True, help="Jobs that have ended, too.")
+@click.option("--all", "-a", "ended", is_flag=True, help="List jobs that have ended, too.")
 @limit_option
 @json_option
 @address_option
@@ -59,7 +59,7 @@ def ls(session: Session, ended: bool, limit: int | None, as_json: bool) -> None:
 @address_option
 @pass_session
 def status(session: Session, job: str, as_json: bool) -> None:
-    """Show everything about JOB, an id or the name of your newest job of that name."""
+    """Show everything about JOB, an id or the name of your newest job with it."""
     from eva_master.app.cli.views import shapes, tables
 
     with session.client() as client:
@@ -76,9 +76,9 @@ def status(session: Session, job: str, as_json: bool) -> None:
 @address_option
 @pass_session
 def cancel(session: Session, jobs: tuple[str, ...], yes: bool) -> None:
-    """End jobs; their tasks are stopped, checkpoints and logs are kept."""
+    """Cancel jobs. Their tasks are stopped; checkpoints and logs are kept."""
     with session.client() as client:
-        # Resolved first: what is confirmed is what is cancelled, whatever is submitted meanwhile.
+        # Names are resolved first, so that exactly the confirmed jobs are cancelled.
         found = [client.job(one) for one in jobs]
         if not yes:
             names = ", ".join(f"{one.id} ({one.state})" for one in found)
@@ -93,7 +93,7 @@ def cancel(session: Session, jobs: tuple[str, ...], yes: bool) -> None:
 @address_option
 @pass_session
 def plan(session: Session, file: str, as_json: bool) -> None:
-    """Show what would happen to the job in FILE, in dollars; changes nothing."""
+    """Preview where the job in FILE would run and what it would cost; nothing changes."""
     from rich.console import Group
 
     from eva_master.app.cli.views import explanation, shapes, tables

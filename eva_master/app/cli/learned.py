@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @address_option
 @pass_session
 def interference(session: Session, as_json: bool) -> None:
-    """Show what was learned: how tasks slow each other down, and what moves cost."""
+    """Show what was learned about interference between tasks and the delays of moves."""
     with session.client() as client:
         learned = client.interference()
     if as_json:
@@ -46,7 +46,7 @@ def interference(session: Session, as_json: bool) -> None:
 
 
 def tables(message: Learned) -> RenderableType:
-    """What was learned, a table for each kind of it that there is."""
+    """Make a table for each kind of learned values."""
     parts: list[RenderableType] = []
     for found, title, draw in (
         (message.standalone, "alone on an instance", _standalone),
@@ -112,7 +112,7 @@ def _rate(rate: float) -> str:
 
 
 def shape(message: Learned) -> dict[str, Any]:
-    """What ``--json`` prints, see `eva_master.app.cli.views.shapes`."""
+    """The output of ``--json``; see `eva_master.app.cli.views.shapes`."""
     return {
         "now_ms": message.now_ms,
         "standalone": [_standalone_shape(one) for one in message.standalone],

@@ -1,4 +1,4 @@
-"""``eva logs``."""
+"""The command that prints logs: ``eva logs``."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("job")
-@click.option("--follow", "-f", is_flag=True, help="Go on until the job ends.")
+@click.option("--follow", "-f", is_flag=True, help="Follow the log until the job ends.")
 @click.option(
     "--task", type=click.IntRange(min=0), default=0, help="Number of the task; 0 if absent."
 )
 @address_option
 @pass_session
 def logs(session: Session, job: str, follow: bool, task: int) -> None:
-    """Print what a task of JOB wrote, of all its attempts."""
+    """Print the output of a task of JOB, from all of its attempts."""
     with session.client() as client:
-        # An id, so that a job of the same name that is submitted meanwhile does not mix in.
+        # By id, since another job of the same name may be submitted meanwhile.
         copy_logs(client, client.job(job).id, task, sys.stdout.buffer, follow=follow)
 
 
@@ -39,8 +39,8 @@ def copy_logs(
 ) -> None:
     """Copy a task's output to a stream.
 
-    When the master goes away while the output is followed, it is asked again, and what was
-    written already is skipped.
+    If the master goes away while the output is followed, the call is repeated and the bytes already
+    written are skipped.
 
     Raises:
         Unreachable: The master does not answer, or was away for too long.

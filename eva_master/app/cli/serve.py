@@ -15,26 +15,26 @@ if TYPE_CHECKING:
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
-# Named after the settings, so that complaints can name them.
+# Named after the settings, so that error messages can name them.
 _FLAGS: list[tuple[str, Mapping[str, Any]]] = [
     ("--cluster", {"metavar": "NAME", "help": "Name of the cluster."}),
-    ("--state-dir", {"metavar": "DIR", "help": "What must survive a restart."}),
+    ("--state-dir", {"metavar": "DIR", "help": "Directory of everything that must survive a restart."}),
     (
         "--cloud",
-        {"type": click.Choice(list(clouds())), "help": "Where instances come from."},
+        {"type": click.Choice(list(clouds())), "help": "The cloud that instances come from."},
     ),
-    ("--advertise", {"metavar": "HOST", "help": "How instances and users reach this machine."}),
+    ("--advertise", {"metavar": "HOST", "help": "Host at which instances and users reach this machine."}),
     ("--listen", {"metavar": "HOST:PORT", "help": "Where users dial."}),
     (
         "--worker-listen",
-        {"metavar": "HOST:PORT", "help": "Where workers dial; if absent, one port above users."},
+        {"metavar": "HOST:PORT", "help": "Address for workers; if absent, one port above that for users."},
     ),
     ("--metrics-port", {"metavar": "PORT", "type": int, "help": "Prometheus and health."}),
-    ("--journal", {"metavar": "URL", "help": "Journal, sqlite in the state directory if absent."}),
-    ("--objects", {"metavar": "URL", "help": "Files, in the state directory if absent."}),
+    ("--journal", {"metavar": "URL", "help": "URL of the journal; if absent, SQLite in the state directory."}),
+    ("--objects", {"metavar": "URL", "help": "URL of the object store; if absent, the state directory."}),
     ("--policy-name", {"metavar": "NAME", "help": "Which scheduler decides."}),
-    ("--round-period", {"metavar": "DURATION", "help": "Longest time between two plans."}),
-    ("--catalog-file", {"metavar": "FILE", "help": "More instance types and prices."}),
+    ("--round-period", {"metavar": "DURATION", "help": "Longest time between two planning rounds."}),
+    ("--catalog-file", {"metavar": "FILE", "help": "Catalog file with more instance types and prices."}),
     (
         "--catalog-only",
         {"metavar": "NAME", "multiple": True, "help": "Type or family to use; may be repeated."},
@@ -63,7 +63,7 @@ def _parameter(flag: str) -> str:
 @click.command()
 @_master_options
 def up(file: Path | None, **flags: Any) -> None:
-    """Run a cluster on this machine: a master and instances that are emulated."""
+    """Run a cluster on this machine: a master and emulated instances."""
     from eva_master.app.config import user_state_dir
     from eva_master.app.local import run_up
 
@@ -73,7 +73,7 @@ def up(file: Path | None, **flags: Any) -> None:
 @click.command()
 @_master_options
 def master(file: Path | None, **flags: Any) -> None:
-    """Run the master."""
+    """Run the master of a cluster."""
     from eva_master.app.config import MASTER_FILE
     from eva_master.app.master import run_master
 
@@ -92,7 +92,7 @@ def _config(file: Path | None, flags: dict[str, Any], defaults: dict[str, Any]) 
 
 
 def _nested(flags: dict[str, Any]) -> dict[str, Any]:
-    """Flags that were given, as settings: ``policy_name`` is ``name`` in section ``policy``."""
+    """Convert the given flags to settings: ``policy_name`` is ``name`` in section ``policy``."""
     settings: dict[str, Any] = {}
     for flag, value in flags.items():
         if value is None or value == ():

@@ -1,4 +1,4 @@
-"""What commands share: the connection, ``--address`` and ``--json``, and patience."""
+"""What commands share: connection, ``--address``, ``--json`` and retries."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PIPE_COLUMNS = 240
 
 @dataclass
 class Session:
-    """One run of the command.
+    """The settings and connection of one run of a command.
 
     Attributes:
         flags: Settings that were given on the command line.
@@ -46,7 +46,7 @@ class Session:
     @contextmanager
     def client(self) -> Iterator[Client]:
         """A connection to the master."""
-        # Otherwise gRPC writes of handshakes that fail to stderr, beside what we say of them.
+        # Otherwise gRPC also reports failed handshakes on stderr, beside our own message.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from eva_master.adapters.rpc.client.master import Client
 
@@ -64,16 +64,16 @@ def address_option(command: Decorated) -> Decorated:
     return _setting(
         "--address",
         "HOST:PORT",
-        "Where the master listens; also EVA_ADDRESS, or `address` in your settings.",
+        "The master's address; also EVA_ADDRESS, or `address` in your settings.",
     )(command)
 
 
 def credential_options(command: Decorated) -> Decorated:
-    """Add ``--ca-file`` and ``--token-file``. A token itself has no place on a command line."""
+    """Add ``--ca-file`` and ``--token-file``. Command lines are visible, so no token is taken."""
     token = _setting(
         "--token-file",
         "FILE",
-        "Holds your token; also EVA_TOKEN_FILE or EVA_TOKEN, `token_file` or `token`.",
+        "File with your token; also EVA_TOKEN_FILE or EVA_TOKEN, `token_file` or `token`.",
     )
     authority = _setting(
         "--ca-file",
@@ -95,12 +95,12 @@ def _setting(flag: str, metavar: str, text: str) -> Callable[[Decorated], Decora
 
 
 def json_option(command: Decorated) -> Decorated:
-    """Add ``--json``."""
+    """Add the option ``--json`` to a command."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
 def print_json(value: Any) -> None:
-    """Write JSON to stdout."""
+    """Write a value as JSON to stdout."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
@@ -142,7 +142,7 @@ def limit_option(command: Decorated) -> Decorated:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Where tables go; in a pipe they are as wide as they need to be."""
+    """The console for tables, which are as wide as needed in a pipe."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -156,12 +156,12 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def now_ms() -> int:
-    """The time, for showing how long ago something was."""
+    """The wall-clock time in milliseconds, to show how long ago something was."""
     return time.time_ns() // 1_000_000
 
 
 class Patience:
-    """Waits for a master that is away, longer each time, and not for ever."""
+    """Waits for a master that is away, longer each time, up to a limit."""
 
     FIRST_PAUSE_S: ClassVar[float] = 0.5
     LONGEST_PAUSE_S: ClassVar[float] = 5.0
@@ -171,11 +171,11 @@ class Patience:
         self._waited_s = 0.0
 
     def restore(self) -> None:
-        """The master answered."""
+        """Start with short pauses again, since the master answered."""
         self._waited_s = 0.0
 
     def pause(self, error: Unreachable) -> None:
-        """Wait a little; raises `error` when it was enough."""
+        """Wait a little; raises `error` when the limit is reached."""
         if self._waited_s >= self.LIMIT_S:
             raise error
         if not self._waited_s:

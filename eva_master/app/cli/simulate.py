@@ -1,4 +1,4 @@
-"""``eva simulate``: a trace of jobs under one or more policies, on a cluster that is not there."""
+"""``eva simulate``: runs a trace of jobs under one or more policies in the simulator."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _POSITIVE = click.FloatRange(0)
     "journal",
     type=_EXISTING,
     metavar="STATE",
-    help="Instead of a trace: replay what a master has lived through, from its state directory.",
+    help="Instead of a trace: replay the past of a master, from its state directory.",
 )
 @click.option(
     "-p",
@@ -45,22 +45,22 @@ _POSITIVE = click.FloatRange(0)
     "policies",
     multiple=True,
     metavar="NAME[:PRESET]",
-    help="Which scheduler; may be given several times.  [default: eva]",
+    help="Policy to run; may be repeated.  [default: eva]",
 )
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="[NAME.]OPTION=VALUE",
-    help="A policy's own option, of one policy or of all that have it.",
+    help="Option of one policy, or of all that have it.",
 )
 @click.option(
     "--accounting",
     type=click.Choice(["compat", "production"]),
     default="compat",
     show_default=True,
-    help="When files and images come to a task's instance: after the stop at the one before, as in "
-    "the paper's simulator, or ahead of it, as in a real cluster.",
+    help="When files and images are fetched for a move: after the task has stopped, as in "
+    "the paper's simulator, or before, as in a real cluster.",
 )
 @click.option(
     "--catalog",
@@ -71,7 +71,7 @@ _POSITIVE = click.FloatRange(0)
     "--only",
     multiple=True,
     metavar="NAME",
-    help="An instance type or family to buy; may be given several times.  [default: all]",
+    help="An instance type or family to buy; may be repeated.  [default: all]",
 )
 @click.option(
     "--interference",
@@ -90,75 +90,74 @@ _POSITIVE = click.FloatRange(0)
     help="Plan at multiples of this; 0 for whenever "
     "something happens.  [default: as each policy likes it, else 5m]",
 )
-@click.option("--hide-durations", is_flag=True, help="Do not tell the policies how long jobs take.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of all that goes wrong.")
+@click.option("--hide-durations", is_flag=True, help="Do not tell policies how long jobs take.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the faults.")
 @click.option(
     "--refusals",
     type=_SHARE,
     default=0.0,
     metavar="X",
-    help="Part of the launches that the cloud refuses.",
+    help="Share of the launches that the cloud refuses.",
 )
 @click.option(
     "--stock",
     multiple=True,
     metavar="TYPE=N",
-    help="How many of a type the cloud has, which the policies do not know.",
+    help="How many instances of a type the cloud has, unknown to the policies.",
 )
 @click.option(
     "--failures",
     type=_POSITIVE,
     default=0.0,
     metavar="X",
-    help="How often an instance dies, per hour that it is up.",
+    help="Failures per hour and running instance.",
 )
 @click.option(
     "--interruptions",
     type=_POSITIVE,
     default=1.0,
     metavar="X",
-    help="How many times more often spot instances are taken back than the catalog says.",
+    help="Factor on the catalog's interruption rates of spot instances.",
 )
 @click.option(
     "--noise",
     type=_POSITIVE,
     default=0.0,
     metavar="X",
-    help="Standard deviation of measured throughput, as a part of it.",
+    help="Relative standard deviation of measured throughput.",
 )
 @click.option(
     "--no-reference",
     is_flag=True,
-    help="Leave out the lower bound on the cost, which may take longer than the simulation.",
+    help="Do not compute the lower bound on the cost, which may take longer than the simulation.",
 )
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Write every round, move, attempt, job and bill there, a folder per policy.",
+    help="Write all rounds, moves, attempts, jobs and bills there, in a folder per policy.",
 )
 @click.option(
     "--format",
     "file_format",
     type=click.Choice(["parquet", "jsonl"]),
-    help="Of these files.  [default: parquet if pyarrow is installed, else jsonl]",
+    help="Format of these files.  [default: parquet if pyarrow is installed, else jsonl]",
 )
 @json_option
 def simulate(*, trace: Path | None, journal: Path | None, as_json: bool, **options: Any) -> None:
     r"""Run a trace of jobs through schedulers, without a cluster.
 
-    The scheduler is the real one, on a clock that jumps from event to event; instances and tasks
-    are figures. TRACE is a file as `eva trace generate` makes it, or one of those that
-    `eva trace describe` can read.
+    The production scheduler runs on a virtual clock with simulated instances and tasks. TRACE is a
+    file that `eva trace generate` or `eva trace describe` can handle.
 
     \b
         eva trace generate production --jobs 200 --seed 1 -o t.json
         eva simulate t.json --policy eva --policy stratus --policy eva_published
 
     The table compares costs with those of no packing (ALONE: an instance for each task) and with a
-    lower BOUND (jobs packed fractionally, without interference, moves and delays); it tells mean
-    completion times (JCT), how long of that nothing ran (IDLE), how fast jobs were in company
-    (SPEED), moves per job and launched instances (NODES).
+    lower BOUND (jobs packed fractionally, without interference, moves and delays). It shows mean
+    completion times (JCT), the part of that without progress (IDLE), normalised throughput (SPEED),
+    moves per job (MOVES) and launched instances (NODES).
     """
     if (trace is None) == (journal is None):
         raise click.UsageError("name a TRACE, or a state directory with --from-journal")
@@ -179,7 +178,7 @@ def simulate(*, trace: Path | None, journal: Path | None, as_json: bool, **optio
 def _setup(
     trace: Path | None, journal: Path | None, options: Mapping[str, Any]
 ) -> tuple[Setup, History | None]:
-    """What is simulated but for the policy, and what it replays."""
+    """The setup of the simulation except for the policy, and the history that it replays."""
     from eva_master.adapters.catalog import load_catalog
     from eva_master.app.history import read_history
     from eva_master.app.simulate import setup_of, truth_of
@@ -219,7 +218,7 @@ def _with_options(setup: Setup, options: Mapping[str, Any]) -> Setup:
 
 
 def _compare(chosen: Sequence[Chosen], setup: Setup, options: Mapping[str, Any]) -> Comparison:
-    """Run all policies under a bar."""
+    """Run all policies under a progress bar."""
     from eva_master.app.simulate import compare, gap_of
 
     with _bar() as watch:
@@ -234,7 +233,7 @@ def _compare(chosen: Sequence[Chosen], setup: Setup, options: Mapping[str, Any])
 
 @contextmanager
 def _bar() -> Iterator[Callable[[str, RunProgress], None]]:
-    """A line per policy: jobs, virtual time and cost so far."""
+    """A progress bar per policy: jobs, virtual time and cost so far."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
     columns = (
@@ -267,7 +266,7 @@ def _write(comparison: Comparison, folder: Path, chosen: str | None) -> None:
 
 
 def _shape(run: Run, comparison: Comparison, history: History | None) -> dict[str, Any]:
-    """A policy's figures for programs."""
+    """The metrics of a policy for ``--json``."""
     planning = {f"planning_{name}": took for name, took in asdict(run.outcome.planning).items()}
     return {
         "policy": run.policy,
@@ -297,14 +296,14 @@ _COLUMNS: Mapping[str, Callable[[Run, Comparison], str]] = {
     "TOOK": lambda run, _: f"{run.wall_s:.1f}s",
 }
 _NARROW, _ALWAYS = 105, 8
-"""In a terminal of fewer columns only the first figures are shown; JSON has all."""
+"""Width below which only the first columns are shown; JSON has all."""
 
 
 def _table(comparison: Comparison, history: History | None, width: int) -> RenderableType:
-    """A line per policy, and below it what they are compared with.
+    """A row per policy, and below them the references.
 
-    COST is also told as a part of no packing's (ALONE) and as a multiple of the lower bound's;
-    MOVES are per job.
+    COST is also shown as a share of that without packing (ALONE) and as a multiple of the lower
+    bound (BOUND). MOVES are per job.
     """
     from rich.console import Group
     from rich.text import Text

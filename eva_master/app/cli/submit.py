@@ -1,4 +1,4 @@
-"""``eva submit``: check, upload, hand in, and wait if asked to."""
+"""``eva submit``: checks, uploads and submits jobs, and waits for them if asked to."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def submit(
         raise click.UsageError("--name names one job: submit the files one by one")
     job_files = [read_job_file(Path(file)) for file in files]
     for job_file in job_files:
-        # All of them before anything is sent: a typo in the second must not leave the first.
+        # All files are checked before any is submitted, so that a mistake in one submits none.
         job_file.check(envs, name)
     uploads = [(job_file.workdir(), job_file.build_context()) for job_file in job_files]
     with session.client() as client:

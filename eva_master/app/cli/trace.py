@@ -1,4 +1,4 @@
-"""``eva trace``: traces for the simulator, made up, looked at, converted."""
+"""``eva trace``: generates, describes and converts traces for the simulator."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def _catalog_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group()
 def trace() -> None:
-    """Make, describe and convert traces of jobs for `eva simulate`."""
+    """Generate, describe and convert traces of jobs for `eva simulate`."""
 
 
 class _Kinds(click.Group):
-    """A command per recipe; its options are the recipe's fields, read when it is called for."""
+    """A command per recipe. Its options are the recipe's fields, which are read on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         from eva_master.adapters.traces.recipes import RECIPES
@@ -65,7 +65,7 @@ class _Kinds(click.Group):
                     ["-o", "--output"],
                     type=_FILE,
                     required=True,
-                    help="Where to write it: .json, or .jsonl for one job per line.",
+                    help="File to write it to: .json, or .jsonl for one job per line.",
                 ),
                 click.Option(["--catalog"], type=_EXISTING, help="A file of instance types."),
                 click.Option(
@@ -77,10 +77,10 @@ class _Kinds(click.Group):
 
 @trace.group(cls=_Kinds)
 def generate() -> None:
-    """Make up a trace; the same options and seed make the same file.
+    """Generate a trace. The same options and seed make the same file.
 
-    Every kind of randomness has a source of its own: what one option changes leaves the rest of
-    the trace as it was.
+    Each random quantity has its own generator, so that an option changes only its own part of the
+    trace.
     """
 
 
@@ -165,10 +165,10 @@ def _write(made: Trace, output: Path) -> None:
 @_catalog_option
 @json_option
 def describe(file: Path, catalog: Path | None, as_json: bool) -> None:
-    """Tell what a trace is like: jobs, durations, arrivals, GPUs, gangs, workloads.
+    """Describe a trace: jobs, durations, arrivals, GPUs, gangs, workloads.
 
-    The cost alone is that of one instance for each task, for exactly as long as its job runs alone:
-    no boot, no interference, no packing.
+    The cost alone is that of one instance per task for as long as its job runs alone, without boot
+    times, interference and packing.
     """
     from eva_master.adapters.catalog import load_catalog
     from eva_master.adapters.traces import read_trace
@@ -191,7 +191,7 @@ def describe(file: Path, catalog: Path | None, as_json: bool) -> None:
     "--seed", type=int, default=0, show_default=True, help="For a source without arrivals."
 )
 def convert(source: Path, target: Path, jobs: int | None, delay_factor: float, seed: int) -> None:
-    """Write a trace in another form: .json, or .jsonl for one job per line.
+    """Write a trace in another format: .json, or .jsonl for one job per line.
 
     A source that ends in .csv is read as Alibaba's pod list, with the defaults of
     `eva trace generate alibaba`.

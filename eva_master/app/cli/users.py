@@ -26,7 +26,7 @@ _NEVER = "never"
 
 
 def _lifetime(_: click.Context, __: click.Parameter, value: str) -> int | None:
-    """Milliseconds, `None` for no end."""
+    """Parse a lifetime to milliseconds; `None` for no end."""
     from eva_master.adapters.text.quantities import parse_duration
 
     if value == _NEVER:
@@ -42,16 +42,16 @@ def _lifetime(_: click.Context, __: click.Parameter, value: str) -> int | None:
 
 @click.group()
 def token() -> None:
-    """Make, list and revoke the tokens with which users come. For operators.
+    """Create, list and revoke the tokens of users. For operators.
 
-    A token says whose jobs are submitted with it, and what its bearer may do. Viewers see
-    everything and change nothing; users also submit jobs and cancel their own; operators may do
-    everything, to other people's jobs and to tokens too.
+    A token states the owner of the jobs submitted with it, and a role. Viewers see everything and
+    change nothing. Users also submit jobs and cancel their own. Operators may do everything, with
+    other users' jobs and with tokens too.
     """
 
 
 @token.command()
-@click.option("--owner", metavar="NAME", required=True, help="Whose jobs are submitted with it.")
+@click.option("--owner", metavar="NAME", required=True, help="Owner of the jobs submitted with it.")
 @click.option(
     "--role",
     type=click.Choice([role.value for role in Role]),
@@ -66,13 +66,13 @@ def token() -> None:
     default="90d",
     show_default=True,
     callback=_lifetime,
-    help="From now on: 30d, 12h; or never.",
+    help="Lifetime from now: 30d, 12h; or never.",
 )
 @json_option
 @address_option
 @pass_session
 def create(session: Session, owner: str, role: str, lifetime_ms: int | None, as_json: bool) -> None:
-    """Make a token and print its secret, which cannot be shown again."""
+    """Create a token and print its secret, which cannot be shown again."""
     from eva_master.app.cli.views import shapes, tables
 
     with session.client() as client:
@@ -106,7 +106,7 @@ def ls(session: Session, as_json: bool) -> None:
 @address_option
 @pass_session
 def revoke(session: Session, ids: tuple[str, ...], yes: bool) -> None:
-    """Take tokens out of force, at once and for ever. Jobs submitted with them go on."""
+    """Revoke tokens at once and for ever. Jobs submitted with them continue."""
     from eva_master.app.cli.views import tables
 
     with session.client() as client:
@@ -124,7 +124,7 @@ def revoke(session: Session, ids: tuple[str, ...], yes: bool) -> None:
 @address_option
 @pass_session
 def whoami(session: Session, as_json: bool) -> None:
-    """Show whom the master takes you for."""
+    """Show your user and role as the master sees them."""
     from eva_master.app.cli.views import shapes, tables
 
     with session.client() as client:

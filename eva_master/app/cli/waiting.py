@@ -1,4 +1,4 @@
-"""Waiting for jobs to end."""
+"""Waits for jobs to end."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _ENDED = ("succeeded", "failed", "cancelled")
 
 
 def wait_for(client: Client, ids: Sequence[str]) -> int:
-    """Wait until all jobs have ended, showing how they do on stderr.
+    """Wait until all jobs have ended, and show their progress on stderr.
 
-    The jobs do not depend on us, nor do we on the master's staying up.
+    The jobs do not depend on the command, and the command survives restarts of the master.
 
     Returns:
         The exit code of the first job, in the order of `ids`, that did not succeed; 0 if all
@@ -52,14 +52,14 @@ def wait_for(client: Client, ids: Sequence[str]) -> int:
                     if len(ended) == len(ids):
                         break
                 else:
-                    patience.pause(Unreachable("the master hung up"))
+                    patience.pause(Unreachable("the master closed the stream"))
             except Unreachable as error:
                 patience.pause(error)
     return next((code for one in ids if (code := exit_code_of(ended[one]))), 0)
 
 
 def exit_code_of(job: Job) -> int:
-    """The exit status that tells how a job ended, as a shell would give it."""
+    """The exit status for the way a job ended, as in a shell."""
     if job.state == "succeeded":
         return 0
     code = job.exit_code if job.HasField("exit_code") else 0

@@ -1,4 +1,4 @@
-"""One run, from its definition to its result; what other processes are given to do."""
+"""Carries out one run, in any process."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from eva_master.simulation.results.metrics import InstanceFigures
 from eva_master.simulation.run import Setup, Simulation
 
 _BINS = 400
-"""Points of a curve over time."""
+"""Number of points of a curve over time."""
 _QUANTILES = 200
 
 Floats = npt.NDArray[np.float64]
 
 
 def execute(run: Run) -> Result:
-    """Carry a run out.
+    """Carry out a run.
 
     Returns:
         Its result, as `eva_master.app.experiment.runs.Results.keep` takes it; with ``error``
@@ -111,7 +111,7 @@ def _quantiles(durations_ms: Sequence[int]) -> list[float]:
 
 
 def over_time(instances: Sequence[InstanceFigures]) -> dict[str, Any]:
-    """Mean number of instances of each type that were up, in equal spans of time."""
+    """Mean number of running instances of each type, in equal spans of time."""
     end = max((one.gone_ms for one in instances), default=1)
     edges = np.linspace(0, end, _BINS + 1)
     counts: dict[str, Floats] = {}
@@ -127,7 +127,7 @@ def over_time(instances: Sequence[InstanceFigures]) -> dict[str, Any]:
 
 
 def _learned(table: ThroughputTable, truth: Truth) -> list[dict[str, Any]]:
-    """What was learned of pairs, by base workload, beside what is true of them."""
+    """The learned and the true interference of pairs, by base workload."""
     found: dict[tuple[Workload, Workload], list[int]] = {}
     for (workload, others), ppm in table.observed:
         if len(others) == 1:

@@ -1,4 +1,4 @@
-"""Packing by itself: what many tasks at once cost per hour, and how long it takes to say so."""
+"""Packs many tasks at once: the price per hour, and the time it takes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eva_master.packing.problem import Problem, Valuation
 from eva_master.simulation.results.lower_bound import everything
 
 ALONE, FULL, NEAR_OPTIMAL, BOUND = "no_packing", "full", "near_optimal", "bound"
-"""Each task alone, the paper's Algorithm 1, column generation, and its lower bound."""
+"""The planners: each task alone, the paper's Algorithm 1, column generation, its lower bound."""
 PLANNERS = (ALONE, FULL, NEAR_OPTIMAL)
 
 

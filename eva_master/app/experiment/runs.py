@@ -28,7 +28,7 @@ from eva_master.app.policy_registry import policies
 from eva_master.model.errors import InvalidTrace
 
 _FORMAT = 1
-"""Of the results; a later one is another run."""
+"""Version of the results' format; runs of another version are different."""
 _DECIDING = ("adapters/traces", "control", "learning", "model", "packing", "policies", "simulation")
 
 Kind = Literal["simulation", "reference", "packing"]
@@ -40,10 +40,12 @@ class Run:
     """One simulation, the reference bound of one trace, or the packing of one.
 
     Attributes:
-        seed: Of the trace; 0 where it makes no difference.
-        fault_seed: Of what goes wrong; 0 where nothing does.
-        policy: `None` but for a simulation; all else depends on trace and catalog alone.
-        planner: That packs all of the trace at once, see `eva_master.app.experiment.packing`.
+        seed: Seed of the trace; 0 where it makes no difference.
+        fault_seed: Seed of the faults; 0 if there are none.
+        policy: The policy of a simulation; `None` for other runs, which depend only on trace and
+            catalog.
+        planner: The planner that packs the whole trace at once; see
+            `eva_master.app.experiment.packing`.
     """
 
     recipe: Recipe
@@ -59,19 +61,19 @@ class Run:
 
     @property
     def kind(self) -> Kind:
-        """Which of the three."""
+        """Kind of the run: simulation, bound or packing."""
         if self.planner:
             return "packing"
         return "reference" if self.policy is None else "simulation"
 
     @property
     def title(self) -> str:
-        """Who is at work."""
+        """Name of the policy or planner at work."""
         return self.planner or (self.policy.title if self.policy else "reference bound")
 
     @property
     def definition(self) -> dict[str, Any]:
-        """All that its result depends on, with files by what is in them."""
+        """Everything that its result depends on, with files by their digests."""
         known: dict[str, Any] = {
             "format": _FORMAT,
             "kind": self.kind,
@@ -96,14 +98,14 @@ class Run:
 
     @property
     def digest(self) -> str:
-        """Names the run: SHA-256 of its definition."""
+        """The run's id: SHA-256 of its definition."""
         text = json.dumps(self.definition, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A place in the experiment's tables, and the run that fills it.
+    """A cell in the experiment's tables, and the run that fills it.
 
     Several cells may share a run: a file is the same trace for every seed.
     """
@@ -117,12 +119,12 @@ class Cell:
 
     @property
     def kind(self) -> Kind:
-        """See `Run.kind`."""
+        """Kind of the run that fills the cell."""
         return self.run.kind
 
 
 def cells(plan: Plan) -> list[Cell]:
-    """Everything that an experiment asks for.
+    """All cells of an experiment.
 
     Raises:
         InvalidTrace: A file that it needs cannot be read.
@@ -171,15 +173,14 @@ def _packing_cells(section: PackingSection, point: Point) -> Iterator[Cell]:
 class Results:
     """A folder with one file per finished run.
 
-    A file appears under its name only when it is whole, so what a kill leaves behind is either a
-    result or nothing.
+    Files are written atomically, so that a killed process leaves either a whole result or nothing.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def find(self, digest: str) -> Result | None:
-        """The result of a run, `None` if there is none that can be believed."""
+        """The result of a run; `None` if there is no valid one."""
         try:
             found = json.loads(self._path(digest).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -208,7 +209,7 @@ class Results:
 
 @cache
 def code_version() -> str:
-    """Names the code that decides results; another one's may differ."""
+    """Version of the code that determines results; other versions may give other results."""
     root = Path(eva_master.__file__).parent
     found = hashlib.sha256()
     for part in _DECIDING:
@@ -220,7 +221,7 @@ def code_version() -> str:
 
 
 def _by_content(section: dict[str, Any]) -> dict[str, Any]:
-    """With the digests of files in place of their names."""
+    """Replace names of files by their digests."""
     return {
         name: _digest_of(value) if name in ("file", "pods") and value is not None else value
         for name, value in section.items()

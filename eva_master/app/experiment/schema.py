@@ -43,10 +43,10 @@ def _policy(entry: object) -> object:
 
 
 class PolicyEntry(_Section):
-    """A scheduler that takes part.
+    """A policy of an experiment.
 
     Attributes:
-        label: What it is called in tables and figures; by default its name and preset.
+        label: Its name in tables and figures; by default its name and preset.
     """
 
     name: str = Field(min_length=1)
@@ -56,12 +56,12 @@ class PolicyEntry(_Section):
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """The label, or else the name and preset."""
         return self.label or self.spec
 
     @property
     def spec(self) -> str:
-        """As on a command line."""
+        """The policy as a command line names it."""
         return f"{self.name}:{self.preset}" if self.preset else self.name
 
     @property
@@ -72,11 +72,11 @@ class PolicyEntry(_Section):
 
 
 class InterferenceSection(_Section):
-    """How much tasks really slow each other down; by default as it was measured on EC2.
+    """True interference; by default as it was measured on EC2.
 
     Attributes:
         file: A table instead.
-        pairwise: One figure for all pairs instead, in (0, 1].
+        pairwise: One value for all pairs instead, in (0, 1].
     """
 
     file: Path | None = None
@@ -84,19 +84,19 @@ class InterferenceSection(_Section):
 
 
 class CatalogSection(_Section):
-    """What can be bought, see `eva_master.app.config.CatalogSection`."""
+    """The catalog of an experiment; see `eva_master.app.config.CatalogSection`."""
 
     file: Path | None = None
     only: list[str] | None = None
 
 
 class FaultsSection(_Section):
-    """What goes wrong, from the run's seed; see `simulation.cluster.fault_injector.Faults`.
+    """The injected faults, from the run's seed; see `simulation.cluster.fault_injector.Faults`.
 
     Attributes:
-        refusals: Part of the launches that the cloud refuses.
-        failures: How often an instance dies, per hour that it is up.
-        noise: Standard deviation of measured throughput, as a part of it.
+        refusals: Share of the launches that the cloud refuses.
+        failures: Failures per hour and running instance.
+        noise: Relative standard deviation of measured throughput.
     """
 
     refusals: float = Field(default=0.0, ge=0, lt=1, allow_inf_nan=False)
@@ -105,11 +105,11 @@ class FaultsSection(_Section):
 
 
 class PackingSection(_Section):
-    """Tasks that are packed at once instead of a simulation.
+    """Packing of tasks at once, in place of a simulation.
 
     Attributes:
-        tasks: How many; each is drawn from the measured workloads.
-        planners: Which take part, see `eva_master.app.experiment.packing`.
+        tasks: Number of tasks, each drawn from the measured workloads.
+        planners: The planners to compare; see `eva_master.app.experiment.packing`.
     """
 
     tasks: int = Field(default=200, ge=1, le=100_000)
@@ -119,19 +119,19 @@ class PackingSection(_Section):
 
 
 class Experiment(_Section):
-    """What is simulated.
+    """The content of an experiment's file.
 
     Attributes:
-        name: Of its files.
-        title: Of its report.
-        text: What it is about, for the report.
-        traces: By name.
-        policies: Which take part.
+        name: Name of its files.
+        title: Title of its report.
+        text: Introduction of the report.
+        traces: Recipes of the traces by name.
+        policies: The policies to compare.
         packing: In place of traces and policies.
         baseline: The label of the policy or planner whose cost is 100 %.
-        seeds: Each makes traces of its own; intervals of confidence are over them.
+        seeds: Each makes its own traces; confidence intervals are over seeds.
         accounting: See `eva_master.simulation.cluster.delays.Accounting`.
-        faults: What goes wrong; nothing by default.
+        faults: The faults to inject; none by default.
         stated_durations: Whether jobs tell the scheduler how long they take.
         reference: Whether the fractional bound of each trace is computed, which takes a while.
         vary: Setting to values: ``trace.FIELD`` of all traces that have it, or any other of
@@ -156,7 +156,7 @@ class Experiment(_Section):
 
     @property
     def labels(self) -> list[str]:
-        """Of all that take part, in the order of the file."""
+        """The labels of all policies or planners, in the order of the file."""
         if self.packing is not None:
             return list(self.packing.planners)
         return [entry.title for entry in self.policies]
@@ -170,8 +170,8 @@ class Point:
     """An experiment with the varied settings set.
 
     Attributes:
-        values: What they are set to, in the order of the file.
-        experiment: With these values.
+        values: Their values, in the order of the file.
+        experiment: The experiment with these values.
     """
 
     values: tuple[tuple[str, Value], ...]
@@ -179,16 +179,16 @@ class Point:
 
     @property
     def label(self) -> str:
-        """The values in words."""
+        """The varied settings and values as text."""
         return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in self.values)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A file that was read.
+    """An experiment and all of its points.
 
     Attributes:
-        experiment: As it stands there.
+        experiment: As in the file.
         points: At least one.
     """
 
@@ -226,7 +226,7 @@ def load_experiment(path: Path, settings: Sequence[str] = ()) -> Plan:
 
 
 def _given(text: str) -> Any:
-    """The value of a setting: a word, or a list of words in brackets."""
+    """Parse the value of a setting: a word, or a list of words in brackets."""
     if text.startswith("[") and text.endswith("]"):
         return [scalar(word.strip()) for word in text[1:-1].split(",") if word.strip()]
     return scalar(text)
@@ -242,7 +242,7 @@ def _validated(raw: dict[str, Any], document: Document, path: Path) -> Experimen
 
 
 def _located(experiment: Experiment, folder: Path) -> Experiment:
-    """With the paths that the file means."""
+    """Resolve paths relative to the file."""
 
     def at(path: Path | None) -> Path | None:
         return None if path is None else folder / path.expanduser()
@@ -267,7 +267,7 @@ def _located(experiment: Experiment, folder: Path) -> Experiment:
 
 
 def _changed(raw: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """A task run with one setting set."""
+    """A copy with one setting changed."""
     changed: dict[str, Any] = copy.deepcopy(dict(raw))
     head, _, rest = key.partition(".")
     if head == _TRACE:
@@ -283,7 +283,7 @@ def _changed(raw: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
             recipe[rest] = value
         return changed
     section: Any = changed
-    # What is varied is named by a key of its own, dots included.
+    # Varied settings have a key of their own, dots included.
     *sections, last = [head, rest] if head == _VARY and rest else key.split(".")
     for name in sections:
         inner = section.get(name)

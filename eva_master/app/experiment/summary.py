@@ -1,4 +1,4 @@
-"""What an experiment's results come to: means over seeds, with intervals of confidence."""
+"""Summarises an experiment: means over seeds with confidence intervals."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Estimate:
     """A mean over seeds.
 
     Attributes:
-        half: Half the width of its 95 % interval of confidence, `None` with fewer than two
-            different traces.
-        count: How many different runs it is over.
+        half: Half the width of its 95 % confidence interval; `None` with fewer than two different
+            traces.
+        count: Number of different runs.
     """
 
     mean: float
@@ -34,7 +34,7 @@ class Estimate:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Estimate:
-        """Sum up at least one value, by Student's distribution."""
+        """Estimate the mean of at least one value, by Student's distribution."""
         if len(values) < 2:
             return cls(values[0], None, 1)
         quantile = float(student.ppf((1 + _CONFIDENCE) / 2, len(values) - 1))
@@ -44,13 +44,13 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Row:
-    """One policy on one trace with one choice of what is varied.
+    """One policy on one trace at one point.
 
     Attributes:
         figures: Estimates by the names of `eva_master.simulation.results.metrics.Outcome`, and
             ``cost_share`` and ``jct_share``, cost and mean completion time over those of the
             baseline on the same trace, and ``reference_share``, the cost over the reference bound.
-        results: What they were made of, by seed.
+        results: The results behind them, by seed.
     """
 
     trace: str
@@ -60,7 +60,7 @@ class Row:
     results: tuple[Result, ...] = field(repr=False, default=())
 
     def shape(self) -> dict[str, Any]:
-        """For JSON."""
+        """The content as JSON has it."""
         return {
             "trace": self.trace,
             "vary": dict(self.values),
@@ -79,10 +79,10 @@ class Summary:
 
     Attributes:
         rows: In the order of the file.
-        reference: The mean reference bound in dollars by trace and what is varied.
+        reference: The mean reference bound in dollars by trace and point.
         reference_share: The same over the baseline's cost.
-        missing: How many runs have no result.
-        versions: Of the code that made the results.
+        missing: Number of runs without a result.
+        versions: Versions of the code that made the results.
     """
 
     plan: Plan
@@ -93,7 +93,7 @@ class Summary:
     versions: frozenset[str]
 
     def shape(self) -> dict[str, Any]:
-        """For JSON."""
+        """The content as JSON has it."""
         experiment = self.plan.experiment
         return {
             "name": experiment.name,
@@ -113,7 +113,7 @@ Place = tuple[str, Values, str]
 
 
 def summarise(plan: Plan, cells: Sequence[Cell], results: Results) -> Summary:
-    """Read what there is of an experiment's results."""
+    """Summarise the existing results of an experiment."""
     kept = {digest: results.find(digest) for digest in {cell.digest for cell in cells}}
     by_place: dict[Place, dict[int, Cell]] = {}
     for cell in cells:
@@ -139,7 +139,7 @@ def summarise(plan: Plan, cells: Sequence[Cell], results: Results) -> Summary:
 
 
 class _Known:
-    """Results by place and seed."""
+    """The results by cell and seed."""
 
     def __init__(
         self,

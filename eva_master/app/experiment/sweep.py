@@ -1,4 +1,4 @@
-"""All runs of an experiment, on all cores or on a cluster; what is done already is left out."""
+"""Carries out all missing runs of an experiment, on all cores or on a cluster."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from eva_master.model.errors import InvalidConfig
 
 _LOCAL = "loky"
 _LISTED_AT_ONCE = ("ray",)
-"""Backends that hand results out only when all are there."""
+"""Backends that return results only when all are done."""
 _LOOK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Crew:
-    """Who carries runs out.
+    """Where runs are carried out.
 
     Attributes:
-        jobs: How many at a time; -1 for one per core.
-        backend: One of joblib's: ``loky`` for processes of this machine, ``dask`` or ``ray``.
-        options: Of the backend's own, such as ``scheduler_host`` of dask.
+        jobs: Number of concurrent runs; -1 for one per core.
+        backend: A backend of joblib: ``loky`` for processes of this machine, ``dask`` or ``ray``.
+        options: Options of the backend, such as ``scheduler_host`` of dask.
     """
 
     jobs: int = -1
@@ -40,7 +40,7 @@ class Crew:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a sweep is; `error` of the run that has just ended."""
+    """The progress of a sweep; `error` is that of the run that has just ended."""
 
     done: int
     total: int
@@ -57,10 +57,10 @@ def missing(cells: Sequence[Cell], results: Results, *, fresh: bool = False) -> 
 def sweep(
     runs: Sequence[Run], results: Results, crew: Crew, watch: Callable[[Progress], None]
 ) -> list[Result]:
-    """Carry runs out and keep each result as soon as it is there.
+    """Carry out runs and keep each result at once.
 
     Returns:
-        The results of runs that could not be carried out; these are not kept.
+        The results of failed runs, which are not kept.
 
     Raises:
         InvalidConfig: There is no such backend.
@@ -92,7 +92,7 @@ def _carried_out(runs: Sequence[Run], crew: Crew) -> Iterator[Result]:
 
 
 def _end_with(parent: int) -> None:
-    """End this process when its parent has ended: if that was killed, nobody else would."""
+    """End this process when its parent has ended, which may have been killed."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -103,7 +103,7 @@ def _end_with(parent: int) -> None:
 
 
 def _register(backend: str) -> None:
-    """Make a backend known that joblib does not know by itself."""
+    """Register a backend that joblib does not know by itself."""
     try:
         if backend == "ray":
             import_module("ray.util.joblib").register_ray()

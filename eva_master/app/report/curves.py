@@ -1,4 +1,4 @@
-"""Figures of what went on in a run: instances over time, uptimes, what was learned."""
+"""Figures of single runs: instances over time, uptimes, learned interference."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OTHER = "other types"
 
 
 def told(summary: Summary) -> list[Picture]:
-    """Figures of the first trace and choice of what is varied, and of its first seed."""
+    """Figures of the first trace and point, with its first seed."""
     if summary.plan.experiment.packing is not None:
         return []
     first = summary.rows[0]
@@ -71,12 +71,12 @@ def _instances(rows: Sequence[Row]) -> Picture:
         if number >= len(rows) - columns:
             one.set_xlabel("hours since the beginning")
     figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=4, fontsize=9)
-    caption = f"How many instances of each type were up. {_where(rows)}"
+    caption = f"Number of running instances of each type. {_where(rows)}"
     return Picture("instances", "Instances over time", caption, figure)
 
 
 def _largest_types(rows: Sequence[Row]) -> list[str]:
-    """Those that were up most, in the order of their names."""
+    """The types that ran longest, in the order of their names."""
     hours: dict[str, float] = {}
     for row in rows:
         for name, values in _curves(row)["instances"]["types"].items():
@@ -112,7 +112,7 @@ def _uptimes(summary: Summary, rows: Sequence[Row]) -> Picture:
 
 
 def _interference(rows: Sequence[Row]) -> list[Picture]:
-    """What the scheduler came to believe of pairs, beside what is true."""
+    """Learned and true interference of pairs."""
     best = max(rows, key=lambda row: len(row.results[0]["learned"]))
     entries = best.results[0]["learned"]
     if not entries:

@@ -1,4 +1,4 @@
-"""Figures of what was measured of each run: bars, or lines over what was varied."""
+"""Figures of the metrics: bars, or lines over a varied setting."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _HEIGHT = 4.2
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A figure of a run, as it is drawn.
+    """A metric of a run, as it is drawn.
 
     Attributes:
         key: Its name among a row's figures.
-        axis: What the axis is called, with its unit.
-        factor: What it is multiplied with.
+        axis: Label of the axis, with its unit.
+        factor: Factor for its values.
     """
 
     name: str
@@ -109,7 +109,7 @@ _RESOURCES = (
 
 
 def measured(summary: Summary) -> list[Picture]:
-    """One figure per measure, and one of allocation."""
+    """One figure per metric, and one of allocation."""
     if summary.plan.experiment.packing is not None:
         return [_measure(summary, COST), _measure(summary, PLANNING)]
     found = [_measure(summary, measure) for measure in MEASURES]
@@ -117,7 +117,7 @@ def measured(summary: Summary) -> list[Picture]:
 
 
 def x_key(summary: Summary) -> str | None:
-    """What goes along the x axis, if anything was varied by numbers or durations."""
+    """The varied setting of the x axis, if one has numbers or durations."""
     for key, values in summary.plan.experiment.vary.items():
         if len(values) > 1 and all(_measured(value) is not None for value in values):
             return key
@@ -125,7 +125,7 @@ def x_key(summary: Summary) -> str | None:
 
 
 def _measured(value: object) -> float | None:
-    """A number, or minutes of a duration; `None` of anything else."""
+    """A number, or the minutes of a duration; `None` for anything else."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
@@ -137,11 +137,11 @@ def _measured(value: object) -> float | None:
 
 
 Group = tuple[str, Values]
-"""A trace, and what is varied besides the x axis."""
+"""A trace, and the varied settings other than the x axis."""
 
 
 def groups(summary: Summary) -> dict[Group, list[Row]]:
-    """Rows that belong together, in the order of the file."""
+    """Groups of rows of one figure, in the order of the file."""
     along = x_key(summary)
     found: dict[Group, list[Row]] = {}
     for row in summary.rows:
@@ -151,13 +151,13 @@ def groups(summary: Summary) -> dict[Group, list[Row]]:
 
 
 def group_title(group: Group) -> str:
-    """In words."""
+    """The title of a group: its trace and settings."""
     trace, values = group
     return ", ".join([trace, *(f"{key.rpartition('.')[2]} {value}" for key, value in values)])
 
 
 def policies_of(summary: Summary) -> list[str]:
-    """Labels in the order of the file; their places give the colours."""
+    """The labels in the order of the file, which determines their colours."""
     return summary.plan.experiment.labels
 
 
@@ -190,7 +190,7 @@ def _measure(summary: Summary, measure: Measure) -> Picture:
 
 
 def _top(summary: Summary, measure: Measure) -> float:
-    """Where the y axis ends: intervals of few runs may be wide, and would flatten all else."""
+    """The end of the y axis; wide intervals of few runs must not flatten the rest."""
     found = [row.figures[measure.key] for row in summary.rows if measure.key in row.figures]
     highest = max((one.mean for one in found), default=0.0)
     reach = max((one.mean + (one.half or 0) for one in found), default=0.0)
@@ -230,7 +230,7 @@ def _bars(axes: Axes, summary: Summary, by_group: dict[Group, list[Row]], measur
 def _bar(
     axes: Axes, at: float, one: Estimate, factor: float, width: float, *, number: int, label: str
 ) -> float:
-    """Draw one; says how high it reaches with its interval."""
+    """Draw a bar; returns its height with its interval."""
     height, half = one.mean * factor, (one.half or 0) * factor
     axes.bar(at, height, width, color=colour(number), label=label, hatch=_hatch(number), ec="white")
     if one.half is not None:
@@ -239,7 +239,7 @@ def _bar(
 
 
 def _value(axes: Axes, at: float, value: float, reach: float, ceiling: float) -> None:
-    """Write a bar's value above it; over its interval where that leaves the picture."""
+    """Write a bar's value above it, or over its interval if that leaves the figure."""
     text = f"{value:.0f}" if value >= 20 else f"{value:.2f}"
     axes.annotate(
         text,

@@ -1,4 +1,4 @@
-"""The page: everything in one file, readable without a network."""
+"""The report page: one file that needs no network."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def write_report(summary: Summary, folder: Path) -> Path:
     """Write ``report.html`` and a PNG of each figure.
 
     Args:
-        summary: With at least one row.
-        folder: Where; made if it is not there.
+        summary: The summary, with at least one row.
+        folder: Directory, which is created if need be.
 
     Returns:
         The page.
@@ -109,7 +109,7 @@ def _notes(summary: Summary) -> str:
     if len(summary.versions) > 1:
         notes.append(
             f"<b>Results of {len(summary.versions)} versions of the code are mixed</b>; "
-            "<code>--fresh</code> does all again."
+            "<code>--fresh</code> repeats all runs."
         )
     return " ".join(notes)
 
@@ -153,7 +153,7 @@ def _section(picture: Picture) -> str:
     picture.figure.savefig(buffer, format="svg", metadata={"Date": None})
     drawing = buffer.getvalue()
     drawing = drawing[drawing.index("<svg") :]
-    # Drawings share the page's names; each has its own.
+    # Drawings share the page's ids, so each gets its own prefix.
     for mark in ('id="', "url(#", 'xlink:href="#'):
         drawing = drawing.replace(mark, f"{mark}{picture.name}-")
     label = escape(f"{picture.title}. {picture.caption}", quote=True)

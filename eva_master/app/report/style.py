@@ -1,4 +1,4 @@
-"""How figures look: colours that the colour-blind can tell apart, markers and hatches besides."""
+"""The style of figures: colours that colour-blind people can tell apart, markers and hatches."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-# Okabe and Ito's colours; yellow is left out, it is too pale for lines.
+# Okabe and Ito's colours without yellow, which is too pale for lines.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#555555", "#8C5109")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES = ("-", "--", "-.", ":")
 REFERENCE = "#000000"
 MOST_COLUMNS = 7
-"""Of a legend."""
+"""Font size of a legend."""
 WIDTH = 9.0
-"""Of a figure, in inches."""
+"""Width of a figure, in inches."""
 
 _STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -42,8 +42,8 @@ class Picture:
     """A figure of the report.
 
     Attributes:
-        name: Of its file, without suffix.
-        title: Above it.
+        name: Name of its file, without suffix.
+        title: Title above it.
         caption: What it shows and how to read it.
     """
 
@@ -55,25 +55,25 @@ class Picture:
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """A context in which figures are made."""
+    """A context manager for the style of figures."""
     with mpl.rc_context(_STYLE):
         yield
 
 
 def sheet(height: float, columns: int = 1, rows: int = 1) -> tuple[Figure, list[Axes]]:
-    """An empty figure with one or more systems of axes, row by row."""
+    """An empty figure with axes in rows."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     return figure, [one for row in axes for one in row]
 
 
 def colour(number: int) -> str:
-    """Of the policy with this place in the list."""
+    """The colour of the policy at this index."""
     return COLOURS[number % len(COLOURS)]
 
 
 def fit_labels(axes: Axes, labels: Sequence[str]) -> None:
-    """Name the ticks of the x axis, slanted where they would run into each other."""
+    """Label the ticks of the x axis, slanted if they would overlap."""
     crowded = sum(map(len, labels)) > 70
     axes.set_xticks(
         range(len(labels)),

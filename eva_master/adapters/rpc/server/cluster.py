@@ -146,5 +146,5 @@ class ClusterService(ClusterServicer):
         request: pb.ConfigRequest,  # noqa: ARG002
         context: Context,  # noqa: ARG002
     ) -> pb.ConfigResponse:
-        """The settings in force."""
+        """Answer with the settings in force."""
         return pb.ConfigResponse(json=self._about.settings)

@@ -143,7 +143,7 @@ class JobsService(JobsServicer):
     # -- questions -------------------------------------------------------------------------------
 
     async def Get(self, request: pb.GetJobRequest, context: Context) -> pb.Job:  # noqa: ARG002, N802
-        """One job."""
+        """Answer with one job by its id or name."""
         record = await self._find(request.job)
         return views.job(await self._gateway.model(), record, self._clock.now())
 

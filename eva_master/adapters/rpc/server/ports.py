@@ -46,7 +46,7 @@ _KEEPALIVE = (
 
 
 class Ports(NamedTuple):
-    """Where a master listens."""
+    """The ports that a master listens on."""
 
     users: int
     workers: int

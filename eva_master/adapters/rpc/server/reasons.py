@@ -39,7 +39,7 @@ def hosting(one: Hosting) -> pb.Hosting:
 
 
 def exchange(one: Exchange) -> pb.Exchange:
-    """Moves that hang together."""
+    """Convert an exchange, moves that depend on each other, to a message."""
     return pb.Exchange(
         moves=[
             pb.Move(

@@ -69,7 +69,7 @@ class TokensService(TokensServicer):
         request: pb.WhoAmIRequest,  # noqa: ARG002
         context: Context,  # noqa: ARG002
     ) -> pb.Token:
-        """The caller's own token."""
+        """Answer with the token of the caller."""
         return _message(caller())
 
 

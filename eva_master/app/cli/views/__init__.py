@@ -1,1 +1,1 @@
-"""How answers look: tables, JSON and words."""
+"""Views of the master's answers: tables, JSON and text."""

@@ -1,4 +1,4 @@
-"""Errors as users see them: what happened, where, and what to do."""
+"""Shows errors to users: what happened, where, and what to do."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def report(error: EvaError) -> None:
 
 
 def note(message: str) -> None:
-    """Tell the user something that is no result: on stderr, so that pipes stay clean."""
+    """Write a note to stderr, so that stdout has only results."""
     click.echo(message, err=True)
 
 

@@ -1,4 +1,4 @@
-"""Reasons of plans in words and as JSON. Pure: what is shown depends on the arguments alone."""
+"""Shows the reasons of plans as text and JSON. Pure functions of their arguments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _KINDS = {
 
 
 def told(message: Explanation) -> RenderableType:
-    """An explanation in words."""
+    """The lines of an explanation as text."""
     parts: list[RenderableType] = []
     if message.kind == "job":
         parts += _job(message.job, message.hostings)
@@ -60,7 +60,7 @@ def told(message: Explanation) -> RenderableType:
 
 
 def hostings(messages: Iterable[Hosting]) -> Iterator[RenderableType]:
-    """Each instance's value against its price, and who is on it."""
+    """Each instance's value against its price, and its tasks."""
     found = list(messages)
     for one in found[:_MOST_HOSTINGS]:
         name = f"{one.instance} ({one.type})" if one.instance else f"a new {one.type}"
@@ -93,7 +93,7 @@ def _tenants(messages: Iterable[Tenant]) -> Table:
 
 
 def exchanges(messages: Iterable[Exchange]) -> Iterator[str]:
-    """What moves, what that saves and costs, and when it has paid for itself."""
+    """Each exchange: its moves, savings and costs, and when it pays off."""
     for one in messages:
         moves = ", ".join(
             f"{move.task} from {move.source} to {move.target or 'a new instance'}"
@@ -102,7 +102,7 @@ def exchanges(messages: Iterable[Exchange]) -> Iterator[str]:
         rest = len(one.moves) - _MOST_MOVES
         more = f" and {rest} more" if rest > 0 else ""
         saved, cost = one.saved_micro_usd_per_hour, one.cost_micro_usd
-        pays = "never pays for itself by itself"
+        pays = "does not pay for itself alone"
         if one.HasField("break_even_ms"):
             pays = f"pays for itself after {span(one.break_even_ms)}"
         gain = f"saves {_hourly(saved)}" if saved >= 0 else f"adds {_hourly(-saved)}"
@@ -136,7 +136,7 @@ def _weighing(message: Weighing) -> Iterator[RenderableType]:
     yield Padding(_alternatives(message), (0, 0, 0, 2), expand=False)
     bound = "a lower bound is not known"
     if message.HasField("lower_bound_micro_usd_per_hour"):
-        bound = f"nobody can pay less than {price(message.lower_bound_micro_usd_per_hour)}"
+        bound = f"no plan can cost less than {price(message.lower_bound_micro_usd_per_hour)}"
     yield (f"the plan costs {price(message.cost_micro_usd_per_hour)}, slowdowns included; {bound}")
     yield (
         f"{count(message.tasks, 'task')} of {count(message.classes, 'kind')} on "
@@ -171,7 +171,7 @@ def _hourly(micro_usd: int) -> str:
 
 
 def shape(message: Explanation) -> dict[str, Any]:
-    """What ``--json`` prints."""
+    """The output of ``--json`` for an explanation."""
     return {
         "kind": message.kind,
         "subject": message.subject,
@@ -188,7 +188,7 @@ def shape(message: Explanation) -> dict[str, Any]:
 
 
 def hosting_shape(message: Hosting) -> dict[str, Any]:
-    """An instance with its value and price."""
+    """An instance with its value, price and tenants."""
     return {
         "instance": message.instance or None,
         "type": message.type,
@@ -209,7 +209,7 @@ def hosting_shape(message: Hosting) -> dict[str, Any]:
 
 
 def exchange_shape(message: Exchange) -> dict[str, Any]:
-    """Moves that hang together."""
+    """An exchange, a set of moves that depend on each other."""
     return {
         "moves": [_move_shape(one) for one in message.moves],
         **shapes.hourly("saved", message.saved_micro_usd_per_hour),

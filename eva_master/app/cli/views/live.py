@@ -1,4 +1,4 @@
-"""The cluster at a glance, for a terminal that is redrawn every second."""
+"""The live view of the cluster for a terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OVER = ("succeeded", "failed", "cancelled")
 
 
 def render(state: ClusterState, jobs: Sequence[Job], bill: Bill) -> RenderableType:
-    """Draw the cluster: instances with what is packed on them, tasks, and money.
+    """Draw the cluster: instances with their tasks, and costs.
 
     Args:
         state: As `Client.describe` returns it; its `now_ms` is the time of the snapshot.
@@ -73,7 +73,7 @@ def _tasks(jobs: Sequence[Job]) -> Table:
         right=("STEPS", "IT/S", "NORMALISED", "MOVES"),
     )
     rows = list(_lines(jobs))
-    # Those that are under way first; the order is otherwise the master's.
+    # Jobs in progress come first, otherwise in the master's order.
     rows.sort(key=lambda row: row[1].state in _OVER)
     for name, task in rows[:MOST_ROWS]:
         table.add_row(

@@ -11,7 +11,7 @@ from eva_master.model.ids import MILLION
 
 
 def shape(offering: Offering) -> dict[str, object]:
-    """One offering, for programs."""
+    """One offering as ``--json`` prints it."""
     machine = offering.type
     return {
         "type": machine.name,
@@ -29,7 +29,7 @@ def shape(offering: Offering) -> dict[str, object]:
 
 
 def table(offerings: Sequence[Offering]) -> Table:
-    """Offerings for people; zones in which everything else is alike share a row."""
+    """A table of offerings. Zones with otherwise equal offerings share a row."""
     shown = Table(box=None, pad_edge=False)
     for name in ("TYPE", "PURCHASE", "CPUS", "MEMORY", "GPUS", "ARCH", "PRICE", "ZONES"):
         right = name in ("CPUS", "MEMORY", "GPUS", "PRICE")
@@ -53,6 +53,6 @@ def table(offerings: Sequence[Offering]) -> Table:
 
 
 def _short(zones: list[str]) -> str:
-    """Zones of one region, named once: ``us-east-1a b c``."""
+    """Zones of one region in short: ``us-east-1a b c``."""
     first, *rest = sorted(zones)
     return " ".join([first, *(zone.removeprefix(first[:-1]) for zone in rest)])

@@ -1,7 +1,7 @@
-"""What ``--json`` prints. Field names are stable; what is unknown is null, never left out.
+"""The output of ``--json``. Field names are stable. Unknown values are null, never left out.
 
-Money stands as dollars (``..._usd``) and, exactly, as micro-dollars (``..._micro_usd``). Times
-are milliseconds since the epoch.
+Money is given in dollars (``..._usd``) and exactly in micro-dollars (``..._micro_usd``). Times are
+milliseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def cluster(message: ClusterState) -> Shape:
 
 
 def instance(message: Instance) -> Shape:
-    """An instance."""
+    """An instance of the cluster with its tasks."""
     return {
         "id": message.id,
         "type": message.type,
@@ -140,7 +140,7 @@ def bill(message: Bill) -> Shape:
 
 
 def bill_sums(message: Bill) -> Shape:
-    """What everything cost."""
+    """The bill of all jobs and instances."""
     return {
         "now_ms": message.now_ms,
         **money("cost", message.cost_micro_usd),
@@ -175,7 +175,7 @@ def instance_cost(message: InstanceCost) -> Shape:
 
 
 def plan(message: PlanResponse) -> Shape:
-    """What would happen to a job."""
+    """The preview of a job's plan."""
     return {
         "placements": [_placement(one) for one in message.placements],
         "moves": message.moves,

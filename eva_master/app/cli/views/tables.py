@@ -1,4 +1,4 @@
-"""Answers of the master as tables. Pure: what is shown depends on the arguments alone."""
+"""Shows answers of the master as tables. Pure functions of their arguments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     )
 
 _WRAPPED = ("NOTE", "PACKED")
-"""Columns that give way where the terminal is too narrow."""
+"""Columns that are wrapped if the terminal is too narrow."""
 _STYLES = {
     "running": "green",
     "ready": "green",
@@ -38,7 +38,7 @@ _STYLES = {
 
 
 def state(name: str) -> Text:
-    """A state in its colour."""
+    """A state as text in its colour."""
     return Text(name, style=_STYLES.get(name, "cyan"))
 
 
@@ -53,7 +53,7 @@ def grid(*columns: str, right: Iterable[str] = ()) -> Table:
 
 
 def jobs(messages: Iterable[Job], now: int) -> Table:
-    """One line per job."""
+    """A table with one row per job."""
     table = grid(
         *("JOB", "OWNER", "STATE", "TASKS", "WHERE", "PROGRESS", "ETA", "COST", "ALONE", "AGE"),
         "NOTE",
@@ -78,7 +78,7 @@ def jobs(messages: Iterable[Job], now: int) -> Table:
 
 
 def job(message: Job, now: int) -> RenderableType:
-    """Everything about one job."""
+    """All details of one job as a table."""
     facts = Table.grid(padding=(0, 2, 0, 0))
     rows: list[tuple[str, RenderableType]] = [
         ("job", message.id),
@@ -133,14 +133,14 @@ def _tasks(messages: Iterable[Task], now: int) -> Table:
 
 
 def where(task: Task) -> str:
-    """The instance that a task is on, and where it goes."""
+    """The instance that a task runs on, and the one that it moves to."""
     if task.target and task.target != task.instance:
         return f"{task.instance or '-'} -> {task.target}"
     return task.instance or "-"
 
 
 def steps(task: Task) -> str:
-    """How far a task is."""
+    """The progress of a task in steps."""
     return f"{task.steps:,}/{task.total_steps:,}" if task.total_steps else f"{task.steps:,}"
 
 
@@ -162,7 +162,7 @@ def rate(task: Task) -> str:
 
 
 def normalised(task: Task) -> str:
-    """Throughput over stand-alone throughput, ``-`` if unknown."""
+    """Throughput over standalone throughput; ``-`` if unknown."""
     return f"{task.normalised:.2f}" if task.normalised else "-"
 
 
@@ -195,7 +195,7 @@ def nodes(message: ClusterState, instances: Iterable[Instance]) -> RenderableTyp
 
 
 def uptime(instance: Instance, now: int) -> str:
-    """How long an instance has been billed."""
+    """How long an instance has run, and so was billed."""
     return span((instance.gone_ms or now) - instance.up_ms) if instance.up_ms else "-"
 
 
@@ -206,7 +206,7 @@ def _instance_note(instance: Instance) -> str:
 
 
 def bill(message: Bill) -> RenderableType:
-    """What was spent, on what, and what it would have been."""
+    """Tables of costs by job and instance, and the costs without packing."""
     by_job = grid("JOB", "COST", "ALONE", "SAVED", right=("COST", "ALONE", "SAVED"))
     for one in message.jobs:
         saved = one.no_packing_micro_usd - one.cost_micro_usd
@@ -246,7 +246,7 @@ def totals(message: Bill) -> Text:
 
 
 def plan(message: PlanResponse) -> RenderableType:
-    """What would happen to a job."""
+    """The preview of a job's plan as text."""
     table = grid("TASK", "WHERE", "BESIDE", "NOTE")
     for one in message.placements:
         if not one.instance_type:
@@ -269,7 +269,7 @@ def plan(message: PlanResponse) -> RenderableType:
 
 
 def tokens(messages: Iterable[Token], now: int) -> Table:
-    """One line per token."""
+    """A table with one row per token."""
     table = grid("TOKEN", "OWNER", "ROLE", "AGE", "STATE")
     for one in messages:
         table.add_row(
@@ -279,7 +279,7 @@ def tokens(messages: Iterable[Token], now: int) -> Table:
 
 
 def token(message: Token, now: int) -> str:
-    """A token in a few words."""
+    """A token's owner, role and validity as text."""
     return (
         f"token {message.id} of {plain(message.owner)} ({message.role}), {_validity(message, now)}"
     )

@@ -1,4 +1,4 @@
-"""Money, times and text for people."""
+"""Formats money, times and text for people."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def ago(then_ms: int, now: int) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """Write a part of a whole as a percentage, ``-`` of nothing."""
+    """Write a part of a whole as a percentage; ``-`` if the whole is 0."""
     return f"{100 * part / whole:.0f}%" if whole else "-"
 
 
 def count(number: int, thing: str) -> str:
-    """Write a number of things."""
+    """Write a number with its noun in singular or plural."""
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 def plain(text: str) -> str:
-    """Make text of others harmless to a terminal: no escapes, no line breaks."""
+    """Make untrusted text safe for a terminal: no escapes, no line breaks."""
     return "".join(char if char.isprintable() else " " for char in text)

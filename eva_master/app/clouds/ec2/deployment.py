@@ -1,4 +1,4 @@
-"""`eva deploy aws` and `eva teardown`: a cluster in an AWS account, and its end."""
+"""`eva deploy aws` and `eva teardown`: creates and removes a cluster in an AWS account."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _CLIENT_WAIT_S = 900.0
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Where a cluster is.
+    """The account and region of a cluster.
 
     Attributes:
         cluster: Its name.
-        region: AWS's.
+        region: AWS region.
         endpoint: URL of AWS's APIs, empty for AWS's own.
-        poll_s: From one look to the next, when something is waited for.
+        poll_s: Seconds between two looks while waiting.
     """
 
     cluster: str
@@ -65,15 +65,15 @@ class Deployment:
     """One cluster's deployment, from the proposal to a client file.
 
     Args:
-        account: Where.
+        account: Where the cluster is.
         bundles: Directory of the bundles.
-        subnets: Subnets that are there; none for a VPC of its own.
+        subnets: Existing subnets; none for a new VPC.
         parameters: More parameters of the template.
 
     Raises:
         NotFound: There are no bundles.
-        InvalidConfig: The subnets are of no use.
-        CloudError: AWS refuses.
+        InvalidConfig: The subnets do not suit a cluster.
+        CloudError: AWS refuses the change.
     """
 
     def __init__(
@@ -96,12 +96,12 @@ class Deployment:
     changes: list[Change]
 
     def drop(self) -> None:
-        """Change nothing."""
+        """Discard the proposed changes without making them."""
         if self._change_set:
             self.stack.drop(self._change_set)
 
     def carry_out(self, told: Told) -> None:
-        """Make the changes, with the bundles in the bucket in time."""
+        """Make the changes, and upload the bundles before the master needs them."""
         if not self._new:  # Before the master looks for them.
             self._upload(self.stack.resources()["Bucket"], told)
         self.stack.execute(self._change_set)
@@ -112,12 +112,12 @@ class Deployment:
         self.stack.settle()
 
     def client_file(self, target: Path, told: Told) -> None:
-        """Write what the command needs to talk to the master, once that has said it.
+        """Write the settings to connect to the master, once the master has stored them.
 
         Raises:
-            CloudError: It has not within a quarter of an hour.
+            CloudError: It has not stored them within a quarter of an hour.
         """
-        told("Waiting for the master's first word")
+        told("Waiting for the master to start")
         answer = self._await_parameter(client_parameter(self._account.cluster))
         ca_file = target.with_suffix(".pem")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -151,14 +151,14 @@ class Deployment:
                 return said
             if time.monotonic() > deadline:
                 raise CloudError(
-                    f"the master has said nothing for {_CLIENT_WAIT_S / 60:g} minutes",
+                    f"the master has not started within {_CLIENT_WAIT_S / 60:g} minutes",
                     hint="look at its console: aws ec2 get-console-output --instance-id ...",
                 )
             time.sleep(self._account.poll_s)
 
 
 def teardown(account: Account) -> Teardown:
-    """The end of a cluster, to be begun.
+    """Prepare to remove a cluster.
 
     Raises:
         NotFound: There is no such stack.

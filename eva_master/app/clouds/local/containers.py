@@ -1,4 +1,4 @@
-"""What the tasks of the local cloud run in, decided once, at the start."""
+"""Decides at the start whether tasks of the local cloud run in containers."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _HINT = "start it, name its socket in local.docker_host, or set local.runtime to
 
 
 def settled(config: MasterConfig, told: Callable[[str], None]) -> tuple[MasterConfig, str]:
-    """Decide what `local.runtime` leaves open.
+    """Choose the runtime if `local.runtime` is `auto`.
 
     Args:
         config: The settings.
-        told: Called with a sentence when something takes seconds.
+        told: Called with a message when something takes seconds.
 
     Returns:
         The settings with a runtime that is `process` or `docker`, the latter with an engine and
         an image; and a sentence that says which and why.
 
     Raises:
-        InvalidConfig: Tasks are to run in containers, and cannot.
+        InvalidConfig: Tasks are to run in containers but cannot.
     """
     local = section_of(config)
     if local.runtime == "process":

@@ -1,4 +1,4 @@
-"""The first schema."""
+"""Migration to the first schema."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Create all tables."""
+    """Create all tables of the journal."""
     _records()
     _accounts()
     op.create_table(

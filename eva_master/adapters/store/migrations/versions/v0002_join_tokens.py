@@ -8,7 +8,7 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Create the table."""
+    """Create the table of join tokens."""
     op.create_table(
         "join_tokens",
         sa.Column("instance_id", sa.String, primary_key=True),

@@ -8,7 +8,7 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """Create the table."""
+    """Create the table of user tokens."""
     op.create_table(
         "user_tokens",
         sa.Column("id", sa.String, primary_key=True),

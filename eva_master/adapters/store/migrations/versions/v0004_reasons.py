@@ -8,7 +8,7 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
-    """Create the table."""
+    """Create the table of reasons."""
     op.create_table(
         "reasons",
         sa.Column("round", sa.BigInteger, primary_key=True, autoincrement=False),

@@ -8,7 +8,7 @@ down_revision = "0004"
 
 
 def upgrade() -> None:
-    """Create the table."""
+    """Create the table of launches."""
     op.create_table(
         "launches",
         sa.Column("instance_id", sa.String, primary_key=True),
