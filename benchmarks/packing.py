@@ -141,7 +141,7 @@ def offering(name: str, family: str, amounts: Amounts, usd: float) -> Offering:
 
 
 def resources(amounts: Amounts) -> Resources:
-    """The scheduler's units."""
+    """Convert resources to the scheduler's units."""
     gpus, cpus, gib = amounts
     return Resources(int(gpus), round(cpus * 1000), round(gib * 1024))
 

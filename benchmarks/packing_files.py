@@ -58,7 +58,7 @@ class Input(_Model):
 
 
 class Inputs(_Model):
-    """A file of trials."""
+    """A file of trials to pack."""
 
     instance_types: Annotated[list[Kind], Field(min_length=1)]
     trials: Annotated[

@@ -122,7 +122,7 @@ class Context:
     # -- changing --------------------------------------------------------------------------------
 
     def put_job(self, job: Job) -> None:
-        """Replace a job."""
+        """Replace the record of a job."""
         self.state.put_job(job)
         self.touch_job(job.id)
 
@@ -172,7 +172,7 @@ class Context:
             self.plan_wanted = True
 
     def put_instance(self, instance: Instance) -> None:
-        """Replace an instance."""
+        """Replace the record of an instance."""
         self.state.put_instance(instance)
         self._touch_place(instance.id)
         for run in self.state.occupants(instance.id):
@@ -235,7 +235,7 @@ class Context:
     # -- instances -------------------------------------------------------------------------------
 
     def dismiss(self, instance: Instance, reason: str) -> None:
-        """Give an instance back."""
+        """Terminate an instance that is not needed."""
         if instance.state in LIVE:
             going = instance.to(InstanceState.TERMINATING, self.now)
             self.put_instance(replace(going, reason=reason))

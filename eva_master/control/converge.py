@@ -275,7 +275,7 @@ def _blocked(context: Context, runs: list[TaskRun], able: dict[JobId, list[TaskR
 
 
 def converge_instance(context: Context, instance_id: InstanceId) -> None:
-    """Move an instance on."""
+    """Emit the actions that an instance's state calls for."""
     instance = context.state.instances.get(instance_id)
     if instance is None:
         return

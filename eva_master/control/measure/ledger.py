@@ -35,7 +35,7 @@ class Bill:
 
     @property
     def charged(self) -> int:
-        """What the cloud charges."""
+        """The amount that the cloud charges for all instances."""
         return sum(account.charged for account in self.instances.values())
 
     @property

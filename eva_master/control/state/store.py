@@ -266,7 +266,7 @@ class State:
         self._unwritten.instance_accounts[account.instance] = None
 
     def put_round(self, round_: Round) -> None:
-        """Record a round."""
+        """Add the record of a planning round."""
         self._unwritten.rounds.append(round_)
 
     def count(self, **increments: int) -> Counters:

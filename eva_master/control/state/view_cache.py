@@ -46,7 +46,7 @@ class SortedValues(Generic[K, V]):
         self._ordered = None
 
     def ordered(self) -> tuple[V, ...]:
-        """All values."""
+        """All values, sorted by their keys."""
         if self._ordered is None:
             if self._dropped:
                 for key in self._dropped:

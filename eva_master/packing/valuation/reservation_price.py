@@ -51,11 +51,11 @@ class Stated(Protocol):
 
     @property
     def demand(self) -> Demand:
-        """Per family."""
+        """The stated values, per family."""
 
     @property
     def throughput(self) -> Rates:
-        """Per family."""
+        """The stated values, per family."""
 
 
 def rates(task: Stated, measured: Rates = ()) -> Rates:

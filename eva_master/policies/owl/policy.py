@@ -1,4 +1,4 @@
-"""The rounds of Owl."""
+"""The rounds of the policy Owl."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rounds of Stratus."""
+"""The rounds of the policy Stratus."""
 
 from __future__ import annotations
 

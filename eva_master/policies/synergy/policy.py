@@ -1,4 +1,4 @@
-"""The rounds of Synergy."""
+"""The rounds of the policy Synergy."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_a_round_in_words(eva: Run, api: FakeApi) -> None:
         "i-0 (box): worth $0.40/h, costs $1.00/h; $0.60/h more than its tasks are worth",
         "i-19 (box)",
         "... and 3 more; --json has them all",
-        "b-2/7 from i-1 to i-2 and 2 more: saves $2.00/h, costs $0.5000 once, never pays",
+        "b-2/7 from i-1 to i-2 and 2 more: saves $2.00/h, costs $0.5000 once, does not pay",
         "b-2/0 from i-1 to i-2: adds $0.30/h, costs -$0.000001 once, pays for itself after 0s",
     ):
         assert part in text

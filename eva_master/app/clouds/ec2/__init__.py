@@ -1,4 +1,4 @@
-"""Instances of EC2."""
+"""The cloud whose instances are EC2's."""
 
 from __future__ import annotations
 
