@@ -24,7 +24,7 @@ from typing import TypeVar
 from benchmarks.harness import Figures, options, publish, surroundings
 from benchmarks.packing import TYPES, Amounts, offering, task
 from eva_master.adapters.loop.collector import spare_lasting_values
-from eva_master.adapters.planner.fast_pickle import Parcel
+from eva_master.adapters.planner.fast_pickle import FastPickle
 from eva_master.adapters.planner.snapshot_diff import Receiver, Sender
 from eva_master.app.master import build_policy
 from eva_master.control.machine import Machine
@@ -167,7 +167,7 @@ class Cluster:
 
     def _sent(self, seen: Snapshot) -> Snapshot:
         """What arrives in the planner's process."""
-        return self._receiver.snapshot(_sent(self._sender.difference(seen)))
+        return self._receiver.snapshot(_sent(self._sender.diff(seen)))
 
     def _settle(self, actions: Sequence[Action]) -> None:
         """Answer actions until nobody wants anything any more; no time passes."""
@@ -231,7 +231,7 @@ class Cluster:
 
 def _sent(value: T) -> T:
     """What arrives in another process."""
-    parcel: Parcel[T] = pickle.loads(pickle.dumps(Parcel(value)))
+    parcel: FastPickle[T] = pickle.loads(pickle.dumps(FastPickle(value)))
     return parcel.content
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 from eva_master.model.ids import InstanceId, OfferingId, RunId
 from eva_master.model.job import JobKind
-from eva_master.model.planning.plan import Hold, Place, Plan, Suspend
+from eva_master.model.planning.plan import Assign, Hold, Plan, Suspend
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import NOTHING
 from eva_master.testing.snapshots import carried_out
@@ -25,7 +25,7 @@ def check(snapshot: Snapshot, plan: Plan) -> None:
     live = {instance.id for instance in snapshot.instances}
     for entry in plan.entries:
         match entry:
-            case Place(run=run, on=host):
+            case Assign(run=run, on=host):
                 assert host != runs[run].instance, "only what changes something"
             case Hold(run=run, reason=reason):
                 assert runs[run].instance is None
@@ -42,7 +42,7 @@ def check(snapshot: Snapshot, plan: Plan) -> None:
 
 
 def _check_launches(snapshot: Snapshot, plan: Plan) -> None:
-    used = {e.on for e in plan.entries if isinstance(e, Place) and isinstance(e.on, int)}
+    used = {e.on for e in plan.entries if isinstance(e, Assign) and isinstance(e.on, int)}
     assert used == {launch.key for launch in plan.launches}, "each new instance is used"
     assert len(plan.launches) == len(used)
     counts: Counter[OfferingId] = Counter(i.offering.id for i in snapshot.instances)
@@ -68,7 +68,7 @@ def _check_room(after: Snapshot, before: Snapshot) -> None:
 
 
 def _check_gangs(snapshot: Snapshot, plan: Plan) -> None:
-    placed = {entry.run for entry in plan.entries if isinstance(entry, Place)}
+    placed = {entry.run for entry in plan.entries if isinstance(entry, Assign)}
     held = {entry.run for entry in plan.entries if isinstance(entry, Hold)}
     suspended = {entry.run for entry in plan.entries if isinstance(entry, Suspend)}
     for job in snapshot.jobs:
@@ -84,7 +84,7 @@ def _check_reasons(snapshot: Snapshot, plan: Plan) -> None:
     entries = {entry.run: entry for entry in plan.entries}
     places: dict[RunId, InstanceId | int] = {
         **{run: host for run, host in before.items() if run not in entries},
-        **{entry.run: entry.on for entry in plan.entries if isinstance(entry, Place)},
+        **{entry.run: entry.on for entry in plan.entries if isinstance(entry, Assign)},
     }
     told = [(tenant.run, one.on) for one in plan.reasons.hostings for tenant in one.tenants]
     assert sorted(told) == sorted(places.items()), "every place has a reason"

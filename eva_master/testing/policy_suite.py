@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from eva_master.model.ids import InstanceId, Millis, RunId
-from eva_master.model.planning.plan import Hold, Place, PolicyMemory
+from eva_master.model.planning.plan import Assign, Hold, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.ports import Policy, PolicyKind
 from eva_master.testing.clusters import clusters
@@ -218,7 +218,7 @@ class PolicySuite:
         plan, _ = policy.plan(
             replace(later(still, event=True), catalog=(*twins, *still.catalog)), memory
         )
-        moved = [entry.run for entry in plan.entries if isinstance(entry, Place)]
+        moved = [entry.run for entry in plan.entries if isinstance(entry, Assign)]
         waited = {run.id for run in still.runs if run.instance is None}
         assert set(moved) <= waited, plan
 
@@ -291,7 +291,7 @@ class PolicySuite:
         snapshot = cluster.snapshot()
         plan, _ = variant.make().plan(snapshot, None)
         check(snapshot, plan)
-        assert all(isinstance(entry, Place) for entry in plan.entries)
+        assert all(isinstance(entry, Assign) for entry in plan.entries)
 
     @pytest.mark.parametrize("usd", [0, 0.000001, 90_000])
     def test_absurd_prices_and_amounts_are_reckoned_with(
@@ -379,11 +379,11 @@ class PolicySuite:
         """An instance that is not in the snapshot holds nothing."""
         cluster = types((0, 4, 16)).job("a", task(any=(0, 4, 16)), on=[InstanceId("gone")])
         plan, _ = variant.make().plan(cluster.snapshot(), None)
-        assert [type(entry) for entry in plan.entries] == [Place]
+        assert [type(entry) for entry in plan.entries] == [Assign]
 
     def _all_placed_at_once(self, variant: Variant, cluster: Cluster) -> None:
         snapshot, policy = cluster.snapshot(), variant.make()
         plan, memory = policy.plan(snapshot, None)
         check(snapshot, plan)
-        assert all(isinstance(entry, Place) for entry in plan.entries)
+        assert all(isinstance(entry, Assign) for entry in plan.entries)
         assert quiet(policy.plan(carried_out(snapshot, plan), memory)[0])

@@ -19,7 +19,7 @@ from eva_master.model.ids import (
     run_id,
 )
 from eva_master.model.job import JobKind, Program, TaskSpec
-from eva_master.model.planning.plan import Place, Plan, Suspend
+from eva_master.model.planning.plan import Assign, Plan, Suspend
 from eva_master.model.planning.snapshot import (
     InstanceView,
     JobView,
@@ -204,9 +204,9 @@ def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
     target: dict[RunId, InstanceId | None] = {}
     for entry in plan.entries:
         match entry:
-            case Place(run=run, on=int() as number):
+            case Assign(run=run, on=int() as number):
                 target[run] = fresh[number]
-            case Place(run=run, on=host):
+            case Assign(run=run, on=host):
                 target[run] = InstanceId(str(host))
             case Suspend(run=run):
                 target[run] = None

@@ -18,7 +18,7 @@ from eva_master.model.events import (
     WorkerReported,
 )
 from eva_master.model.ids import RunId
-from eva_master.model.planning.plan import Hold, NewInstance, Place, Plan, PolicyMemory, Suspend
+from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, PolicyMemory, Suspend
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import NOTHING
 from eva_master.simulation.cluster.clock import VirtualInbox
@@ -218,9 +218,9 @@ class _Draft:
             self._launches[where] = NewInstance(where, offering)
             self._room[where] = offering.type.capacity
         self._room[where] = self._room[where] - run.task.demand_on(offering.type.family)
-        self.entries[run.id] = Place(run.id, where)
+        self.entries[run.id] = Assign(run.id, where)
 
     def finish(self) -> Plan:
-        used = {e.on for e in self.entries.values() if isinstance(e, Place)}
+        used = {e.on for e in self.entries.values() if isinstance(e, Assign)}
         launches = tuple(launch for key, launch in self._launches.items() if key in used)
         return Plan(launches, tuple(self.entries.values()))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.ids import Family, InstanceId, Price, RunId, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
-from eva_master.model.planning.plan import NewInstance, Place, Plan, PolicyMemory
+from eva_master.model.planning.plan import Assign, NewInstance, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
 
@@ -80,7 +80,7 @@ class Script:
                     kind = self.offerings.get(place, SMALL)
                     launches[place] = NewInstance(len(launches), kind)
                 on = launches[place].key
-            entries.append(Place(run.id, on))
+            entries.append(Assign(run.id, on))
             self._placed[run.id] = place
         return Plan(tuple(launches.values()), tuple(entries)), memory
 

@@ -13,7 +13,7 @@ from eva_master.control.state.store import State
 from eva_master.learning.delays import Delay
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId, Workload
-from eva_master.model.planning.plan import Place, Plan
+from eva_master.model.planning.plan import Assign, Plan
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.policies.eva_published import POLICY
 from eva_master.simulation.cluster.delays import Delays
@@ -48,7 +48,7 @@ def measured(state: State, kind: Delay, name: str, delay_ms: int, times: int = 1
 
 
 def moves(plan: Plan) -> bool:
-    return any(isinstance(entry, Place) for entry in plan.entries)
+    return any(isinstance(entry, Assign) for entry in plan.entries)
 
 
 # While it moves a job idles $0.37 and $0.10 an hour; the new instance takes 70 s. In the half hour

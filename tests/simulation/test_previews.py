@@ -14,7 +14,7 @@ from eva_master.model.actions import RequestPlan
 from eva_master.model.events import JobSubmitted, PlanReady
 from eva_master.model.ids import Millis
 from eva_master.model.job import JobSpec
-from eva_master.model.planning.plan import Hold, Place, Plan, PolicyMemory
+from eva_master.model.planning.plan import Assign, Hold, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import PREVIEW
 from eva_master.policies.eva import POLICY
 from eva_master.policies.eva_published import POLICY as PUBLISHED
@@ -52,7 +52,7 @@ def placed(plan: Plan, name: str, known_as: str) -> tuple[list[object], list[obj
     entries = [
         (entry.run.replace(f"{name}/", f"{known_as}/"), getattr(entry, "on", None))
         for entry in plan.entries
-        if isinstance(entry, Place | Hold)
+        if isinstance(entry, Assign | Hold)
     ]
     return list(plan.launches), sorted(entries, key=str)
 

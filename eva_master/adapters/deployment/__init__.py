@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from eva_master.adapters.deployment.bundles import Bundles, find_bundles
-from eva_master.adapters.deployment.place import Place, address_of, find_place
+from eva_master.adapters.deployment.network import Network, address_of, find_network
 from eva_master.adapters.deployment.stack import Change, Stack
 from eva_master.adapters.deployment.teardown import Teardown, client_parameter
 
 __all__ = [
     "Bundles",
     "Change",
-    "Place",
+    "Network",
     "Stack",
     "Teardown",
     "address_of",
     "client_parameter",
     "find_bundles",
-    "find_place",
+    "find_network",
 ]

@@ -55,7 +55,7 @@ class _Close:
     """Request to stop the thread."""
 
 
-_Note = CloudAction | Launched | _EndAll | _Close
+_Request = CloudAction | Launched | _EndAll | _Close
 
 
 class Ec2Cloud:
@@ -68,8 +68,8 @@ class Ec2Cloud:
         clock: Provides times that EC2 does not give.
         settings: The account's settings.
         user_data: Creates the user data of a launch.
-        launches: Records of launches. Without them, a restarted master repeats launches with its
-            new settings.
+        launch_records: Records of launches. Without them, a restarted master repeats launches with
+            its new settings.
         catalog: The offerings, for quotas and spot prices.
         client_factory: Creates boto3 clients.
     """
@@ -81,7 +81,7 @@ class Ec2Cloud:
         settings: Ec2Settings,
         *,
         user_data: Callable[[LaunchInstance], str],
-        launches: LaunchRecords | None = None,
+        launch_records: LaunchRecords | None = None,
         catalog: Catalog = (),
         client_factory: ClientFactory = boto_client,
     ) -> None:
@@ -89,16 +89,16 @@ class Ec2Cloud:
         self._clock = clock
         self._settings = settings
         self._catalog = catalog
-        self._launches = ShortMemory() if launches is None else launches
+        self._launch_records = ShortMemory() if launch_records is None else launch_records
         self._closing = threading.Event()
         aws = Aws(settings, self._closing, client_factory)
         self._client = Ec2Client(aws, settings)
         images = Images(settings.images, aws.call, time.monotonic)
         self._launcher = LaunchExecutor(
-            aws, settings, self._launches, images=images, user_data=user_data, catalog=catalog
+            aws, settings, self._launch_records, images=images, user_data=user_data, catalog=catalog
         )
         self._prices = SpotPrices(aws, catalog, settings.spot_prices_s)
-        self._notes: queue.SimpleQueue[_Note] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[_Request] = queue.SimpleQueue()
         self._lives: dict[InstanceId, Life] = {}
         self._stock = AvailabilityBook()
         self._immortal: set[str] = set()
@@ -112,18 +112,18 @@ class Ec2Cloud:
 
     def execute(self, action: CloudAction) -> None:
         """See `eva_master.ports.Cloud.execute`."""
-        self._notes.put(action)
+        self._requests.put(action)
 
     def terminate_all(self) -> None:
         """Terminate every instance of the cluster, and wait until none is left."""
         done = threading.Event()
-        self._notes.put(_EndAll(done))
+        self._requests.put(_EndAll(done))
         done.wait()
 
     def close(self) -> None:
         """Stop the threads after their present calls. Instances keep running."""
         self._closing.set()
-        self._notes.put(_Close())
+        self._requests.put(_Close())
         self._thread.join()
         self._pool.shutdown(cancel_futures=True)
 
@@ -131,12 +131,12 @@ class Ec2Cloud:
 
     def _run(self) -> None:
         while not self._closing.is_set():
-            notes = self._take()
+            requests = self._take()
             began = self._clock.now()
             self._failures += 1
             try:
-                for note in notes:
-                    self._heed(note)
+                for request in requests:
+                    self._handle(request)
                 if self._closing.is_set():
                     return
                 self._look()
@@ -154,7 +154,7 @@ class Ec2Cloud:
             if (news := self._troubles.news()) is not None:
                 self._inbox.post(news)
 
-    def _take(self) -> list[_Note]:
+    def _take(self) -> list[_Request]:
         """Wait for requests until the next listing is due; returns them all."""
         poll_s = self._settings.poll_s
         if self._failures:
@@ -163,18 +163,18 @@ class Ec2Cloud:
             pause_s = min(poll_s * 2 ** min(self._failures - 1, 10), longest_s)
             self._closing.wait(pause_s)
             poll_s = 0
-        notes: list[_Note] = []
+        requests: list[_Request] = []
         try:
-            notes.append(self._notes.get(timeout=poll_s))
+            requests.append(self._requests.get(timeout=poll_s))
             while True:
-                notes.append(self._notes.get_nowait())
+                requests.append(self._requests.get_nowait())
         except queue.Empty:
-            return notes
+            return requests
 
-    def _heed(self, note: _Note) -> None:
-        match note:
+    def _handle(self, request: _Request) -> None:
+        match request:
             case LaunchInstance(instance):
-                self._life(instance).launch(note)
+                self._life(instance).launch(request)
             case TerminateInstance(instance):
                 self._life(instance).terminate()
             case SyncCloud():
@@ -222,7 +222,7 @@ class Ec2Cloud:
     def _forget(self, instances: list[InstanceId]) -> None:
         """Remove the records of launches that will not be repeated."""
         try:
-            self._launches.forget(instances)
+            self._launch_records.forget(instances)
         except StorageError as error:
             _log.warning("records of launches cannot be removed", error=error.message)
 
@@ -269,7 +269,7 @@ class Ec2Cloud:
     def _launch(self, life: Life, action: LaunchInstance) -> None:
         if self._stock.admit(action.offering.id):
             life.begin()
-            self._pool.submit(lambda: self._notes.put(self._launcher.launch(action)))
+            self._pool.submit(lambda: self._requests.put(self._launcher.launch(action)))
 
     def _end(self, found: Mapping[InstanceId, Sighting]) -> None:
         """Tell those who wait for the end of all instances that none is left."""

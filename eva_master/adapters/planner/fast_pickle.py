@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.job import Program, TaskSpec
-from eva_master.model.planning.plan import Hold, NewInstance, Place, Suspend
+from eva_master.model.planning.plan import Assign, Hold, NewInstance, Suspend
 from eva_master.model.planning.reasons import Exchange, Hosting, Move, Tenant
 from eva_master.model.planning.snapshot import InstanceView, JobView, RemainingWork, RunView
 from eva_master.model.resources import Resources
@@ -35,7 +35,7 @@ _NUMEROUS = (
     Move,
     NewInstance,
     Offering,
-    Place,
+    Assign,
     Program,
     RemainingWork,
     Resources,
@@ -59,12 +59,12 @@ _REDUCERS: dict[type[Any], Callable[[Any], Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel(Generic[T]):
+class FastPickle(Generic[T]):
     """Wraps a value so that it is converted only when it is pickled, in the pickling thread."""
 
     content: T
 
-    def __reduce__(self) -> tuple[Callable[[bytes], Parcel[T]], tuple[bytes]]:
+    def __reduce__(self) -> tuple[Callable[[bytes], FastPickle[T]], tuple[bytes]]:
         buffer = io.BytesIO()
         pickler = pickle.Pickler(buffer, pickle.HIGHEST_PROTOCOL)
         pickler.dispatch_table = _REDUCERS
@@ -72,5 +72,5 @@ class Parcel(Generic[T]):
         return _opened, (buffer.getvalue(),)
 
 
-def _opened(data: bytes) -> Parcel[Any]:
-    return Parcel(pickle.loads(data))  # noqa: S301 - from our own child, or our own parent
+def _opened(data: bytes) -> FastPickle[Any]:
+    return FastPickle(pickle.loads(data))  # noqa: S301 - from our own child, or our own parent

@@ -21,8 +21,8 @@ from typing import ParamSpec, TypeVar
 import structlog
 
 from eva_master.adapters.loop.collector import spare_lasting_values
-from eva_master.adapters.planner.fast_pickle import Parcel
-from eva_master.adapters.planner.snapshot_diff import Difference, Receiver, Sender
+from eva_master.adapters.planner.fast_pickle import FastPickle
+from eva_master.adapters.planner.snapshot_diff import Receiver, Sender, SnapshotDiff
 from eva_master.model.actions import RequestPlan
 from eva_master.model.errors import InvalidPlan
 from eva_master.model.events import PlanFailed, PlanReady
@@ -49,7 +49,7 @@ class _PolicySource:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    snapshot: Difference
+    snapshot: SnapshotDiff
     memory: PolicyMemory | None
 
 
@@ -128,11 +128,11 @@ class ProcessPlanner:
         """Start planning. The future's result reports every failure; it never raises."""
         answer: Future[_Planned | _Failed] = Future()
 
-        def done(future: Future[Parcel[_Planned] | _Failed]) -> None:
+        def done(future: Future[FastPickle[_Planned] | _Failed]) -> None:
             outcome = _outcome(future)
             if isinstance(outcome, _Failed):
                 with self._lock:
-                    self._child.pictures.forget()  # it may not have arrived
+                    self._child.snapshots.forget()  # it may not have arrived
             if answer.set_running_or_notify_cancel():
                 answer.set_result(outcome)
 
@@ -148,8 +148,8 @@ class ProcessPlanner:
 
     def _ask(
         self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> Future[Parcel[_Planned] | _Failed]:
-        question = Parcel(_Question(self._child.pictures.difference(snapshot), memory))
+    ) -> Future[FastPickle[_Planned] | _Failed]:
+        question = FastPickle(_Question(self._child.snapshots.diff(snapshot), memory))
         return self._child.submit(_plan, self._source, question)
 
 
@@ -165,7 +165,7 @@ class _Child:
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
-        self.pictures = Sender()
+        self.snapshots = Sender()
         self._watched, self._lifeline = context.Pipe(duplex=False)
         self._pool = ProcessPoolExecutor(
             max_workers=1,
@@ -183,7 +183,7 @@ class _Child:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _outcome(future: Future[Parcel[_Planned] | _Failed]) -> _Planned | _Failed:
+def _outcome(future: Future[FastPickle[_Planned] | _Failed]) -> _Planned | _Failed:
     try:
         result = future.result()
     except CancelledError:
@@ -192,7 +192,7 @@ def _outcome(future: Future[Parcel[_Planned] | _Failed]) -> _Planned | _Failed:
         return _Failed("the planner's process died", "")
     except Exception as error:  # a snapshot or a plan that cannot be pickled
         return _Failed(_describe(error), traceback.format_exc())
-    return result.content if isinstance(result, Parcel) else result
+    return result.content if isinstance(result, FastPickle) else result
 
 
 def _describe(error: Exception) -> str:
@@ -237,10 +237,10 @@ def _policy_ready(source: _PolicySource) -> None:
     _policy(source)
 
 
-def _plan(source: _PolicySource, question: Parcel[_Question]) -> Parcel[_Planned] | _Failed:
+def _plan(source: _PolicySource, question: FastPickle[_Question]) -> FastPickle[_Planned] | _Failed:
     asked = question.content
     try:
         seen = _snapshots().snapshot(asked.snapshot)
-        return Parcel(_Planned(*_policy(source).plan(seen, asked.memory)))
+        return FastPickle(_Planned(*_policy(source).plan(seen, asked.memory)))
     except Exception as error:
         return _Failed(_describe(error), traceback.format_exc())

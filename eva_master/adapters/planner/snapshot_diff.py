@@ -16,7 +16,7 @@ from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, S
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class SnapshotDiff:
     """The difference of a snapshot from an earlier one.
 
     Attributes:
@@ -43,7 +43,7 @@ class Sender:
         self._base = 0
         self._sent: tuple[dict[str, Any], ...] = ({}, {}, {})
 
-    def difference(self, snapshot: Snapshot) -> Difference:
+    def diff(self, snapshot: Snapshot) -> SnapshotDiff:
         """The difference to send for a snapshot, which the other end is then assumed to have."""
         views: tuple[tuple[Any, ...], ...] = snapshot.jobs, snapshot.runs, snapshot.instances
         kept: list[dict[str, Any]] = []
@@ -59,7 +59,7 @@ class Sender:
         jobs, runs, instances = fresh
         gone = dropped[0], dropped[1], dropped[2]
         rest = replace(snapshot, jobs=(), runs=(), instances=())
-        return Difference(base, self._number, rest, jobs, runs, instances, gone)
+        return SnapshotDiff(base, self._number, rest, jobs, runs, instances, gone)
 
     def forget(self) -> None:
         """Send all of the next snapshot, since the other end may have lost the last one."""
@@ -77,22 +77,22 @@ class Receiver:
             SortedValues(),
         )
 
-    def snapshot(self, difference: Difference) -> Snapshot:
+    def snapshot(self, diff: SnapshotDiff) -> Snapshot:
         """The snapshot that was sent.
 
         Raises:
             LookupError: The snapshot that the difference applies to was not received.
         """
-        if difference.base == 0:
+        if diff.base == 0:
             self._sorted = SortedValues(), SortedValues(), SortedValues()
-        elif difference.base != self._number:
-            raise LookupError(f"picture {difference.base} is not {self._number}")
-        fresh: list[Iterable[Any]] = [difference.jobs, difference.runs, difference.instances]
-        for sorted_values, views, gone in zip(self._sorted, fresh, difference.dropped, strict=True):
+        elif diff.base != self._number:
+            raise LookupError(f"snapshot {diff.base} is not {self._number}")
+        fresh: list[Iterable[Any]] = [diff.jobs, diff.runs, diff.instances]
+        for sorted_values, views, gone in zip(self._sorted, fresh, diff.dropped, strict=True):
             for name in gone:
                 sorted_values.drop(name)
             for view in views:
                 sorted_values.put(view.id, view)
-        self._number = difference.number
+        self._number = diff.number
         jobs, runs, instances = (sorted_values.ordered() for sorted_values in self._sorted)
-        return replace(difference.rest, jobs=jobs, runs=runs, instances=instances)
+        return replace(diff.rest, jobs=jobs, runs=runs, instances=instances)

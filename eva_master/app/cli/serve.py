@@ -18,23 +18,44 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 # Named after the settings, so that error messages can name them.
 _FLAGS: list[tuple[str, Mapping[str, Any]]] = [
     ("--cluster", {"metavar": "NAME", "help": "Name of the cluster."}),
-    ("--state-dir", {"metavar": "DIR", "help": "Directory of everything that must survive a restart."}),
+    (
+        "--state-dir",
+        {"metavar": "DIR", "help": "Directory of everything that must survive a restart."},
+    ),
     (
         "--cloud",
         {"type": click.Choice(list(clouds())), "help": "The cloud that instances come from."},
     ),
-    ("--advertise", {"metavar": "HOST", "help": "Host at which instances and users reach this machine."}),
+    (
+        "--advertise",
+        {"metavar": "HOST", "help": "Host at which instances and users reach this machine."},
+    ),
     ("--listen", {"metavar": "HOST:PORT", "help": "Where users dial."}),
     (
         "--worker-listen",
-        {"metavar": "HOST:PORT", "help": "Address for workers; if absent, one port above that for users."},
+        {
+            "metavar": "HOST:PORT",
+            "help": "Address for workers; if absent, one port above that for users.",
+        },
     ),
     ("--metrics-port", {"metavar": "PORT", "type": int, "help": "Prometheus and health."}),
-    ("--journal", {"metavar": "URL", "help": "URL of the journal; if absent, SQLite in the state directory."}),
-    ("--objects", {"metavar": "URL", "help": "URL of the object store; if absent, the state directory."}),
+    (
+        "--journal",
+        {"metavar": "URL", "help": "URL of the journal; if absent, SQLite in the state directory."},
+    ),
+    (
+        "--objects",
+        {"metavar": "URL", "help": "URL of the object store; if absent, the state directory."},
+    ),
     ("--policy-name", {"metavar": "NAME", "help": "Which scheduler decides."}),
-    ("--round-period", {"metavar": "DURATION", "help": "Longest time between two planning rounds."}),
-    ("--catalog-file", {"metavar": "FILE", "help": "Catalog file with more instance types and prices."}),
+    (
+        "--round-period",
+        {"metavar": "DURATION", "help": "Longest time between two planning rounds."},
+    ),
+    (
+        "--catalog-file",
+        {"metavar": "FILE", "help": "Catalog file with more instance types and prices."},
+    ),
     (
         "--catalog-only",
         {"metavar": "NAME", "multiple": True, "help": "Type or family to use; may be repeated."},

@@ -24,7 +24,7 @@ from eva_master.app.policy_registry import current_name
 from eva_master.app.simulate import named_policy
 from eva_master.model.errors import EvaError, InvalidConfig, Problem
 
-Place = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 _TRACE, _VARY = "trace", "vary"
 _FORBIDDEN = (_VARY, "name", "policies", "seeds")
@@ -326,7 +326,7 @@ def _policy_problems(experiment: Experiment, document: Document) -> Iterator[Pro
             yield document.problem((name,), f"{name!r} {message}")
     titles = [entry.title for entry in experiment.policies]
     for index, entry in enumerate(experiment.policies):
-        place: Place = ("policies", index)
+        place: KeyPath = ("policies", index)
         if titles.index(entry.title) != index:
             yield document.problem(place, f"a second {entry.title!r}", "give it a label")
         try:

@@ -109,13 +109,13 @@ class Summary:
         }
 
 
-Place = tuple[str, Values, str]
+RowKey = tuple[str, Values, str]
 
 
 def summarise(plan: Plan, cells: Sequence[Cell], results: Results) -> Summary:
     """Summarise the existing results of an experiment."""
     kept = {digest: results.find(digest) for digest in {cell.digest for cell in cells}}
-    by_place: dict[Place, dict[int, Cell]] = {}
+    by_place: dict[RowKey, dict[int, Cell]] = {}
     for cell in cells:
         by_place.setdefault((cell.trace, cell.values, cell.label), {})[cell.seed] = cell
     known = _Known(by_place, kept, plan.experiment.baseline)
@@ -143,7 +143,7 @@ class _Known:
 
     def __init__(
         self,
-        cells: Mapping[Place, Mapping[int, Cell]],
+        cells: Mapping[RowKey, Mapping[int, Cell]],
         results: Mapping[str, Result | None],
         baseline: str,
     ) -> None:
@@ -160,7 +160,7 @@ class _Known:
                 whole = self._figure((*place, self._baseline), cell.seed, "cost_usd")
                 yield usd, usd / whole if whole else None
 
-    def row(self, place: Place) -> Row | None:
+    def row(self, place: RowKey) -> Row | None:
         """`None` if no run of it is there."""
         samples: dict[str, list[float]] = {}
         results = []
@@ -185,11 +185,11 @@ class _Known:
         estimates = {name: Estimate.of(values) for name, values in samples.items()}
         return Row(*place, estimates, tuple(results))
 
-    def _distinct(self, place: Place) -> list[Cell]:
+    def _distinct(self, place: RowKey) -> list[Cell]:
         """One cell per run: seeds that share one are one sample."""
         return list({cell.digest: cell for cell in self._cells[place].values()}.values())
 
-    def _figure(self, place: Place, seed: int, key: str) -> float | None:
+    def _figure(self, place: RowKey, seed: int, key: str) -> float | None:
         cell = self._cells.get(place, {}).get(seed)
         result = self._results[cell.digest] if cell else None
         return None if result is None else result["figures"].get(key)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId
 from eva_master.model.job import JobKind
-from eva_master.model.planning.plan import Hold, NewInstance, Place, Plan, Suspend
+from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, Suspend
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
 
@@ -76,7 +76,7 @@ def reconcile(now: Snapshot, plan: Plan) -> Decision:
         dropped=tuple(
             entry.run
             for entry in plan.entries
-            if isinstance(entry, Place) and entry.run not in placed
+            if isinstance(entry, Assign) and entry.run not in placed
         ),
     )
 
@@ -103,7 +103,7 @@ class _Check:
         """Independent placements by their first task run; those of a gang are one."""
         places: dict[RunId, Where] = {}
         for entry in self._plan.entries:
-            if isinstance(entry, Place):
+            if isinstance(entry, Assign):
                 places[entry.run] = entry.on
         by_job: defaultdict[JobId, list[RunId]] = defaultdict(list)
         for run in places:

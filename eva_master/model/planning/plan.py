@@ -40,7 +40,7 @@ class NewInstance:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Assign:
     """Assign a task run to a live instance, or to a new one by its key."""
 
     run: RunId
@@ -63,7 +63,7 @@ class Suspend:
     reason: str
 
 
-PlanEntry = Place | Hold | Suspend
+PlanEntry = Assign | Hold | Suspend
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Plan:
     Task runs without an entry stay as they are.
 
     Attributes:
-        launches: New instances, each used by at least one `Place`.
+        launches: New instances, each used by at least one `Assign`.
         entries: At most one per task run.
         figures: Statistics of the round: kind of plan, prices, effort.
         reasons: Why, per instance and per move. They do not count when plans are compared.

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import InstanceId, OfferingId, RunId
 from eva_master.model.job import JobKind
-from eva_master.model.planning.plan import NewInstance, Place
+from eva_master.model.planning.plan import Assign, NewInstance
 from eva_master.model.planning.reasons import Where
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.interference.throughput import Ints
@@ -210,7 +210,7 @@ class OpenInstances:
 
     # -- the result ------------------------------------------------------------------------------
 
-    def placements(self) -> tuple[tuple[NewInstance, ...], list[Place], Sequence[Where | None]]:
+    def placements(self) -> tuple[tuple[NewInstance, ...], list[Assign], Sequence[Where | None]]:
         """What has to be bought and who has to go where, by task run.
 
         Returns:
@@ -229,7 +229,7 @@ class OpenInstances:
         for run in self._touched():
             where = names[self.row_of[run]] if run in self.row_of else None
             if where is not None and where != self.runs[run].instance:
-                entries.append(Place(run, where))
+                entries.append(Assign(run, where))
         return tuple(launches), entries, names
 
     # -- inside ----------------------------------------------------------------------------------

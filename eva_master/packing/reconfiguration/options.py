@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, RunId, micro_usd
-from eva_master.model.planning.plan import Hold, Place, Plan, PlanEntry
+from eva_master.model.planning.plan import Assign, Hold, Plan, PlanEntry
 from eva_master.model.planning.reasons import Alternative, Reasons, Weighing
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Configuration, Sums, sums
@@ -90,7 +90,7 @@ def plan_of(
 ) -> Plan:
     """The plan that makes a configuration of the present one."""
     entries: list[PlanEntry] = [
-        Place(run, host)
+        Assign(run, host)
         for run, host in configuration.places.items()
         if host != problem.runs[run].instance
     ]

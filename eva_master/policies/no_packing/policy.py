@@ -10,7 +10,7 @@ from typing import Any
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, Family, InstanceId, OfferingId, RunId, Workload
 from eva_master.model.job import JobKind
-from eva_master.model.planning.plan import Hold, NewInstance, Place, Plan, PlanEntry, PolicyMemory
+from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, PlanEntry, PolicyMemory
 from eva_master.model.planning.reasons import Hosting, Reasons, Tenant, Where
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.packing.configuration.unplaced_reason import why_unplaced
@@ -135,11 +135,11 @@ class _Market:
                 return self._hold(group, run)
             if self._empty.get(offering.id):
                 taken.append((offering.id, self._empty[offering.id].pop(0)))
-                entries.append(Place(run.id, taken[-1][1]))
+                entries.append(Assign(run.id, taken[-1][1]))
             else:
                 self.launches.append(NewInstance(len(self.launches), offering))
                 self._used[offering.id] += 1
-                entries.append(Place(run.id, self.launches[-1].key))
+                entries.append(Assign(run.id, self.launches[-1].key))
         return entries
 
     def value(self, run: RunView, family: Family) -> int:
@@ -191,7 +191,7 @@ def _hostings(
     value: Callable[[RunView, Family], int],
 ) -> tuple[Hosting, ...]:
     """What each instance costs, and what its tasks are worth."""
-    new = {entry.run: entry.on for entry in entries if isinstance(entry, Place)}
+    new = {entry.run: entry.on for entry in entries if isinstance(entry, Assign)}
     offerings: dict[Where, Offering] = {view.id: view.offering for view in snapshot.instances}
     offerings.update((launch.key, launch.offering) for launch in launches)
     tenants: defaultdict[Where, list[Tenant]] = defaultdict(list)

@@ -88,7 +88,7 @@ class Account:
             WallClock(),
             replace(self.settings, **changed),
             user_data=lambda action: user_data,
-            launches=launches,
+            launch_records=launches,
             catalog=catalog,
             client_factory=client,
         )

@@ -46,7 +46,7 @@ from eva_master.model.errors import EvaError
 from eva_master.model.events import CancelRequested, Event, JobSubmitted, Tick
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, Workload, run_id
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
-from eva_master.model.planning.plan import NewInstance, Place, Plan, PolicyMemory
+from eva_master.model.planning.plan import Assign, NewInstance, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import Resources
@@ -125,7 +125,7 @@ class FirstFit:
         return (
             Plan(
                 launches=tuple(NewInstance(key, cheapest) for key in range(len(waiting))),
-                entries=tuple(Place(view.id, key) for key, view in enumerate(waiting)),
+                entries=tuple(Assign(view.id, key) for key, view in enumerate(waiting)),
             ),
             memory,
         )

@@ -38,7 +38,7 @@ from eva_master.model.events import (
 )
 from eva_master.model.ids import Family, InstanceId, Millis, Price, RunId, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
-from eva_master.model.planning.plan import NewInstance, Place, Plan
+from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
 from eva_master.model.states import InstanceState, RunState
@@ -82,7 +82,7 @@ def request(actions: list[Action]) -> RequestPlan:
 def launched(it: Machine, actions: list[Action], on: Offering, now: int) -> list[Action]:
     """Answer a request for a plan: the job goes to a new instance."""
     offering = next(o for o in request(actions).snapshot.catalog if o.id == on.id)
-    plan = Plan((NewInstance(0, offering),), (Place(RUN, 0),))
+    plan = Plan((NewInstance(0, offering),), (Assign(RUN, 0),))
     return it.handle([PlanReady(request(actions).round, plan, None)], Millis(now))
 
 
@@ -364,7 +364,7 @@ def test_on_an_instance_at_risk_a_task_runs_on_while_there_is_no_other_place() -
 def test_an_instance_at_risk_is_given_no_more_tasks() -> None:
     it = machine(rebalance_ms=900_000)
     actions = at_risk(it)
-    plan = Plan((), (Place(RUN, FIRST),))
+    plan = Plan((), (Assign(RUN, FIRST),))
     it.handle([PlanReady(request(actions).round, plan, None)], Millis(42_000))
     restored = Machine(State.restored(CATALOG, it.take_changes()), it.settings)
     again = request(restored.recover(Millis(43_000))).snapshot

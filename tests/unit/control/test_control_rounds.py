@@ -12,7 +12,7 @@ from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.events import JobSubmitted, PlanFailed, PlanReady, Tick
 from eva_master.model.ids import Family, Millis, Price, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
-from eva_master.model.planning.plan import NewInstance, Place, Plan
+from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.model.resources import Resources
 
 PERIOD_MS = 300_000
@@ -56,7 +56,7 @@ def _settled() -> tuple[Machine, Millis]:
     now = Millis(0)
     (number,) = _rounds(machine.handle([_submitted(1)], now))
     (run,) = machine.state.runs
-    plan = Plan((NewInstance(0, OFFERING),), (Place(run, 0),))
+    plan = Plan((NewInstance(0, OFFERING),), (Assign(run, 0),))
     machine.handle([PlanReady(number, plan, None)], now)
     # The place that it has got is news, once.
     now = Millis(now + PERIOD_MS)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from eva_master.control.planning.validate_plan import reconcile
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobKind
-from eva_master.model.planning.plan import Hold, NewInstance, Place, Plan, Suspend
+from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, Suspend
 from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
 from tests.fakes.jobs import CATALOG, LARGE, MEDIUM, SMALL, task
 
@@ -41,8 +41,8 @@ def _snapshot(
     )
 
 
-def _place(**where: InstanceId | int) -> tuple[Place, ...]:
-    return tuple(Place(RunId(name.replace("_", "/")), on) for name, on in where.items())
+def _place(**where: InstanceId | int) -> tuple[Assign, ...]:
+    return tuple(Assign(RunId(name.replace("_", "/")), on) for name, on in where.items())
 
 
 def test_a_plan_that_still_holds_is_kept_whole() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from eva_master.model.ids import Millis
 from eva_master.model.job import JobKind
-from eva_master.model.planning.plan import Place, Plan, PolicyMemory
+from eva_master.model.planning.plan import Assign, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.policies.eva_published import POLICY
 from tests.fakes.snapshots import (
@@ -46,7 +46,7 @@ def usd_per_hour(plan: Plan) -> float:
 
 
 def places(plan: Plan) -> dict[str, object]:
-    return {entry.run: entry.on for entry in plan.entries if isinstance(entry, Place)}
+    return {entry.run: entry.on for entry in plan.entries if isinstance(entry, Assign)}
 
 
 # -- interference-blind ----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 
 from eva_master.model.ids import JobId, Millis, run_id
 from eva_master.model.job import JobKind
-from eva_master.model.planning.plan import Place, Plan, PolicyMemory
+from eva_master.model.planning.plan import Assign, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import configure, waiting
 from eva_master.packing.local_search.configuration_cost import evaluate
@@ -47,7 +47,7 @@ def bought(plan: Plan) -> list[str]:
 
 
 def moves(plan: Plan) -> set[str]:
-    return {entry.run for entry in plan.entries if isinstance(entry, Place)}
+    return {entry.run for entry in plan.entries if isinstance(entry, Assign)}
 
 
 def table_3() -> Snapshot:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from eva_master.model.ids import MILLION, Millis
-from eva_master.model.planning.plan import Place, Plan, PolicyMemory
+from eva_master.model.planning.plan import Assign, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.policies.eva_published import POLICY
@@ -43,7 +43,7 @@ def bought(plan: Plan) -> list[str]:
 
 
 def moves(plan: Plan) -> set[str]:
-    return {entry.run for entry in plan.entries if isinstance(entry, Place)}
+    return {entry.run for entry in plan.entries if isinstance(entry, Assign)}
 
 
 def table_3() -> Snapshot:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from eva_master.model.ids import Family, Workload
 from eva_master.model.job import JobKind
-from eva_master.model.planning.plan import Hold, Place, Plan
+from eva_master.model.planning.plan import Assign, Hold, Plan
 from eva_master.model.planning.snapshot import Snapshot, StandaloneRates
 from eva_master.policies.no_packing import POLICY
 from tests.fakes.snapshots import (
@@ -48,7 +48,7 @@ def test_free_room_is_left_alone_but_an_empty_instance_is_used():
     cluster = Cluster(*TABLE_3).instance("i", "it1").instance("j", "it2")
     cluster.job("1", T1, on=["i"]).job("2", T2).job("4", T4)
     decision = plan(cluster.snapshot())
-    assert decision.entries == (Place("2/0", "j"), Place("4/0", 0))
+    assert decision.entries == (Assign("2/0", "j"), Assign("4/0", 0))
     assert bought(decision) == ["it4"]
 
 
@@ -69,7 +69,7 @@ def test_a_gang_that_does_not_fit_takes_nothing_from_the_next_job():
     cluster = Cluster(offer("small", (0, 4, 16), 0.4, limit=2))
     cluster.job("a", spec, spec, spec).job("b", spec, spec)
     decision = plan(cluster.snapshot())
-    assert [type(entry) for entry in decision.entries] == [Hold, Hold, Hold, Place, Place]
+    assert [type(entry) for entry in decision.entries] == [Hold, Hold, Hold, Assign, Assign]
     assert "its gang waits for a/2" in decision.entries[0].reason
 
 
@@ -77,7 +77,7 @@ def test_an_array_is_placed_as_far_as_it_goes():
     spec = task(any=(0, 4, 4))
     cluster = Cluster(offer("small", (0, 4, 16), 0.4, limit=2))
     cluster.job("a", spec, spec, spec, kind=JobKind.ARRAY)
-    assert [type(entry) for entry in plan(cluster.snapshot()).entries] == [Place, Place, Hold]
+    assert [type(entry) for entry in plan(cluster.snapshot()).entries] == [Assign, Assign, Hold]
 
 
 def test_what_is_out_of_stock_is_not_bought():
@@ -93,7 +93,7 @@ def test_pinned_copies_are_left_alone():
 def test_the_urgent_and_the_early_come_first():
     cluster = Cluster(offer("small", (0, 4, 16), 0.4, limit=1))
     cluster.job("a", T4).job("b", T4, priority=1)
-    assert [type(entry) for entry in plan(cluster.snapshot()).entries] == [Hold, Place]
+    assert [type(entry) for entry in plan(cluster.snapshot()).entries] == [Hold, Assign]
 
 
 def test_what_was_measured_decides_between_families():

@@ -7,7 +7,7 @@ from typing import Any
 
 from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import TaskSpec
-from eva_master.model.planning.plan import Hold, Place, Plan, PolicyMemory
+from eva_master.model.planning.plan import Assign, Hold, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot, StandaloneRates
 from eva_master.policies.owl import POLICY
 from tests.fakes.snapshots import Cluster, carried_out, ended, offer, table, task
@@ -112,14 +112,14 @@ def test_it_is_never_more_than_two():
 
 def test_a_waiting_task_joins_one_that_is_alone_where_that_is():
     cluster = Cluster(*BOXES).instance("i", "box").job("1", A, on=["i"]).job("2", B)
-    assert entries(cluster) == [Place("2/0", "i")]
+    assert entries(cluster) == [Assign("2/0", "i")]
 
 
 def test_two_that_are_alone_are_brought_together_at_one_of_them():
     cluster = Cluster(*BOXES).instance("i", "box").instance("j", "half")
     cluster.job("1", A, on=["i"]).job("2", B, on=["j"])
     plan, _ = decide(cluster.snapshot())
-    assert (plan.launches, plan.entries) == ((), (Place("2/0", "i"),))
+    assert (plan.launches, plan.entries) == ((), (Assign("2/0", "i"),))
     (exchange,) = plan.reasons.exchanges
     # The half is no longer paid for; each loses a twentieth of what it is worth.
     assert exchange.saved_micro_usd_per_hour == 1_000_000 - 100_000
@@ -131,7 +131,7 @@ def test_two_on_instances_that_are_too_small_for_both_meet_on_a_new_one():
     cluster.job("1", A, on=["i"]).job("2", B, on=["j"])
     plan, _ = decide(cluster.snapshot())
     assert bought(plan) == ["box"]
-    assert plan.entries == (Place("1/0", 0), Place("2/0", 0))
+    assert plan.entries == (Assign("1/0", 0), Assign("2/0", 0))
     (exchange,) = plan.reasons.exchanges
     assert exchange.saved_micro_usd_per_hour == 2_000_000 - 1_500_000 - 100_000
 
@@ -143,7 +143,7 @@ def test_one_that_is_left_alone_moves_to_a_cheaper_instance():
     assert plan.entries == ()
     alone = ended(snapshot, "2")
     plan, memory = decide(alone, memory)
-    assert (bought(plan), plan.entries) == (["half"], (Place("1/0", 0),))
+    assert (bought(plan), plan.entries) == (["half"], (Assign("1/0", 0),))
     assert decide(carried_out(alone, plan), memory)[0].entries == ()
 
 
@@ -162,9 +162,9 @@ def test_nothing_moves_without_an_occasion_or_if_it_is_not_to():
 
 def test_one_between_places_can_be_joined_but_not_moved():
     cluster = Cluster(*BOXES).instance("j", "box").job("1", A).job("2", B, on=["j"], pinned=True)
-    assert entries(cluster) == [Place("1/0", "j")]
+    assert entries(cluster) == [Assign("1/0", "j")]
     # Not pinned, 1 would go to the box.
-    for pinned, expected in ((False, [Place("1/0", "j")]), (True, [Place("2/0", 0)])):
+    for pinned, expected in ((False, [Assign("1/0", "j")]), (True, [Assign("2/0", 0)])):
         cluster = Cluster(*BOXES).instance("i", "half").instance("j", "box")
         cluster.job("1", A, on=["i"], pinned=pinned).job("2", B, on=["j"])
         assert entries(cluster) == expected
@@ -180,8 +180,8 @@ def test_all_of_a_gang_is_charged_for_a_member_that_is_slowed_down():
 
     # 2.0 less a twentieth of b, and of all of the gang: 1.85 for two members, 1.45 for ten.
     only = profile(ab=0.95)
-    assert entries(cluster(2), profile=only) == [Place("2/0", "box")]
-    assert entries(cluster(10), profile=only) == [Place("2/0", 0)]
+    assert entries(cluster(2), profile=only) == [Assign("2/0", "box")]
+    assert entries(cluster(10), profile=only) == [Assign("2/0", 0)]
 
 
 def test_members_of_a_gang_may_share_an_instance():
@@ -202,7 +202,7 @@ def test_where_the_cheapest_type_is_used_up_the_next_one_that_pays_is_taken():
 
 def test_a_gang_that_does_not_fit_is_held_and_takes_nothing():
     cluster = Cluster(replace(HALF, limit=2)).job("gang", C, C, C).job("2", C)
-    assert [type(entry) for entry in entries(cluster)] == [Place, Hold, Hold, Hold]
+    assert [type(entry) for entry in entries(cluster)] == [Assign, Hold, Hold, Hold]
 
 
 def test_a_gang_gets_the_room_that_its_own_pairing_would_have_cost_it():
@@ -221,10 +221,10 @@ def test_a_gang_gets_the_room_that_its_own_pairing_would_have_cost_it():
 
     plan, _ = decide(cluster("gang", A, A).snapshot(), profile=known)
     assert bought(plan) == ["box"]
-    assert plan.entries == (Place("gang/0", 0), Place("gang/1", 0))
+    assert plan.entries == (Assign("gang/0", 0), Assign("gang/1", 0))
     # A single task may have the better pair: there is nobody whom that leaves without.
     plan, _ = decide(cluster("3", A).snapshot(), profile=known)
-    assert plan.entries == (Place("2/0", 0), Place("3/0", 0))
+    assert plan.entries == (Assign("2/0", 0), Assign("3/0", 0))
 
 
 def test_a_task_of_unknown_throughput_is_alone_until_it_was_measured():

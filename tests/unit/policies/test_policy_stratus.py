@@ -8,7 +8,7 @@ import pytest
 
 from eva_master.model.ids import Millis
 from eva_master.model.job import JobKind
-from eva_master.model.planning.plan import Hold, Place, Plan, PolicyMemory
+from eva_master.model.planning.plan import Assign, Hold, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.policies.stratus import POLICY
 from eva_master.policies.stratus.bins import bin_of
@@ -30,7 +30,7 @@ def decide(
     return POLICY.build(POLICY.config(**settings)).plan(snapshot, memory)
 
 
-def entries(snapshot: Snapshot, **settings: int) -> list[Place | Hold]:
+def entries(snapshot: Snapshot, **settings: int) -> list[Assign | Hold]:
     return list(decide(snapshot, **settings)[0].entries)  # type: ignore[arg-type]
 
 
@@ -61,25 +61,25 @@ def shared(*left_s: int) -> Cluster:
 def test_a_task_joins_the_instance_of_its_bin_that_ends_closest_to_it():
     # 4500, 6000, 8000 are all in [4096, 8192).
     snapshot = shared(4_500, 6_000, 8_000).job("n", SMALL, left_s=6_500).snapshot()
-    assert entries(snapshot) == [Place("n/0", "i1")]
+    assert entries(snapshot) == [Assign("n/0", "i1")]
 
 
 def test_its_own_bin_goes_before_a_greater_one_and_the_nearest_greater_one_before_others():
     cluster = shared(100_000, 5_000, 20_000)
-    assert entries(cluster.job("n", SMALL, left_s=8_000).snapshot()) == [Place("n/0", "i1")]
+    assert entries(cluster.job("n", SMALL, left_s=8_000).snapshot()) == [Assign("n/0", "i1")]
     cluster = shared(100_000, 2_000, 20_000)
-    assert entries(cluster.job("n", SMALL, left_s=8_000).snapshot()) == [Place("n/0", "i2")]
+    assert entries(cluster.job("n", SMALL, left_s=8_000).snapshot()) == [Assign("n/0", "i2")]
 
 
 def test_of_a_greater_bin_the_instance_with_the_most_room_is_taken():
     cluster = shared(20_000, 20_000).instance("i2", "box")
     cluster.job("a2", EIGHT, on=["i2"], left_s=20_000)
-    assert entries(cluster.job("n", SMALL, left_s=8_000).snapshot()) == [Place("n/0", "i2")]
+    assert entries(cluster.job("n", SMALL, left_s=8_000).snapshot()) == [Assign("n/0", "i2")]
 
 
 def test_a_lesser_bin_is_the_last_resort_and_the_nearest_one_is_taken():
     cluster = shared(100, 2_000, 1_000)
-    assert entries(cluster.job("n", SMALL, left_s=8_000).snapshot()) == [Place("n/0", "i1")]
+    assert entries(cluster.job("n", SMALL, left_s=8_000).snapshot()) == [Assign("n/0", "i1")]
 
 
 def test_an_instance_that_was_filled_up_counts_as_long_as_its_last_task():
@@ -87,7 +87,7 @@ def test_an_instance_that_was_filled_up_counts_as_long_as_its_last_task():
     cluster = Cluster(BOX).instance("i0", "box").instance("i1", "box")
     cluster.job("a0", SMALL, on=["i0"], left_s=10).job("a1", SMALL, on=["i1"], left_s=5)
     cluster.job("m", SMALL, left_s=50_000).job("n", SMALL, left_s=20_000)
-    assert entries(cluster.snapshot()) == [Place("m/0", "i0"), Place("n/0", "i0")]
+    assert entries(cluster.snapshot()) == [Assign("m/0", "i0"), Assign("n/0", "i0")]
 
 
 def test_time_that_has_passed_is_taken_off():
@@ -104,14 +104,14 @@ def test_time_that_has_passed_is_taken_off():
 
 def test_a_job_that_does_not_say_how_long_it_takes_counts_as_long_as_is_assumed():
     cluster = shared(2 * HOUR, 30 * HOUR).job("n", SMALL)
-    assert entries(cluster.snapshot(), assumed_duration_s=2 * HOUR) == [Place("n/0", "i0")]
-    assert entries(cluster.snapshot(), assumed_duration_s=30 * HOUR) == [Place("n/0", "i1")]
+    assert entries(cluster.snapshot(), assumed_duration_s=2 * HOUR) == [Assign("n/0", "i0")]
+    assert entries(cluster.snapshot(), assumed_duration_s=30 * HOUR) == [Assign("n/0", "i1")]
 
 
 def test_the_urgent_come_before_the_long():
     cluster = Cluster(replace(QUARTER, limit=1))
     cluster.job("long", SMALL, left_s=50_000).job("urgent", SMALL, left_s=60, priority=1)
-    assert [type(entry) for entry in entries(cluster.snapshot())] == [Hold, Place]
+    assert [type(entry) for entry in entries(cluster.snapshot())] == [Hold, Assign]
 
 
 # -- scaling out -----------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def test_a_group_is_not_put_where_the_dollar_does_less():
 
 def test_room_on_a_new_instance_is_offered_to_lesser_bins():
     cluster = Cluster(BOX).job("long", TWELVE, left_s=50_000).job("short", SMALL, left_s=500)
-    expected = [Place("long/0", 0), Place("short/0", 0)]
+    expected = [Assign("long/0", 0), Assign("short/0", 0)]
     assert entries(cluster.snapshot(), clear_below_percent=0) == expected
 
 
@@ -150,7 +150,7 @@ def test_where_all_that_can_be_had_is_one_instance_whoever_fits_joins_it():
     cluster.job("a", EIGHT, left_s=5_200).job("b", TWELVE, left_s=5_100)
     cluster.job("c", EIGHT, left_s=5_000)
     plan, _ = decide(cluster.snapshot())
-    assert [type(entry) for entry in plan.entries] == [Place, Hold, Place]
+    assert [type(entry) for entry in plan.entries] == [Assign, Hold, Assign]
     assert plan.entries[1].reason == "limit of box@local/on-demand reached"
 
 
@@ -168,13 +168,13 @@ def test_a_gang_that_does_not_fit_as_a_whole_takes_nothing_from_others():
     cluster.job("gang", TWELVE, TWELVE, TWELVE, left_s=50_000).job("a", TWELVE).job("b", TWELVE)
     plan, _ = decide(cluster.snapshot())
     kinds = [type(entry) for entry in plan.entries]
-    assert kinds == [Place, Place, Hold, Hold, Hold]
+    assert kinds == [Assign, Assign, Hold, Hold, Hold]
     assert "its gang waits for gang/0" in plan.entries[3].reason
 
 
 def test_an_empty_instance_is_used_before_one_is_bought():
     cluster = Cluster(*BOXES).instance("i", "box").job("a", TWELVE)
-    assert entries(cluster.snapshot()) == [Place("a/0", "i")]
+    assert entries(cluster.snapshot()) == [Assign("a/0", "i")]
 
 
 # -- scaling in ------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def left_behind(left_s: int = 10 * HOUR, spec: object = SMALL, **more: object) -
 
 def test_an_instance_that_is_hardly_used_is_given_up_for_a_smaller_one():
     plan, _ = decide(left_behind().snapshot())
-    assert (bought(plan), list(plan.entries)) == (["quarter"], [Place("a/0", 0)])
+    assert (bought(plan), list(plan.entries)) == (["quarter"], [Assign("a/0", 0)])
     (exchange,) = plan.reasons.exchanges
     assert exchange.saved_micro_usd_per_hour == 600_000
     # A quarter at both ends for a minute: 2 * 0.2 / 60.
@@ -220,7 +220,7 @@ def test_all_of_its_gang_is_charged():
 def test_its_tasks_go_to_instances_that_are_there_if_they_have_room():
     cluster = left_behind().instance("j", "box").job("b", TWELVE, on=["j"], left_s=11 * HOUR)
     plan, _ = decide(cluster.snapshot())
-    assert (plan.launches, list(plan.entries)) == ((), [Place("a/0", "j")])
+    assert (plan.launches, list(plan.entries)) == ((), [Assign("a/0", "j")])
     assert plan.reasons.exchanges[0].saved_micro_usd_per_hour == 800_000
 
 
@@ -238,7 +238,7 @@ def test_clearing_waits_for_an_occasion():
     # The same snapshot without b, as if nothing had happened: nothing is done, until b has ended.
     quiet = replace(ended(snapshot, "b"), completions=0)
     assert decide(quiet, memory)[0].entries == ()
-    assert decide(ended(snapshot, "b"), memory)[0].entries == (Place("a/0", 0),)
+    assert decide(ended(snapshot, "b"), memory)[0].entries == (Assign("a/0", 0),)
 
 
 def test_a_task_that_was_between_places_is_looked_at_again_when_it_has_come_to_rest():
@@ -247,7 +247,7 @@ def test_a_task_that_was_between_places_is_looked_at_again_when_it_has_come_to_r
     assert plan.entries == ()
     still = replace(moving, runs=(replace(moving.runs[0], pinned=False),))
     plan, memory = decide(still, memory)
-    assert plan.entries == (Place("a/0", 0),)
+    assert plan.entries == (Assign("a/0", 0),)
     assert decide(carried_out(still, plan), memory)[0].entries == ()
 
 

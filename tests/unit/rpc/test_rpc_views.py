@@ -36,7 +36,7 @@ from eva_master.model.errors import (
 )
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobKind
-from eva_master.model.planning.plan import Hold, NewInstance, Place, Plan, Suspend
+from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, Suspend
 from eva_master.model.records import Progress
 from eva_master.model.states import InstanceState, RunState
 from tests.fakes.models import model_of
@@ -165,7 +165,7 @@ def test_a_preview_counts_moves_of_others_and_names_the_company(state: State) ->
     staying = run_on(state, add_job(state, spec("staying")), large)
     shown = preview(
         state,
-        Plan(entries=(Place(moving, large), Place(RunId("preview/0"), large))),
+        Plan(entries=(Assign(moving, large), Assign(RunId("preview/0"), large))),
     )
     (placement,) = shown.placements
     assert (placement.instance, placement.instance_type) == ("i-2", "c7i.xlarge")
@@ -187,7 +187,7 @@ def test_a_preview_tells_why_a_task_would_wait(state: State) -> None:
 
 
 def test_placements_are_numbered_by_task_beyond_ten(state: State) -> None:
-    entries = tuple(Place(RunId(f"preview/{index}"), index) for index in range(12))
+    entries = tuple(Assign(RunId(f"preview/{index}"), index) for index in range(12))
     launches = tuple(NewInstance(index, LARGE if index == 2 else SMALL) for index in range(12))
     shown = preview(state, Plan(launches, entries), tasks=12)
     types = {placement.task: placement.instance_type for placement in shown.placements}

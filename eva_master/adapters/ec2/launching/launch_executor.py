@@ -35,7 +35,7 @@ class LaunchExecutor:
     Args:
         aws: Makes the calls.
         settings: Where to launch, and how.
-        launches: Where each launch is recorded first.
+        launch_records: Where each launch is recorded first.
         images: Finds the image to boot.
         user_data: Creates the user data of a launch.
         catalog: The offerings on sale.
@@ -45,7 +45,7 @@ class LaunchExecutor:
         self,
         aws: Aws,
         settings: Ec2Settings,
-        launches: LaunchRecords,
+        launch_records: LaunchRecords,
         *,
         images: Images,
         user_data: Callable[[LaunchInstance], str],
@@ -54,7 +54,7 @@ class LaunchExecutor:
         self._aws = aws
         self._client = Ec2Client(aws, settings)
         self._settings = settings
-        self._launches = launches
+        self._launch_records = launch_records
         self._images = images
         self._user_data = user_data
         self._catalog = catalog
@@ -79,9 +79,9 @@ class LaunchExecutor:
         return Launched(action)
 
     def _run(self, action: LaunchInstance) -> str:
-        request = self._launches.remembered(action.instance, action.attempt)
+        request = self._launch_records.remembered(action.instance, action.attempt)
         if request is None:
             image = self._images.of(action.offering.type)
             made = launch_request(self._settings, action, image, self._user_data(action))
-            request = self._launches.remember(action.instance, action.attempt, made)
+            request = self._launch_records.remember(action.instance, action.attempt, made)
         return self._client.run(request)

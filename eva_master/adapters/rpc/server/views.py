@@ -11,7 +11,7 @@ from eva_master.model.catalog import Offering
 from eva_master.model.changes import InstanceAccount
 from eva_master.model.ids import InstanceId, Millis, RunId, micro_usd
 from eva_master.model.job import TaskSpec
-from eva_master.model.planning.plan import Hold, Place, Plan, Suspend
+from eva_master.model.planning.plan import Assign, Hold, Plan, Suspend
 from eva_master.model.planning.snapshot import PREVIEW, Snapshot
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
@@ -243,7 +243,7 @@ def plan(snapshot: Snapshot, decided: Plan, alone: int) -> pb.PlanResponse:
     waiting: dict[RunId, str] = {}
     for entry in decided.entries:
         match entry:
-            case Place(run=run, on=on):
+            case Assign(run=run, on=on):
                 places[run] = on
             case Hold(run=run, reason=reason) | Suspend(run=run, reason=reason):
                 places.pop(run, None)

@@ -22,7 +22,7 @@ from eva_master.adapters.deployment import (
     address_of,
     client_parameter,
     find_bundles,
-    find_place,
+    find_network,
 )
 from eva_master.adapters.pki.files import write_file
 from eva_master.model.errors import CloudError
@@ -89,7 +89,7 @@ class Deployment:
         self._bundles: Bundles = find_bundles(bundles)
         self.stack = Stack(self._clients("cloudformation"), account.cluster, account.poll_s)
         self._new = not self.stack.exists()
-        place = find_place(self._clients("ec2"), subnets).parameters()
+        place = find_network(self._clients("ec2"), subnets).parameters()
         named = {"ClusterName": account.cluster, **self._bundles.parameters()}
         self._change_set, self.changes = self.stack.propose({**named, **place, **parameters})
 

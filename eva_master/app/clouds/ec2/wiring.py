@@ -142,7 +142,7 @@ def ec2_cloud(
         clock,
         ec2_settings(config),
         user_data=lambda launch: user_data(boot, bootstrap, launch),
-        launches=launches,
+        launch_records=launches,
         catalog=catalog,
     )
 

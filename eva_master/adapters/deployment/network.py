@@ -13,7 +13,7 @@ from eva_master.model.errors import InvalidConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Network:
     """Existing subnets for a cluster.
 
     Attributes:
@@ -41,11 +41,11 @@ class Place:
         }
 
 
-NEW = Place("", "", "", {})
+NEW = Network("", "", "", {})
 """A VPC of its own."""
 
 
-def find_place(ec2: Any, subnets: Sequence[str]) -> Place:
+def find_network(ec2: Any, subnets: Sequence[str]) -> Network:
     """Look up subnets. The master goes to the first.
 
     Args:
@@ -68,7 +68,7 @@ def find_place(ec2: Any, subnets: Sequence[str]) -> Place:
         raise InvalidConfig("the subnets are in several VPCs", hint="name subnets of one")
     if len(by_zone) < len(known):
         raise InvalidConfig("two subnets are in one zone", hint="name one subnet for each zone")
-    return Place(first["VpcId"], subnets[0], first["AvailabilityZone"], by_zone)
+    return Network(first["VpcId"], subnets[0], first["AvailabilityZone"], by_zone)
 
 
 def address_of(ec2: Any, made: Mapping[str, str]) -> str:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.adapters.planner.fast_pickle import Parcel
-from eva_master.adapters.planner.snapshot_diff import Difference, Receiver, Sender
+from eva_master.adapters.planner.fast_pickle import FastPickle
+from eva_master.adapters.planner.snapshot_diff import Receiver, Sender, SnapshotDiff
 from eva_master.model.ids import InstanceId, JobId, Millis, run_id
 from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
@@ -47,8 +47,8 @@ def _picture(content: Content, before: Snapshot | None) -> Snapshot:
     )
 
 
-def _arrived(difference: Difference) -> Difference:
-    parcel: Parcel[Difference] = pickle.loads(pickle.dumps(Parcel(difference)))
+def _arrived(diff: SnapshotDiff) -> SnapshotDiff:
+    parcel: FastPickle[SnapshotDiff] = pickle.loads(pickle.dumps(FastPickle(diff)))
     return parcel.content
 
 
@@ -60,28 +60,28 @@ def test_every_picture_arrives_as_it_was_sent(story: list[Content], forgotten: s
         if number in forgotten:
             sender.forget()
             receiver = Receiver()
-        assert receiver.snapshot(_arrived(sender.difference(picture))) == picture
+        assert receiver.snapshot(_arrived(sender.diff(picture))) == picture
 
 
 def test_only_what_changed_is_sent() -> None:
     sender = Sender()
     content: Content = {number: (0, number % 4) for number in range(10)}
     first = _picture(content, None)
-    whole = sender.difference(first)
+    whole = sender.diff(first)
     assert (len(whole.jobs), len(whole.runs), len(whole.instances)) == (10, 10, 4)
-    again = sender.difference(replace(first, now_ms=Millis(9)))
+    again = sender.diff(replace(first, now_ms=Millis(9)))
     assert (again.jobs, again.runs, again.instances) == ((), (), ())
     del content[3]
-    changed = sender.difference(_picture({**content, 5: (1, 1)}, first))
+    changed = sender.diff(_picture({**content, 5: (1, 1)}, first))
     assert [view.id for view in changed.jobs] == ["j05"]
     assert changed.dropped[:2] == (("j03",), ("j03/0",))
 
 
 def test_a_picture_that_adds_to_one_that_never_came_is_refused() -> None:
     sender, receiver, picture = Sender(), Receiver(), _picture({1: (0, 0)}, None)
-    sender.difference(picture)
-    lost = sender.difference(picture)
+    sender.diff(picture)
+    lost = sender.diff(picture)
     with pytest.raises(LookupError):
         receiver.snapshot(lost)
     sender.forget()
-    assert receiver.snapshot(sender.difference(picture)) == picture
+    assert receiver.snapshot(sender.diff(picture)) == picture
