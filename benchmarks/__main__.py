@@ -1,9 +1,9 @@
 """Runs the benchmarks one after the other, each in a process of its own.
 
 Run as `python -m benchmarks [NAME...] [--json] [--smoke]`. With `--json` standard output is one
-object, a member per benchmark. The exit code is 1 if any of them missed a goal, 2 if one broke
-down. `--smoke` takes the smallest sizes, to see that everything runs; its figures mean nothing and
-no goal is held against them.
+object, a member per benchmark. The exit code is 1 if any of them missed a goal, 2 if one failed.
+`--smoke` uses the smallest sizes, to check that everything runs; its figures mean nothing and are
+not compared with goals.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _run(name: str, arguments: Sequence[str], *, as_json: bool) -> tuple[int, st
         text=True,
         check=False,
     )
-    # One that broke down ends with the code of one that missed a goal, but has nothing to say.
+    # One that failed has the exit code of one that missed a goal, but no output.
     return (done.returncode if done.stdout else _BROKEN), done.stdout
 
 

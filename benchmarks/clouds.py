@@ -1,11 +1,11 @@
 """How long a master on EC2 takes to find its instances again after a restart.
 
 Run as `python -m benchmarks.clouds [--instances N] [--json]`. The production state machine is
-restored with N instances that run a task each, and asks the production adapter what there is. The
-adapter talks HTTP to a stand-in for EC2 in a process of its own, which has N instances too: one in
-twenty of them nobody wants, and as many that are wanted are not there. A pass is over when the
-first are terminated and the second are given up. Timed is the whole pass, the stand-in's share
-included; beside it stands the processor time of the master's share.
+restored with N instances that run a task each, and lists instances through the production adapter.
+The adapter calls a substitute for EC2 in another process, which also has N instances: one in twenty
+is unknown to the master, and as many that the master knows are missing. A pass is over when the
+unknown ones are terminated and the missing ones are given up. The figures are the time of the whole
+pass, with the substitute's share, and the processor time of the master.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _OFFERING = Offering(
 
 
 def standing(first: int, count: int) -> State:
-    """A state in which instances run a job each.
+    """Make a state in which each instance runs a job.
 
     Args:
         first: Number of the first instance.
@@ -70,8 +70,8 @@ class Pass:
     """One restart of a master.
 
     Args:
-        aws: The stand-in.
-        instances: How many it has, and how many are wanted.
+        aws: The substitute for EC2.
+        instances: How many it has, and how many the master wants.
     """
 
     def __init__(self, aws: Aws, instances: int) -> None:
@@ -88,7 +88,7 @@ class Pass:
         )
 
     def run(self) -> float:
-        """Carry it out; returns how many seconds it took."""
+        """Carry out the pass; returns its seconds."""
         began = time.perf_counter()
         actions = self._machine.recover(self._clock.now())
         while True:
@@ -102,7 +102,7 @@ class Pass:
             actions = self._machine.handle(heard, self._clock.now())
 
     def states(self) -> Counter[InstanceState]:
-        """How many of the instances that were wanted are where."""
+        """The number of wanted instances in each state."""
         return Counter(it.state for it in self._machine.state.instances.values())
 
     def _is_over(self) -> bool:
@@ -112,7 +112,7 @@ class Pass:
         )
 
     def calls(self) -> Counter[str]:
-        """How often what was called."""
+        """The number of calls of each API method."""
         return Counter(call["action"] for call in self._aws.calls(self._cluster))
 
     def close(self) -> None:

@@ -3,9 +3,8 @@
 Run as `python -m benchmarks.control_loop [--jobs N] [--many-jobs N] [--profile N] [--json]`. The
 production loop runs on virtual time between simulated adapters, with interference among tasks and
 one job arriving every 40 virtual seconds, until every job has ended and the cloud is empty. Each
-policy gets the same jobs. The time that the policy itself takes is told apart, as it runs in
-another process in production. All times are processor time, so that a busy machine changes them
-little.
+policy gets the same jobs. The policy's own time is shown separately, since it runs in another
+process in production. All times are processor time, so that a busy machine changes them little.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ _NOT_THE_POLICY = r"eva_master/(control|simulation|model|learning)|dataclasses|e
 
 
 class TimedPolicy:
-    """A policy that adds up the time it takes.
+    """Wraps a policy and sums its planning time.
 
     Attributes:
-        name: The policy's.
-        seconds: Spent planning.
+        name: The policy's name.
+        seconds: Processor time spent planning.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -64,7 +63,7 @@ class TimedPolicy:
 
 @dataclass
 class Tally:
-    """Counts what the loop takes in."""
+    """Counts the events that the loop handles."""
 
     events: int = 0
 
@@ -73,8 +72,8 @@ def measure(policy: str, jobs: int) -> Figures:
     """Run a cluster's whole life.
 
     Args:
-        policy: Which scheduler decides.
-        jobs: How many arrive, at least one.
+        policy: The policy.
+        jobs: Number of jobs, at least one.
     """
     planning = TimedPolicy(build_policy(policy, {}))
     world, tally = _world(planning, jobs)

@@ -1,10 +1,10 @@
 """How far a simulation is from a cluster of real processes.
 
-Run as `python -m benchmarks.fidelity [--jobs 14] [--seed 1] [--json]`. A local cluster lives
-through jobs of half a minute to a minute and a half that arrive within three minutes; that takes
-some five minutes. Then its life is run again from its journal, with the delays and the work that
-were recorded, and it is simulated from what one could have configured beforehand: arrivals,
-demands, stated lengths, and a guess of each delay.
+Run as `python -m benchmarks.fidelity [--jobs 14] [--seed 1] [--json]`. A local cluster runs jobs of
+half a minute to a minute and a half that arrive within three minutes, which takes about five
+minutes. Then its journal is replayed with the recorded delays and work, and the same jobs are
+simulated with what could have been configured beforehand: arrivals, demands, stated durations, and
+a guess of each delay.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _ENDED = ("succeeded", "failed", "cancelled")
 _PATIENCE_S = 900.0
 
 _OPTIONS = {"horizon_s": 120}
-"""Jobs of a minute: what a move costs has to be saved within two."""
+"""For jobs of a minute: a move has to pay off within two."""
 _SETTINGS = {
     "round_period": "1h",
     "round_min_interval": "1s",
@@ -66,7 +66,7 @@ _LOOP = Settings(round_gap_ms=1_000, window_ms=5_000)
 
 _FAMILIES = ["c7i", "r7i"]
 _LAUNCH_MS, _SETUP_MS, _START_MS, _STOP_MS = 500, 1_500, 1_000, 500
-"""What one would configure: the first two in the catalog, the others in the job files."""
+"""Guessed delays: the first two are in the catalog, the others in the job files."""
 
 _PROGRAM = f"""\
 import os, time
@@ -92,7 +92,7 @@ class Submission:
     """A job of the run.
 
     Attributes:
-        at_s: Since the beginning.
+        at_s: Time of submission in seconds since the beginning.
     """
 
     name: str
@@ -203,7 +203,7 @@ def _over(client: Client) -> bool:
 
 
 def _configured(history: History, jobs: Sequence[Submission]) -> Setup:
-    """The same jobs with the delays that one would have assumed."""
+    """Simulate the same jobs with the guessed delays."""
     first = min(job.submitted_ms for job in history.past.jobs)
     stated = {job.name: job for job in jobs}
     arrived = {job.spec.name: job.submitted_ms - first for job in history.past.jobs}
@@ -243,7 +243,7 @@ def _figures(outcome: Outcome) -> Figures:
 
 
 def _asked(client: Client) -> Figures:
-    """What the master says of the run."""
+    """Read the results of the run from the master."""
     jobs = list(client.jobs(ended=True))
     if failed := [job.name for job in jobs if job.state != "succeeded"]:
         raise RuntimeError(f"not succeeded: {', '.join(failed)}")

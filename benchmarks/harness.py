@@ -1,4 +1,4 @@
-"""What the benchmarks share: a master in a process of its own, percentiles, and how to print."""
+"""Shared by all benchmarks: a master in a process of its own, percentiles, and output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from eva_master.adapters.rpc.client.master import Client
 
 ROOT = Path(__file__).parent.parent
 START_S = 120.0
-"""A master that is not open by then has failed."""
+"""Seconds within which a master must have started."""
 
 Figures = dict[str, Any]
 """JSON-able; `missed` lists the goals that were not reached."""
@@ -34,10 +34,10 @@ class RunningMaster:
     """A master in a process of its own.
 
     Attributes:
-        pid: Of the process.
-        address: Where users dial.
-        workers: Where agents dial.
-        state_dir: Its state.
+        pid: Pid of the process.
+        address: Address for users.
+        workers: Address for workers.
+        state_dir: Its state directory.
     """
 
     pid: int
@@ -72,11 +72,11 @@ def running_master(
 
     Args:
         state_dir: Its state, with a journal or without.
-        settings: Of the master, as in its settings file; durations with units.
-        instances: What its cloud says is there.
+        settings: The master's settings, as in its settings file; durations with units.
+        instances: The instances that its cloud lists.
 
     Raises:
-        RuntimeError: It did not open.
+        RuntimeError: It did not start.
     """
     request = {
         "settings": {"state_dir": str(state_dir), "listen": "127.0.0.1:0", **settings},
@@ -129,7 +129,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def surroundings() -> Figures:
-    """What figures depend on: cores, how busy they were before, the interpreter."""
+    """The conditions that figures depend on: cores, their load, the interpreter."""
     return {
         "cores": len(os.sched_getaffinity(0)),
         "load_average": round(os.getloadavg()[0], 2),

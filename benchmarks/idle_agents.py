@@ -5,8 +5,7 @@ real master is filled with ready instances, each of which holds one running task
 jobs. Agents from processes of their own register, each over a TLS connection with a certificate of
 its own, list their task as running, send an empty heartbeat as often as the master asks for it, and
 answer its questions. Once all have registered, the processor time of the master's process is read
-at the beginning and at the end of the window; the planner's, which is another process, is told
-apart.
+at the beginning and at the end of the window. That of the planner's process is shown separately.
 """
 
 from __future__ import annotations
@@ -49,12 +48,12 @@ from eva_master.model.resources import Resources
 from eva_master.model.states import InstanceState, JobState, RunState
 
 GOAL_PERCENT = 25.0
-"""Of one core, for 2,000 agents."""
+"""Goal: share of one core for 2,000 agents."""
 _PROCESSES = 2
 _MIB = 1024 * 1024
 _CERTIFICATE_MS = 86_400_000
 _PATIENCE = "10m"
-"""The agents' processes take a while to connect all of theirs."""
+"""Seconds within which all agents must have connected."""
 
 
 def measure(agents: int, window_s: int) -> Figures:
@@ -177,7 +176,7 @@ def _run(name: str) -> str:
 
 
 def _fill_journal(state_dir: Path, names: Sequence[str]) -> None:
-    """Write what a master knows that has one task running on each of its instances."""
+    """Write the journal of a master with one running task on each instance."""
     now = SystemClock().now()
     with SqlJournal.open(f"sqlite:///{state_dir / 'journal.db'}") as journal:
         journal.commit(

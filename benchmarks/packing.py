@@ -1,12 +1,12 @@
 """What plans cost compared with the least that any scheduler could pay.
 
 Run as `python -m benchmarks.packing [--input FILE] [--interference FILE] [--patience N]`. Without
-an input it makes trials of its own, without interference and with: tasks of the Eva paper's
-Table 7, and tasks whose sizes are spread like those of a large GPU cluster. Every trial is packed
-by Algorithm 1, by the LP tier ("cold"), and by that again with the columns of the first time
-("warm"). Costs are prices; with interference the value of the throughput that is lost is added.
-Times are processor time of this process, reported and not judged. `--patience N` proves the bound
-once more with N times as many sets looked at, which says how much of the distance is the bound's.
+an input it makes trials of its own, without interference and with: tasks of the Eva paper's Table
+7, and tasks whose sizes are spread like those of a large GPU cluster. Every trial is packed by
+Algorithm 1, by the LP tier ("cold"), and by that again with the columns of the first time ("warm").
+Costs are prices; with interference the value of the throughput that is lost is added. Times are
+processor time of this process, reported and not judged. `--patience N` proves the bound again with
+N times as many sets, which shows how much of the distance is due to the bound.
 
 An input is a JSON object with `instance_types` (name, family, gpu, cpu, ram, price) and `trials`, a
 list of objects whose `tasks` have a workload and `demands`: GPUs, CPUs and GiB per family. As well
@@ -125,7 +125,7 @@ ALIASES = {"sage": "graphsage", "seq_diamond": "diamond", "seq": "diamond"}
 
 @dataclass(frozen=True)
 class Trial:
-    """Tasks to be packed, as many as there are of each kind."""
+    """A trial: the tasks to be packed, with the number of each class."""
 
     name: str
     catalog: Catalog
@@ -135,7 +135,7 @@ class Trial:
 
 
 def offering(name: str, family: str, amounts: Amounts, usd: float) -> Offering:
-    """Something on sale, without delays."""
+    """Make an offering without delays."""
     machine = InstanceType(name, Family(family), resources(amounts))
     return Offering(machine, Price(round(usd * MILLION)))
 
@@ -200,7 +200,7 @@ def read(path: Path) -> Iterator[Trial]:
 
 
 def table_of(pairs: Mapping[str, Mapping[str, float | None]], trial: Trial) -> ThroughputTable:
-    """What is known of the workloads of a trial, whose names may differ a little."""
+    """The throughput table for the workloads of a trial, whose names may differ a little."""
     known: dict[str, str] = {}
     for name in sorted({str(spec.workload) for spec in trial.tasks}):
         short = name.rstrip("0123456789").rstrip("_-")
@@ -299,7 +299,7 @@ def measure(
 
 
 def own_trials(size: int) -> list[Trial]:
-    """Small ones, large ones, very large ones, and one in which all tasks differ."""
+    """The built-in trials: small, large, very large, and one in which all tasks differ."""
     return [
         *(table_7(size, seed) for seed in range(3)),
         *(spread_out(size, seed) for seed in range(3)),

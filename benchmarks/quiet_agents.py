@@ -1,4 +1,4 @@
-"""Many agents in one process, each with a connection of its own and one task that runs on.
+"""Runs many agents in one process, each with its own connection and one running task.
 
 Run as `python -m benchmarks.quiet_agents REQUEST`, a JSON file with the master's `address` for
 agents, its `authorities`, and the `agents`, each with `instance`, `key`, `certificate`, and the
@@ -25,7 +25,7 @@ from eva_worker.link.channel import dial
 Outgoing = asyncio.Queue[pb.WorkerMessage]
 
 _CONNECTING = 50
-"""So many dial at a time."""
+"""Number of agents that connect at a time."""
 
 
 class QuietAgent:
@@ -34,9 +34,9 @@ class QuietAgent:
     Args:
         address: ``HOST:PORT`` of the master.
         authorities: In PEM.
-        instance: Whose agent it is.
+        instance: The agent's instance.
         key: In PEM, as is the certificate.
-        certificate: Proves it.
+        certificate: Its certificate.
         run: What runs here, in its first attempt.
     """
 

@@ -2,12 +2,12 @@
 
 Run as `python -m benchmarks.rounds [--tasks N] [--changes N] [--rounds N] [--json]`. The production
 state machine gets its events directly and its actions take effect at once, on virtual time: first
-all tasks are placed and run, then some jobs end and as many arrive, again and again. Timed are the
-parts of each such round: from the events to the request for a plan, with the snapshot of the
-cluster; the request on its way to the planner's process and the plan on its way back; the plan;
-and from the plan to the actions. Beside them stands what the snapshot takes when it is made from
-scratch. All times are processor time of this process. Counts, which no busy machine can move, say
-how much of the snapshot was made anew, and that a round in which nothing has changed is not held.
+all tasks are placed and run, then some jobs end and as many arrive, repeatedly. The timed parts of
+a round are: from the events to the request for a plan, with the snapshot; the pickling of the
+request and of the plan; the plan; and from the plan to the actions. The time of a snapshot from
+scratch is shown beside them. All times are processor time of this process. Counts, which do not
+depend on the load of the machine, show how much of the snapshot was rebuilt, and that no round is
+held when nothing has changed.
 """
 
 from __future__ import annotations
@@ -78,28 +78,28 @@ KINDS: tuple[tuple[str, Amounts], ...] = (
 """Workloads and what their tasks need: four of them to an instance, more or less."""
 
 GOAL_S = 0.5
-"""For the median round."""
+"""Goal for the median round, in seconds."""
 _STEP_MS = 2_000
 _NEVER_MS = 1 << 40
 _SESSION = 1
 _SEED = 20
 _WARM = 4
-"""Rounds before the first that is timed: how long things take is news at first."""
+"""Untimed rounds at the beginning, while delays are still being learned."""
 _REPEATED = 5
 _SOON = 100
-"""Turns within which the cluster has come to rest after a plan."""
+"""Turns within which the cluster must come to rest after a plan."""
 
 T = TypeVar("T")
 
 
 class Stopwatch:
-    """Adds up processor time by name."""
+    """Sums processor time by name."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
     def time(self, name: str, call: Callable[[], T]) -> T:
-        """Call something on a name's account."""
+        """Call a function and add its time to a name."""
         start = time.process_time()
         try:
             return call()
@@ -144,7 +144,7 @@ class Cluster:
         return list(self._orders)
 
     def round(self, events: Sequence[Event], watch: Stopwatch) -> Snapshot | None:
-        """Hold one round, if there is to be one, and let the cluster come to rest.
+        """Hold one round, if one is due, and let the cluster come to rest.
 
         Args:
             events: What has happened.
@@ -170,7 +170,7 @@ class Cluster:
         return self._receiver.snapshot(_sent(self._sender.diff(seen)))
 
     def _settle(self, actions: Sequence[Action]) -> None:
-        """Answer actions until nobody wants anything any more; no time passes."""
+        """Answer actions until there are none left; no time passes."""
         for _ in range(_SOON):
             events = [event for action in actions for event in self._effect(action)]
             if not events:
@@ -221,7 +221,7 @@ class Cluster:
         return WorkerReported(instance, _SESSION, (report,))
 
     def wait(self) -> None:
-        """Let so much time pass that a round is due."""
+        """Advance the time until a round is due."""
         self.now = Millis(self.now + self.machine.settings.round_period_ms)
 
     def _later(self) -> Millis:
@@ -267,13 +267,13 @@ def _task(workload: str, need: Amounts) -> TaskSpec:
 
 
 def measure(policy: str, tasks: int, changes: int, rounds: int) -> Figures:
-    """Fill a cluster, then change a little of it, again and again.
+    """Fill a cluster, then change a little of it repeatedly.
 
     Args:
         policy: Which scheduler decides.
-        tasks: That run.
+        tasks: Number of running tasks.
         changes: Arrivals and completions before each round.
-        rounds: How many of these, at least two.
+        rounds: Number of rounds, at least two.
     """
     spare_lasting_values()
     choose, jobs = random.Random(_SEED), _Jobs()
@@ -310,7 +310,7 @@ def measure(policy: str, tasks: int, changes: int, rounds: int) -> Figures:
 
 
 def _change(cluster: Cluster, choose: random.Random, jobs: _Jobs, changes: int) -> list[Event]:
-    """Some jobs end, and as many arrive."""
+    """End some jobs and submit as many."""
     ending = choose.sample(sorted(cluster.running()), changes // 2)
     return [*cluster.end(ending), *cluster.submit(jobs(changes - changes // 2))]
 
@@ -344,7 +344,7 @@ def _without_work(seen: Snapshot) -> Snapshot:
 
 
 def _quiet(cluster: Cluster) -> Figures:
-    """What a round takes for which there is no reason."""
+    """The time of a round in which nothing has changed."""
     watch = Stopwatch()
     cluster.wait()
     cluster.round([Tick()], Stopwatch())  # that the last changes took effect is news

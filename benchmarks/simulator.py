@@ -1,12 +1,12 @@
-"""How fast a trace is simulated, and what comes of it.
+"""How fast a trace is simulated, and the simulation's results.
 
 Run as `python -m benchmarks.simulator [--trace FILE] [--policy NAME[:PRESET] ...] [--jobs N]
-[--accounting compat|production] [--interference FILE] [--bound] [--profile] [--slices N
-[--limit-s S]] [--json]`. Without a file the trace is made up: 200 jobs, whose goals are those of a
-trace of that size. The production loop runs on virtual time between simulated adapters. All times
-are processor time, so that a busy machine changes them little; the time that the policy itself
-takes is told apart, as it runs in another process in production. With slices, the figures of each
-part of the run show whether an event takes longer as the run ages.
+[--accounting compat|production] [--interference FILE] [--bound] [--profile] [--slices N [--limit-s
+S]] [--json]`. Without a file the trace is generated: 200 jobs, and the goals are for that size. The
+production loop runs on virtual time between simulated adapters. All times are processor time, so
+that a busy machine changes them little; the policy's own time is shown separately, since it runs in
+another process in production. With slices, the figures of each part of the run show whether an
+event takes longer as the run ages.
 """
 
 from __future__ import annotations

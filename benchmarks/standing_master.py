@@ -1,10 +1,10 @@
-"""The real master around a cloud whose instances stand as they are.
+"""The real master with a cloud whose instances never change.
 
 Run as `python -m benchmarks.standing_master REQUEST`, a JSON file with the master's `settings` and
 the ids of the `instances` that its cloud lists. Everything but the cloud is what `eva master` runs:
-control loop, journal, planner process, gRPC server. The cloud takes launches and terminations and
-does nothing about them, so that thousands of instances need no host processes and a full cluster
-stays full. Prints its ports on standard output; ends at SIGTERM.
+control loop, journal, planner process, gRPC server. The cloud ignores launches and terminations, so
+that thousands of instances need no host processes and a full cluster stays full. Prints its ports
+on standard output; ends at SIGTERM.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ THREADS = "threads.json"
 
 
 class StandingCloud:
-    """Implements `eva_master.app.master.ManagedCloud`: lists what it was given, starts nothing.
+    """Implements `eva_master.app.master.ManagedCloud`: lists given instances and launches none.
 
     Args:
-        inbox: Where lists go.
-        instances: Ids of what is there, up since `up_ms`.
+        inbox: Where listings are posted.
+        instances: Ids of the instances, which run since `up_ms`.
         up_ms: Milliseconds since the epoch.
     """
 
@@ -57,7 +57,7 @@ class StandingCloud:
 
 
 def main(path: str) -> int:
-    """Run until SIGTERM; returns 1 if the control loop broke down."""
+    """Run until SIGTERM; returns 1 if the control loop failed."""
     request = json.loads(Path(path).read_text())
     config = master_model()(**request["settings"])
     logs.configure(config.cluster)

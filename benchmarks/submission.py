@@ -1,11 +1,11 @@
 """How long a submission takes while a full cluster has a long queue and a plan is being made.
 
 Run as `python -m benchmarks.submission [--queued N] [--samples N] [--json]`. A real master gets
-jobs that all differ, for instance types of which one each may be had, so that nearly all of them
-stay queued and every round packs all of them anew. Rounds may follow each other at once (the
-default is at most one in five seconds), so that nearly always one is under way. Then one client
-submits one job after the other; each figure is the time of a whole call, seen by the client. Which
-rounds were under way when is read from the journal in the end.
+jobs that all differ, and the catalog offers one instance of each type, so that nearly all jobs stay
+queued and every round packs them again. Rounds follow each other at once (the default is at most
+one in five seconds), so that a plan is nearly always being made. Then one client submits one job
+after the other; each figure is the time of a whole call at the client. The journal tells at the end
+which rounds were in progress when.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from eva_master.adapters.store import SqlJournal
 from eva_master.model.changes import Round
 
 GOAL_MS = 20.0
-"""For the median."""
+"""Goal for the median, in milliseconds."""
 PAUSE_S = 0.02
-"""Between two submissions, so that the samples meet many rounds."""
+"""Seconds between two submissions, so that the samples meet many rounds."""
 _ROUND_MIN_INTERVAL = "10ms"
 _CLIENTS = 8
 _SPARE = 1.15

@@ -1,8 +1,8 @@
 """How fast a worker stores a large file and fetches it again, and how much memory that takes.
 
-Run as `python -m benchmarks.transfers [--mebibytes N] [--json]`. The file goes to a stand-in for S3
-on this machine, which is what the seconds measure; in memory beyond what the process had before,
-the goal is 100 MiB, however large the file is.
+Run as `python -m benchmarks.transfers [--mebibytes N] [--json]`. The file goes to a substitute for
+S3 on this machine, which determines the seconds. The goal for additional memory of the process is
+100 MiB, whatever the size of the file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _peak_mib() -> int:
 
 
 async def _measure(url: str, source: Path, target: Path) -> Figures:
-    """In a process that does nothing else."""
+    """Measure in a process that does nothing else."""
     store = Objects(url, uploads=source.with_name("uploads"))
     await store.put("warm", b"x")
     await store.get("warm")

@@ -5,8 +5,8 @@
     for batch in EvaIterator(loader, checkpoint=save):
         train(batch)
 
-Outside Eva (no EVA_SOCKET in the environment) nothing here has any effect, and grpc is not
-imported.
+Outside Eva (without EVA_SOCKET in the environment) this package has no effect and does not import
+grpc.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def step(n: int = 1) -> None:
 
 
 def report(**metrics: float) -> None:
-    """Reports figures of the program's own, such as loss and accuracy.
+    """Reports metrics of the program, such as loss and accuracy.
 
-    Only the latest value of each name is kept. A value on a GPU is fetched here and now.
+    Only the latest value of each name is kept. A value on a GPU is fetched at once.
 
     Args:
         **metrics: Anything that `float` takes.
@@ -62,10 +62,10 @@ def report(**metrics: float) -> None:
 
 
 def set_total(steps: int) -> None:
-    """Says how many steps the program will have made when it is done.
+    """Sets how many steps the program will have made when it is done.
 
-    Counting starts with the program: one that resumes at step 300 of 1000 makes 700. The last
-    call holds.
+    Counting starts with the program: one that resumes at step 300 of 1000 makes 700. The last call
+    counts.
 
     Args:
         steps: Steps in all loops and processes of the program together, 0 if unknown.
@@ -88,14 +88,13 @@ def latest_checkpoint() -> Path | None:
 
 
 def publish(save: Callable[[Path], object]) -> int:
-    """Publishes a checkpoint as a new generation: complete or not at all.
+    """Publishes a checkpoint atomically as a new generation.
 
     Args:
         save: Writes the checkpoint into the empty directory that it is given.
 
     Returns:
-        The number of the generation; 0, without a call of `save`, where no EVA_CHECKPOINT_DIR
-        says where to.
+        The number of the generation; 0, without calling `save`, if EVA_CHECKPOINT_DIR is not set.
 
     Raises:
         OSError: The checkpoint cannot be written. Nothing is published then, as when `save` raises.
@@ -106,8 +105,9 @@ def publish(save: Callable[[Path], object]) -> int:
 def stopping() -> bool:
     """Whether the program has been asked to stop.
 
-    The first call in the main thread takes over SIGTERM, as the first loop over an `EvaIterator`
-    does: a program that asks must end by itself, within $EVA_GRACE_SECONDS of the signal.
+    The first call in the main thread handles SIGTERM from then on, as does the first loop over an
+    `EvaIterator`. A program that calls this must end by itself within $EVA_GRACE_SECONDS of the
+    signal.
     """
     session = _session.current()
     if session.active:

@@ -1,4 +1,4 @@
-"""Checkpoint generations on disk: numbered directories that appear complete or not at all.
+"""Checkpoint generations on disk: numbered directories that appear atomically.
 
 A generation is written into a hidden sibling, flushed to the disk and renamed to its number. The
 largest number is the newest.
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 KEPT_GENERATIONS = 2
-"""One to start from and one more, should the newest turn out to be of no use."""
+"""Generations kept: the newest, and the one before in case the newest proves unusable."""
 
 _GENERATION = re.compile(r"\d{8,}")
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
@@ -36,7 +36,7 @@ def newest(directory: Path) -> int:
 
 
 def path_of(directory: Path, generation: int) -> Path:
-    """Where a generation lies, published or not."""
+    """The path of a generation, published or not."""
     return directory / f"{generation:08d}"
 
 
@@ -44,7 +44,7 @@ def publish(directory: Path, save: Callable[[Path], object]) -> int:
     """Publishes a new generation and removes all but the newest ones.
 
     Args:
-        directory: Where the generations lie; made if it is not there.
+        directory: Directory of the generations, created if need be.
         save: Writes the checkpoint into the empty directory that it is given.
 
     Returns:
@@ -85,7 +85,7 @@ def _prune(directory: Path) -> None:
     for generation in generations(directory)[:-KEPT_GENERATIONS]:
         terminating = directory / f".tmp-{os.getpid()}-{uuid.uuid4().hex}"
         try:
-            # Renamed first: a generation must not be seen half removed either.
+            # Renamed first, so that no half-removed generation is seen.
             path_of(directory, generation).rename(terminating)
         except FileNotFoundError:
             continue  # another process prunes too

@@ -19,17 +19,16 @@ _log = logging.getLogger("eva_iterator")
 class EvaIterator(Generic[T]):
     """Iterates over a data loader, or anything else, and lets Eva count the steps.
 
-    A step is one pass through the body of the loop; it counts once the body has come to its end,
-    so one left through `break` does not. Each `for` over the wrapper is a new pass over what is
-    wrapped. Length and attributes are those of what is wrapped. Outside Eva the wrapper does
-    nothing at all.
+    A step is one pass through the body of the loop. It counts once the body has finished, so a pass
+    that ends with `break` does not count. Each `for` over the wrapper is a new pass over the
+    wrapped iterable, whose length and attributes it has. Outside Eva the wrapper does nothing.
 
-    When the scheduler wants the program to stop (SIGTERM), the current step is finished, a
-    checkpoint published if `checkpoint` is given and there were steps since the last one, and the
-    loop ends as though the data had. Every later loop then ends before its first step.
+    When the scheduler stops the program (SIGTERM), the current step is finished, a checkpoint is
+    published if `checkpoint` is given and there were steps since the last one, and the loop ends as
+    if the data had ended. Every later loop ends before its first step.
 
-    A checkpoint is published after the last step of the whole program, too, where `total` tells
-    which that is: the program may be stopped while it evaluates or exports what it has made.
+    If `total` is given, a checkpoint is also published after the last step of the whole program,
+    since the program may be stopped while it evaluates or exports its results.
     """
 
     def __init__(
@@ -44,9 +43,9 @@ class EvaIterator(Generic[T]):
 
         Args:
             iterable: What to iterate over.
-            total: Steps of the whole program, as for `set_total`. Never guessed from a length,
-                since that is the length of one epoch.
-            checkpoint: Writes the state of the program into the directory it is given. Called in
+            total: Steps of the whole program, as for `set_total`. It is never guessed from the
+                length of the iterable, which is only one epoch.
+            checkpoint: Writes the state of the program into the given directory. It is called in
                 the looping thread, between two steps.
             checkpoint_every_s: Seconds between checkpoints, on top of the one at a stop and the one
                 after the last step.
@@ -105,17 +104,18 @@ class EvaIterator(Generic[T]):
                             break
                     else:
                         exhausted = True
-                except Exception as error:  # raised by the loader: the body's never get here
+                except Exception as error:  # raised by the loader, never by the body
                     if not stop.requested:
                         raise
-                    # The signal may have ended the loader's workers as well.
+                    # The signal may also have ended the loader's workers.
                     _log.info("data loader failed after the signal to stop: %s", error)
                 if stop.requested:
                     break
                 if loop.due:
                     self._publish(session)
                     loop.due = False
-            # What follows the last step may be stopped as well, and must not cost the steps again.
+            # The program may also be stopped after the last step, which must not cost the steps
+            # again.
             last = stop.requested or session.progress.complete()
             if last and session.active and session.progress.unsaved():
                 self._publish(session)

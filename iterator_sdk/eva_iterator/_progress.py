@@ -1,4 +1,4 @@
-"""What a process has done so far: steps, total, metrics."""
+"""The progress of a process: steps, total and metrics."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import time
 class Loop:
     """One pass over an iterable.
 
-    The looping thread writes `steps` and, at the end, `closed`; the reporter writes `due`. Nothing
-    here takes a lock, since the looping thread passes by at every step.
+    The looping thread writes `steps` and, at the end, `closed`; the reporter writes `due`. No lock
+    is taken, since the looping thread would need it at every step.
 
     Attributes:
         steps: Steps finished.
         every_s: Seconds between checkpoints, infinite for none.
-        due: A checkpoint is to be published after the current step.
-        closed: The pass is over.
+        due: Whether a checkpoint is to be published after the current step.
+        closed: Whether the pass is over.
     """
 
     __slots__ = ("closed", "due", "every_s", "steps")
@@ -30,12 +30,12 @@ class Loop:
 
 
 class Progress:
-    """Cumulative figures of one process, gathered from its loops and its explicit reports.
+    """Cumulative progress of one process, from its loops and its explicit reports.
 
     Attributes:
         total_steps: Steps that the program will have made when it is done, 0 if unknown.
-        saved_steps: Steps that the newest checkpoint of this process holds.
-        metrics: Latest value of each of the program's own figures.
+        saved_steps: Steps that the newest checkpoint of this process contains.
+        metrics: Latest value of each of the program's metrics.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Progress:
         self._saved_at_s = time.monotonic()
 
     def open(self, every_s: float) -> Loop:
-        """Starts to count the steps of a loop; its `closed` ends that."""
+        """Starts to count the steps of a loop, until its `closed` is set."""
         loop = Loop(every_s)
         self._loops.append(loop)
         return loop
@@ -68,7 +68,7 @@ class Progress:
             return self._settled_steps + sum(loop.steps for loop in list(self._loops))
 
     def saved(self) -> None:
-        """Notes that a checkpoint holds all steps made so far."""
+        """Notes that a checkpoint contains all steps made so far."""
         self.saved_steps = self.steps()
         self._saved_at_s = time.monotonic()
 
@@ -77,7 +77,7 @@ class Progress:
         return self.steps() != self.saved_steps
 
     def complete(self) -> bool:
-        """Whether all steps were made that the program set out to make, if it said how many."""
+        """Whether the program has made all of its steps, if it said how many there are."""
         return 0 < self.total_steps <= self.steps()
 
     def mark_due(self, now_s: float) -> float:

@@ -1,4 +1,4 @@
-"""Tells the agent on the instance how far the program is, from a thread of its own.
+"""Reports the program's progress to the agent on the instance, from a thread of its own.
 
 This module imports grpc and is itself imported only inside Eva.
 """
@@ -18,10 +18,10 @@ from eva_iterator._proto.iterator_pb2 import ReportRequest
 from eva_iterator._proto.iterator_pb2_grpc import IteratorStub
 
 RPC_TIMEOUT_S = 1.0
-"""Longest wait for the answer to a report; the next one says the same and more."""
+"""Longest wait in seconds for the answer to a report; the next report contains this one."""
 
 FLUSH_TIMEOUT_S = 2.0
-"""Longest wait for the last report to arrive: time for a restarting agent to come back."""
+"""Longest wait in seconds for the last report, which gives an agent time to restart."""
 
 _FIRST_INTERVAL_S = 1.0
 _INTERVAL_BOUNDS_S = (0.01, 60.0)
@@ -38,7 +38,7 @@ _log = logging.getLogger("eva_iterator")
 
 
 def connect(socket: str) -> grpc.Channel:
-    """Opens a channel to the agent; connects when first used, and again whenever it must.
+    """Opens a channel to the agent, which connects when used and reconnects when needed.
 
     Args:
         socket: Path of the agent's Unix socket.
@@ -54,7 +54,7 @@ class Reporter:
 
         Args:
             socket: Path of the agent's Unix socket.
-            progress: What to report.
+            progress: The progress to report.
             generation: Reads the newest published checkpoint generation.
         """
         self._channel = connect(socket)
@@ -81,7 +81,7 @@ class Reporter:
         self._thread.join(RPC_TIMEOUT_S + FLUSH_TIMEOUT_S)
 
     def pause(self) -> bool:
-        """Waits until no call is under way, and lets none begin until `resume`.
+        """Waits until no call is in progress, and prevents new ones until `resume`.
 
         A process that forks in the middle of a call may leave its child hanging in grpc's own
         fork handlers (it does with GRPC_ENABLE_FORK_SUPPORT=1), or wait for them itself.
@@ -92,7 +92,7 @@ class Reporter:
         return self._calling.acquire(timeout=FLUSH_TIMEOUT_S + RPC_TIMEOUT_S)
 
     def resume(self) -> None:
-        """Lets calls go on after `pause`."""
+        """Allows calls again after `pause`."""
         self._calling.release()
 
     def _run(self) -> None:

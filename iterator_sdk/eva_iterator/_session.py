@@ -1,4 +1,4 @@
-"""The one connection of a process to its agent, and what becomes of it when the process forks."""
+"""The connection of a process to its agent, also when the process forks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def checkpoint_directory() -> Path | None:
 
 
 class Session:
-    """State of the process towards its agent.
+    """The state of the process's connection to its agent.
 
     Attributes:
         active: Whether this process talks to an agent; False outside Eva and in workers.
@@ -69,7 +69,7 @@ class Session:
         return generation
 
     def wake(self) -> None:
-        """Has the reporter look at the progress now."""
+        """Makes the reporter look at the progress now."""
         if self._reporter is not None:
             self._reporter.wake()
 
@@ -88,17 +88,17 @@ class Session:
             self._reporter.resume()
 
     def abandon(self) -> None:
-        """Makes a forked child's copy inert: the thread did not survive, the signal is not its."""
+        """Disables the copy in a forked child, which has neither the thread nor the signal."""
         self.active = False
         self._reporter = None
         self.stop.abandon()
 
 
 def _make_reporter(socket: str, progress: Progress) -> Reporter:
-    # Imported here, since nobody outside Eva should pay for grpc; and on the caller's thread, since
-    # a process that forks while another thread imports a module leaves its child unable to import
-    # it. By default grpc's core hooks into every fork of the process, which slows it down and makes
-    # some versions abort; a program that wants that says so in its environment.
+    # Imported here, so that programs outside Eva do not import grpc, and on the caller's thread,
+    # since a process that forks while another thread imports a module leaves its child unable to
+    # import it. By default grpc's core hooks into every fork of the process, which slows it down
+    # and makes some versions abort. A program that needs that can enable it in its environment.
     unset = FORK_VARIABLE not in os.environ
     os.environ.setdefault(FORK_VARIABLE, "0")
     try:
@@ -145,7 +145,7 @@ def current() -> Session:
 
 
 def _before_fork() -> None:
-    # A SIGTERM meant for the child must not reach it while the handler is still the parent's.
+    # A SIGTERM for the child must not arrive while it still has the parent's handler.
     _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     _forking.paused = _session is not None and _session.pause()
 

@@ -1,4 +1,4 @@
-"""The wish of the scheduler that the program stop: SIGTERM, turned into a flag."""
+"""Turns SIGTERM, by which the scheduler stops the program, into a flag."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Stop:
         self._pid = os.getpid()
 
     def install(self) -> None:
-        """Handles SIGTERM from now on, if called in the main thread; once only.
+        """Handles SIGTERM from now on, if called in the main thread for the first time.
 
         A handler that the program sets later stays in place.
         """
@@ -33,7 +33,7 @@ class Stop:
         signal.signal(signal.SIGTERM, self._handle)
 
     def abandon(self) -> None:
-        """Gives SIGTERM back its default action in a forked child: to end the process."""
+        """Restores the default action of SIGTERM in a forked child: to end the process."""
         if signal.getsignal(signal.SIGTERM) == self._handle:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 

@@ -12,15 +12,14 @@ from pathlib import Path
 import eva_iterator
 from eva_iterator import _checkpoints, _session
 
-# The same for every call in a task: the counts are absolute, so later ones take the place of
-# earlier ones.
+# The same for every call in a task: counts are absolute, so later ones replace earlier ones.
 _SOURCE = "eva-progress"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command.
 
-    Progress that cannot be delivered is no failure: a program must not end over it.
+    Progress that cannot be delivered is no error, since it must not end the program.
 
     Args:
         arguments: Without the program's name; those of the process if None.
@@ -40,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = options.steps is not None
     metrics = dict(options.metric)
     if report:
-        # Before the checkpoint: whoever finds it at once must not take it for one of fewer steps.
+        # Before the checkpoint, so that no reader of it sees fewer steps.
         _report(options.steps, options.total, metrics)
     if options.command == "checkpoint":
         if code := _checkpoint(options.path):
@@ -53,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="eva-progress",
-        description="Tell Eva how far this task is. Does nothing outside Eva.",
+        description="Report the progress of this task to Eva. Does nothing outside Eva.",
     )
     parser.add_argument("--steps", type=_count, help="steps that this attempt has finished")
     parser.add_argument(
@@ -65,15 +64,17 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a figure of the program's own; may be repeated",
+        help="a metric of the program; may be repeated",
     )
     commands = parser.add_subparsers(dest="command", metavar="checkpoint | latest")
     checkpoint = commands.add_parser(
         "checkpoint",
-        help="publish a copy of a file or directory as the newest checkpoint, of --steps if given",
+        help="publish a copy of a file or directory as the newest checkpoint, at --steps if given",
     )
     checkpoint.add_argument("path", type=Path)
-    commands.add_parser("latest", help="print where the newest checkpoint is; exit 1 if nowhere")
+    commands.add_parser(
+        "latest", help="print the path of the newest checkpoint; exit 1 if there is none"
+    )
     return parser
 
 

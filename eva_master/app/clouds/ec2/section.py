@@ -81,7 +81,7 @@ def _check_long_or_none(duration_ms: int) -> int:
 
 
 def _check_absence(duration_ms: int) -> int:
-    # A master that is restarted is away for some seconds.
+    # A restarted master is away for some seconds.
     if not 20 * _SECOND_MS <= duration_ms <= 30 * _DAY_MS:
         raise _refusal("must be between 20s and 30d", "write 1h")
     return duration_ms
