@@ -279,7 +279,7 @@ def current_options(kind: PolicyKind, options: Mapping[str, Any]) -> dict[str, A
 
 
 def user_state_dir() -> Path:
-    """Where a master that a user runs for himself keeps its state."""
+    """The state directory of a master that a user runs for themselves."""
     home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(home) / "eva"
 

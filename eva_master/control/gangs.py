@@ -33,7 +33,7 @@ class Origin:
 def common_generation(stored: Mapping[RunId, Collection[int]]) -> int:
     """The newest generation that all who publish have stored, 0 if there is none.
 
-    Who has stored nothing does not publish: in most gangs rank 0 does alone.
+    A member that has stored nothing does not publish. In most gangs only rank 0 does.
     """
     published = [set(generations) for generations in stored.values() if generations]
     return max(set.intersection(*published), default=0) if published else 0

@@ -15,7 +15,7 @@ from eva_master.model.records import Instance
 from eva_master.model.states import LIVE, InstanceState
 
 _UPLOAD_MS = 15_000
-"""So long before an instance goes its tasks must have ended, for the last files to be stored."""
+"""Time between the end of an instance's tasks and its own, in which their last files are stored."""
 
 
 def valued(offering: Offering, state: Records, settings: Settings) -> Offering:

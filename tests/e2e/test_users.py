@@ -50,7 +50,7 @@ def test_jobs_are_ended_by_their_owner_or_an_operator(cluster: Cluster) -> None:
     text = cluster.job_file("train", run="sleep 600")
     of_ana = ana.submit(text, file_name="train.yaml").job_id
     of_ben = ben.submit(text, file_name="train.yaml").job_id
-    # The same name, and each means his own.
+    # The same name, and each user means their own job.
     assert (ana.job("train").id, ben.job("train").id) == (of_ana, of_ben)
     before = records(cluster)["jobs"]
     with pytest.raises(NotAuthorised, match=f"job {of_ana} belongs to ana; you are ben"):

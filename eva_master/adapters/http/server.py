@@ -1,4 +1,4 @@
-"""HTTPS on a thread, with a certificate that is renewed under way."""
+"""An HTTPS server on a thread, which picks up a renewed certificate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eva_master.adapters.pki.server import Credentials
 from eva_master.model.errors import InvalidConfig
 
 _SILENT_S = 10.0
-"""A client that says nothing for so long is hung up on."""
+"""Seconds of silence after which a client is disconnected."""
 
 
 class HttpsServer:
@@ -61,7 +61,7 @@ class _Quiet(WSGIRequestHandler):
     timeout = _SILENT_S
 
     def log_message(self, *_: object) -> None:
-        """Scrapes are no news."""
+        """Log nothing: scrapes are not worth a line."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -75,18 +75,18 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().__init__((address, port), _Quiet)
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a connection, and show it the present certificate."""
+        """Accept a connection with the present certificate."""
         connection, peer = super().get_request()
         current = self._identity.current()
         if current is not self._shown:
             self._context.load_cert_chain(current.file)
             self._shown = current
-        # Shaking hands is for the connection's own thread: the peer may take its time.
+        # The connection's own thread does the handshake, since the peer may be slow.
         return self._context.wrap_socket(
             connection, server_side=True, do_handshake_on_connect=False
         ), peer
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Peers that do not speak TLS, or hang up, are no news either."""
+        """Log nothing about peers that do not speak TLS or hang up."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)

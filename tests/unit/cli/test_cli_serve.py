@@ -78,7 +78,7 @@ def test_up_says_how_to_find_a_cluster_that_is_not_where_the_command_looks(
     assert client_settings(MasterConfig(state_dir=other)) == (
         f"export EVA_CONFIG='{other / 'client.yaml'}'"
     )
-    # Settings of the user's own hide those of his cluster.
+    # The user's own settings hide those of their cluster.
     (tmp_path / "config" / "eva").mkdir(parents=True)
     (tmp_path / "config" / "eva" / "config.yaml").touch()
     assert client_settings(MasterConfig(state_dir=usual)) == (

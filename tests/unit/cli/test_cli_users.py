@@ -1,4 +1,4 @@
-"""The commands on users: token, whoami; and how the command proves who he is who calls it."""
+"""The commands on users: token, whoami; and how the command proves its user's identity."""
 
 from __future__ import annotations
 

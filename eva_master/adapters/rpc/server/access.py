@@ -1,7 +1,8 @@
 """Who may call what on the users' port.
 
-A caller proves who he is with ``authorization: Bearer SECRET``; the token says who owns what he
-submits, and its role what he may call. A method that is not in the table `METHODS` is refused.
+A caller proves their identity with ``authorization: Bearer SECRET``; the token names the owner of
+what they submit, and its role what they may call. A method that is not in the table `METHODS` is
+refused.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def caller() -> UserToken:
 
 
 def require_owner(owner: str, what: str) -> None:
-    """See that the caller may dispose of something: it is his own, or he is an operator.
+    """Check that the caller owns something or is an operator.
 
     Args:
         owner: Whose it is.
@@ -56,7 +57,7 @@ def require_owner(owner: str, what: str) -> None:
 class AccessInterceptor(grpc.aio.ServerInterceptor):
     """Lets a call through if its token is in force and of a sufficient role.
 
-    To stand behind an `ErrorInterceptor`, which tells the caller why he was refused. A stream ends
+    It follows an `ErrorInterceptor`, which tells the caller why a call was refused. A stream ends
     with its token: each answer is preceded by a look at it.
 
     Args:

@@ -50,7 +50,7 @@ class LogReader:
     Args:
         gateway: Tells where the task run is.
         sessions: The workers.
-        store: Holds ``jobs/COPY/logs/ATTEMPT/OFFSET``.
+        store: The store, with objects ``jobs/RUN/logs/ATTEMPT/OFFSET``.
         run: Whose log.
     """
 
