@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from eva_master.model.errors import CloudDenied, CloudError, NotFound
 
 _POLL_S = 5.0
-_LONGEST_S = 1800.0
+_STACK_TIMEOUT_S = 1800.0
 _ABSENT = ("DELETE_COMPLETE", "REVIEW_IN_PROGRESS")
 _MADE = ("CREATE_COMPLETE", "UPDATE_COMPLETE")
 _DENIED = ("AccessDenied", "UnauthorizedOperation", "AccessDeniedException")
@@ -230,10 +230,10 @@ class Stack:
         return failed[-1] if failed else "no reason given"
 
     def _until(self, look: Callable[[], _T], what: str) -> _T:
-        deadline = time.monotonic() + _LONGEST_S
+        deadline = time.monotonic() + _STACK_TIMEOUT_S
         while not (found := look()):
             if time.monotonic() > deadline:
-                raise CloudError(f"{what}: not within {_LONGEST_S / 60:g} minutes")
+                raise CloudError(f"{what}: not within {_STACK_TIMEOUT_S / 60:g} minutes")
             time.sleep(self._poll_s)
         return found
 

@@ -13,7 +13,7 @@ from eva_master.adapters.ec2.sightings import CLUSTER_TAG
 from eva_master.model.errors import CloudError
 
 _ALIVE = ("pending", "running", "shutting-down", "stopping", "stopped")
-_LONGEST_S = 900.0
+_TERMINATION_TIMEOUT_S = 900.0
 _PER_CALL = 500
 
 
@@ -99,7 +99,7 @@ class Teardown:
                     raise CloudError(f"EC2: {error}") from error
 
     def _await_end(self, name: str, value: str) -> None:
-        deadline = time.monotonic() + _LONGEST_S
+        deadline = time.monotonic() + _TERMINATION_TIMEOUT_S
         while left := list(self._instances(name, value)):
             if time.monotonic() > deadline:
                 raise CloudError(f"not terminated: {', '.join(left)}", hint="run it again")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from eva_master.model.ids import Millis, OfferingId
 
-_LONGEST = 16
+_LONGEST_PAUSE_FACTOR = 16
 """The longest pause as a multiple of the first."""
 
 
@@ -62,4 +62,4 @@ class AvailabilityBook:
         if known.count == 0 or known.trying:
             known.count += 1
         known.trying = False
-        return Millis(now + min(pause_ms << (known.count - 1), pause_ms * _LONGEST))
+        return Millis(now + min(pause_ms << (known.count - 1), pause_ms * _LONGEST_PAUSE_FACTOR))

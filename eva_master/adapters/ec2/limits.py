@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-_SLOWEST = 1 / 16
+_LEAST_RATE_FACTOR = 1 / 16
 _RECOVERY = 1.1
 """Factor by which each successful call after throttling raises the rate again."""
 
@@ -64,7 +64,7 @@ class RateLimiter:
         """Note that EC2 throttled a call: empty the bucket and halve its rate."""
         with self._lock:
             self._fill()
-            self._speed = max(_SLOWEST, self._speed / 2)
+            self._speed = max(_LEAST_RATE_FACTOR, self._speed / 2)
             self._tokens = min(self._tokens, 0.0)
 
     def succeeded(self) -> None:

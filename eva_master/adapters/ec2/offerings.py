@@ -16,7 +16,7 @@ from eva_master.adapters.ec2.spot import market, micro_dollars
 
 PRICE_LIST_REGION = "us-east-1"
 """A region with the Price List API, which knows the prices of all regions."""
-_FEW = 30
+_TYPES_PRICED_ONE_BY_ONE = 30
 """Up to so many types, prices are requested one by one."""
 _NAMES_PER_CALL = 100
 
@@ -123,7 +123,7 @@ def _prices(aws: Aws, region: str, types: Sequence[str]) -> dict[str, int]:
         "capacitystatus": "Used",
     }
     asked: Iterable[Mapping[str, str]] = [wanted]
-    if len(types) <= _FEW:
+    if len(types) <= _TYPES_PRICED_ONE_BY_ONE:
         asked = [{**wanted, "instanceType": name} for name in types]
     found: dict[str, int] = {}
     for fields in asked:

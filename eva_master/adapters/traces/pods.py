@@ -16,7 +16,7 @@ from eva_master.model.resources import Resources
 _FAILED = "Failed"
 _NUMBERS = ("num_gpu", "cpu_milli", "memory_mib", "creation_time", "deletion_time")
 _COLUMNS = (*_NUMBERS, "pod_phase")
-_LARGEST = 10**12
+_LARGEST_NUMBER = 10**12
 
 
 def read_pods(path: Path, catalog: Catalog) -> tuple[Shape, ...]:
@@ -84,7 +84,7 @@ def _amount(row: dict[str, str], name: str, line: int, problems: list[Problem]) 
     except (TypeError, ValueError):
         problems.append(_problem(row, name, line, f"{text!r} is not a number"))
         return 0
-    if not 0 <= amount <= _LARGEST:
+    if not 0 <= amount <= _LARGEST_NUMBER:
         problems.append(_problem(row, name, line, f"{text} is out of range"))
         return 0
     return amount

@@ -14,7 +14,7 @@ from eva_master.adapters.store import UserTokens
 from eva_master.model.errors import InvalidConfig
 from eva_master.model.users import Role, UserToken
 
-_LONGEST_MS = 100 * 365 * 86_400_000
+_LONGEST_LIFETIME_MS = 100 * 365 * 86_400_000
 
 log = structlog.get_logger(__name__)
 
@@ -36,7 +36,7 @@ class TokensService(TokensServicer):
     ) -> pb.CreateTokenResponse:
         """Make a token; its secret is in the answer and nowhere else."""
         role = _role(request.role)
-        if request.lifetime_ms > _LONGEST_MS:
+        if request.lifetime_ms > _LONGEST_LIFETIME_MS:
             raise InvalidConfig("a token lasts a hundred years at most", hint="let it have no end")
         token, secret = await asyncio.to_thread(
             self._tokens.create, request.owner, role, request.lifetime_ms or None
