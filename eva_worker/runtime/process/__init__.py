@@ -1,4 +1,4 @@
-"""Tasks as plain processes."""
+"""The runtime whose tasks are plain processes."""
 
 from __future__ import annotations
 
