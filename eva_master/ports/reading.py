@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from eva_master.model.accounting.totals import Totals
 from eva_master.model.catalog import Catalog
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.events import CloudTrouble
@@ -15,7 +16,6 @@ from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import Resources
-from eva_master.model.totals import Totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class ReadModel(Protocol):
 
     @property
     def runs(self) -> Mapping[RunId, TaskRun]:
-        """By id."""
+        """The task runs by their ids."""
         ...
 
     @property
@@ -167,7 +167,7 @@ class ReadModel(Protocol):
 
     @property
     def memory(self) -> PolicyMemory | None:
-        """The policy's."""
+        """The journalled memory of the policy."""
         ...
 
     def find(self, owner: str, reference: str) -> Job | None:

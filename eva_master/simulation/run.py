@@ -407,6 +407,6 @@ def _stalled(cluster: SimulatedCluster) -> SimulationStalled:
     }
     days = cluster.timeline.now() // _DAY_MS
     return SimulationStalled(
-        f"on day {days} {len(cluster.state.active)} jobs have not ended, and nothing happens any more",
+        f"on day {days} {len(cluster.state.active)} jobs have not ended, and nothing happens",
         hint=f"they wait: {'; '.join(sorted(waiting)[:3])}",
     )

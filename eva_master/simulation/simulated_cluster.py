@@ -74,7 +74,7 @@ class Answers:
         self.replies[reply.command] = reply
 
     def publish(self, changes: Changes, model: Callable[[], ReadModel]) -> None:
-        """Nobody reads, nobody watches."""
+        """Do nothing, since there are no readers or watchers."""
 
 
 class SimulatedCluster:

@@ -15,11 +15,11 @@ from eva_master.control.measure.throughput import normalised
 from eva_master.control.planning.preview import hypothetical
 from eva_master.control.readside.model import ClusterModel
 from eva_master.control.state.store import State
+from eva_master.model.accounting.totals import Totals
 from eva_master.model.changes import Changes
 from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.job import JobSpec
 from eva_master.model.records import Job
-from eva_master.model.totals import Totals
 from eva_master.packing.valuation.job_valuation import Reservation
 from eva_master.ports.reading import ReadModel
 from eva_master.simulation.simulated_cluster import Answers

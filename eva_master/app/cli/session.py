@@ -131,7 +131,7 @@ def _indented(value: Any, depth: int) -> str:
 
 
 def limit_option(command: Decorated) -> Decorated:
-    """Add ``--limit``."""
+    """Add the option ``--limit`` to a command."""
     return click.option(
         "--limit",
         "-n",

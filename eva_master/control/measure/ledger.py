@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from eva_master.control.measure.throughput import company_ppm, family_speed, placed_with
 from eva_master.control.state.records import Records
 from eva_master.control.state.store import State
+from eva_master.model.accounting.money import split
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.ids import MILLION, Exact, InstanceId, JobId, Millis
-from eva_master.model.money import split
 from eva_master.model.records import Instance, TaskRun
 from eva_master.model.states import RunState
 

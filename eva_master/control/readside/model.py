@@ -16,6 +16,7 @@ from eva_master.learning.colocation import Key, lookup
 from eva_master.learning.interruptions import Interruptions
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.standalone import StandaloneTable
+from eva_master.model.accounting.totals import Totals
 from eva_master.model.catalog import Catalog
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.events import CloudTrouble
@@ -26,7 +27,6 @@ from eva_master.model.planning.snapshot import Snapshot, StandaloneRates, Throug
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import Resources
 from eva_master.model.states import LIVE
-from eva_master.model.totals import Totals
 from eva_master.packing.valuation.job_valuation import JobValuation, Reservation
 from eva_master.packing.valuation.reservation_price import Rates
 from eva_master.ports.reading import CostSums, InstanceRecord, JobRecord, LearnedTables, Outlook

@@ -1,4 +1,4 @@
-"""Numbers that only grow."""
+"""Counters of the cluster, which only grow."""
 
 from __future__ import annotations
 

@@ -36,12 +36,12 @@ class Records(Protocol):
 
     @property
     def runs(self) -> Mapping[RunId, TaskRun]:
-        """By id."""
+        """The task runs by their ids."""
         ...
 
     @property
     def instances(self) -> Mapping[InstanceId, Instance]:
-        """By id."""
+        """The instances by their ids."""
         ...
 
     @property
@@ -128,7 +128,7 @@ class PlanningRecords(Records, Protocol):
 
     @property
     def counters(self) -> Counters:
-        """Numbers that only grow."""
+        """Counters of the cluster, which only grow."""
         ...
 
     def can_place(self, instance: InstanceId) -> bool:

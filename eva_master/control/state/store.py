@@ -16,6 +16,7 @@ from eva_master.learning.colocation import Key, lookup
 from eva_master.learning.interruptions import Interruptions
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.standalone import StandaloneTable
+from eva_master.model.accounting.totals import Totals
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.changes import Changes, Deferred, InstanceAccount, JobAccount, Round
 from eva_master.model.errors import StorageError
@@ -36,7 +37,6 @@ from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.model.records import Instance, Job, Progress, TaskRun
 from eva_master.model.resources import Resources
 from eva_master.model.states import LIVE, TERMINAL_JOB, InstanceState, RunState
-from eva_master.model.totals import Totals
 from eva_master.model.values import replace
 from eva_master.packing.valuation.job_valuation import JobValuation, Reservation
 from eva_master.packing.valuation.reservation_price import Rates

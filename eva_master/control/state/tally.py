@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
+from eva_master.model.accounting.totals import Totals
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.ids import Exact
 from eva_master.model.planning.plan import Json
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.states import COPY_STATES, JOB_STATES, JobState, RunState
-from eva_master.model.totals import Totals
 
 
 class Tally:

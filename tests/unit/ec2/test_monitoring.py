@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import yaml
-from eva_worker.link.orders import Phase
 from prometheus_client.core import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
@@ -21,6 +20,7 @@ from eva_master.control.state.store import State
 from eva_master.model.ids import Millis
 from eva_master.model.states import InstanceState
 from eva_master.ports.reading import ReadModel
+from eva_worker.orders import Phase
 from eva_worker.process.metrics import Metrics
 from tests.fakes.models import model_of
 

@@ -266,9 +266,7 @@ class Client:
         return missing
 
     def _put(self, digest: str, source: bytes | Path) -> int:
-        """Upload a blob; returns its size in bytes. It may be repeated, since its key is its
-        digest.
-        """
+        """Upload a blob; returns its size in bytes. Repeating it is harmless."""
         size = _size(source)
         for attempt in range(1, _UPLOAD_ATTEMPTS + 1):
             try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.model.accounting.money import split
 from eva_master.model.ids import RunId
-from eva_master.model.money import split
 from eva_master.model.planning.reasons import Exchange, Hosting, Weighing, Where
 
 

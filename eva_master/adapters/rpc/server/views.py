@@ -204,7 +204,7 @@ def bill(model: ReadModel, now: Millis) -> pb.Bill:
 
 
 def job_cost(record: JobRecord) -> pb.JobCost:
-    """What a job owes."""
+    """Convert the account of a job to a message."""
     return pb.JobCost(
         id=record.job.id,
         name=record.job.spec.name,
@@ -214,7 +214,7 @@ def job_cost(record: JobRecord) -> pb.JobCost:
 
 
 def instance_cost(record: Instance, account: InstanceAccount) -> pb.InstanceCost:
-    """What an instance cost."""
+    """Convert the account of an instance to a message."""
     up_ms = account.until_ms if record.up_ms is None else record.up_ms
     least_ms = record.offering.minimum_ms if account.closed else 0
     return pb.InstanceCost(

@@ -152,7 +152,7 @@ def bill_sums(message: Bill) -> Shape:
 
 
 def job_cost(message: JobCost) -> Shape:
-    """What a job cost."""
+    """The cost of a job with its parts."""
     return {
         "id": message.id,
         "name": message.name,
@@ -162,7 +162,7 @@ def job_cost(message: JobCost) -> Shape:
 
 
 def instance_cost(message: InstanceCost) -> Shape:
-    """What an instance cost."""
+    """The cost of an instance with its parts."""
     return {
         "id": message.id,
         "type": message.type,

@@ -1,0 +1,1 @@
+"""Exact money, and totals over everything that ever was."""
