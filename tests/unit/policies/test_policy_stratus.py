@@ -94,12 +94,12 @@ def test_time_that_has_passed_is_taken_off():
     # Started 19 hours ago and as long as 20, a1 has an hour left, as the new one has.
     cluster = shared(20 * HOUR, 20 * HOUR)
     snapshot = cluster.job("n", SMALL, left_s=HOUR).snapshot()
-    assert entries(snapshot)[0] == Place("n/0", "i0")
+    assert entries(snapshot)[0] == Assign("n/0", "i0")
     first, run, new = snapshot.runs
     assert run.remaining is not None
     since = replace(run.remaining, since_ms=Millis(START - 19 * HOUR * 1000))
     snapshot = replace(snapshot, runs=(first, replace(run, remaining=since), new))
-    assert entries(snapshot) == [Place("n/0", "i1")]
+    assert entries(snapshot) == [Assign("n/0", "i1")]
 
 
 def test_a_job_that_does_not_say_how_long_it_takes_counts_as_long_as_is_assumed():
