@@ -96,8 +96,11 @@ def _policy_problems(
     try:
         policy_config(section, kind)
     except ValidationError as failure:
-        problems += [
-            document.problem(("policy", "options", *details["loc"]), details["msg"])
-            for details in failure.errors(include_url=False)
-        ]
+        written = {
+            next(iter(current_options(kind, {name: None}))): name for name in section.options
+        }
+        for details in failure.errors(include_url=False):
+            option, *rest = details["loc"]
+            path = ("policy", "options", written.get(str(option), option), *rest)
+            problems.append(document.problem(path, details["msg"]))
     return problems

@@ -27,8 +27,7 @@ from eva_master.model.planning.snapshot import Snapshot, StandaloneRates, Throug
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import Resources
 from eva_master.model.states import LIVE
-from eva_master.packing.valuation.job_valuation import JobValuation, Reservation
-from eva_master.packing.valuation.reservation_price import Rates
+from eva_master.packing.valuation.job_valuation import JobValuation, Rates, Reservation
 from eva_master.ports.reading import CostSums, InstanceRecord, JobRecord, LearnedTables, Outlook
 
 

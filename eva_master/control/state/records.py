@@ -18,8 +18,7 @@ from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.packing.valuation.job_valuation import Reservation
-from eva_master.packing.valuation.reservation_price import Rates
+from eva_master.packing.valuation.job_valuation import Rates, Reservation
 
 
 class Records(Protocol):

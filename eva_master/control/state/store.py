@@ -38,8 +38,7 @@ from eva_master.model.records import Instance, Job, Progress, TaskRun
 from eva_master.model.resources import Resources
 from eva_master.model.states import LIVE, TERMINAL_JOB, InstanceState, RunState
 from eva_master.model.values import replace
-from eva_master.packing.valuation.job_valuation import JobValuation, Reservation
-from eva_master.packing.valuation.reservation_price import Rates
+from eva_master.packing.valuation.job_valuation import JobValuation, Rates, Reservation
 
 
 class State:

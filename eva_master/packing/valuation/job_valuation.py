@@ -24,6 +24,8 @@ from eva_master.packing.valuation.reservation_price import (
     reservation_price,
 )
 
+__all__ = ["JobValuation", "Rates", "Reservation", "gang_parts", "slowest"]
+
 _RESERVATIONS_KEPT = 65_536
 """Different tasks whose reservations are remembered at most."""
 

@@ -28,7 +28,7 @@ from eva_master.model.events import (
     WorkerReported,
 )
 from eva_master.model.ids import Family, InstanceId, Millis, Price, RunId
-from eva_master.model.planning.plan import NewInstance, Place, Plan
+from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.model.planning.snapshot import RemainingWork
 from eva_master.model.records import Progress
 from eva_master.model.resources import Resources
@@ -81,7 +81,7 @@ class Cluster:
             request, self.request = self.request, None
             waiting = [run.id for run in request.snapshot.runs if run.instance is None]
             launches = tuple(NewInstance(key, on) for key in range(len(waiting)))
-            places = tuple(Place(run, key) for key, run in enumerate(waiting))
+            places = tuple(Assign(run, key) for key, run in enumerate(waiting))
             self.handle(PlanReady(request.round, Plan(launches, places), None), at=at)
         for instance in sorted(set(self.state.instances) - before):
             self.register(instance, at=at)
