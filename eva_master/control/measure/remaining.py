@@ -58,9 +58,12 @@ class _Measured:
         What is known by running time runs down as if there were no company, since nothing tells
         what company has cost so far.
         """
-        company = self.company_ppm if self.left.by_steps else MILLION
-        pace = round(self.speed * company)
+        pace = self._pace_ppm(self.company_ppm if self.left.by_steps else MILLION)
         return RemainingWork(self.left.ms, self.since_ms, pace, self.left.estimated)
+
+    def _pace_ppm(self, company_ppm: int) -> int:
+        """Standalone time that is done in the time that passes, in millionths."""
+        return self.speed.numerator * company_ppm // self.speed.denominator
 
     def eta_ms(self, now: Millis) -> Millis | None:
         """When it is over at the present pace; `None` past the end of a stated time."""
@@ -69,7 +72,7 @@ class _Measured:
             return None
         if missing == 0 and not self.left.by_steps:
             return None
-        pace = round(self.speed * self.company_ppm)
+        pace = self._pace_ppm(self.company_ppm)
         passes = missing * MILLION // pace if pace > 0 else LONGEST_MS + 1
         return Millis(now + passes) if passes <= LONGEST_MS else None
 

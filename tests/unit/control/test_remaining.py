@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from eva_master.adapters.jobfile.parse import parse_job
-from eva_master.adapters.store.codec import COPIES, INSTANCES
+from eva_master.adapters.store.codec import INSTANCES, RUNS
 from eva_master.control.machine import Machine
 from eva_master.control.measure import remaining
 from eva_master.control.planning.preview import PREVIEW, hypothetical
@@ -238,7 +238,7 @@ def test_a_new_master_says_the_same() -> None:
     written = replace(
         Changes(
             jobs=tuple(state.jobs.values()),
-            runs=tuple(COPIES.decode(map(COPIES.encode, state.runs.values()))),
+            runs=tuple(RUNS.decode(map(RUNS.encode, state.runs.values()))),
             instances=tuple(INSTANCES.decode(map(INSTANCES.encode, state.instances.values()))),
             job_accounts=tuple(state.job_accounts.values()),
             instance_accounts=tuple(state.instance_accounts.values()),
@@ -260,7 +260,7 @@ def test_a_new_master_has_time_that_ran_from_the_journal() -> None:
     state = cluster.state
     written = Changes(
         jobs=tuple(state.jobs.values()),
-        runs=tuple(COPIES.decode(map(COPIES.encode, state.runs.values()))),
+        runs=tuple(RUNS.decode(map(RUNS.encode, state.runs.values()))),
         instances=tuple(state.instances.values()),
     )
     after = Cluster(State.restored(CATALOG, written))
