@@ -1,6 +1,6 @@
 """What the rows of the kill matrix have in common: how they begin, and what must hold at the end.
 
-docs/design/testing.md lists the rows.
+docs/reference/kill-matrix.md lists the rows.
 """
 
 from __future__ import annotations
