@@ -398,7 +398,10 @@ class Cluster:
     def logs(self) -> list[tuple[str, str]]:
         """Title and end of each log that tells why a test failed."""
         logs = [self._log, *sorted((self.state_dir / "cloud").glob("*/*.log"))]
-        tasks = sorted((self.state_dir / "cloud").glob("*/disk/tasks/**/log"))
+        # Tasks that end take their directories along meanwhile; `os.walk` passes over these.
+        folders = os.walk(self.state_dir / "cloud")
+        found = (Path(folder) / "log" for folder, _, files in folders if "log" in files)
+        tasks = sorted(path for path in found if "tasks" in path.parts)
         return [(str(path.relative_to(self.home)), _tail(path)) for path in [*logs, *tasks]]
 
 

@@ -45,8 +45,6 @@ def test_jobs_that_disturb_each_other_are_kept_on_different_hosts(make_hosts: Ho
         settings={
             "round_period": "5s",
             "round_min_interval": "1s",
-            # A configuration is expected to last for minutes, so that a move is soon worth it.
-            "policy": {"options": {"min_horizon_s": 120}},
         },
         catalog={"types": {"e2e.large": LARGE | SOON, "e2e.small": SMALL | SOON}, "only": ["e2e"]},
         read_rate=8 * MIB,

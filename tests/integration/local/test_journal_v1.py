@@ -46,6 +46,9 @@ def said(record: object, like: dict[str, Any]) -> dict[str, Any]:
     text = json.dumps(fields, default=asdict)
     # The expectation has them as words, since JSON has no such numbers.
     found: dict[str, Any] = json.loads(text, parse_constant=str)
+    for name, value in like.items():
+        if isinstance(value, dict) and isinstance(inner := found.get(name), dict):
+            found[name] = {key: inner[key] for key in value}
     return found
 
 
@@ -112,7 +115,9 @@ def test_counters_memory_and_what_was_learned_are_there(journal: SqlJournal) -> 
     assert state.memory is not None
     assert (state.memory.policy, state.memory.version) == ("eva", EXPECTED["memory"]["version"])
     assert sorted(state.memory.data) == EXPECTED["memory"]["keys"]
-    assert state.learned.to_json() == EXPECTED["learned"]
+    learned = state.learned.to_json()
+    assert learned.pop("run_times") == []  # not known then
+    assert learned == EXPECTED["learned"]
     assert state.interruptions.to_json() == EXPECTED["interruptions"]
     until = {it.id: it.unavailable_until for it in state.catalog if it.unavailable_until}
     assert until == {name: told[0] for name, told in EXPECTED["unavailable"].items()}

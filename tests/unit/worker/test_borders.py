@@ -139,7 +139,11 @@ def test_hardly_any_throughput_is_some(tmp_path: Path) -> None:
     ("policy", "option"),
     [
         *(("eva", f"default_throughput_ppm: {it}") for it in ("0", "-5", "1000001", ".nan", "0.5")),
-        *(("eva", f"{name}: {it}") for name in ("min_horizon_s", "half_life_s") for it in (0, -1)),
+        *(
+            ("eva_published", f"{name}: {it}")
+            for name in ("min_horizon_s", "half_life_s")
+            for it in (0, -1)
+        ),
         ("eva", "optimizer: best"),
         ("eva", "horizon_s: 0"),
         ("eva", "lost_ppm: -1"),
