@@ -10,7 +10,7 @@ from eva_master.learning.delays import two_digits
 from eva_master.model.ids import Millis, Workload
 from eva_master.model.planning.plan import Json
 
-_KEPT = 9
+_RUN_TIMES_KEPT = 9
 """So many of a workload's last finished tasks say what is usual."""
 _ENOUGH = 3
 """With fewer nobody can say what is usual."""
@@ -81,7 +81,7 @@ class RunTimes:
             return self
         finished = dict(self.finished)
         before = finished.pop(workload, None)
-        took = (*(before.took_ms if before else ()), took_ms)[-_KEPT:]
+        took = (*(before.took_ms if before else ()), took_ms)[-_RUN_TIMES_KEPT:]
         finished[workload] = Finished.of(took, at)
         if len(finished) > ENTRIES_KEPT:
             del finished[next(iter(finished))]
@@ -106,7 +106,7 @@ class RunTimes:
                 case [str(name), [_, *_] as times, int(at)] if all(
                     isinstance(one, int) and one > 0 for one in times
                 ):
-                    took = tuple(int(str(one)) for one in times[-_KEPT:])
+                    took = tuple(int(str(one)) for one in times[-_RUN_TIMES_KEPT:])
                     finished[Workload(name)] = Finished.of(took, Millis(at))
                 case _:
                     raise ValueError(f"not learned run times: {row!r}")

@@ -102,7 +102,7 @@ _LEGAL: Mapping[type, Mapping[str, frozenset[str]]] = {
 History = tuple[tuple[str, int], ...]
 """States with the time each was entered, oldest first; bounded, see `moved`."""
 
-_KEPT = 16
+_MOVES_KEPT = 16
 
 
 def moved(
@@ -125,7 +125,7 @@ def moved(
     source, entered = history[-1][0], target.value
     if entered not in _LEGAL[type(target)].get(source, ()):
         raise IllegalTransition(entity, source, entered, history)
-    return (*history[1 - _KEPT :], (entered, at))
+    return (*history[1 - _MOVES_KEPT :], (entered, at))
 
 
 TERMINAL_JOB = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})

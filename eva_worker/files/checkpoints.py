@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from eva_worker.files.objects import Objects
 
-_KEPT = 2
+_GENERATIONS_KEPT = 2
 """Generations kept: the newest, and the one before in case the newest proves unusable."""
 
 
@@ -36,7 +36,7 @@ def newest_in_common(own: Collection[int], others: Iterable[Collection[int]]) ->
 
 def obsolete(own: Collection[int], keep: Collection[int]) -> set[int]:
     """Generations that no attempt will start from: complete, not the newest, not in `keep`."""
-    return set(own) - {*sorted(own)[-_KEPT:], *keep}
+    return set(own) - {*sorted(own)[-_GENERATIONS_KEPT:], *keep}
 
 
 async def newest(objects: Objects, run: str) -> int:

@@ -26,7 +26,7 @@ from eva_master.packing.problem import Problem, Valuation
 from eva_master.simulation.scenario.submission import work_ms
 
 _USED = 1e-9
-_KEPT = 1_500
+_COLUMNS_KEPT = 1_500
 """Number of columns that are tried first with the next multiset of tasks."""
 _BUDGET = Budget(gap=2e-5, iterations=200, class_iterations=20_000, total_nodes=4_000_000)
 
@@ -116,7 +116,7 @@ class ReferenceBound:
             if sum(count for _, count in column.task_set) > 1
         }
         kept = {**fresh, **self._columns}
-        self._columns = dict(list(kept.items())[:_KEPT])
+        self._columns = dict(list(kept.items())[:_COLUMNS_KEPT])
 
     def _single(self, number: int) -> Column:
         offering = self._problem.reservation(number)

@@ -17,12 +17,12 @@ from eva_master.ports.reading import Archive, InstanceRecord, JobRecord, ReadMod
 Name = TypeVar("Name", JobId, InstanceId)
 
 _USUAL = 100
-_LARGEST = 1000
+_ENTRIES_PER_PAGE_AT_MOST = 1000
 
 
 def size(asked: int) -> int:
     """How many entries a page has at most, by what was asked for."""
-    return min(asked or _USUAL, _LARGEST)
+    return min(asked or _USUAL, _ENTRIES_PER_PAGE_AT_MOST)
 
 
 def encoded(last: str) -> str:
