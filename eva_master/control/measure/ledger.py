@@ -106,8 +106,8 @@ def _increment(state: Records, run: TaskRun, share: int, price: int, elapsed: in
     if run.state is not RunState.RUNNING:
         return JobAccount(run.job, charged=Exact(share))
     placed = placed_with(state, run)
-    speed = family_speed(state, placed) * company_ppm(state, run, placed)
-    alone = price * elapsed * speed.numerator // (speed.denominator * MILLION)
+    speed, ppm = family_speed(state, placed), company_ppm(state, run, placed)
+    alone = price * elapsed * ppm * speed.numerator // (speed.denominator * MILLION)
     return JobAccount(run.job, charged=Exact(share), alone=Exact(alone), busy_ms=elapsed)
 
 

@@ -370,7 +370,7 @@ class State:
 
     def occupants(self, instance: InstanceId) -> tuple[TaskRun, ...]:
         """The task runs that take room on an instance."""
-        return tuple(map(self.runs.__getitem__, self.occupant_ids(instance)))
+        return tuple(map(self.runs.__getitem__, self._occupants.get(instance, ())))
 
     def occupant_ids(self, instance: InstanceId) -> Collection[RunId]:
         """The ids of the task runs that take room on an instance."""

@@ -12,6 +12,7 @@ from eva_master.model.job import JobKind, JobSpec, TaskSpec
 from eva_master.model.planning.snapshot import StandaloneRates
 from eva_master.packing.valuation.gang_pace import Member, Part, parts
 from eva_master.packing.valuation.reservation_price import (
+    SAME_SPEED,
     Demand,
     Rates,
     Speeds,
@@ -125,4 +126,4 @@ def gang_parts(members: Sequence[Member], offerings: Sequence[Offering]) -> tupl
 
 def slowest(speeds: Iterable[Fraction]) -> Fraction:
     """The pace of tasks that wait for each other; 1 if there are none."""
-    return min(speeds, default=Fraction(1))
+    return min(speeds, default=SAME_SPEED)
