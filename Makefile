@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PROTO_VENV := .venv-proto
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check proto bench bundle lock clean
+.PHONY: setup demo test explore check proto bench bundle lock clean
 
 setup: $(VENV)/.done
 
@@ -22,6 +22,10 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest -m "not waits" -n 5 --dist worksteal
 	$(BIN)/python -m pytest -m waits -n 12 --dist load --maxschedchunk 1 tests/e2e || [ $$? -eq 5 ]
+
+# Property tests with examples that no run has seen. What they find becomes a fixed example.
+explore: setup
+	EVA_NEW_EXAMPLES=1 $(BIN)/python -m pytest tests/property tests/conformance/test_policies.py -n 2
 
 check: setup proto
 	git diff --exit-code -- '*/_proto/*'

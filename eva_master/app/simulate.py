@@ -152,11 +152,18 @@ def chosen_policies(names: Iterable[str], settings: Iterable[str]) -> list[Chose
         kind, _ = _kind(name)
         known = {field.name for field in fields(kind.config)}
         known.update(key for _, key, _ in pairs if known & current_options(kind, {key: 0}).keys())
-        own = {key: value for of, key, value in pairs if of in (kind.name, name)}
+        # An earlier name of a preset, such as `eva:published`, has options of `eva` in common.
+        earlier = name.partition(":")[0]
+        own = {
+            key: value
+            for of, key, value in pairs
+            if of in (kind.name, name) or (of == earlier and key in known)
+        }
         shared = {key: value for of, key, value in pairs if not of and key in known}
         found.append(Chosen(name, {**shared, **own}))
         named_policy(name, found[-1].options)
     known = {one.name for one in found} | {one.kind for one in found}
+    known |= {one.name.partition(":")[0] for one in found}
     for of, key, _ in pairs:
         used = of in known if of else any(key in one.options for one in found)
         if not used:

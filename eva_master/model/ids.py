@@ -34,10 +34,18 @@ def run_id(job: JobId, index: int, run: int = 0) -> RunId:
     return RunId(f"{job}/{index}+{run}" if run else f"{job}/{index}")
 
 
+_DIGITS = 18
+"""Numbers of ids have at most so many digits: they fit into 64 bits."""
+
+
 def number_of(name: str) -> int:
-    """The number that an id ends with, which tells when its job or instance came; -1 for none."""
+    """The number that an id ends with, which tells when its job or instance came.
+
+    Returns:
+        -1 for none, and for one that is too long to be any id's.
+    """
     digits = name[len(name.rstrip("0123456789")) :]
-    return int(digits) if digits else -1
+    return int(digits) if 0 < len(digits) <= _DIGITS else -1
 
 
 def job_order(job: JobId) -> tuple[int, str]:

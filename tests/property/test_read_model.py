@@ -19,6 +19,7 @@ from eva_master.model.accounting.totals import Totals
 from eva_master.model.changes import Changes
 from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.job import JobSpec
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.records import Job
 from eva_master.packing.valuation.job_valuation import Reservation
 from eva_master.ports.reading import ReadModel
@@ -63,7 +64,7 @@ def seen(model: ClusterModel, now: Millis) -> dict[str, Any]:
         },
         "names": dict(model.names),
         "cost": (cost.charged, cost.idle, cost.alone, model.charged(now)),
-        "preview": model.preview(asked(model.jobs), now) if model.jobs else None,
+        "preview": without_times(model.preview(asked(model.jobs), now)) if model.jobs else None,
     }
 
 
@@ -96,8 +97,19 @@ def from_scratch(world: ChaoticWorld, totals: Totals, now: Millis) -> dict[str, 
         "found": {job.spec.name: job for job in jobs.values()},
         "names": {(job.spec.owner, job.spec.name): job.id for job in jobs.values()},
         "cost": (charged, idle, alone, charged),
-        "preview": hypothetical(state, asked(jobs), now, world.machine.settings) if jobs else None,
+        "preview": without_times(previewed(world, now)) if jobs else None,
     }
+
+
+def previewed(world: ChaoticWorld, now: Millis) -> Snapshot:
+    state = world.state
+    return hypothetical(state, asked(state.jobs), now, world.machine.settings)
+
+
+def without_times(snapshot: Snapshot) -> Snapshot:
+    """The control loop's snapshots keep what they said of the work left until that is far off."""
+    runs = tuple(replace(run, remaining=None) for run in snapshot.runs)
+    return replace(snapshot, runs=runs)
 
 
 def worth(reservation: Reservation) -> tuple[int, object]:

@@ -49,8 +49,15 @@ class _PolicySource:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
+    """What to plan for.
+
+    Attributes:
+        apart: The snapshot is complete, and later ones are no differences from it.
+    """
+
     snapshot: SnapshotDiff
     memory: PolicyMemory | None
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +119,7 @@ class ProcessPlanner:
             InvalidPlan: The policy failed.
         """
         async with self._previews:
-            outcome = await asyncio.wrap_future(self._submit(snapshot, memory))
+            outcome = await asyncio.wrap_future(self._submit(snapshot, memory, apart=True))
         if isinstance(outcome, _Failed):
             raise InvalidPlan(outcome.reason)
         return outcome.plan
@@ -123,7 +130,7 @@ class ProcessPlanner:
             self._child.close()
 
     def _submit(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
+        self, snapshot: Snapshot, memory: PolicyMemory | None, *, apart: bool = False
     ) -> Future[_Planned | _Failed]:
         """Start planning. The future's result reports every failure; it never raises."""
         answer: Future[_Planned | _Failed] = Future()
@@ -138,18 +145,20 @@ class ProcessPlanner:
 
         with self._lock:
             try:
-                planning = self._ask(snapshot, memory)
+                planning = self._ask(snapshot, memory, apart=apart)
             except BrokenProcessPool:
                 self._child.close()
                 self._child = _Child()
-                planning = self._ask(snapshot, memory)
+                planning = self._ask(snapshot, memory, apart=apart)
         planning.add_done_callback(done)
         return answer
 
     def _ask(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
+        self, snapshot: Snapshot, memory: PolicyMemory | None, *, apart: bool
     ) -> Future[FastPickle[_Planned] | _Failed]:
-        question = FastPickle(_Question(self._child.snapshots.diff(snapshot), memory))
+        # A preview's views are its own: a round after it must not be sent the whole cluster.
+        sender = Sender() if apart else self._child.snapshots
+        question = FastPickle(_Question(sender.diff(snapshot), memory, apart))
         return self._child.submit(_plan, self._source, question)
 
 
@@ -240,7 +249,7 @@ def _policy_ready(source: _PolicySource) -> None:
 def _plan(source: _PolicySource, question: FastPickle[_Question]) -> FastPickle[_Planned] | _Failed:
     asked = question.content
     try:
-        seen = _snapshots().snapshot(asked.snapshot)
+        seen = (Receiver() if asked.apart else _snapshots()).snapshot(asked.snapshot)
         return FastPickle(_Planned(*_policy(source).plan(seen, asked.memory)))
     except Exception as error:
         return _Failed(_describe(error), traceback.format_exc())

@@ -30,6 +30,9 @@ from eva_master.model.states import LIVE
 from eva_master.packing.valuation.job_valuation import JobValuation, Rates, Reservation
 from eva_master.ports.reading import CostSums, InstanceRecord, JobRecord, LearnedTables, Outlook
 
+_JOBS_REMEMBERED = 16_384
+"""Jobs whose reservations readers share at most."""
+
 
 class ReadersValuation:
     """A valuation that readers share as long as prices and measured rates stay the same.
@@ -60,6 +63,8 @@ class ReadersValuation:
         """The same of a job that is active, which is remembered."""
         found = self._reservations.get(job.id)
         if found is None:
+            if len(self._reservations) >= _JOBS_REMEMBERED:
+                self._reservations = {}
             found = self._reservations[job.id] = self.of(job.spec)
         return found
 

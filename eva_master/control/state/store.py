@@ -40,6 +40,9 @@ from eva_master.model.states import LIVE, TERMINAL_JOB, InstanceState, RunState
 from eva_master.model.values import replace
 from eva_master.packing.valuation.job_valuation import JobValuation, Rates, Reservation
 
+_SETS_REMEMBERED = 65_536
+"""Task sets whose expected throughput is remembered at most."""
+
 
 class State:
     """Everything the control loop knows.
@@ -296,6 +299,8 @@ class State:
         """How fast a task is expected to run beside others, see `learning.colocation.lookup`."""
         known = self._expected.get(entry)
         if known is None:
+            if len(self._expected) >= _SETS_REMEMBERED:
+                self._expected.clear()
             known = self._expected[entry] = lookup(self.throughput, entry)
         return known
 

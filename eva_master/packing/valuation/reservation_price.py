@@ -214,13 +214,13 @@ def relative_speed(family: Family, offering: Offering | None, pace: Speeds) -> F
 
     Args:
         family: Where it runs; one that it has no demand on counts as the offering's own.
-        offering: The one that sets its reservation price.
+        offering: The one that sets its reservation price; without one it is as fast everywhere.
         pace: How fast the task runs on each family.
     """
-    if not pace:
+    if not pace or offering is None:
         return SAME_SPEED
     rate = dict(pace)
-    own = 1 if offering is None else rate.get(offering.type.family, 1)
+    own = rate.get(offering.type.family, 1)
     return Fraction(rate.get(family, own), own)
 
 

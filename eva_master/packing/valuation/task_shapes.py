@@ -82,8 +82,6 @@ class TaskShapes:
 
     def of(self, runs: Iterable[RunView]) -> list[TaskTraits]:
         """The traits of each task run's task."""
-        if max(len(self._by_run), len(self._known), len(self._shapes)) > _TASKS_REMEMBERED:
-            self._by_run, self._known, self._shapes = {}, {}, {}
         return [self.of_run(run) for run in runs]
 
     def of_run(self, run: RunView) -> TaskTraits:
@@ -91,6 +89,8 @@ class TaskShapes:
         found, task = self._by_run.get(run.id), run.task
         if found is not None and found[0] is task:
             return found[1]
+        if max(len(self._by_run), len(self._known), len(self._shapes)) > _TASKS_REMEMBERED:
+            self._by_run, self._known, self._shapes = {}, {}, {}
         key = task.demand, task.throughput, task.workload
         traits = self._known.get(key) or self._known.setdefault(key, TaskTraits(task, self._shapes))
         self._by_run[run.id] = task, traits

@@ -82,6 +82,8 @@ class NoPacking:
         return Plan(launches, tuple(entries), reasons=Reasons(hostings)), memory
 
 
+_RESERVATIONS_KEPT = 65_536
+"""Different tasks whose reservation offerings are remembered at most."""
 _Reserved = dict[tuple[Demand, Part], Offering | None]
 """The reservation offering by demand and by what the task's gang needs of it."""
 
@@ -147,6 +149,8 @@ class _Market:
         part = self._part(run)
         key = run.task.demand, part
         if key not in self.reserved:
+            if len(self.reserved) >= _RESERVATIONS_KEPT:
+                self.reserved.clear()
             found = reservation(run.task.demand, self.offerings, part.speeds, part.others)
             self.reserved[key] = found
         return price_on(family, self.reserved[key], part.speeds)

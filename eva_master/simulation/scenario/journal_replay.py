@@ -18,7 +18,15 @@ from eva_master.learning.colocation import lookup
 from eva_master.learning.delays import Delay
 from eva_master.model.catalog import base_family
 from eva_master.model.changes import Round
-from eva_master.model.ids import MILLION, Family, InstanceId, Millis, RunId, Workload
+from eva_master.model.ids import (
+    MILLION,
+    Family,
+    InstanceId,
+    JobId,
+    Millis,
+    RunId,
+    Workload,
+)
 from eva_master.model.job import JobKind, JobSpec, TaskSpec
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.states import InstanceState, RunState
@@ -158,7 +166,7 @@ def past(state: State, rounds: Iterable[Round], charged: int) -> Past:
         usual_inits_ms=inits,
         planned_ms=planned,
         start_ms=Millis(
-            min(*(job.submitted_ms for job in state.jobs.values()), *(one.at_ms for one in held))
+            min([*(job.submitted_ms for job in state.jobs.values()), *(one.at_ms for one in held)])
         ),
     )
 
@@ -289,6 +297,7 @@ class _Work:
         self._state = state
         self.inits_ms: dict[Attempt, int] = {}
         self._inits = inits
+        self._reservations: dict[JobId, tuple[Reservation, ...]] = {}
         self._until = latest(state)
         self._residents: defaultdict[InstanceId, list[RecordedAttempt]] = defaultdict(list)
         self._of: defaultdict[RunId, list[RecordedAttempt]] = defaultdict(list)
@@ -344,7 +353,11 @@ class _Work:
 
     def _speed(self, recorded: RecordedAttempt) -> float:
         """How fast an attempt's family let it run, against where its reservation price is from."""
-        reservation = self._state.reservation(self._state.runs[recorded.run])
+        run = self._state.runs[recorded.run]
+        if run.job not in self._reservations:
+            spec = self._state.jobs[run.job].spec
+            self._reservations[run.job] = self._state.valuation.of(spec)
+        reservation = self._reservations[run.job][run.index]
         machine = self._state.instances[recorded.instance].offering.type
         return float(reservation.speed_on(machine.family))
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.model.ids import JobId, Millis
+from eva_master.model.ids import Family, JobId, Millis
 from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import JobView
+from eva_master.packing.valuation import task_shapes
 from eva_master.packing.valuation.migration_cost import (
     expected_migration_cost,
     launch_cost,
     migration_cost,
     share,
 )
-from tests.fakes.snapshots import offer
+from eva_master.packing.valuation.reservation_price import relative_speed
+from tests.fakes.snapshots import Cluster, offer, task
 
 
 def view(checkpoint_ms: int, launch_ms: int) -> JobView:
@@ -61,3 +64,18 @@ def test_where_instances_save_nothing_the_estimate_is_the_cost() -> None:
     job = view(1_000, 2_000)
     held = share(700, 300, 700)
     assert expected_migration_cost(job, 300) == migration_cost(job, held, 300)
+
+
+def test_a_task_that_nothing_hosts_is_as_fast_everywhere() -> None:
+    pace = (Family("c7i"), 1), (Family("p3"), 30)
+    assert relative_speed(Family("p3"), None, pace) == 1
+
+
+def test_traits_of_task_runs_that_are_gone_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a policy asks for one task run at a time."""
+    monkeypatch.setattr(task_shapes, "_TASKS_REMEMBERED", 5)
+    shapes = task_shapes.TaskShapes()
+    for number in range(40):
+        cluster = Cluster(offer("box", (0, 4, 8), 1)).job(f"j{number}", task(any=(0, 1, 1)))
+        shapes.of_run(cluster.snapshot().runs[0])
+    assert len(shapes._by_run) <= 6

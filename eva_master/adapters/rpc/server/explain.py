@@ -10,7 +10,7 @@ from eva_master.adapters.rpc.server import reasons, views
 from eva_master.adapters.store.journal import ROUNDS_EXPLAINED
 from eva_master.model.changes import Round
 from eva_master.model.errors import NotFound
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId, number_of
 from eva_master.model.planning.reasons import Exchange, Hosting, Reasons
 from eva_master.model.records import Instance, TaskRun
 from eva_master.model.states import TERMINAL_JOB
@@ -65,9 +65,9 @@ def find(
     if gone := archive.records_of_instances([InstanceId(reference)]):
         return _instance(gone[InstanceId(reference)].instance)
     ended = archive.job(JobId(reference)) or archive.newest_named(owner, reference)
-    if ended is not None:
+    if ended is not None and ended.job.state in TERMINAL_JOB:
         return _job(model, ended, now)
-    if reference.isascii() and reference.isdigit():
+    if reference.isascii() and reference.isdigit() and number_of(reference) >= 0:
         return int(reference)
     raise NotFound(
         f"there is no job, instance or round {reference!r}",

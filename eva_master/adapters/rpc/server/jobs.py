@@ -241,7 +241,7 @@ class JobsService(JobsServicer):
         if (job := model.find(owner, reference)) is not None:
             return model.record(job.id, self._clock.now())
         found = await asyncio.to_thread(_archived, self._archive, owner, reference)
-        if found is None:
+        if found is None or found.job.state not in TERMINAL_JOB:  # younger than the model
             raise NotFound(f"there is no job {reference!r}", hint="`eva ls --all` shows all jobs")
         return found
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.model.ids import InstanceId, JobId, Millis, number_of
+from eva_master.model.states import TERMINAL_JOB, InstanceState
 from eva_master.ports.reading import Archive, InstanceRecord, JobRecord, ReadModel
 
 Name = TypeVar("Name", JobId, InstanceId)
@@ -62,9 +63,14 @@ def all_jobs(
 def jobs(
     model: ReadModel, archive: Archive, names: Sequence[JobId], now: Millis
 ) -> Mapping[JobId, JobRecord]:
-    """Jobs by their ids, as they are now; one that there is not is left out. Takes time."""
+    """Jobs by their ids, as they are now; one that there is not is left out. Takes time.
+
+    A job that was written down after the model was published is left out as well: the instances
+    and task runs that it names are not in the model.
+    """
     missing = [name for name in names if name not in model.jobs]
-    over = archive.records_of_jobs(missing) if missing else {}
+    found = archive.records_of_jobs(missing) if missing else {}
+    over = {name: it for name, it in found.items() if it.job.state in TERMINAL_JOB}
     return {
         name: model.record(name, now) if name in model.jobs else over[name]
         for name in names
@@ -79,7 +85,8 @@ def all_instances(
     found = archive.page_of_instances(decoded(token, InstanceId), limit + 1)
     names, following = cut(found, limit)
     missing = [name for name in names if name not in model.instances]
-    over = archive.records_of_instances(missing) if missing else {}
+    written = archive.records_of_instances(missing) if missing else {}
+    over = {name: it for name, it in written.items() if it.instance.state is InstanceState.GONE}
     records = [
         model.billed(name, now) if name in model.instances else over[name]
         for name in names
