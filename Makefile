@@ -21,7 +21,7 @@ demo: setup
 # code 5, this machine has nothing to run them with.
 test: setup
 	$(BIN)/python -m pytest -m "not waits" -n 5 --dist worksteal
-	$(BIN)/python -m pytest -m waits -n 12 --dist load --maxschedchunk 1 tests/e2e || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest -m waits -n 10 --dist load --maxschedchunk 1 tests/e2e || [ $$? -eq 5 ]
 
 # Property tests with examples that no run has seen. What they find becomes a fixed example.
 explore: setup

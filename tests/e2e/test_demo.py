@@ -75,7 +75,6 @@ def check_nothing_left(temporary: Path, engine: str = "") -> None:
             assert client.containers.list(all=True) == []
 
 
-@pytest.mark.waits
 def test_jobs_are_packed_moved_resumed_and_billed(temporary: Path, engine: str) -> None:
     demo = start(temporary, *DEMO, "--json", engine=engine)
     told, heard = demo.communicate()
