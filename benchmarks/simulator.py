@@ -26,6 +26,7 @@ import psutil
 
 from benchmarks.harness import Figures, publish, surroundings
 from eva_master.adapters.catalog import load_catalog
+from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.adapters.traces import measured_interference, read_interference, read_trace
 from eva_master.adapters.traces.recipes import ProductionRecipe
 from eva_master.app.simulate import Chosen, named_policy, prepared
@@ -135,6 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     chosen = parser.parse_args(arguments)
     setup = _setup(chosen)
+    spare_lasting_values()  # as `eva simulate` does
     figures: Figures = {"surroundings": surroundings()}
     missed = []
     for name in chosen.policy or _GOALS_S:

@@ -59,15 +59,29 @@ def power(ppm: V, tasks: int) -> V:
     return value
 
 
+def estimated(pairs: Iterable[tuple[int, int]]) -> int:
+    """Estimate a task's throughput beside others that it was never seen with, in millionths.
+
+    The pairwise value of each other workload is raised to the number of its tasks, and these
+    powers are multiplied, rounding down to a millionth after every multiplication.
+
+    Args:
+        pairs: Pairwise value and number of tasks of each other workload, in the order of the
+            workloads' names.
+    """
+    value = MILLION
+    for ppm, tasks in pairs:
+        value = times(value, ppm if tasks == 1 else power(ppm, tasks))
+    return value
+
+
 def throughput_beside(
     look_up: Callable[[Key], int | None], entry: Key, default_ppm: int = DEFAULT_PPM
 ) -> int:
     """Normalised throughput of a task beside others (Eva, section 4.3), in millionths.
 
-    A task on its own runs at one million. A multiset that was observed has its recorded value.
-    Any other is estimated: the pairwise value of each other workload is raised to the number of
-    its tasks, and these powers are multiplied in the order of the workloads' names, rounding down
-    to a millionth after every multiplication.
+    A task on its own runs at one million. A multiset that was observed has its recorded value. Any
+    other is `estimated` by pairs.
 
     Args:
         look_up: Finds what was observed for an entry, `None` if nothing was.
@@ -78,11 +92,11 @@ def throughput_beside(
     seen = look_up(entry) if others else MILLION
     if seen is not None:
         return seen
-    value = MILLION
+    pairs = []
     for other, tasks in groupby(others):
         pair = look_up((workload, (other,)))
-        value = times(value, power(default_ppm if pair is None else pair, len(list(tasks))))
-    return value
+        pairs.append((default_ppm if pair is None else pair, sum(1 for _ in tasks)))
+    return estimated(pairs)
 
 
 def lookup(table: ThroughputTable, entry: Key, default_ppm: int = DEFAULT_PPM) -> int:

@@ -161,8 +161,10 @@ def simulate(*, trace: Path | None, journal: Path | None, as_json: bool, **optio
     """
     if (trace is None) == (journal is None):
         raise click.UsageError("name a TRACE, or a state directory with --from-journal")
+    from eva_master.adapters.loop.collector import spare_lasting_values
     from eva_master.app.simulate import chosen_policies
 
+    spare_lasting_values()
     chosen = chosen_policies(options["policies"] or ("eva",), options["settings"])
     setup, history = _setup(trace, journal, options)
     comparison = _compare(chosen, setup, options)

@@ -107,7 +107,8 @@ def _increment(state: Records, run: TaskRun, share: int, price: int, elapsed: in
         return JobAccount(run.job, charged=Exact(share))
     placed = placed_with(state, run)
     speed, ppm = family_speed(state, placed), company_ppm(state, run, placed)
-    alone = price * elapsed * ppm * speed.numerator // (speed.denominator * MILLION)
+    numerator, denominator = speed.as_integer_ratio()
+    alone = price * elapsed * ppm * numerator // (denominator * MILLION)
     return JobAccount(run.job, charged=Exact(share), alone=Exact(alone), busy_ms=elapsed)
 
 

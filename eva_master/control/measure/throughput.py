@@ -145,10 +145,11 @@ def normalised(state: Records, run: TaskRun) -> float | None:
     """
     if run.progress.rate <= 0 or run.state is not RunState.RUNNING:
         return None
-    if not standalone_rate(state, run):
+    own = standalone_rate(state, run)
+    if not own:
         return None
-    rates = (standalone_rate(state, member) for member in placed_with(state, run))
-    return run.progress.rate / min(rate for rate in rates if rate)
+    rates = [standalone_rate(state, mate) for mate in placed_with(state, run) if mate is not run]
+    return run.progress.rate / min([own, *(rate for rate in rates if rate)])
 
 
 def family_speed(state: Records, placed: Iterable[TaskRun]) -> Fraction:
@@ -156,11 +157,12 @@ def family_speed(state: Records, placed: Iterable[TaskRun]) -> Fraction:
 
     See `Reservation.speed_on`; 1 if there are none.
     """
-    return slowest(
+    speeds = [
         state.reservation(run).speed_on(state.instances[run.instance].offering.type.family)
         for run in placed
         if run.instance is not None
-    )
+    ]
+    return speeds[0] if len(speeds) == 1 else slowest(speeds)
 
 
 def company_ppm(state: Records, run: TaskRun, placed: Sequence[TaskRun]) -> int:
@@ -174,29 +176,33 @@ def company_ppm(state: Records, run: TaskRun, placed: Sequence[TaskRun]) -> int:
         run: Whose speed.
         placed: See `placed_with`.
     """
-    if not any(accompanied(state, member) for member in placed):
+    for member in placed:
+        if accompanied(state, member):
+            break
+    else:
         return MILLION
     speed = normalised(state, run)
     if speed is not None:
         return min(MILLION, round(speed * MILLION))
-    return min(state.expected_ppm(company(state, member)) for member in placed)
+    return min([state.expected_ppm(company(state, member)) for member in placed])
 
 
 def accompanied(state: Records, run: TaskRun) -> bool:
     """Whether another task run runs on the instance that a task run is on."""
     assert run.instance is not None
-    return any(
-        other.state is RunState.RUNNING and other.id != run.id
-        for other in state.occupants(run.instance)
-    )
+    # A loop, since this is asked for each task run whenever an instance is booked.
+    for other in state.occupants(run.instance):  # noqa: SIM110
+        if other.id != run.id and other.state is RunState.RUNNING:
+            return True
+    return False
 
 
 def company(state: Records, run: TaskRun) -> Key:
     """The workload of a task run that is on an instance, and those of the others that run there."""
     assert run.instance is not None
-    others = (
+    others = [
         state.task(other).workload
         for other in state.occupants(run.instance)
         if other.id != run.id and other.state is RunState.RUNNING
-    )
+    ]
     return key(state.task(run).workload, others)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from eva_master.learning.colocation import Key, throughput_beside, times
+from eva_master.learning.colocation import Key, estimated, throughput_beside, times
 from eva_master.model.ids import MILLION, Workload
 from eva_master.packing.interference.observations import ObservationIndex
 from eva_master.packing.interference.throughput_rows import PairwiseThroughput, ThroughputRows
@@ -123,10 +123,7 @@ class ThroughputModel(ExactThroughput):
         self, observations: ObservationIndex, workloads: Iterable[Workload], default_ppm: int
     ) -> None:
         names = sorted(set(workloads))
-        look_up: Callable[[Key], int | None] = observations.values.get
-        if UNPROFILED in names:
-            look_up = _keeping_unprofiled_alone(look_up)
-        super().__init__(look_up, default_ppm, names)
+        super().__init__(observations.values.get, default_ppm, names)
         self._observations = observations
         self.pairs: Ints = np.full((len(names), len(names)), default_ppm, dtype=np.int64)
         if UNPROFILED in self.index:
@@ -138,6 +135,27 @@ class ThroughputModel(ExactThroughput):
         self._powers: dict[tuple[int, int], Ints] = {}
         self._after_join: dict[WorkloadMultiset, JoinLosses] = {}
         self._upper: dict[WorkloadMultiset, Ints] = {}
+
+    def _asked(self, task_set: WorkloadMultiset) -> tuple[int, ...]:
+        """The same by the numbers of the workloads, which are in the order of their names."""
+        whole, found, rows = self.names(task_set), [], self._rows
+        for number, _ in task_set:
+            name = self._names[number]
+            index = whole.index(name)
+            seen = self._look_up((name, (*whole[:index], *whole[index + 1 :])))
+            if seen is None:
+                row = rows[number]
+                seen = estimated(
+                    [(row[other], count) for other, count in without_one(task_set, number)]
+                )
+            found.append(seen)
+        return tuple(found)
+
+    @cached_property
+    def _rows(self) -> list[list[int]]:
+        """`pairs` as Python's integers, which are faster one by one."""
+        rows: list[list[int]] = self.pairs.tolist()
+        return rows
 
     @cached_property
     def harmless(self) -> bool:
@@ -284,18 +302,6 @@ def multiset(workloads: Iterable[int]) -> WorkloadMultiset:
 def without_one(task_set: WorkloadMultiset, workload: int) -> WorkloadMultiset:
     """The set with one task less of a workload that is in it."""
     return tuple((w, n - (w == workload)) for w, n in task_set if n > 1 or w != workload)
-
-
-def _keeping_unprofiled_alone(look_up: Callable[[Key], int | None]) -> Callable[[Key], int | None]:
-    """What was observed, and that nobody makes progress beside a task that is to be profiled."""
-
-    def found(entry: Key) -> int | None:
-        workload, others = entry
-        if len(others) == 1 and UNPROFILED in {workload, *others}:
-            return 1
-        return look_up(entry)
-
-    return found
 
 
 def _includes(task_set: WorkloadMultiset, part: dict[int, int]) -> bool:

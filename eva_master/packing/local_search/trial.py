@@ -34,7 +34,7 @@ class Trial:
         )
         self._slots: dict[InstanceSlot, SlotBefore] = {}
         for slot in dismantled:
-            self._slots[slot] = SlotBefore.of(slot)
+            self._slots[slot] = (slot.load, slot.movable.copy(), slot.gang_members.copy())
         for run in self.pool:
             working.take(run)
 
@@ -46,7 +46,7 @@ class Trial:
     def put(self, run: int, slot: InstanceSlot) -> None:
         """Put a task run of the pool on an instance."""
         if slot not in self._slots:
-            self._slots[slot] = SlotBefore.of(slot)
+            self._slots[slot] = (slot.load, slot.movable.copy(), slot.gang_members.copy())
         self._working.put(run, slot)
 
     def undo(self) -> None:

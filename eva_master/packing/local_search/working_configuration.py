@@ -78,17 +78,9 @@ class _Vacancy(NamedTuple):
     gangs_after: Load | None
 
 
-class SlotBefore(NamedTuple):
-    """What was on an instance before a trial touched it."""
-
-    load: Load
-    movable: list[int]
-    gang_members: list[int]
-
-    @classmethod
-    def of(cls, slot: InstanceSlot) -> SlotBefore:
-        """What is on an instance now."""
-        return cls(slot.load, list(slot.movable), list(slot.gang_members))
+SlotBefore = tuple[Load, list[int], list[int]]
+"""What was on an instance before a trial touched it: its load, what was movable, and members of
+gangs. A plain tuple, since a search makes a million of them."""
 
 
 class Before(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from eva_master.model.catalog import Offering
@@ -42,6 +42,10 @@ class Reservation:
 
     offering: Offering | None
     speeds: Speeds = ()
+    _compared: dict[Family, Fraction] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Speeds that were asked for, since accounts ask for them at every booking."""
 
     @property
     def price(self) -> int:
@@ -50,7 +54,11 @@ class Reservation:
 
     def speed_on(self, family: Family) -> Fraction:
         """How fast the task runs on a family against where its reservation price comes from."""
-        return relative_speed(family, self.offering, self.speeds)
+        known = self._compared.get(family)
+        if known is None:
+            known = relative_speed(family, self.offering, self.speeds)
+            self._compared[family] = known
+        return known
 
 
 class JobValuation:
