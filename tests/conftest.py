@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
+from eva_master.testing import drawing
 from tests.fakes import hosts
 from tests.fakes.docker import dockerd
 from tests.fakes.iterator_agent import RecordingAgent
@@ -31,6 +32,8 @@ hypothesis_settings.register_profile(
 hypothesis_settings.register_profile(
     "new", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
+if not os.environ.get("EVA_NEW_EXAMPLES"):
+    drawing.by_declaration_alone()
 hypothesis_settings.load_profile("new" if os.environ.get("EVA_NEW_EXAMPLES") else "same")
 
 

@@ -7,8 +7,10 @@ from hypothesis import HealthCheck, settings
 
 from eva_master.app.policy_registry import policies
 from eva_master.model.errors import UnusablePolicy
+from eva_master.testing import drawing
 
 pytest.register_assert_rewrite("eva_master.testing.plan_checks", "eva_master.testing.policy_suite")
+drawing.by_declaration_alone()
 # Every run draws the same clusters.
 settings.register_profile(
     "eva",

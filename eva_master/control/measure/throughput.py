@@ -191,7 +191,7 @@ def accompanied(state: Records, run: TaskRun) -> bool:
     """Whether another task run runs on the instance that a task run is on."""
     assert run.instance is not None
     # A loop, since this is asked for each task run whenever an instance is booked.
-    for other in state.occupants(run.instance):  # noqa: SIM110
+    for other in state.occupants(run.instance):
         if other.id != run.id and other.state is RunState.RUNNING:
             return True
     return False
