@@ -20,8 +20,11 @@ from eva_iterator._proto.iterator_pb2_grpc import IteratorStub
 RPC_TIMEOUT_S = 1.0
 """Longest wait in seconds for the answer to a report; the next report contains this one."""
 
-FLUSH_TIMEOUT_S = 2.0
+FLUSH_TIMEOUT_S = 10.0
 """Longest wait in seconds for the last report, which gives an agent time to restart."""
+
+STOPPING_TIMEOUT_S = 2.0
+"""The same for a program that was asked to stop, whose grace period runs."""
 
 _FIRST_INTERVAL_S = 1.0
 _INTERVAL_BOUNDS_S = (0.01, 60.0)
@@ -63,6 +66,7 @@ class Reporter:
         self._source = uuid.uuid4().hex
         self._wake = threading.Event()
         self._closing = False
+        self._flush_timeout_s = FLUSH_TIMEOUT_S
         self._calling = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="eva-iterator", daemon=True)
 
@@ -74,11 +78,17 @@ class Reporter:
         """Asks for a report now."""
         self._wake.set()
 
-    def close(self) -> None:
-        """Sends a last report and ends the thread, within about FLUSH_TIMEOUT_S."""
+    def close(self, *, stopping: bool = False) -> None:
+        """Sends a last report and ends the thread.
+
+        Args:
+            stopping: Whether the program was asked to stop, so that it has not much time.
+        """
+        if stopping:
+            self._flush_timeout_s = STOPPING_TIMEOUT_S
         self._closing = True
         self._wake.set()
-        self._thread.join(RPC_TIMEOUT_S + FLUSH_TIMEOUT_S)
+        self._thread.join(RPC_TIMEOUT_S + self._flush_timeout_s)
 
     def pause(self) -> bool:
         """Waits until no call is in progress, and prevents new ones until `resume`.
@@ -110,7 +120,7 @@ class Reporter:
 
     def _report(self, stub: IteratorStub, *, last: bool = False) -> float:
         """Sends one report; returns the seconds until the next."""
-        timeout_s = FLUSH_TIMEOUT_S if last else RPC_TIMEOUT_S
+        timeout_s = self._flush_timeout_s if last else RPC_TIMEOUT_S
         try:
             with self._calling:
                 response = stub.Report(self._request(), timeout=timeout_s, wait_for_ready=last)

@@ -76,7 +76,7 @@ class Session:
     def close(self) -> None:
         """Sends the last report, in bounded time."""
         if self._reporter is not None:
-            self._reporter.close()
+            self._reporter.close(stopping=self.stop.requested)
 
     def pause(self) -> bool:
         """Keeps the reporter from calling while the process forks; returns whether it does."""
