@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -32,6 +33,9 @@ PROGRAMS = Path(__file__).with_name("programs")
 EVA = (sys.executable, "-m", "eva_master.app.cli")
 _POLL_S = 0.05
 _LOG_BYTES = 20_000
+_READ_BYTES = 2_000_000
+_ENGINE_CHATTER = re.compile(rb"^(time=\S+ )?level=(debug|info|warning) ")
+"""How lines of container engines begin that do not tell why a test failed."""
 _ENDED = ("succeeded", "failed", "cancelled")
 
 SETTINGS: dict[str, Any] = {
@@ -402,7 +406,7 @@ class Cluster:
         folders = os.walk(self.state_dir / "cloud")
         found = (Path(folder) / "log" for folder, _, files in folders if "log" in files)
         tasks = sorted(path for path in found if "tasks" in path.parts)
-        return [(str(path.relative_to(self.home)), _tail(path)) for path in [*logs, *tasks]]
+        return [(str(path.relative_to(self.home)), log_end(path)) for path in [*logs, *tasks]]
 
 
 def _bears(process: psutil.Process, mark: str) -> bool:
@@ -415,8 +419,13 @@ def _bears(process: psutil.Process, mark: str) -> bool:
     return any(mark in text for text in texts)
 
 
-def _tail(path: Path) -> str:
+def log_end(path: Path) -> str:
+    """The end of a log without the chatter of container engines; empty if the file is gone."""
     try:
-        return path.read_bytes()[-_LOG_BYTES:].decode(errors="replace")
+        with path.open("rb") as log:
+            log.seek(max(0, path.stat().st_size - _READ_BYTES))
+            lines = log.read().splitlines(keepends=True)
     except FileNotFoundError:
         return ""
+    kept = b"".join(line for line in lines if not _ENGINE_CHATTER.match(line))
+    return kept[-_LOG_BYTES:].decode(errors="replace")

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from eva_master.adapters.catalog import load_catalog
-from tests.e2e.cluster import PROGRAMS, Cluster, until
+from tests.e2e.cluster import PROGRAMS, Cluster, log_end, until
 from tests.fakes.aws.service import CREDENTIALS, REGION, Aws
 from tests.fakes.ec2 import bundle
 from tests.fakes.ec2.hypervisor import Hypervisor, described
@@ -205,16 +205,12 @@ class Ec2Cluster(Cluster):
         machines = self.site.path / "machines"
         logs = [*machines.glob("*/*.log"), *machines.glob("*/log/eva-boot.log")]
         return super().logs() + [
-            (str(path.relative_to(machines)), _end(path)) for path in sorted(logs)
+            (str(path.relative_to(machines)), log_end(path)) for path in sorted(logs)
         ]
 
 
 def _micro_usd(price: str) -> int:
     return round(float(price.strip("$/h")) * 1_000_000)
-
-
-def _end(path: Path) -> str:
-    return path.read_bytes()[-20_000:].decode(errors="replace")
 
 
 def _millis(time: datetime) -> int:
