@@ -39,7 +39,7 @@ def pytest_runtest_makereport(
     report = yield
     if report.failed:
         for cluster in item.stash.get(_CLUSTERS, []):
-            report.sections += cluster.logs()
+            report.sections += [(title, text) for title, text in cluster.logs() if text]
     return report
 
 
@@ -48,7 +48,7 @@ def _close(cluster: Cluster) -> None:
         cluster.close()
     except BaseException as error:
         # Its files are gone by the time the failure is reported.
-        for title, text in cluster.logs():
+        for title, text in filter(lambda log: log[1], cluster.logs()):
             error.add_note(f"--- {title}\n{text}")
         raise
 
