@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from eva_master.adapters.catalog import load_catalog
@@ -12,6 +13,7 @@ from eva_master.control.measure import ledger
 from eva_master.control.state.store import State
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import InvalidTrace
+from eva_master.model.ids import Millis
 from eva_master.simulation.results.metrics import usd
 from eva_master.simulation.run import Setup
 from eva_master.simulation.scenario.journal_replay import Past, latest, past
@@ -65,8 +67,12 @@ def read_history(state: Path, catalog: Catalog | None = None) -> History:
     charged = ledger.bill(restored, latest(restored)).charged
     found = past(restored, rounds, charged)
     policy, _ = named_policy(NO_PACKING)
-    setup = Setup(found.trace(), listed, policy, truth=found.truth, past=found)
+    setup = Setup(found.trace(), listed, policy, truth=found.truth, past=found, date_of=_date)
     return History(setup, found, usd(charged))
+
+
+def _date(now: Millis) -> str:
+    return f"{datetime.fromtimestamp(now / 1000, tz=UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _listed(bought: Catalog) -> Catalog:

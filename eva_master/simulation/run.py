@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from eva_master.control.settings import NEVER_MS, Settings
+from eva_master.model.actions import Reply
 from eva_master.model.catalog import Catalog
 from eva_master.model.changes import Changes, Round
 from eva_master.model.errors import InvalidTrace, SimulationStalled
@@ -34,6 +36,7 @@ from eva_master.simulation.results.metrics import (
     outcome,
     usd,
 )
+from eva_master.simulation.results.stall import stalled
 from eva_master.simulation.scenario.journal_replay import Past
 from eva_master.simulation.scenario.script import PastScript, Task, TraceScript, work_of
 from eva_master.simulation.scenario.submission import work_ms
@@ -42,6 +45,7 @@ from eva_master.simulation.simulated_cluster import SimulatedCluster
 _PATIENCE = 20
 """A simulation counts as stuck when nothing started or ended for this multiple of the longest
 job."""
+_ROUNDS_OF_PATIENCE = 3
 _DAY_MS = 86_400_000
 
 
@@ -67,6 +71,7 @@ class Setup:
         latency_ms: How long the planner and the object store take to answer.
         keep_record: Whether every round, occupancy, job and bill is kept.
         stopwatch: Returns real seconds, to time the policy; `None` not to time it.
+        date_of: Returns the date at a virtual time, empty where times are no dates.
     """
 
     trace: Trace
@@ -84,13 +89,15 @@ class Setup:
     latency_ms: int = 0
     keep_record: bool = False
     stopwatch: Callable[[], float] = field(default=lambda: 0.0, repr=False)
+    date_of: Callable[[Millis], str] = field(default=lambda _now: "", repr=False)
 
 
 def simulate(setup: Setup) -> Outcome:
     """Simulate a trace to its end.
 
     Raises:
-        InvalidTrace: The trace is empty, or no instance type can hold one of its tasks.
+        InvalidTrace: The trace is empty or names two jobs alike, no instance type can hold one of
+            its tasks, or a job is refused when it is submitted.
         SimulationStalled: The policy never places some jobs.
     """
     return Simulation(setup).run()
@@ -192,7 +199,7 @@ class Simulation:
             reports=partial(ReportSchedule, window_ms=settings.window_ms),
             attempt_log=self._run_metrics,
             latency_ms=setup.latency_ms,
-            answers_ms=None if setup.past is None else setup.past.planned_ms,
+            recorded_rounds=None if setup.past is None else setup.past.rounds_ms,
             journal=self._rounds,
             start=script.start_ms,
         )
@@ -207,7 +214,10 @@ class Simulation:
         )
         self._steps = 0
         self._seen_ms: int = script.start_ms
-        self._patience_ms = max(_DAY_MS, _PATIENCE * max(map(_longest_ms, setup.trace.jobs)))
+        longest = max(map(_longest_ms, setup.trace.jobs))
+        self._patience_ms = max(
+            _DAY_MS, _PATIENCE * longest, _ROUNDS_OF_PATIENCE * settings.round_grid_ms
+        )
         self._arrive()
 
     def run(self) -> Outcome:
@@ -221,20 +231,23 @@ class Simulation:
 
         Raises:
             SimulationStalled: Nothing has started or ended for so long that nothing ever will.
+            InvalidTrace: A job is refused when it is submitted.
         """
         cluster, state = self.cluster, self.cluster.state
         ended = state.counters.completions
         if ended == self._total and not state.live and not cluster.cloud.existing():
             return False
         if cluster.idle:
-            raise _stalled(cluster)
+            raise self._stalled()
         cluster.loop.step()
         self._steps += 1
+        if cluster.answers.refused:
+            raise self._refused(cluster.answers.refused[0])
         now = cluster.timeline.now()
         if state.counters.completions != ended or not state.active:
             self._seen_ms = now
         elif now - self._seen_ms > self._patience_ms:
-            raise _stalled(cluster)
+            raise self._stalled()
         return True
 
     @property
@@ -294,6 +307,24 @@ class Simulation:
 
     def _speed_of(self, run: RunId, family: Family) -> float:
         return self._script.speed(self._task_of(run), family)
+
+    # -- what may go wrong -----------------------------------------------------------------------
+
+    def _stalled(self) -> SimulationStalled:
+        return stalled(
+            self.cluster.state,
+            self._script.title,
+            total=self._total,
+            elapsed_ms=self.now_ms,
+            date=self._setup.date_of(self.cluster.timeline.now()),
+        )
+
+    def _refused(self, reply: Reply) -> InvalidTrace:
+        return InvalidTrace(
+            f"job {self._script.title(reply.command)} is refused when it is submitted: "
+            f"{reply.error}",
+            hint=reply.error.hint if reply.error else "",
+        )
 
     # -- what it came to -------------------------------------------------------------------------
 
@@ -370,10 +401,14 @@ def _check(setup: Setup) -> None:
     """Refuse traces that cannot end.
 
     Raises:
-        InvalidTrace: There is no job, or one that no instance type can hold.
+        InvalidTrace: There is no job, or two of one name, or one that no instance type can hold.
     """
     if not setup.trace.jobs:
         raise InvalidTrace(f"the trace {setup.trace.name} has no jobs")
+    names = Counter(job.id for job in setup.trace.jobs)
+    for name, number in names.items():
+        if number > 1:
+            raise InvalidTrace(f"two jobs of the trace {setup.trace.name} are named {name}")
     families = {offering.type.family for offering in setup.catalog}
     known: dict[object, bool] = {}
     for job in setup.trace.jobs:
@@ -397,16 +432,3 @@ def _longest_ms(job: TraceJob) -> float:
     """How long a job takes alone on the slowest family of any of its tasks."""
     speeds = [speed for task in job.tasks for _, speed in task.speed_by_family]
     return work_ms(job) * MILLION / min(MILLION, *speeds) if speeds else work_ms(job)
-
-
-def _stalled(cluster: SimulatedCluster) -> SimulationStalled:
-    waiting = {
-        run.waiting_for or "no place"
-        for job in cluster.state.active
-        for run in cluster.state.members(job)
-    }
-    days = cluster.timeline.now() // _DAY_MS
-    return SimulationStalled(
-        f"on day {days} {len(cluster.state.active)} jobs have not ended, and nothing happens",
-        hint=f"they wait: {'; '.join(sorted(waiting)[:3])}",
-    )

@@ -28,6 +28,8 @@ from eva_master.simulation.cluster.truth import UNDISTURBED, Truth
 from eva_master.simulation.cluster.work import Work
 from eva_master.simulation.cluster.workers import SimulatedWorkers
 
+_SAME_ROUND_MS = 1_000
+
 
 class SimulatedPlanner:
     """A planner that runs the policy in the same thread.
@@ -37,7 +39,7 @@ class SimulatedPlanner:
         inbox: Where its answers are posted.
         policy: The policy.
         latency_ms: Time from a request to its answer.
-        answers_ms: Times of the answers to some rounds, which override the latency.
+        recorded: When some rounds were requested and answered in a recording; see `answered_ms`.
     """
 
     def __init__(
@@ -46,32 +48,51 @@ class SimulatedPlanner:
         inbox: Inbox,
         policy: Policy,
         latency_ms: int = 100,
-        answers_ms: Mapping[int, int] | None = None,
+        recorded: Mapping[int, tuple[int, int]] | None = None,
     ) -> None:
         self._timeline = timeline
         self._inbox = inbox
         self._policy = policy
         self._latency_ms = latency_ms
-        self._answers_ms = answers_ms or {}
+        self._recorded = recorded or {}
 
     def request(self, request: RequestPlan) -> None:
         """See `eva_master.ports.Planner.request`."""
         plan, memory = self._policy.plan(request.snapshot, request.memory)
         ready = PlanReady(request.round, plan, memory)
         now = self._timeline.now()
-        at = self._answers_ms.get(request.round, now + self._latency_ms)
+        recorded = self._recorded.get(request.round, (now, now + self._latency_ms))
+        at = answered_ms(now, *recorded)
         self._timeline.after(at - now, lambda: self._inbox.post(ready))
 
 
+def answered_ms(now: int, asked_ms: int, ended_ms: int) -> int:
+    """When a round that is requested now is answered, by the recorded round of its number.
+
+    A round that is requested when the recorded one was is answered when that was. At any other
+    time it is another round, which takes as long.
+    """
+    same = abs(now - asked_ms) <= _SAME_ROUND_MS and ended_ms >= now
+    return ended_ms if same else now + ended_ms - asked_ms
+
+
 class Answers:
-    """Implements `eva_master.ports.Replies`: keeps all replies."""
+    """Implements `eva_master.ports.Replies`: keeps all replies.
+
+    Attributes:
+        replies: The latest reply to each command.
+        refused: The commands that were refused, in order.
+    """
 
     def __init__(self) -> None:
         self.replies: dict[str, Reply] = {}
+        self.refused: list[Reply] = []
 
     def reply(self, reply: Reply) -> None:
         """Keep a reply by its command."""
         self.replies[reply.command] = reply
+        if reply.error is not None:
+            self.refused.append(reply)
 
     def publish(self, changes: Changes, model: Callable[[], ReadModel]) -> None:
         """Do nothing, since there are no readers or watchers."""
@@ -93,7 +114,8 @@ class SimulatedCluster:
         reports: When tasks report progress; by default at the interval of `delays`.
         attempt_log: Is told what happens to attempts.
         latency_ms: How long the planner and the object store take to answer.
-        answers_ms: Times at which the plans of some rounds are ready, which override the latency.
+        recorded_rounds: When some rounds were requested and answered in a recording; it overrides
+            the latency of their plans.
         journal: The journal; by default one in memory, from which the master can restart.
         start: When the simulation begins, in milliseconds since the epoch.
     """
@@ -113,7 +135,7 @@ class SimulatedCluster:
         reports: Callable[[Timeline], Reports] | None = None,
         attempt_log: AttemptLog | None = None,
         latency_ms: int = 100,
-        answers_ms: Mapping[int, int] | None = None,
+        recorded_rounds: Mapping[int, tuple[int, int]] | None = None,
         journal: Journal | None = None,
         start: Millis = Millis(0),
     ) -> None:
@@ -146,7 +168,9 @@ class SimulatedCluster:
         self.answers = Answers()
         self._catalog = catalog
         self._settings = settings or Settings()
-        self._planner = SimulatedPlanner(self.timeline, self.inbox, policy, latency_ms, answers_ms)
+        self._planner = SimulatedPlanner(
+            self.timeline, self.inbox, policy, latency_ms, recorded_rounds
+        )
         self._commands = 0
         self.machine, self.loop = self._boot()
         self.loop.start()

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from eva_master.model.actions import Reply
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.errors import InvalidTrace, SimulationStalled
+from eva_master.model.errors import InvalidJob, InvalidTrace, SimulationStalled
 from eva_master.model.ids import MILLION, Family, InstanceId, Price, RunId, Workload
 from eva_master.model.planning.plan import Hold, PolicyMemory
 from eva_master.model.planning.plan import Plan as Decided
@@ -20,7 +21,7 @@ from eva_master.simulation.cluster.delays import Accounting
 from eva_master.simulation.cluster.fault_injector import Faults
 from eva_master.simulation.results.lower_bound import reference_bound
 from eva_master.simulation.results.metrics import Outcome, quantile
-from eva_master.simulation.run import Setup, simulate
+from eva_master.simulation.run import Setup, Simulation, simulate
 from tests.fakes.jobs import Script
 
 HOUR_MS = 3_600_000
@@ -225,19 +226,39 @@ class Reluctant:
 
 
 def test_a_simulation_that_will_never_end_says_so() -> None:
-    with pytest.raises(SimulationStalled, match="1 jobs have not ended") as told:
-        simulate(setup(job("a", 0, 100), policy=Reluctant(), round_gap_s=300))
-    assert "not today" in told.value.hint
+    """The jobs that wait and what they wait for are named, and when that was."""
+    with pytest.raises(SimulationStalled, match="2 of 2 jobs have not ended") as told:
+        simulate(
+            setup(
+                job("a", 0, 100),
+                job("b", 0, 100, tasks=2),
+                policy=Reluctant(),
+                round_gap_s=300,
+            )
+        )
+    assert "after 0h 0m of virtual time" in told.value.message
+    assert told.value.hint == "a waits: not today; b (task 0) waits: not today"
 
 
 def test_when_nothing_will_ever_happen_any_more_the_simulation_says_so_at_once() -> None:
-    with pytest.raises(SimulationStalled, match="on day 0 1 jobs have not ended"):
+    with pytest.raises(SimulationStalled, match="after 0h 0m of virtual time, and 1 of 1 job has"):
         simulate(setup(job("a", 0, 100), policy=Reluctant()))
+
+
+def test_a_job_that_is_refused_is_named_at_once() -> None:
+    simulation = Simulation(setup(job("a", 0, 1000)))
+    refusal = InvalidJob("it has too many tasks", hint="split it")
+    simulation.cluster.answers.reply(Reply("submit-a", None, refusal))
+    with pytest.raises(InvalidTrace, match=r"job a is refused .*: it has too many tasks") as told:
+        simulation.run()
+    assert told.value.hint == "split it"
 
 
 def test_what_cannot_be_simulated_is_refused() -> None:
     with pytest.raises(InvalidTrace, match="no jobs"):
         simulate(setup())
+    with pytest.raises(InvalidTrace, match="two jobs of the trace t are named a"):
+        simulate(setup(job("a", 0, 1000), job("a", 10, 100)))
     with pytest.raises(InvalidTrace, match="job big has a task"):
         simulate(setup(job("big", 0, 100, cpus=9)))
 

@@ -65,6 +65,7 @@ class RecordedAttempt:
 class PastJob:
     """A job as submitted, and the work of each of its tasks in milliseconds alone."""
 
+    id: JobId
     spec: JobSpec
     submitted_ms: int
     work_ms: tuple[float, ...]
@@ -86,7 +87,7 @@ class Past:
         fetches_ms: How long the files of a moved attempt took to be ready.
         inits_ms: Time from the start of an attempt's last program to its first step.
         usual_inits_ms: The typical value of that by workload.
-        planned_ms: When the plan of each round was adopted.
+        rounds_ms: When each round was requested, and when its plan was adopted.
         start_ms: Time of the first round or of the first job, whichever is earlier.
     """
 
@@ -101,20 +102,20 @@ class Past:
     fetches_ms: Mapping[Attempt, int]
     inits_ms: Mapping[Attempt, int]
     usual_inits_ms: Mapping[Workload, int]
-    planned_ms: Mapping[int, int]
+    rounds_ms: Mapping[int, tuple[int, int]]
     start_ms: Millis
 
     def trace(self) -> Trace:
         """The same jobs as a trace without delays; each task of an array is a job."""
-        jobs = [one for number, job in enumerate(self.jobs) for one in self._split(number, job)]
+        jobs = [one for job in self.jobs for one in self._split(job)]
         return Trace("history", tuple(sorted(jobs, key=lambda job: (job.arrival_ms, job.id))))
 
-    def _split(self, number: int, job: PastJob) -> Iterator[TraceJob]:
+    def _split(self, job: PastJob) -> Iterator[TraceJob]:
         tasks = list(zip(job.spec.tasks, job.work_ms, strict=True))
         gang = job.spec.kind is JobKind.GANG
         for index, unit in enumerate([tasks] if gang else [[task] for task in tasks]):
             yield TraceJob(
-                f"{number}/{index}",
+                f"{job.id}/{index}",
                 unit[0][0].workload,
                 job.submitted_ms - self.start_ms,
                 max(1, round(max(work for _, work in unit))),
@@ -147,7 +148,8 @@ def past(state: State, rounds: Iterable[Round], charged: int) -> Past:
     ]
     recorded_attempts = {(recorded.run, recorded.attempt): recorded for recorded in found}
     held = list(rounds)
-    planned = {one.number: one.at_ms + one.planned_ms for one in held}
+    rounds_ms = {one.number: (int(one.at_ms), one.at_ms + one.planned_ms) for one in held}
+    planned = sorted(adopted for _, adopted in rounds_ms.values())
     inits = _inits(state, found)
     work = _Work(state, found, inits)
     jobs = tuple(work.of(job) for job in state.jobs.values())
@@ -161,10 +163,10 @@ def past(state: State, rounds: Iterable[Round], charged: int) -> Past:
         lives=lives,
         kinds={name: state.instances[name].offering.type.name for name in lives},
         recorded_attempts=recorded_attempts,
-        fetches_ms=_fetches(state, found, sorted(planned.values())),
+        fetches_ms=_fetches(state, found, planned),
         inits_ms=work.inits_ms,
         usual_inits_ms=inits,
-        planned_ms=planned,
+        rounds_ms=rounds_ms,
         start_ms=Millis(
             min([*(job.submitted_ms for job in state.jobs.values()), *(one.at_ms for one in held)])
         ),
@@ -310,7 +312,8 @@ class _Work:
         members = list(self._state.members(job.id))
         work = tuple(self._done(job, run, members) for run in members)
         tasks = tuple(map(_in_steps, job.spec.tasks, self._state.valuation.of(job.spec)))
-        return PastJob(replace(job.spec, tasks=tasks, total_steps=None), job.submitted_ms, work)
+        spec = replace(job.spec, tasks=tasks, total_steps=None)
+        return PastJob(job.id, spec, job.submitted_ms, work)
 
     def _done(self, job: Job, run: TaskRun, members: Sequence[TaskRun]) -> float:
         own = self._of[run.id]

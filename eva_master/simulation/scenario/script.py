@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median_low
 from typing import Protocol
 
 from eva_master.model.actions import TaskOrder
 from eva_master.model.catalog import Catalog, Offering, base_family
-from eva_master.model.ids import MILLION, Family, InstanceId, Millis, RunId, Workload
+from eva_master.model.ids import MILLION, Family, InstanceId, Millis, RunId, Workload, run_id
 from eva_master.model.job import JobSpec
 from eva_master.model.trace import Trace, TraceJob
 from eva_master.packing.valuation.job_valuation import JobValuation
 from eva_master.simulation.cluster.cloud import Life
 from eva_master.simulation.cluster.delays import Accounting, Durations, MoveDelays, TaskDelays
 from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.scenario.journal_replay import Past, RecordedAttempt, starts_ms, stops_ms
+from eva_master.simulation.scenario.journal_replay import (
+    Attempt,
+    Past,
+    PastJob,
+    RecordedAttempt,
+    starts_ms,
+    stops_ms,
+)
 from eva_master.simulation.scenario.submission import (
     STEPS_PER_S,
     alone_speed,
@@ -43,6 +50,10 @@ class Script(Protocol):
 
     def arrivals(self) -> Iterator[Arrival]:
         """The jobs in the order of their arrival."""
+        ...
+
+    def title(self, command: str) -> str:
+        """The name of a job, for people, by the command that submits it."""
         ...
 
     def work_ms(self, task: Task) -> float:
@@ -92,6 +103,10 @@ class TraceScript:
                 stated = round(job.duration_ms / self._alone_speed(job))
             yield job.arrival_ms, _command(job.id), replace(spec, duration_ms=stated)
 
+    def title(self, command: str) -> str:
+        """See `Script.title`."""
+        return self._jobs[command].id
+
     def work_ms(self, task: Task) -> float:
         """See `Script.work_ms`."""
         return work_ms(self._jobs[task[0]])
@@ -133,8 +148,7 @@ class PastScript:
     def __init__(self, past: Past, *, durations: bool) -> None:
         self._past = past
         self._durations = durations
-        self._work = {_command(str(n)): job.work_ms for n, job in enumerate(past.jobs)}
-        self._specs = {_command(str(n)): job.spec for n, job in enumerate(past.jobs)}
+        self._jobs = {_command(str(n)): job for n, job in enumerate(past.jobs)}
 
     @property
     def start_ms(self) -> Millis:
@@ -143,14 +157,18 @@ class PastScript:
 
     def arrivals(self) -> Iterator[Arrival]:
         """See `Script.arrivals`."""
-        for number, job in enumerate(self._past.jobs):
+        for (command, job), name in zip(self._jobs.items(), _names(self._past.jobs), strict=True):
             stated = job.spec.duration_ms or round(max(job.work_ms))
-            spec = replace(job.spec, duration_ms=stated if self._durations else None)
-            yield job.submitted_ms, _command(str(number)), spec
+            spec = replace(job.spec, name=name, duration_ms=stated if self._durations else None)
+            yield job.submitted_ms, command, spec
+
+    def title(self, command: str) -> str:
+        """See `Script.title`."""
+        return self._jobs[command].id
 
     def work_ms(self, task: Task) -> float:
         """See `Script.work_ms`."""
-        return self._work[task[0]][task[1]]
+        return self._jobs[task[0]].work_ms[task[1]]
 
     def alone_ms(self, task: Task) -> float:
         """See `Script.alone_ms`; the work of the past is counted there."""
@@ -158,12 +176,17 @@ class PastScript:
 
     def speed(self, task: Task, family: Family) -> float:
         """See `Script.speed`."""
-        rate = self._specs[task[0]].tasks[task[1]].throughput_on(base_family(family))
+        rate = self._jobs[task[0]].spec.tasks[task[1]].throughput_on(base_family(family))
         return 1.0 if rate is None else rate / STEPS_PER_S
 
-    def delays(self, task_of: Callable[[RunId], Task]) -> Durations:  # noqa: ARG002
+    def delays(self, task_of: Callable[[RunId], Task]) -> Durations:
         """See `Script.delays`."""
-        return PastDelays(self._past)
+
+        def recorded(run: RunId) -> RunId:
+            command, index = task_of(run)
+            return run_id(self._jobs[command].id, index)
+
+        return PastDelays(self._past, recorded)
 
     def life_of(self, instance: InstanceId, offering: Offering) -> Life:
         """How long the stages of a machine take: as recorded, or as for similar machines."""
@@ -188,19 +211,24 @@ class PastDelays:
     """The recorded delays of each attempt, or else those of its workload.
 
     Implements `Durations`.
+
+    Args:
+        past: The recorded past.
+        recorded: Returns the recorded task run for a simulated one.
     """
 
     report_ms = 60_000
 
-    def __init__(self, past: Past) -> None:
+    def __init__(self, past: Past, recorded: Callable[[RunId], RunId]) -> None:
         self._past = past
+        self._recorded = recorded
         self._starts = starts_ms(past.recorded_attempts.values())
         self._stops = stops_ms(past.recorded_attempts.values())
         self._fetch = median_low(past.fetches_ms.values()) if past.fetches_ms else 0
 
     def fetch(self, order: TaskOrder, _on: InstanceId, _now: Millis) -> int:
         """See `Durations.fetch`."""
-        return self._past.fetches_ms.get((order.run, order.attempt), self._fetch)
+        return self._past.fetches_ms.get(self._attempt(order), self._fetch)
 
     def start(self, order: TaskOrder, _on: InstanceId, _now: Millis) -> int:
         """See `Durations.start`."""
@@ -211,7 +239,7 @@ class PastDelays:
 
     def init(self, order: TaskOrder) -> int:
         """See `Durations.init`."""
-        known = self._past.inits_ms.get((order.run, order.attempt))
+        known = self._past.inits_ms.get(self._attempt(order))
         usual = self._past.usual_inits_ms.get(Workload(order.workload), 0)
         return usual if known is None else known
 
@@ -230,7 +258,10 @@ class PastDelays:
         """See `Durations.lost`."""
 
     def _known(self, order: TaskOrder) -> RecordedAttempt | None:
-        return self._past.recorded_attempts.get((order.run, order.attempt))
+        return self._past.recorded_attempts.get(self._attempt(order))
+
+    def _attempt(self, order: TaskOrder) -> Attempt:
+        return self._recorded(order.run), order.attempt
 
 
 def work_of(script: Script, task: Task, saves_every_ms: int) -> Work:
@@ -245,6 +276,25 @@ def work_of(script: Script, task: Task, saves_every_ms: int) -> Work:
         saves_every_ms=saves_every_ms,
         tells_total=False,
     )
+
+
+def _names(jobs: Sequence[PastJob]) -> Iterator[str]:
+    """The jobs' names, of which no two of an owner are the same.
+
+    Two jobs that have a name one after the other in the past may be active at once when that is
+    simulated.
+    """
+    taken = {(job.spec.owner, job.spec.name) for job in jobs}
+    seen: set[tuple[str, str]] = set()
+    for job in jobs:
+        owner, name = job.spec.owner, job.spec.name
+        if (owner, name) in seen:
+            name = str(job.id)
+            while (owner, name) in taken:
+                name += "~"
+            taken.add((owner, name))
+        seen.add((owner, name))
+        yield name
 
 
 def _of(usual: Mapping[Workload, int], workload: Workload, default: int) -> int:

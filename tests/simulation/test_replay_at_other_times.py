@@ -1,0 +1,126 @@
+"""Pasts that are simulated with other rounds than they had."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from eva_master.adapters.store import SqlJournal
+from eva_master.app.cli import main
+from eva_master.app.history import read_history
+from eva_master.app.simulate import named_policy
+from eva_master.model.actions import TaskOrder
+from eva_master.model.errors import SimulationStalled
+from eva_master.model.ids import JobId, Millis, RunId
+from eva_master.model.job import Program
+from eva_master.model.resources import Resources
+from eva_master.simulation.run import Simulation
+from eva_master.simulation.scenario.script import PastScript
+from eva_master.simulation.simulated_cluster import SimulatedCluster, answered_ms
+from tests.fakes.jobs import CATALOG, job
+from tests.simulation.test_accounting import Reluctant
+
+BEGIN = Millis(1_795_000_000_000)
+POLICIES = ("eva", "eva_published", "no_packing", "owl", "stratus", "synergy")
+JOURNALS = Path(os.environ.get("EVA_TEST_DATA", "/nowhere")) / "journals"
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A master that ran two jobs of one name, one after the other, and one whose name is an id."""
+    with SqlJournal.open(f"sqlite:///{tmp_path}/journal.db") as journal:
+        policy, _ = named_policy("no_packing")
+        cluster = SimulatedCluster(CATALOG, policy, journal=journal, start=BEGIN)
+        cluster.submit(job("daily-2", 2, minutes=4), at=Millis(BEGIN + 1_000))
+        cluster.submit(job("daily", 2, minutes=0.5), at=Millis(BEGIN + 2_000))
+        cluster.submit(job("daily", 2, 2, minutes=1), at=Millis(BEGIN + 150_000))
+        assert cluster.run(cluster.quiet)
+        assert [it.id for it in cluster.state.jobs.values()] == ["daily-2-1", "daily-2", "daily-3"]
+    return tmp_path
+
+
+def simulate(*arguments: str) -> list[dict[str, float]]:
+    result = CliRunner().invoke(main, ["simulate", "--json", *arguments])
+    assert result.exit_code == 0, result.output
+    found: list[dict[str, float]] = json.loads(result.stdout)
+    return found
+
+
+@pytest.mark.parametrize("gap", ["0", "5m", "3h", "3d"])
+def test_jobs_of_one_name_may_meet(state: Path, gap: str) -> None:
+    """The second arrives while the first still waits for its round."""
+    chosen = [word for name in POLICIES for word in ("-p", name)]
+    rows = simulate("--from-journal", str(state), "--round-gap", gap, *chosen, "--no-reference")
+    assert [(row["policy"], row["jobs_finished"]) for row in rows] == [(it, 3) for it in POLICIES]
+
+
+def test_a_past_that_does_not_end_says_when_and_who_waits(state: Path) -> None:
+    """A journal's jobs go by the ids that its users know, and its times are dates."""
+    setup = read_history(state).setup
+    with pytest.raises(SimulationStalled) as told:
+        Simulation(replace(setup, policy=Reluctant())).run()
+    assert "after 0h 2m of virtual time (2026-11-18 11:09 UTC)" in told.value.message
+    assert "3 of 3 jobs have not ended" in told.value.message
+    assert "daily-3 (task 0) waits: not today" in told.value.hint
+
+
+def test_names_stay_where_they_do_not_meet(state: Path) -> None:
+    """No name is given twice, not even one that is like another job's id."""
+    script = PastScript(read_history(state).past, durations=True)
+    arrivals = list(script.arrivals())
+    assert [spec.name for _, _, spec in arrivals] == ["daily-2", "daily", "daily-3"]
+    assert [script.title(command) for _, command, _ in arrivals] == [
+        "daily-2-1",
+        "daily-2",
+        "daily-3",
+    ]
+
+
+def test_delays_are_those_of_the_job_whatever_its_number(state: Path) -> None:
+    """A journal that forgot its first jobs is simulated with others' numbers."""
+    with sqlite3.connect(state / "journal.db") as journal:
+        for table, column in (("jobs", "id"), ("task_runs", "job_id")):
+            journal.execute(f"DELETE FROM {table} WHERE {column} = 'daily-2-1'")
+    journal.close()
+    past = read_history(state).past
+    assert [it.id for it in past.jobs] == ["daily-2", "daily-3"]
+    script = PastScript(replace(past, inits_ms={("daily-3/1", 1): 777}), durations=True)
+    tasks = {"daily-2-1/0": ("submit-0", 0), "daily-3-2/1": ("submit-1", 1)}
+    delays = script.delays(tasks.__getitem__)
+
+    def init_ms(run: str) -> int:
+        program, demand = Program("true"), Resources(0, 1, 1)
+        return delays.init(
+            TaskOrder(RunId(run), 1, JobId("any"), 0, "daily", program, demand, grace_period_ms=1)
+        )
+
+    assert [init_ms(run) for run in tasks] == [0, 777]
+
+
+def test_a_round_at_another_time_takes_as_long_as_the_recorded_one() -> None:
+    """It does not wait until the day on which the round of its number was adopted."""
+    assert answered_ms(5_000, 5_000, 5_090) == 5_090
+    assert answered_ms(5_040, 5_000, 5_090) == 5_090
+    assert answered_ms(5_000, 86_400_000, 86_400_300) == 5_300
+    assert answered_ms(86_400_000, 5_000, 5_300) == 86_400_300
+
+
+@pytest.mark.skipif(not JOURNALS.is_dir(), reason="EVA_TEST_DATA has no journals")
+@pytest.mark.parametrize("policy", POLICIES)
+def test_recorded_journals(tmp_path: Path, policy: str) -> None:
+    """Journals of real masters end, whatever the rounds."""
+    for dump in sorted(JOURNALS.glob("*.sql")):
+        file = tmp_path / f"{dump.stem}.db"
+        journal = sqlite3.connect(file)
+        journal.executescript(dump.read_text())
+        journal.close()
+        for gap in ("0", "1m", "5m", "1h"):
+            arguments = ("-p", policy, "--round-gap", gap, "--no-reference")
+            (row,) = simulate("--from-journal", str(file), *arguments)
+            assert row["jobs_finished"] == len(read_history(file).past.jobs)
