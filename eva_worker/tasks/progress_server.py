@@ -185,14 +185,14 @@ def socket_path(directory: Path) -> Path:
     """The path of an attempt's socket, by the attempt's directory; the same at every call.
 
     It is in the directory itself if the name is short enough for a socket, else in a directory of
-    its own under ``$XDG_RUNTIME_DIR`` or the system's temporary directory.
+    its own under the first of these where it is: ``$XDG_RUNTIME_DIR``, the system's temporary
+    directory, ``/tmp``.
     """
     path = directory / "run" / "eva.sock"
-    if len(os.fsencode(path)) <= _LONGEST_SOCKET:
-        return path
-    base = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
-    name = hashlib.sha256(os.fsencode(directory)).hexdigest()[:20]
-    return base / f"eva-{name}" / "eva.sock"
+    name = f"eva-{hashlib.sha256(os.fsencode(directory)).hexdigest()[:20]}"
+    bases = (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp")  # noqa: S108
+    others = [Path(base, name, "eva.sock") for base in bases if base]
+    return next(it for it in (path, *others) if len(os.fsencode(it)) <= _LONGEST_SOCKET)
 
 
 def make_socket_directory(socket: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -150,16 +151,33 @@ def test_counts_go_on_from_the_restored_checkpoint(tmp_path: Path) -> None:
 
 
 def test_socket_is_in_the_tasks_directory_if_its_name_fits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert socket_path(Path("/state/1")) == Path("/state/1/run/eva.sock")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     deep = Path("/") / ("x" * 100)
-    path = socket_path(deep)
-    assert len(os.fsencode(path)) < 108
-    assert path == socket_path(deep) != socket_path(deep / "other")
-    make_socket_directory(path)
-    assert path.parent.stat().st_mode & 0o777 == 0o700
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", short)
+        path = socket_path(deep)
+        assert path.parents[1] == Path(short)
+        assert path == socket_path(deep) != socket_path(deep / "other")
+        make_socket_directory(path)
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("name", ["abcdefgh", "a-user-whose-name-is-of-32-bytes"])
+def test_socket_fits_whatever_the_user_is_called(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a long runtime directory nor a long temporary directory is in the way."""
+    long = f"/var/folders/{name}/{'y' * 60}"
+    deep = Path("/") / ("x" * 100)
+    for runtime, temporary in ((long, "/tmp"), (long, long), ("", long)):
+        monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+        monkeypatch.setattr(tempfile, "tempdir", temporary)
+        path = socket_path(deep)
+        assert len(os.fsencode(path)) < 108
+        assert path.parents[1] == Path("/tmp")
+        assert path != socket_path(deep / "other")
 
 
 def test_socket_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
