@@ -189,7 +189,8 @@ class Report:
     """A report to the master on an attempt.
 
     Attributes:
-        exit_code: Minus the number of the signal if one ended the program; 0 before the exit.
+        exit_code: Minus the number of the signal if one ended the program (the master adds 128 to
+            it for everybody else); 0 before the exit.
         never_started: Whether it exited without having run.
         stopped: Whether a stop was requested before it exited.
         generation: Newest checkpoint generation that is completely stored.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
+from eva_master.model import exits
 from eva_master.model.events import RunReport
 from eva_master.model.ids import Millis
 from eva_master.model.records import Failure, Job, Outcome
@@ -16,10 +17,8 @@ def described(report: RunReport) -> Failure:
     code = report.exit_code
     if report.never_started:
         what = "could not be started"
-    elif code is not None and code < 0:
-        what = f"was ended by signal {-code}"
     else:
-        what = f"exited with code {code}"
+        what = "exited" if code is None else f"exited with code {exits.described(code)}"
     why = f": {report.message}" if report.message else ""
     return Failure(code, f"task {report.run} {what}{why}")
 

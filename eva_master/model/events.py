@@ -130,7 +130,7 @@ class RunReport:
     """A worker's report on one attempt.
 
     Attributes:
-        exit_code: Exit code of the task's program; minus the signal's number if a signal ended it;
+        exit_code: Exit code of the task's program, 128 + n if signal n ended it;
             `None` before the exit.
         never_started: Whether it exited without having run, because a stop overtook the start or
             the worker does not know it.

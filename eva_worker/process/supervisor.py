@@ -15,6 +15,7 @@ from pathlib import Path
 import structlog
 
 from eva_worker.process.backoff import Backoff
+from eva_worker.process.exits import shell_code
 from eva_worker.process.logging import configure
 from eva_worker.settings import ENVIRONMENT, Settings
 
@@ -101,7 +102,7 @@ def supervise(settings: Settings) -> int:
     if settings.power_off and not watch.asked:
         _log.warning("switching the instance off", command=settings.power_off)
         subprocess.run(settings.power_off, shell=True, check=False)  # noqa: S602 - the operator's
-    return abs(code)
+    return code
 
 
 class _Watch:
@@ -203,4 +204,4 @@ def _reap() -> dict[int, int]:
             return codes
         if pid == 0:
             return codes
-        codes[pid] = os.waitstatus_to_exitcode(status)
+        codes[pid] = shell_code(os.waitstatus_to_exitcode(status))

@@ -18,6 +18,7 @@ from eva_worker.files.storage import SharedStorage, Storage
 from eva_worker.files.upload import LOG_KEPT, Uploader
 from eva_worker.orders import Order, Phase, Progress, Report
 from eva_worker.process.durable_files import is_full, reserve
+from eva_worker.process.exits import shell_code
 from eva_worker.process.metrics import Metrics
 from eva_worker.runtime import Image, Runtime, TaskSpec
 from eva_worker.tasks.devices import Assignment, CpuMap, Devices
@@ -304,7 +305,7 @@ class Attempt:
                 never_started=not ended.ran,
                 message=message,
             )
-        self._log.info("task ended", code=ended.code, reason=self._record.message)
+        self._log.info("task ended", code=shell_code(ended.code), reason=self._record.message)
         await uploads
         await self._iterator.close()
         await persistently(self._uploader.all, subject=f"remains of {self.key}")

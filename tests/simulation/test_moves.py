@@ -345,7 +345,9 @@ def test_the_user_is_told_why_a_task_ended() -> None:
     _run_until_running(world, "a-1/0")
     place = _run(world, "a-1/0").instance
     why = "out of memory: its limit is 2 GiB"
-    report = RunReport(RunId("a-1/0"), 1, Phase.EXITED, exit_code=-9, message=why)
+    report = RunReport(RunId("a-1/0"), 1, Phase.EXITED, exit_code=137, message=why)
     world.inbox.post(WorkerReported(place, world.state.sessions[place], (report,)))
     assert world.run(world.quiet)
-    assert world.state.jobs[JobId("a-1")].reason == f"task a-1/0 was ended by signal 9: {why}"
+    assert (
+        world.state.jobs[JobId("a-1")].reason == f"task a-1/0 exited with code 137 (SIGKILL): {why}"
+    )

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from eva_master.adapters.local.dataserver import DataServer
+from eva_master.model.exits import shell_code
 
 RESTART_S = 1.0
 """Seconds until a dead worker is started again, as a machine's init would."""
@@ -96,7 +97,7 @@ def _run(command: list[str], boot_delay_s: float) -> None:
         for pid, status in _reaped():
             if pid != worker:
                 continue
-            code = os.waitstatus_to_exitcode(status)
+            code = shell_code(os.waitstatus_to_exitcode(status))
             if code == 0:
                 return
             print(f"worker exited with {code}; starting it again", flush=True)  # noqa: T201

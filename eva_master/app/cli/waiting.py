@@ -63,8 +63,6 @@ def exit_code_of(job: Job) -> int:
     if job.state == "succeeded":
         return 0
     code = job.exit_code if job.HasField("exit_code") else 0
-    if code < 0:
-        return 128 - code
     return code if 0 < code < 256 else 1
 
 

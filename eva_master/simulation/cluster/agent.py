@@ -274,7 +274,7 @@ class Agent:
             return
         if graceful:
             self.publish(attempt)
-        self.exit(attempt, 143 if graceful else -9, stopped=True)
+        self.exit(attempt, 143 if graceful else 137, stopped=True)
 
     def finish(self, attempt: Attempt) -> None:
         """Exit an attempt whose program has finished or reached its next failure."""

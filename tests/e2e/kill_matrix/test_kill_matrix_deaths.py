@@ -42,7 +42,7 @@ def test_container(make_hosts: Hosts) -> None:
         client.containers.get(matrix.container_of(cluster, killed)[0]).kill()
 
     until(lambda: cluster.job(killed).failures, "the failure is counted")
-    assert "ended by signal 9" in cluster.job(killed).reason
+    assert "exited with code 137 (SIGKILL)" in cluster.job(killed).reason
     until(lambda: cluster.task(killed).attempt == 2, "a second attempt")
     cluster.until_running(killed)
     matrix.end(cluster, *jobs)

@@ -64,7 +64,7 @@ async def test_a_registered_agent_is_welcomed_and_reported(master: RpcMaster) ->
     assert isinstance(registered, WorkerRegistered)
     assert registered.instance == "i-1"
     assert registered.capacity == Resources(0, 2000, 4096)
-    assert registered.reports == (RunReport(RUN, 3, Phase.EXITED, exit_code=-9),)
+    assert registered.reports == (RunReport(RUN, 3, Phase.EXITED, exit_code=137),)
     assert master.sessions.connected == 1
 
 

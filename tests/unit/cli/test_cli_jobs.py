@@ -251,7 +251,7 @@ def test_working_directory_that_is_none(eva: Run, api: FakeApi, tmp_path: Path) 
     [
         (job("succeeded", 0), 0),
         (job("failed", 3), 3),
-        (job("failed", -9), 137),
+        (job("failed", 137), 137),
         (job("failed", 0), 1),
         (job("failed"), 1),
         (job("cancelled"), 1),

@@ -9,6 +9,7 @@ from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.server import reasons
 from eva_master.model.catalog import Offering
 from eva_master.model.changes import InstanceAccount
+from eva_master.model.exits import shell_code
 from eva_master.model.ids import InstanceId, Millis, RunId, micro_usd
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.plan import Assign, Hold, Plan, Suspend
@@ -41,7 +42,7 @@ def job(model: ReadModel, record: JobRecord, now: Millis) -> pb.Job:
         submitted_ms=known.submitted_ms,
         started_ms=known.started_ms or 0,
         finished_ms=known.finished_ms or 0,
-        exit_code=known.exit_code,
+        exit_code=None if known.exit_code is None else shell_code(known.exit_code),
         failures=known.failures,
         tasks=[task(model, known, run, outlook, now) for run, outlook in runs],
         cost_micro_usd=micro_usd(account.charged),

@@ -16,6 +16,7 @@ from eva_master.model.actions import (
     WorkerAction,
 )
 from eva_master.model.events import Phase, RunReport
+from eva_master.model.exits import shell_code
 from eva_master.model.ids import RunId
 from eva_master.model.records import Progress
 from eva_master.model.resources import Resources
@@ -115,7 +116,7 @@ def _report(message: pb.TaskReport) -> RunReport:
         run=RunId(message.run_id),
         attempt=message.attempt,
         phase=phase,
-        exit_code=message.exit_code if ran else None,
+        exit_code=shell_code(message.exit_code) if ran else None,
         never_started=message.never_started,
         stopped=message.stopped,
         generation=message.generation,
