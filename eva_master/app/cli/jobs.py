@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -19,7 +21,15 @@ from eva_master.app.cli.session import (
     print_json,
     print_json_lists,
 )
+from eva_master.app.cli.views.errors import note, report
+from eva_master.app.cli.waiting import ENDED
+from eva_master.model.errors import EvaError, NotAuthorised, NotFound
 
+if TYPE_CHECKING:
+    from eva_master.adapters.rpc.messages import Job
+
+_Asked = TypeVar("_Asked")
+_Answer = TypeVar("_Answer")
 _SHOWN = 200
 """Lines of a table of everything that ever was, unless more are asked for."""
 
@@ -76,15 +86,44 @@ def status(session: Session, job: str, as_json: bool) -> None:
 @address_option
 @pass_session
 def cancel(session: Session, jobs: tuple[str, ...], yes: bool) -> None:
-    """Cancel jobs. Their tasks are stopped; checkpoints and logs are kept."""
+    """Cancel jobs. Their tasks are stopped; checkpoints and logs are kept.
+
+    Jobs that cannot be cancelled do not hold up the others; the exit code is 1 then.
+    """
+    refusals: list[EvaError] = []
     with session.client() as client:
         # Names are resolved first, so that exactly the confirmed jobs are cancelled.
-        found = [client.job(one) for one in jobs]
-        if not yes:
-            names = ", ".join(f"{one.id} ({one.state})" for one in found)
+        found = _each(client.job, jobs, refusals)
+        chosen = list({one.id: one for one in found if one.state not in ENDED}.values())
+        for one in {one.id: one for one in found if one.state in ENDED}.values():
+            note(f"{one.id} has ended already: {one.state}")
+        if chosen and not yes:
+            for refusal in refusals:
+                note(f"{refusal.message}; it is left out")
+            names = ", ".join(f"{one.id} ({one.state})" for one in chosen)
             click.confirm(f"cancel {names}?", abort=True, err=True)
-        for one in found:
+
+        def end(one: Job) -> None:
             click.echo(f"cancelled {client.cancel(one.id).job_id}")
+
+        _each(end, chosen, refusals)
+    for refusal in refusals:
+        report(refusal)
+    if refusals:
+        raise click.exceptions.Exit(1)
+
+
+def _each(
+    call: Callable[[_Asked], _Answer], asked: Iterable[_Asked], refusals: list[EvaError]
+) -> list[_Answer]:
+    """The answers to those calls that are not refused; the refusals are added to the list."""
+    answers = []
+    for one in asked:
+        try:
+            answers.append(call(one))
+        except (NotFound, NotAuthorised) as error:
+            refusals.append(error)
+    return answers
 
 
 @click.command()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from eva_master.adapters.rpc.client.master import Client
     from eva_master.adapters.rpc.messages import Job
 
-_ENDED = ("succeeded", "failed", "cancelled")
+ENDED = ("succeeded", "failed", "cancelled")
 
 
 def wait_for(client: Client, ids: Sequence[str]) -> int:
@@ -47,7 +47,7 @@ def wait_for(client: Client, ids: Sequence[str]) -> int:
                 for job in client.watch(waiting):
                     patience.restore()
                     display.show(job)
-                    if job.state in _ENDED:
+                    if job.state in ENDED:
                         ended[job.id] = job
                     if len(ended) == len(ids):
                         break
@@ -91,7 +91,7 @@ class _Display:
 
 def _line(job: Job) -> str:
     text = f"{job.id}: {job.state}"
-    if job.state in _ENDED:
+    if job.state in ENDED:
         text += f", cost {money(job.cost_micro_usd)}"
         if job.no_packing_micro_usd:
             text += f" ({money(job.no_packing_micro_usd)} on instances of its own)"

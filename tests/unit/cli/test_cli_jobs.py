@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.app.cli import main
 from eva_master.app.cli.session import Patience
-from eva_master.model.errors import DuplicateName, InvalidJob, Problem, Unplaceable
+from eva_master.model.errors import DuplicateName, InvalidJob, NotAuthorised, Problem, Unplaceable
 from tests.fakes.rpc.api import TOKEN, FakeApi, sample_jobs
 
 Run = Callable[..., Result]
@@ -296,10 +296,37 @@ def test_cancel_does_not_ask_with_y(eva: Run, api: FakeApi) -> None:
     assert api.of("Cancel")[0].request.job == "bert-1"
 
 
-def test_cancel_of_no_job_cancels_nothing(eva: Run, api: FakeApi) -> None:
-    result = eva("cancel", "-y", "bert", "nope")
+def test_cancel_of_some_that_exist_cancels_these(eva: Run, api: FakeApi) -> None:
+    """The rest is named, each with its reason, and the exit code tells of it."""
+    result = eva("cancel", "-y", "nope", "bert", "neither", "bert-1", "resnet18")
     assert result.exit_code == 1
+    assert result.stdout == "cancelled bert-1\ncancelled resnet18-3\n"
+    assert result.stderr.count("no job") == 2
     assert "no job 'nope'" in result.stderr
+    assert [call.request.job for call in api.of("Cancel")] == ["bert-1", "resnet18-3"]
+
+
+def test_cancel_asks_only_about_jobs_that_exist(eva: Run, api: FakeApi) -> None:
+    result = eva("cancel", "nope", "bert", input="n\n")
+    assert result.exit_code == 1
+    assert "cancel bert-1 (pending)?" in result.stderr
+    assert result.stderr.index("no job 'nope'") < result.stderr.index("cancel bert-1")
+    assert eva("cancel", "nope").exit_code == 1
+    assert api.of("Cancel") == []
+
+
+def test_cancel_goes_on_after_a_job_of_somebody_else(eva: Run, api: FakeApi) -> None:
+    api.failures["Cancel"] = [NotAuthorised("job bert-1 belongs to ana")]
+    result = eva("cancel", "-y", "bert", "resnet18")
+    assert (result.exit_code, result.stdout) == (1, "cancelled resnet18-3\n")
+    assert "error: job bert-1 belongs to ana" in result.stderr
+
+
+def test_cancel_of_a_job_that_has_ended_says_so(eva: Run, api: FakeApi) -> None:
+    ended = next(one for one in sample_jobs().values() if one.state == "failed")
+    result = eva("cancel", ended.id)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert f"{ended.id} has ended already: failed" in result.stderr
     assert api.of("Cancel") == []
 
 
