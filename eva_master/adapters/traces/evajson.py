@@ -19,7 +19,7 @@ from eva_master.adapters.traces.rows import (
     refusal,
     row_problem,
 )
-from eva_master.model.errors import Problem
+from eva_master.model.errors import InvalidTrace, Problem
 from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceJob, TraceTask
@@ -28,6 +28,8 @@ _ANY = "any"
 
 LINES = ".jsonl"
 """Suffix of files with one job per line."""
+SUFFIXES = (".json", LINES)
+"""Suffixes of files that a trace is written to."""
 
 _Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False, strict=True)]
 _Speed = Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
@@ -79,6 +81,12 @@ def read_trace(path: Path) -> Trace:
         InvalidTrace: It cannot be read or is wrong; names job and field of each problem.
     """
     rows = _lines(path) if path.suffix == LINES else read_json(path)
+    jobs = _parsed(rows, path)
+    return Trace(path.stem, in_order(_job(number, row) for number, row in jobs.items()))
+
+
+def _parsed(rows: object, path: Path) -> dict[str, _Job]:
+    """The jobs in a trace's rows; refused if one of them is wrong."""
     if not isinstance(rows, dict) or not rows:
         raise refusal(path, [Problem("a trace is an object of jobs, with at least one")])
     try:
@@ -88,22 +96,42 @@ def read_trace(path: Path) -> Trace:
         raise refusal(path, (row_problem(one, "job") for one in details)) from error
     if homeless := list(_homeless(jobs)):
         raise refusal(path, homeless)
-    return Trace(path.stem, in_order(_job(number, row) for number, row in jobs.items()))
+    return jobs
 
 
 def write_trace(trace: Trace, path: Path) -> None:
     """Write a trace, such that `read_trace` reads the same jobs.
 
+    A file of that name is replaced once the whole trace is written.
+
     Raises:
+        InvalidTrace: The file's suffix is neither ``.json`` nor ``.jsonl``, or `read_trace` would
+            refuse the file.
         OSError: It cannot be written.
     """
-    with path.open("w", encoding="utf-8") as file:
-        if path.suffix == LINES:
-            for job in trace.jobs:
-                file.write(json.dumps({"job": job.id, **_row(job)}, ensure_ascii=False) + "\n")
-        else:
-            rows = {job.id: _row(job) for job in trace.jobs}
-            file.write(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+    if path.suffix not in SUFFIXES:
+        raise InvalidTrace(
+            f"{path} cannot be written: a trace is a .json file, or .jsonl with one job per line",
+            hint=f"name it {path.with_suffix('.json')}",
+        )
+    rows = {job.id: _row(job) for job in trace.jobs}
+    if len(rows) < len(trace.jobs):
+        raise refusal(path, [Problem("two jobs have one name")])
+    _parsed(rows, path)
+    target = path.resolve()
+    draft = target.with_name(f".{target.name}.part")
+    try:
+        draft.write_text(_text(rows, path.suffix), encoding="utf-8")
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _text(rows: dict[str, Any], suffix: str) -> str:
+    if suffix == LINES:
+        lines = ({"job": name, **row} for name, row in rows.items())
+        return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    return json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
 
 
 def _lines(path: Path) -> dict[str, Any]:

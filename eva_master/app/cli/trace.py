@@ -197,13 +197,11 @@ def convert(source: Path, target: Path, jobs: int | None, delay_factor: float, s
     `eva trace generate alibaba`.
     """
     from eva_master.adapters.catalog import load_catalog
-    from eva_master.adapters.traces.recipes import AlibabaRecipe, FileRecipe
 
-    recipe: Recipe
+    read = {"kind": "file", "file": source}
     if source.suffix == ".csv":
-        recipe = AlibabaRecipe(kind="alibaba", pods=source, jobs=jobs, delay_factor=delay_factor)
-    else:
-        recipe = FileRecipe(kind="file", file=source, jobs=jobs, delay_factor=delay_factor)
+        read = {"kind": "alibaba", "pods": source}
+    recipe = _recipe({**read, "jobs": jobs, "delay_factor": delay_factor})
     _write(recipe.trace(seed, load_catalog()), target)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,35 @@ def test_what_is_written_is_read_again(tmp_path: Path, suffix: str) -> None:
         path = tmp_path / f"t{suffix}"
         write_trace(made, path)
         assert read_trace(path).jobs == made.jobs
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.yaml", "t", "t.json.gz"])
+def test_a_format_that_cannot_be_written_is_refused(tmp_path: Path, name: str) -> None:
+    made = WorkloadsRecipe(kind="workloads", jobs=4).trace(6, load_catalog())
+    with pytest.raises(InvalidTrace, match=r"a trace is a \.json file") as told:
+        write_trace(made, tmp_path / name)
+    assert "name it " in told.value.hint
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
+    """The file that is there stays, whatever is wrong with the new one."""
+    made = WorkloadsRecipe(kind="workloads", jobs=4).trace(6, load_catalog())
+    path = tmp_path / "t.json"
+    write_trace(made, path)
+    before = path.read_bytes()
+    first, *others = made.jobs
+    for wrong in (
+        (),
+        (first, first),
+        (replace(first, duration_ms=10**15), *others),
+        (replace(first, tasks=()), *others),
+        (replace(first, workload=Workload("\ud800")), *others),
+    ):
+        with pytest.raises(InvalidTrace):
+            write_trace(replace(made, jobs=wrong), path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.published

@@ -218,6 +218,20 @@ def test_a_trace_is_generated_described_and_converted(tmp_path: Path) -> None:
     assert "cost alone" in told.stdout
 
 
+def test_what_cannot_be_converted_is_refused(tmp_path: Path) -> None:
+    """By its name or by an option, in words of the command line."""
+    source = tmp_path / "a.json"
+    assert _run("generate", "production", "--jobs", 3, "-o", source).exit_code == 0
+    told = _run("convert", source, tmp_path / "b.csv")
+    assert told.exit_code == 1
+    assert "a trace is a .json file" in told.stderr
+    for factor, why in (("nan", "must be a finite number"), ("1e14", "must be 1000 or less")):
+        told = _run("convert", source, tmp_path / "b.json", "--delay-factor", factor)
+        assert told.exit_code == 2
+        assert f"'--delay-factor': {why}" in told.stderr
+    assert list(tmp_path.iterdir()) == [source]
+
+
 def test_a_pod_list_is_converted(tmp_path: Path) -> None:
     target = tmp_path / "t.json"
     assert _run("convert", _pods(tmp_path), target, "--jobs", 5, "--seed", 1).exit_code == 0
