@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,11 +18,11 @@ from eva_master.app.cli.session import (
     print_json,
 )
 from eva_master.app.cli.views.errors import note
-from eva_master.model.errors import NotFound
+from eva_master.model.errors import InvalidConfig, NotFound
 from eva_master.model.users import Role
 
 if TYPE_CHECKING:
-    from eva_master.adapters.rpc.messages import Token
+    from eva_master.adapters.rpc.messages import CreateTokenResponse, Token
 
 _NEVER = "never"
 
@@ -68,20 +70,66 @@ def token() -> None:
     callback=_lifetime,
     help="Lifetime from now: 30d, 12h; or never.",
 )
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the secret to a new file that only you can read, instead of printing it.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace the file of --out if it exists.")
 @json_option
 @address_option
 @pass_session
-def create(session: Session, owner: str, role: str, lifetime_ms: int | None, as_json: bool) -> None:
+def create(
+    session: Session, /, *, out: Path | None, overwrite: bool, as_json: bool, **asked: Any
+) -> None:
     """Create a token and print its secret, which cannot be shown again."""
     from eva_master.app.cli.views import shapes, tables
 
+    if overwrite and out is None:
+        raise click.UsageError("--overwrite is of use only with --out")
     with session.client() as client:
-        made = client.create_token(owner, role, lifetime_ms=lifetime_ms)
+
+        def make() -> CreateTokenResponse:
+            return client.create_token(**asked)
+
+        if out is None:
+            made = make()
+        else:
+            made = _written(make, client.revoke_token, out, overwrite=overwrite)
     if as_json:
-        print_json({**shapes.token(made.token), "secret": made.secret})
+        where = {"secret": made.secret} if out is None else {"file": str(out)}
+        print_json({**shapes.token(made.token), **where})
         return
-    note(f"{tables.token(made.token, now_ms())}. This is the only time that it is shown:")
+    about = tables.token(made.token, now_ms())
+    if out is not None:
+        click.echo(f"wrote {about} to {out}")
+        return
+    note(f"{about}. This is the only time that it is shown:")
     click.echo(made.secret)
+
+
+def _written(
+    make: Callable[[], CreateTokenResponse],
+    revoke: Callable[[str], None],
+    out: Path,
+    *,
+    overwrite: bool,
+) -> CreateTokenResponse:
+    """Make a token whose secret is in a file, or none that is of use."""
+    from eva_master.adapters.pki.files import secret_file
+
+    made = None
+    try:
+        # The file comes first: no token is made whose secret could not be kept.
+        with secret_file(out, overwrite=overwrite) as file:
+            made = make()
+            file.write(f"{made.secret}\n".encode())
+    except OSError as error:
+        if made is not None:
+            revoke(made.token.id)
+        raise InvalidConfig(f"{out} cannot be written: {error.strerror}") from error
+    return made
 
 
 @token.command()

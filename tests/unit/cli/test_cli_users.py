@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -102,6 +103,90 @@ def test_bad_arguments(eva: Run, api: FakeApi, arguments: list[str], message: st
     assert result.exit_code == 2
     assert message in result.stderr
     assert api.calls == []
+
+
+@pytest.fixture
+def free_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("free_umask")
+def test_a_secret_goes_into_a_file_that_only_its_owner_reads(
+    eva: Run, api: FakeApi, tmp_path: Path
+) -> None:
+    file = tmp_path / "eve.token"
+    result = eva("token", "create", "--owner", "eve", "--out", str(file))
+    assert result.exit_code == 0, result.output
+    assert "wrote token t3 of eve (user)" in result.stdout
+    assert "eva_t3_secret" not in result.output
+    assert file.read_text() == "eva_t3_secret\n"
+    assert file.stat().st_mode & 0o777 == 0o600
+    answer = json.loads(
+        eva("token", "create", "--owner", "eve", "--json", "--out", str(tmp_path / "b")).stdout
+    )
+    assert "secret" not in answer
+    assert answer["file"] == str(tmp_path / "b")
+
+
+def test_a_file_that_exists_is_kept_and_no_token_made(
+    eva: Run, api: FakeApi, tmp_path: Path
+) -> None:
+    """A link counts as a file, wherever it leads to."""
+    taken, link, dangling = tmp_path / "taken", tmp_path / "link", tmp_path / "dangling"
+    taken.write_text("before")
+    link.symlink_to(taken)
+    dangling.symlink_to(tmp_path / "nothing")
+    for file in (taken, link, dangling):
+        result = eva("token", "create", "--owner", "eve", "--out", str(file))
+        assert result.exit_code == 2
+        assert "exists already" in result.stderr
+        assert "--overwrite" in result.stderr
+    assert eva("token", "create", "--owner", "eve", "--out", f"{tmp_path}/no/x").exit_code == 2
+    assert eva("token", "create", "--owner", "eve", "--overwrite").exit_code == 2
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    refused = eva("token", "create", "--owner", "eve", "--overwrite", "--out", str(fifo))
+    assert "is no regular file" in refused.stderr
+    assert api.calls == []
+    assert (taken.read_text(), (tmp_path / "nothing").exists()) == ("before", False)
+
+
+def test_overwrite_replaces_a_link_and_not_what_it_leads_to(eva: Run, tmp_path: Path) -> None:
+    taken, link = tmp_path / "taken", tmp_path / "link"
+    taken.write_text("before")
+    taken.chmod(0o644)
+    link.symlink_to(taken)
+    assert eva("token", "create", "--owner", "e", "--overwrite", "--out", str(link)).exit_code == 0
+    assert (taken.read_text(), link.is_symlink()) == ("before", False)
+    assert link.stat().st_mode & 0o777 == 0o600
+    assert eva("token", "create", "--owner", "e", "--overwrite", "--out", str(taken)).exit_code == 0
+    assert taken.stat().st_mode & 0o777 == 0o600
+
+
+def test_no_file_is_left_if_no_token_is_made(eva: Run, api: FakeApi, tmp_path: Path) -> None:
+    api.failures["Tokens.Create"] = [NotAuthorised("operators only")]
+    kept = tmp_path / "kept"
+    kept.write_text("before")
+    for arguments in (["--out", str(tmp_path / "new")], ["--overwrite", "--out", str(kept)]):
+        api.failures["Tokens.Create"] = [NotAuthorised("operators only")]
+        assert eva("token", "create", "--owner", "eve", *arguments).exit_code == 1
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["kept"]
+    assert kept.read_text() == "before"
+
+
+def test_a_token_whose_secret_nobody_has_is_revoked(
+    eva: Run, api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    result = eva("token", "create", "--owner", "eve", "--out", str(tmp_path / "new"))
+    assert result.exit_code == 2
+    assert "No space left on device" in result.stderr
+    assert api.tokens["t3"].revoked_ms
 
 
 def test_ls(eva: Run, api: FakeApi) -> None:
