@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
-from hypothesis.internal.conjecture import providers
 
 from eva_master.testing import drawing
 from tests.fakes import hosts
@@ -36,9 +35,6 @@ hypothesis_settings.register_profile(
 if not os.environ.get("EVA_NEW_EXAMPLES"):
     drawing.by_declaration_alone()
 hypothesis_settings.load_profile("new" if os.environ.get("EVA_NEW_EXAMPLES") else "same")
-# Hypothesis draws constants of the modules that are loaded, too. Without this, the examples of a
-# test would depend on which tests run beside it, and would change with every number in the code.
-providers._get_local_constants = providers.Constants  # type: ignore[attr-defined]
 
 
 def _has_torch() -> bool:
