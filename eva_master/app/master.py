@@ -15,6 +15,7 @@ import structlog
 
 from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.adapters.http.metrics import MasterMetrics
+from eva_master.adapters.listening import require_free
 from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.adapters.loop.gateway import LoopGateway
@@ -190,8 +191,9 @@ class Master:
             EvaError: It cannot, and has closed what it had opened.
         """
         config = self._config
-        ports = await self._server.start(config.listen, config.worker_address)
         try:
+            await asyncio.to_thread(require_free, _listened(config))
+            ports = await self._server.start(config.listen, config.worker_address)
             client_file = self._open(ports)
         except BaseException:
             # A server that is left open takes the process down before the error is told.
@@ -279,6 +281,14 @@ def _hosts(config: MasterConfig) -> list[str]:
     """Hosts that the master's certificate is to name, for programs that look at the address."""
     hosts = {_dialled(config, address) for address in (config.listen, config.worker_address)}
     return sorted(hosts)
+
+
+def _listened(config: MasterConfig) -> dict[str, str]:
+    """The addresses that the master listens on, by the name of the setting."""
+    found = {"listen": config.listen, "worker_listen": config.worker_address}
+    if config.metrics_port is not None:
+        found["metrics_port"] = f"{_host(config.listen)}:{config.metrics_port}"
+    return found
 
 
 def _host(address: str) -> str:

@@ -76,6 +76,10 @@ class UnusablePolicy(InvalidConfig):
     """The chosen policy is installed, but cannot be loaded."""
 
 
+class CannotListen(InvalidConfig):
+    """A port of this machine is taken, or the address is not this machine's."""
+
+
 class InvalidTrace(EvaError):
     """A trace or a table of interference is not valid."""
 
