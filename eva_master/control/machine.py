@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from eva_master.control import commands, converge, gangs, handlers, spot
+from eva_master.control import availability, commands, converge, gangs, handlers, spot
 from eva_master.control.alarms import Alarm, Wake
 from eva_master.control.context import Context
 from eva_master.control.measure import learn
@@ -238,13 +238,14 @@ class Machine:
         context = self._context
         self._in_flight = None
         present = snapshot(self.state, context.now, self.settings)
-        decision = reconcile(present, event.plan)
+        plan, put_off = availability.gate(context).passed(present, event.plan)
+        decision = reconcile(present, plan)
         names = self._adopt(decision)
         self.state.set_memory(event.memory)
         self.state.write_learned()
         reasons = event.plan.reasons.adopted(names, set(decision.dropped))
         self.state.put_round(self._round(event.round, event.plan, decision, reasons))
-        if decision.dropped:
+        if decision.dropped and not put_off:  # else there is a plan once it is known who boots
             context.plan_wanted = True
 
     def _round(self, number: int, plan: Plan, decision: Decision, reasons: Reasons) -> Round:

@@ -18,6 +18,8 @@ class Settings:
         round_grid_ms: Plans are requested at multiples of this alone, 0 for at any time.
         register_timeout_ms: An instance whose worker has not registered this long after it came
             up is given back.
+        boot_backoff_ms: After an instance that ended before any task ran on it none of its offering
+            is launched for so long; doubles with each failure in a row.
         lost_worker_ms: An instance whose worker has been silent for so long is given back; its
             tasks start elsewhere once the cloud says that it is gone.
         unwanted_ms: An instance of the cluster's that nobody asked for is terminated when it has
@@ -43,6 +45,7 @@ class Settings:
     round_gap_ms: int = 1_000
     round_grid_ms: int = 0
     register_timeout_ms: int = 900_000
+    boot_backoff_ms: int = 300_000
     lost_worker_ms: int = 300_000
     unwanted_ms: int = 0
     worker_resend_ms: int = 15_000
