@@ -28,7 +28,7 @@ RUN = RunId("a-1/0")
 
 
 def sold(name: str, price: int, zone: str = "za") -> Offering:
-    family = Family(name.split(".")[0])
+    family = Family(name.split(".", maxsplit=1)[0])
     kind = InstanceType(name, family, SIZE, acquisition_ms=10_000, setup_ms=50_000)
     return Offering(kind, Price(price), zone=zone)
 

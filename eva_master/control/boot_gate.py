@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from eva_master.learning.boots import Boots, Scope
 from eva_master.model.catalog import Offering
@@ -87,15 +86,20 @@ class BootGate:
         """Why nothing is bought for a task or gang now; empty if it is."""
         streak = self.boots.of_job(job)
         if buys and streak is not None and streak.until_ms > self.now:
-            until = datetime.fromtimestamp(streak.until_ms / 1000, UTC)
             return (
-                f"nothing is bought for it until {until:%H:%M:%S} UTC, since {streak.failures} "
+                f"nothing is bought for it until {_clock(streak.until_ms)}, since {streak.failures} "
                 f"boots in a row failed; the last: {streak.why}"
             )
         for scope, why in suspects.items():
             if scope in self.booting or scope in trying:
                 return f"waits until another instance has booted, since the last did not: {why}"
         return ""
+
+
+def _clock(at: Millis) -> str:
+    """The time of day."""
+    minutes, seconds = divmod(at // 1000 % 86_400, 60)
+    return f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02} UTC"
 
 
 def _units(seen: Snapshot, plan: Plan) -> list[tuple[JobId, dict[RunId, object]]]:
