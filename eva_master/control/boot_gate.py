@@ -87,8 +87,8 @@ class BootGate:
         streak = self.boots.of_job(job)
         if buys and streak is not None and streak.until_ms > self.now:
             return (
-                f"nothing is bought for it until {_clock(streak.until_ms)}, since {streak.failures} "
-                f"boots in a row failed; the last: {streak.why}"
+                f"nothing is bought for it until {_clock(streak.until_ms)}, since "
+                f"{streak.failures} boots in a row failed; the last: {streak.why}"
             )
         for scope, why in suspects.items():
             if scope in self.booting or scope in trying:
