@@ -157,6 +157,8 @@ class Context:
             learn.from_latency(self.state, run, latency, self.now)
         if run.state is RunState.SUCCEEDED:
             learn.from_end(self.state, run, self.now)
+            if self.settings.profile and old.instance is not None:
+                learn.from_silent_end(self.state, run, old.instance, self.now)
 
     def watch(self, run: TaskRun) -> None:
         """Look at a task run that has begun to run again later: does it report steps?"""

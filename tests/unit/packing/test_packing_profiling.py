@@ -12,7 +12,8 @@ from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import Snapshot, StandaloneRates
 from eva_master.packing.configuration.build import configure, waiting
 from eva_master.packing.lp.optimizer import Optimizer, Tier
-from eva_master.packing.problem import Problem, Valuation, unprofiled
+from eva_master.packing.problem import Problem, Valuation
+from eva_master.packing.profiling import unprofiled
 from tests.fakes.snapshots import Cluster, offer, task
 
 BOX = offer("box", (0, 4, 16), 0.8)
