@@ -34,8 +34,8 @@ class Settings:
         launch_ms: Assumed time to start a task, until it is known better.
         rebalance_ms: An instance that the cloud recommends to leave is left, and none of its
             offering is launched for so long; 0 to stay there.
-        profile: Whether a task whose standalone throughput is unknown is kept from others until
-            it has run alone for a window.
+        profile: Whether one task of a workload whose standalone throughput is unknown is kept
+            from others until it has run alone for a window.
         gang_ports: First and last of the ports on which gangs meet.
         history_kept_ms: Jobs that have ended and instances that are gone leave memory after so
             long; the journal keeps them.

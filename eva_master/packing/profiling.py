@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from eva_master.model.ids import RunId, Workload
+from eva_master.model.ids import JobId, RunId, Workload
 from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.packing.valuation.reservation_price import Rates
+
+_ALONE_OF_A_JOB = 2
+"""So many tasks of an array run alone at a time."""
 
 
 def unprofiled(snapshot: Snapshot, measured: Mapping[Workload, Rates]) -> frozenset[RunId]:
     """Task runs that are to be alone until the throughput of their workload is known (section 3).
 
     Without it the loss to neighbours cannot be measured. One task of each workload is enough, or
-    one gang; the others are packed meanwhile, at the throughput that is assumed of strangers.
+    one gang; the others are packed meanwhile, at the throughput that is assumed of strangers. Of
+    an array no more than two are alone at a time, however many workloads it has.
     Tasks that found no instance of their own are left out, and so are those that share one already:
     to part them would cost a move.
 
@@ -35,12 +40,14 @@ def unprofiled(snapshot: Snapshot, measured: Mapping[Workload, Rates]) -> frozen
         run for view in snapshot.instances if len(view.residents) > 1 for run in view.residents
     }
     covered: set[Workload] = set()
+    of_job: Counter[JobId] = Counter()
     chosen: set[RunId] = set()
     for unit in _in_order(snapshot, unknown):
         workloads = {run.task.workload for run in unit}
         alone = not any(run.held or run.id in together for run in unit)
-        if alone and not workloads <= covered:
+        if alone and not workloads <= covered and of_job[unit[0].job] < _ALONE_OF_A_JOB:
             covered |= workloads
+            of_job[unit[0].job] += 1
             chosen.update(run.id for run in unit)
     return frozenset(chosen)
 
