@@ -73,6 +73,15 @@ def worked(context: Context, instance: Instance) -> None:
         _reopen(context, boots)
 
 
+def paused_jobs(context: Context) -> list[JobId]:
+    """Jobs for which nothing is bought now, since their boots have failed."""
+    boots = context.state.boots
+    if not boots.streaks:
+        return []
+    streaks = ((job, boots.of_job(job)) for job in context.state.active)
+    return [job for job, streak in streaks if streak and streak.until_ms > context.now]
+
+
 def gate(context: Context) -> BootGate:
     """What of a plan may be bought now."""
     state, now = context.state, context.now

@@ -151,6 +151,6 @@ def test_when_the_first_ends_too_soon_the_next_one_is_measured() -> None:
     world.submit(JobSpec("next", "me", (spec,) * 3, kind=JobKind.ARRAY))
     assert world.run(lambda: len(world.state.jobs) == 2)
     assert world.run(
-        lambda: all(run.target for run in world.state.members(list(world.state.active)[0]))
+        lambda: all(run.target for run in world.state.members(next(iter(world.state.active))))
     )
     assert sorted(len(world.state.targeting(name)) for name in world.state.live) == [1, 2]
