@@ -132,7 +132,8 @@ def test_below_the_most_urgent_the_next_one_comes():
     small = offer("small", (0, 1, 2), 0.1, family="s", limit=1)
     cluster = full("u", "v")
     cluster.catalog = (BOX, small)
-    cluster.instance("s", "small").job("busy", task("w", s=(0, 1, 2)), on=["s"]).job("m", task("w", s=(0, 1, 2)))
+    tiny = task("w", s=(0, 1, 2))
+    cluster.instance("s", "small").job("busy", tiny, on=["s"]).job("m", tiny)
     found = reserve(prioritised(cluster, u=9, m=5))
     assert set(found.holds) == {"u/0", "m/0"}
     assert shown(found.snapshot) == ({"v"}, set())
