@@ -2,8 +2,8 @@
 
 A boot fails if its instance ends, without having been asked to, before any task ran on it; or if
 its worker does not register in time. Whatever was wrong with it, the image, the network, a quota or
-a key, is likely to be wrong with the next one, too: with its offering, with its family, with all.
-So failures are counted by scope, and pauses double with each in a row.
+a key, is likely to be wrong with the next one, too: with its offering, with its family, with all
+that boot the same image. So failures are counted by scope, and pauses double with each in a row.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.plan import Json
 
 Scope = str
-"""What a streak is about: ``offering ID``, ``family NAME``, ``job ID`` or `EVERYTHING`."""
-EVERYTHING: Scope = "everything"
+"""What a streak is about: ``offering ID``, ``family NAME``, ``image KIND`` or ``job ID``."""
 _LONGEST_PAUSE_FACTOR = 12
 """The longest pause as a multiple of the first."""
 _MEMBERS_KEPT = 8
@@ -25,7 +24,13 @@ _MEMBERS_KEPT = 8
 
 def scopes(offering: Offering) -> tuple[Scope, Scope, Scope]:
     """The scopes that an offering is part of, the narrowest first."""
-    return (f"offering {offering.id}", f"family {base_family(offering.type.family)}", EVERYTHING)
+    machine = offering.type
+    image = f"{machine.architecture}-gpu" if machine.capacity.gpus else machine.architecture
+    return (
+        f"offering {offering.id}",
+        f"family {base_family(machine.family)}",
+        f"image {image}",
+    )
 
 
 def job_scope(job: JobId) -> Scope:
@@ -41,7 +46,7 @@ class Streak:
         failures: How many; those of instances that were bought together count once.
         last_ms: When the last one was counted.
         until_ms: Nothing of the scope is bought before; 0 while there is no reason to hold back.
-        members: What failed: offerings, or families where the scope is everything.
+        members: What failed: offerings, or families where the scope is an image.
         why: Why the last one failed.
         registered: Whether a worker of the scope has registered since.
     """
@@ -91,8 +96,8 @@ class Boots:
             pause_ms: The first pause; each further one is twice as long.
             why: Why, in words for the user.
         """
-        narrow, family, everything = scopes(offering)
-        counted = {narrow: offering.id, family: offering.id, everything: family}
+        narrow, family, image = scopes(offering)
+        counted = {narrow: offering.id, family: offering.id, image: family}
         counted.update((job_scope(job), offering.id) for job in jobs)
         streaks = dict(self.streaks)
         for scope, member in counted.items():

@@ -6,6 +6,7 @@ The cloud sells whatever it is asked for; what becomes of an instance is decided
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -180,6 +181,21 @@ def test_a_job_that_finds_nothing_that_boots_is_told_while_others_go_on() -> Non
     assert len([o for _, o in world.bought if o.type.family == "c"]) >= 10, "others go on"
     assert "nothing is bought for it until" in world.told
     assert WHY in world.told
+
+
+def test_broken_gpu_instances_are_no_matter_to_who_needs_none() -> None:
+    gpus = tuple(
+        replace(it, type=replace(it.type, capacity=replace(SIZE, gpus=1)))
+        for it in (sold(f"g{n}.1", 1_000_000) for n in range(4))
+    )
+    world = World((*gpus, *ONE), "eva", "boot", lambda o: o.type.family != "c")
+    task = TaskSpec(Workload("g"), Program("true"), tuple((o.type.family, SIZE) for o in gpus))
+    world.submit(JobSpec("a", "me", (task,) * 3, kind=JobKind.ARRAY))
+    world.play(15 * MINUTE_MS)
+    small = TaskSpec(Workload("s"), Program("true"), ((Family("c"), SIZE),))
+    world.submit(JobSpec("s", "me", (small,), duration_ms=1_000))
+    world.play(18 * MINUTE_MS)
+    assert world.state.jobs[JobId("s-2")].state == "succeeded"
 
 
 def test_what_the_cloud_takes_back_or_nobody_wants_any_more_is_no_failure() -> None:
