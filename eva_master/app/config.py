@@ -183,8 +183,9 @@ class MasterConfig(BaseConfig):
         agent_certificate_lifetime: How long a worker's certificate is valid; it is renewed after
             two thirds of that.
         throughput_window: Over how long a task's throughput is measured.
-        profile: Whether a task whose standalone throughput is neither stated nor known runs alone
-            until it is. If not, it may be packed at once, as if company cost it little.
+        profile: Whether one task of a workload whose standalone throughput is neither stated nor
+            known runs alone until it is. If not, all may be packed at once, as if company cost them
+            little.
         upload_interval: From one upload of logs, outputs and checkpoints to the next.
         gang_ports: Ports on which the members of gangs meet, such as 20000-29999. Workers must
             reach each other on them.

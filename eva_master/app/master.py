@@ -49,6 +49,8 @@ from eva_master.model.ids import Millis
 from eva_master.ports import Clock, Inbox, Policy
 
 _STOP_GRACE_S = 1.0
+_BOOT_BACKOFF_MS = 300_000
+"""After a boot that failed; shorter where workers are expected to register sooner."""
 
 log = structlog.get_logger(__name__)
 
@@ -79,6 +81,7 @@ def control_settings(config: MasterConfig) -> Settings:
         round_gap_ms=config.round_min_interval,
         round_grid_ms=round_grid_ms(config.policy),
         register_timeout_ms=config.register_timeout,
+        boot_backoff_ms=min(_BOOT_BACKOFF_MS, config.register_timeout),
         lost_worker_ms=config.lost_worker_timeout,
         worker_resend_ms=config.resend_interval,
         window_ms=config.throughput_window,

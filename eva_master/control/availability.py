@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eva_master.control.alarms import Alarm, Wake
+from eva_master.control.boot_gate import BootGate
 from eva_master.control.context import Context
-from eva_master.model.ids import Millis, OfferingId
+from eva_master.learning.boots import Boots, scopes
+from eva_master.model.ids import JobId, Millis, OfferingId
 from eva_master.model.records import Instance
-
-_LONGEST_PAUSE_MS = 6 * 3_600_000
+from eva_master.model.states import InstanceState
 
 
 def refuse(context: Context, offerings: Iterable[OfferingId], until: Millis, why: str) -> None:
@@ -19,20 +20,116 @@ def refuse(context: Context, offerings: Iterable[OfferingId], until: Millis, why
 
 
 def never_registered(context: Context, instance: Instance) -> str:
-    """An instance was paid for and never had a worker: its offering is left alone for a while.
-
-    What is wrong with its image, or with its network, is wrong with the next one too: the time
-    doubles with each in a row, so that not all of it is spent on such instances.
+    """Give up on an instance that is paid for and whose worker has not registered in time.
 
     Returns:
         Why it is given back, in words for the user.
     """
     limit = context.settings.register_timeout_ms
-    why = f"its worker did not register within {limit / 1000:g} s"
-    context.never_registered[instance.offering.id] += 1
-    pause = min(limit << (context.never_registered[instance.offering.id] - 1), _LONGEST_PAUSE_MS)
-    words = f"the worker of {instance.id} did not register within {limit / 1000:g} s"
-    refuse(context, [instance.offering.id], Millis(context.now + pause), words)
-    for run in context.state.targeting(instance.id):
-        context.explain(run, words)
-    return why
+    what = f"did not register within {limit / 1000:g} s"
+    _failed(context, instance, limit, f"the worker of {instance.id} {what}")
+    return f"its worker {what}"
+
+
+def note_end(context: Context, instance: Instance, reason: str, *, reclaimed: bool) -> None:
+    """An instance ended without having been asked to; if no task ever ran on it, its boot failed.
+
+    Args:
+        context: Of this turn.
+        instance: As it was before.
+        reason: The cloud's reason; empty if it gave none.
+        reclaimed: Whether the cloud took it back for another customer.
+    """
+    registered = instance.ready_ms is not None or context.state.connected(instance.id)
+    idle = instance.id in context.unproven
+    context.unproven.discard(instance.id)
+    if reclaimed or instance.leaving_ms is not None or instance.at_risk:
+        return
+    if instance.state is InstanceState.TERMINATING or (registered and not idle):
+        return
+    before = "a task ran on it" if registered else "its worker registered"
+    about = f": {reason}" if reason else ""
+    why = f"{instance.id} ({instance.offering.id}) ended before {before}{about}"
+    _failed(context, instance, context.settings.boot_backoff_ms, why)
+
+
+def registered(context: Context, instance: Instance) -> None:
+    """A worker registered for the first time: who waited for that may be bought for."""
+    context.unproven.add(instance.id)
+    if not context.state.boots.streaks:
+        return
+    boots = context.state.boots.registered(instance.offering, _jobs(context, instance))
+    if boots != context.state.boots:
+        _reopen(context, boots)
+
+
+def worked(context: Context, instance: Instance) -> None:
+    """A task runs on an instance, so booting such instances works."""
+    context.unproven.discard(instance.id)
+    if not context.state.boots.streaks:
+        return
+    boots = context.state.boots.worked(instance.offering, _jobs(context, instance))
+    if boots is not context.state.boots:
+        _reopen(context, boots)
+
+
+def paused_jobs(context: Context) -> list[JobId]:
+    """Jobs for which nothing is bought now, since their boots have failed."""
+    boots = context.state.boots
+    if not boots.streaks:
+        return []
+    streaks = ((job, boots.of_job(job)) for job in context.state.active)
+    return [job for job, streak in streaks if streak and streak.until_ms > context.now]
+
+
+def gate(context: Context) -> BootGate:
+    """What of a plan may be bought now."""
+    state, now = context.state, context.now
+    live = map(state.instances.__getitem__, state.live if state.boots.streaks else ())
+    booting = frozenset(
+        scope
+        for instance in live
+        if instance.ready_ms is None and instance.state is not InstanceState.TERMINATING
+        # One that takes longer is not waited for.
+        if now - instance.requested_ms < context.settings.boot_backoff_ms
+        for scope in scopes(instance.offering)
+    )
+    return BootGate(context.state.boots, booting, context.now)
+
+
+def _failed(context: Context, instance: Instance, pause_ms: int, why: str) -> None:
+    state, offering, jobs = context.state, instance.offering, _jobs(context, instance)
+    boots = state.boots.of_jobs(state.active).failed(
+        offering,
+        jobs,
+        requested_ms=instance.requested_ms,
+        now=context.now,
+        pause_ms=pause_ms,
+        why=why,
+    )
+    state.set_boots(boots)
+    for known in state.catalog:
+        until = boots.until(known)
+        if until > (known.unavailable_until or context.now):
+            refuse(context, [known.id], until, why)
+    for run in state.targeting(instance.id):
+        context.explain(run, why)
+    for job in jobs:
+        if (streak := boots.of_job(job)) is not None:
+            context.alarms.at(streak.until_ms, Alarm(Wake.AVAILABILITY))
+
+
+def _jobs(context: Context, instance: Instance) -> list[JobId]:
+    return sorted({run.job for run in context.state.targeting(instance.id)})
+
+
+def _reopen(context: Context, boots: Boots) -> None:
+    """Have what is no longer suspected bought again."""
+    before = context.state.boots
+    context.state.set_boots(boots)
+    for known in context.state.catalog:
+        if known.unavailable_until is not None and known.unavailable_until == before.until(known):
+            until = boots.until(known)
+            why = known.why_unavailable if until else ""
+            context.state.set_unavailable([known.id], until or None, why)
+    context.plan_wanted = True

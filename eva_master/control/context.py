@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TypeVar, assert_never
 
 from eva_master.control.alarms import Alarm, Alarms, Wake
@@ -13,7 +12,7 @@ from eva_master.control.outbox import Outbox
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.events import CheckpointsListed
-from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, RunId
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.records import Instance, Job, StopReason, TaskRun
 from eva_master.model.states import LIVE, InstanceState, RunState
 from eva_master.model.values import replace
@@ -44,8 +43,8 @@ class Context:
         """Since when a ready instance's worker has had no session."""
         self.unwanted: dict[InstanceId, Millis] = {}
         """Since when the cloud has been listing an instance that nobody asked for."""
-        self.never_registered: Counter[OfferingId] = Counter()
-        """How many instances of an offering in a row never had a worker."""
+        self.unproven: set[InstanceId] = set()
+        """Instances whose workers have registered, and on which no task has run yet."""
         self.asked: dict[JobId, int] = {}
         """The number of the question about a gang's checkpoints that has no answer yet."""
         self.listed: dict[JobId, CheckpointsListed] = {}
@@ -158,6 +157,8 @@ class Context:
             learn.from_latency(self.state, run, latency, self.now)
         if run.state is RunState.SUCCEEDED:
             learn.from_end(self.state, run, self.now)
+            if self.settings.profile and old.instance is not None:
+                learn.from_silent_end(self.state, run, old.instance, self.now)
 
     def watch(self, run: TaskRun) -> None:
         """Look at a task run that has begun to run again later: does it report steps?"""

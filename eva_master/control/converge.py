@@ -318,7 +318,9 @@ def _why_unwanted(context: Context, instance: Instance) -> str:
             since = context.silent.setdefault(instance.id, context.now)
             limit = context.settings.lost_worker_ms
             if _overdue(context, instance, since, limit):
-                return f"its worker has been silent for {limit / 1000:g} s"
+                silent = f"its worker has been silent for {limit / 1000:g} s"
+                availability.note_end(context, instance, silent, reclaimed=False)
+                return silent
         case _:
             pass
     return ""

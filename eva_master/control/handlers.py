@@ -53,6 +53,7 @@ def instance_gone(context: Context, event: InstanceGone) -> None:
     instance = context.state.instances.get(event.instance)
     if instance is None or instance.state is InstanceState.GONE:
         return
+    availability.note_end(context, instance, event.reason, reclaimed=event.reclaimed)
     gone = replace(instance, gone_ms=event.gone_ms, up_ms=instance.up_ms or event.up_ms)
     if event.reason and instance.state is not InstanceState.TERMINATING:
         gone = replace(gone, reason=event.reason)
@@ -145,12 +146,13 @@ def worker_registered(context: Context, event: WorkerRegistered) -> None:
     if instance.state is InstanceState.GONE:
         context.outbox.terminate(event.instance)
         return
-    context.never_registered.pop(instance.offering.id, None)
     if event.session <= context.state.sessions.get(event.instance, 0):
         return
     context.state.connect(event.instance, event.session)
     context.silent.pop(event.instance, None)
     context.outbox.forget(event.instance)
+    if instance.ready_ms is None:
+        availability.registered(context, instance)
     context.put_instance(replace(instance, address=event.address))
     listed = {(report.run, report.attempt) for report in event.reports}
     for run in context.state.occupants(event.instance):
@@ -185,6 +187,7 @@ def worker_lost(context: Context, event: WorkerLost) -> None:
         return
     _unmeasured(context, event.instance)
     if event.goodbye:
+        availability.note_end(context, instance, "its worker said goodbye", reclaimed=False)
         context.dismiss(instance, "its worker said goodbye")
     context.silent[event.instance] = context.now
     context.touch_instance(event.instance)
@@ -238,6 +241,7 @@ def _take(context: Context, instance: InstanceId, report: RunReport) -> None:
     if report.phase is Phase.RUNNING and run.state is RunState.STARTING:
         if run.attempt == 1 or run.started_ms is None:
             ledger.book_boot(context.state, run, context.state.instances[instance])
+        availability.worked(context, context.state.instances[instance])
         noted = replace(noted.to(RunState.RUNNING, context.now), started_ms=context.now)
     if noted != run:
         context.put_run(noted)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from eva_master.control import commands, converge, gangs, handlers, spot
+from eva_master.control import availability, commands, converge, gangs, handlers, spot
 from eva_master.control.alarms import Alarm, Wake
 from eva_master.control.context import Context
 from eva_master.control.measure import learn
@@ -43,12 +43,14 @@ from eva_master.model.planning.plan import Plan
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.records import Instance
 from eva_master.model.states import InstanceState, RunState
+from eva_master.packing.reserving import Occasion, Reserved, reserve
 from eva_master.ports.reading import ReadModel
 
 _RESYNC = Alarm(Wake.RESYNC)
 _ROUND = Alarm(Wake.ROUND)
 _PERIOD = Alarm(Wake.PERIOD)
 _FORGET = Alarm(Wake.FORGET)
+_REFUSALS_REMEMBERED = 64
 _FORGOTTEN_AT_ONCE = 1000
 """Jobs and instances that one turn forgets at most; the next turn goes on."""
 
@@ -69,6 +71,10 @@ class Machine:
         self._in_flight: int | None = None
         self._seen: int | None = None
         """The revision of the snapshot that the last plan was requested with."""
+        self._reserved: Reserved | None = None
+        """What the policy that plans was shown."""
+        self._refused: set[Occasion] = set()
+        """When the policy found no place for those for whom there seemed to be room."""
         self._publisher: Publisher | None = None
         self._forgets = settings.history_kept_ms < NEVER_MS
 
@@ -204,7 +210,9 @@ class Machine:
         self._requested = context.now
         self._in_flight = self.state.count(rounds=1).rounds
         seen = snapshot(self.state, context.now, self.settings)
-        context.outbox.add(RequestPlan(self._in_flight, seen, self.state.memory))
+        self._reserved = reserve(seen, self._refused, availability.paused_jobs(context))
+        shown = self._reserved.snapshot
+        context.outbox.add(RequestPlan(self._in_flight, shown, self.state.memory))
 
     def _next_request(self) -> Millis:
         """When the next plan may be requested."""
@@ -238,14 +246,28 @@ class Machine:
         context = self._context
         self._in_flight = None
         present = snapshot(self.state, context.now, self.settings)
-        decision = reconcile(present, event.plan)
+        plan = event.plan if self._reserved is None else self._reserved.completed(event.plan)
+        plan, put_off = availability.gate(context).passed(present, plan)
+        decision = reconcile(present, plan)
+        self._note_urgent(decision)
         names = self._adopt(decision)
         self.state.set_memory(event.memory)
         self.state.write_learned()
         reasons = event.plan.reasons.adopted(names, set(decision.dropped))
         self.state.put_round(self._round(event.round, event.plan, decision, reasons))
-        if decision.dropped:
+        if decision.dropped and not put_off:  # else there is a plan once it is known who boots
             context.plan_wanted = True
+
+    def _note_urgent(self, decision: Decision) -> None:
+        """Have those planned for who were kept back while the more urgent were."""
+        reserved, self._reserved = self._reserved, None
+        if reserved is None or not reserved.urgent:
+            return
+        if reserved.urgent.isdisjoint(run for run, _ in decision.places):
+            if len(self._refused) >= _REFUSALS_REMEMBERED:
+                self._refused.clear()
+            self._refused.add(reserved.occasion)
+        self._context.plan_wanted = True
 
     def _round(self, number: int, plan: Plan, decision: Decision, reasons: Reasons) -> Round:
         moves = sum(self.state.runs[run].instance is not None for run, _ in decision.places)

@@ -18,6 +18,8 @@ class Settings:
         round_grid_ms: Plans are requested at multiples of this alone, 0 for at any time.
         register_timeout_ms: An instance whose worker has not registered this long after it came
             up is given back.
+        boot_backoff_ms: After an instance that ended before any task ran on it none of its offering
+            is launched for so long; doubles with each failure in a row.
         lost_worker_ms: An instance whose worker has been silent for so long is given back; its
             tasks start elsewhere once the cloud says that it is gone.
         unwanted_ms: An instance of the cluster's that nobody asked for is terminated when it has
@@ -32,8 +34,8 @@ class Settings:
         launch_ms: Assumed time to start a task, until it is known better.
         rebalance_ms: An instance that the cloud recommends to leave is left, and none of its
             offering is launched for so long; 0 to stay there.
-        profile: Whether a task whose standalone throughput is unknown is kept from others until
-            it has run alone for a window.
+        profile: Whether one task of a workload whose standalone throughput is unknown is kept
+            from others until it has run alone for a window.
         gang_ports: First and last of the ports on which gangs meet.
         history_kept_ms: Jobs that have ended and instances that are gone leave memory after so
             long; the journal keeps them.
@@ -43,6 +45,7 @@ class Settings:
     round_gap_ms: int = 1_000
     round_grid_ms: int = 0
     register_timeout_ms: int = 900_000
+    boot_backoff_ms: int = 300_000
     lost_worker_ms: int = 300_000
     unwanted_ms: int = 0
     worker_resend_ms: int = 15_000

@@ -44,12 +44,15 @@ class InstanceGone:
         up_ms: When billing began, `None` if it never did.
         gone_ms: When billing ended.
         reason: The cloud's reason; empty if it gave none.
+        reclaimed: Whether the cloud took it back for another customer, as it does with spot
+            instances; then nothing was wrong with it.
     """
 
     instance: InstanceId
     up_ms: Millis | None
     gone_ms: Millis
     reason: str = ""
+    reclaimed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,8 @@ class TaskSpec:
             by family.
         throughput: Standalone iterations per second, in millionths, on each family for which they
             are known. Families of spot instances are never listed. Sorted by family.
+        reports_steps: Whether the program may report iterations. If not, there is nothing to
+            measure, so it need not run alone first.
     """
 
     workload: Workload
@@ -70,6 +72,7 @@ class TaskSpec:
     demand: tuple[tuple[Family, Resources], ...]
     throughput: tuple[tuple[Family, int], ...] = ()
     name: str = ""
+    reports_steps: bool = True
 
     def demand_on(self, family: Family) -> Resources | None:
         """The demand on `family`, `None` where the task cannot run."""

@@ -31,8 +31,9 @@ from eva_master.model.planning.snapshot import (
 )
 from eva_master.packing.interference.throughput import UNPROFILED, Ints
 from eva_master.packing.planner_cache import PlannerCache
+from eva_master.packing.profiling import unprofiled
 from eva_master.packing.valuation.gang_pace import Part, parts
-from eva_master.packing.valuation.reservation_price import Rates, reservations
+from eva_master.packing.valuation.reservation_price import reservations
 from eva_master.packing.valuation.task_classes import UNKNOWN, PricedShape, RankedClass, TaskClass
 from eva_master.packing.valuation.task_shapes import TaskShape, TaskTraits
 from eva_master.packing.valuation.vectors import IMPOSSIBLE, vector
@@ -449,28 +450,3 @@ class Problem:
         return np.bincount(np.array(numbers, dtype=np.int64), minlength=len(self.classes)).astype(
             np.int64
         )
-
-
-def unprofiled(snapshot: Snapshot, measured: Mapping[Workload, Rates]) -> frozenset[RunId]:
-    """Task runs that are to be alone until the throughput of their workload is known (section 3).
-
-    Until then the loss to neighbours could not be measured. Tasks that found no instance of their
-    own are left out, and so are those that share one already: to part them would cost a move.
-
-    Args:
-        snapshot: The cluster.
-        measured: What was measured of each workload on its own.
-    """
-    if not snapshot.profile:
-        return frozenset()
-    together = {
-        run for view in snapshot.instances if len(view.residents) > 1 for run in view.residents
-    }
-    return frozenset(
-        run.id
-        for run in snapshot.runs
-        if not run.held
-        and not run.task.throughput
-        and run.task.workload not in measured
-        and run.id not in together
-    )

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from eva_master.model.ids import RunId
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.packing import problem
+from eva_master.packing import profiling
 from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.bins.placement_groups import PlacementGroup, UnplacedGroup, place, waiting
 from eva_master.packing.bins.plan_builder import (
@@ -62,8 +62,10 @@ def open_instances(snapshot: Snapshot, cache: PlannerCache) -> OpenInstances:
 def unprofiled(snapshot: Snapshot, cache: PlannerCache) -> frozenset[RunId]:
     """Task runs that are to be alone until the throughput of their workload has been measured.
 
+    Of each workload that is one task or gang; the others may be packed meanwhile.
+
     Args:
         snapshot: The cluster.
         cache: As in `open_instances`.
     """
-    return problem.unprofiled(snapshot, cache.measured_rates(snapshot.standalone))
+    return profiling.unprofiled(snapshot, cache.measured_rates(snapshot.standalone))

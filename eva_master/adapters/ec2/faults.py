@@ -39,6 +39,7 @@ _QUOTA = frozenset(
         "VolumeLimitExceeded",
     }
 )
+_HIGHER_QUOTA = "ask AWS for a higher quota (Service Quotas, EC2)"
 _THROTTLED = frozenset(
     {"EC2ThrottledException", "RequestLimitExceeded", "Throttling", "ThrottlingException"}
 )
@@ -58,11 +59,51 @@ _DENIED = frozenset(
     }
 )
 
+RECLAIMED = frozenset({"Server.SpotInstanceShutdown", "Server.SpotInstanceTermination"})
+"""Codes of StateReason: EC2 has taken a spot instance back."""
+_ENDS: tuple[tuple[frozenset[str], str, str], ...] = (
+    (_CAPACITY, "no capacity", ""),
+    (_QUOTA, "quota of the AWS account exceeded", _HIGHER_QUOTA),
+    (
+        frozenset({"InternalError"}),
+        "EC2 could not start it",
+        "often the master may not use the KMS key of its root volume",
+    ),
+    (
+        frozenset({"InvalidSnapshot.NotFound", "InvalidParameterValue"}),
+        "EC2 could not start it",
+        "check the image and the size of its root volume",
+    ),
+    (
+        frozenset({"InstanceInitiatedShutdown"}),
+        "it switched itself off",
+        "as instances do whose boot fails; its log is in the object store below boots/",
+    ),
+    (frozenset({"UserInitiatedShutdown"}), "it was terminated by someone else's request", ""),
+)
+"""What codes of StateReason mean, and what to do."""
+
 _RETRY_MS: tuple[tuple[type[CloudError], int], ...] = (
     (CapacityUnavailable, 180_000),
     (QuotaExceeded, 600_000),
     (CloudError, 300_000),
 )
+
+
+def end_in_words(code: str, message: str) -> str:
+    """Explain why an instance ended, for the user.
+
+    A launch that EC2 accepted may fail after all, with the codes of refusals.
+
+    Args:
+        code: Of its StateReason, such as ``Client.VolumeLimitExceeded``; empty if it has none.
+        message: Of its StateReason, which often begins with the code.
+    """
+    kind = code.partition(".")[2]
+    for codes, about, hint in _ENDS:
+        if kind in codes:
+            return f"{about}: {message or code}" + (f" ({hint})" if hint else "")
+    return message or code
 
 
 class CloudUnsettled(CloudError):
@@ -91,7 +132,7 @@ def _answered(error: ClientError) -> CloudError:
     if code in _CAPACITY:
         return CapacityUnavailable(words)
     if code in _QUOTA:
-        return QuotaExceeded(words, hint="ask AWS for a higher quota (Service Quotas, EC2)")
+        return QuotaExceeded(words, hint=_HIGHER_QUOTA)
     if code in _THROTTLED:
         return Throttled(words)
     if code in _DENIED:

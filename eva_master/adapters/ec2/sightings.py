@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from eva_master.adapters.ec2.faults import RECLAIMED, end_in_words
 from eva_master.model.ids import InstanceId, Millis
 
 CLUSTER_TAG = "eva:cluster"
@@ -33,7 +34,8 @@ class Sighting:
         launched_ms: EC2's LaunchTime.
         was_up: Whether it has been seen running, by its `UP_TAG`.
         ended_ms: The time in `GONE_TAG`, or else in StateTransitionReason; `None` without either.
-        why: EC2's StateReason; empty if it has none.
+        why: EC2's StateReason in words; empty if it has none.
+        reclaimed: Whether EC2 took it back, as a spot instance.
     """
 
     instance: InstanceId
@@ -43,6 +45,7 @@ class Sighting:
     was_up: bool
     ended_ms: Millis | None
     why: str = ""
+    reclaimed: bool = False
 
     @property
     def running(self) -> bool:
@@ -69,6 +72,7 @@ def sighting(described: Mapping[str, Any]) -> Sighting | None:
     recorded_end = _number(tags.get(GONE_TAG))
     if recorded_end is None and ended is not None:
         recorded_end = _millis(datetime.fromisoformat(ended[1]).replace(tzinfo=UTC))
+    reason = described.get("StateReason", {})
     return Sighting(
         instance=InstanceId(tags[INSTANCE_TAG]),
         ec2_id=described["InstanceId"],
@@ -76,7 +80,8 @@ def sighting(described: Mapping[str, Any]) -> Sighting | None:
         launched_ms=_millis(described["LaunchTime"]),
         was_up=UP_TAG in tags,
         ended_ms=recorded_end,
-        why=described.get("StateReason", {}).get("Message", ""),
+        why=end_in_words(reason.get("Code", ""), reason.get("Message", "")),
+        reclaimed=reason.get("Code", "") in RECLAIMED,
     )
 
 

@@ -139,7 +139,8 @@ class Life:
             self.up_ms = seen.up_ms
         if seen.terminated:
             ended = now if seen.ended_ms is None else seen.ended_ms
-            return self._gone(Millis(max(ended, self.up_ms or 0)), seen.why)
+            at = Millis(max(ended, self.up_ms or 0))
+            return self._gone(at, seen.why, reclaimed=seen.reclaimed)
         if self.terminating or self.end is not None or seen.state in {"stopping", "stopped"}:
             # Eva never stops instances in order to start them again.
             return None if seen.state == "shutting-down" else Call.TERMINATE
@@ -159,11 +160,11 @@ class Life:
             self.missing_ms = now
         return self._gone(self.missing_ms) if now - self.missing_ms >= settle_ms else None
 
-    def _gone(self, at: Millis, why: str = "") -> Step:
+    def _gone(self, at: Millis, why: str = "", *, reclaimed: bool = False) -> Step:
         """The final event, posted once by itself and then at every request."""
         if isinstance(self.end, InstanceGone):
             return self._answer(self.end)
-        self.end = InstanceGone(self.instance, self.up_ms, at, why)
+        self.end = InstanceGone(self.instance, self.up_ms, at, why, reclaimed=reclaimed)
         self.owed = False
         return self.end
 

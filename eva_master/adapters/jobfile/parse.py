@@ -276,6 +276,7 @@ class _TaskResolver:
             demand=demand,
             throughput=self._throughput([family for family, _ in demand]),
             name=task.name if task else "",
+            reports_steps=job.reports_steps,
         )
 
     def _demand(self, families: list[Family]) -> tuple[tuple[Family, Resources], ...]:

@@ -240,6 +240,13 @@ class JobFile(_Section):
     ) = Field(
         default=None, description="Iterations per second alone on an instance, or one per family."
     )
+    reports_steps: bool = Field(
+        default=True,
+        description=(
+            "Whether the program may report iterations; one that does not need not run alone "
+            "first to be measured."
+        ),
+    )
     total_steps: Annotated[Count, Field(gt=0, le=10**15)] | None = Field(
         default=None, description="Iterations until each task is done."
     )

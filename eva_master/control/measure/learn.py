@@ -10,7 +10,7 @@ from eva_master.control.state.store import State
 from eva_master.learning.delays import Delay
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.catalog import base_family
-from eva_master.model.ids import MILLION, Millis, Workload
+from eva_master.model.ids import MILLION, InstanceId, Millis, Workload
 from eva_master.model.job import JobKind
 from eva_master.model.records import Instance, TaskRun
 from eva_master.model.states import RunState
@@ -71,7 +71,9 @@ def _taken(state: State, table: StandaloneTable, workload: Workload) -> bool:
 def unprofiled(state: State, run: TaskRun) -> bool:
     """Whether nothing is known of the standalone throughput of a task run's task."""
     task = state.task(run)
-    return not task.throughput and not state.standalone.profiled(task.workload)
+    if task.throughput or not task.reports_steps:
+        return False
+    return not state.standalone.profiled(task.workload)
 
 
 def from_silence(state: State, run: TaskRun, since: Millis, now: Millis) -> bool:
@@ -91,6 +93,25 @@ def from_silence(state: State, run: TaskRun, since: Millis, now: Millis) -> bool
     if run.started_ms is None or run.started_ms > since:
         return False
     family = base_family(state.instances[run.instance].offering.type.family)
+    workload = state.task(run).workload
+    return _taken(state, state.standalone.silent(workload, family, now), workload)
+
+
+def from_silent_end(state: State, run: TaskRun, last: InstanceId, now: Millis) -> bool:
+    """Learn from a task run that succeeded without a step that its workload reports none.
+
+    Args:
+        state: To be told.
+        run: Which.
+        last: Where it ran.
+        now: The time.
+
+    Returns:
+        Whether it is news that a plan may depend on.
+    """
+    if run.progress.steps or not unprofiled(state, run):
+        return False
+    family = base_family(state.instances[last].offering.type.family)
     workload = state.task(run).workload
     return _taken(state, state.standalone.silent(workload, family, now), workload)
 

@@ -12,6 +12,7 @@ from eva_master.control.state.counters import Counters
 from eva_master.control.state.records import total_demand
 from eva_master.control.state.tally import Tally
 from eva_master.control.state.view_cache import ViewCache
+from eva_master.learning.boots import Boots
 from eva_master.learning.colocation import Key, lookup
 from eva_master.learning.interruptions import Interruptions
 from eva_master.learning.knowledge import Knowledge
@@ -65,6 +66,7 @@ class State:
         memory: The policy's.
         learned: About workloads and instance types.
         interruptions: What became of spot instances.
+        boots: Boots that failed in a row.
         trouble: Whether the cloud does what it is asked; not journalled.
         view_cache: What `control.picture` made of the records, and what of it may be out of date.
     """
@@ -83,6 +85,7 @@ class State:
         """What was looked up of it, until it changes."""
         self._learned_written = self.learned
         self.interruptions = Interruptions()
+        self.boots = Boots()
         self.counters = Counters()
         self.active: dict[JobId, None] = {}
         """Jobs that have not ended, in order of submission."""
@@ -147,6 +150,8 @@ class State:
             self._learned_written = self.learned
         if isinstance(lives := values.get("interruptions"), dict):
             self.interruptions = Interruptions.from_json(lives)
+        if isinstance(boots := values.get("boots"), dict):
+            self.boots = Boots.from_json(boots)
         if isinstance(unavailable := values.get("unavailable"), dict):
             for offering, told in unavailable.items():
                 until, why = told if isinstance(told, list) else (told, "")
@@ -320,12 +325,19 @@ class State:
             self._learned_written = self.learned
             self._unwritten.values["learned"] = self.learned.to_json
 
-    def set_unavailable(self, offerings: Iterable[OfferingId], until: Millis, why: str) -> None:
+    def set_boots(self, boots: Boots) -> None:
+        """Keep what is known of failed boots; written with the next commit."""
+        self.boots = boots
+        self._unwritten.values["boots"] = boots.to_json
+
+    def set_unavailable(
+        self, offerings: Iterable[OfferingId], until: Millis | None, why: str
+    ) -> None:
         """Remember that offerings are not to be launched for a while.
 
         Args:
             offerings: Which.
-            until: When they may be tried again.
+            until: When they may be tried again; `None` for now.
             why: In words for the user.
         """
         refused = set(offerings)

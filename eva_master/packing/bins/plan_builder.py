@@ -99,7 +99,7 @@ def build_plan(
         unplaced: What waits.
         tenants: What task runs are worth; `None` for a plan without reasons.
         joint_moves: Every task run that leaves a live instance is in one of them at least.
-        profiled: Task runs that are kept alone, see `problem.unprofiled`.
+        profiled: Task runs that are kept alone, see `profiling.unprofiled`.
     """
     launches, places, names = instances.placements()
     entries: list[PlanEntry] = [*places, *holds(snapshot, unplaced)]

@@ -15,7 +15,7 @@ from eva_master.packing.bins.plan_builder import JointMove, build_plan, joint_mo
 from eva_master.packing.bins.replan_trigger import replan_due
 from eva_master.packing.bins.task_set_value import Tnrp
 from eva_master.packing.planner_cache import PlannerCache
-from eva_master.packing.problem import unprofiled
+from eva_master.packing.profiling import unprofiled
 from eva_master.packing.valuation.task_classes import ShapePrices
 from eva_master.policies.owl.config import Config
 from eva_master.policies.owl.matchmaker import Matchmaker

@@ -15,7 +15,7 @@ from eva_master.packing.bins.placement_groups import PlacementGroup, place, wait
 from eva_master.packing.bins.plan_builder import build_plan
 from eva_master.packing.bins.task_set_value import Tnrp
 from eva_master.packing.planner_cache import PlannerCache
-from eva_master.packing.problem import unprofiled
+from eva_master.packing.profiling import unprofiled
 from eva_master.policies.synergy.config import Config
 from eva_master.policies.synergy.valued_instances import ValuedInstances
 

@@ -127,10 +127,16 @@ class SimulatedCloud:
         """The number of machines of a type that exist or are being acquired."""
         return self._there[kind]
 
-    def fail(self, instance: InstanceId) -> None:
-        """Take a machine away without a request, as a failure does."""
+    def fail(self, instance: InstanceId, reason: str = "", *, reclaimed: bool = False) -> None:
+        """Take a machine away without a request, as a failure does.
+
+        Args:
+            instance: Its id.
+            reason: What the cloud says of it.
+            reclaimed: Whether the cloud takes back what it sold on the spot market.
+        """
         if self._machines[instance].gone_ms is None:
-            self._end(instance)
+            self._end(instance, reason=reason, reclaimed=reclaimed)
 
     def _launch(self, action: LaunchInstance) -> None:
         known = self._machines.get(action.instance)
@@ -189,11 +195,19 @@ class SimulatedCloud:
     def _listed_life(self, _instance: InstanceId, offering: Offering) -> Life:
         return Life(offering.type.acquisition_ms, offering.type.setup_ms, self._terminate_ms)
 
-    def _end(self, instance: InstanceId, unbilled_ms: int = 0) -> None:
+    def _end(
+        self,
+        instance: InstanceId,
+        unbilled_ms: int = 0,
+        *,
+        reason: str = "",
+        reclaimed: bool = False,
+    ) -> None:
         machine = self._machines[instance]
         if machine.gone_ms is None:
             now = Millis(self._timeline.now() - unbilled_ms)
             self._machines[instance] = replace(machine, gone_ms=now)
             self._there[machine.offering.type.name] -= 1
             self._hosts.vanish(instance)
-            self._inbox.post(InstanceGone(instance, machine.up_ms, now))
+            gone = InstanceGone(instance, machine.up_ms, now, reason, reclaimed=reclaimed)
+            self._inbox.post(gone)

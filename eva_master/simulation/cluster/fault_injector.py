@@ -102,7 +102,7 @@ class FaultInjector:
     def _interrupt(self, instance: InstanceId) -> None:
         notice = self._faults.notice_ms
         self._workers.interrupt(instance, self._timeline.now() + notice)
-        self._timeline.after(notice, lambda: self._cloud.fail(instance))
+        self._timeline.after(notice, lambda: self._cloud.fail(instance, reclaimed=True))
 
     def _told(self, attempt: Attempt, done_ms: float) -> float:
         """The work that a task reports: the true work since the last report, with noise."""

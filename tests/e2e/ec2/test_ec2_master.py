@@ -14,6 +14,7 @@ import pytest
 from tests.e2e.cluster import until
 from tests.e2e.conftest import Ec2Masters
 from tests.e2e.ec2.master import LARGE, XLARGE, ZONES, Ec2Master, name_of
+from tests.fakes.aws.purchases import purchases
 from tests.fakes.aws.service import LOST, shared
 
 
@@ -65,6 +66,29 @@ def test_when_nothing_is_left_the_job_says_so_and_nobody_insists(
     until(lambda: "tried again at" in master.told(job), "the job says when")
     assert master.launches() == ["InsufficientInstanceCapacity"] * 4
     master.end(job)
+
+
+def test_launches_that_fail_after_they_succeeded_are_told_and_not_repeated(
+    make_master: Ec2Masters,
+) -> None:
+    master = make_master({"ends": ["Client.VolumeLimitExceeded"] * 50})
+    job = master.submit("one")
+    until(lambda: "nothing is bought" in master.told(job) or _refused(master, job), "it says so")
+    told = master.status(job)
+    assert "ended before its worker registered" in told
+    assert "quota of the AWS account exceeded: Client.VolumeLimitExceeded" in told
+    assert "ask AWS for a higher quota" in told
+    # Two told enough: that it is not this type, nor this zone. Whoever starts again knows it, too.
+    assert len(purchases(master.aws, master.name)) == 2
+    master.stop_master()
+    master.start()
+    until(lambda: _refused(master, job), "it says so again")
+    assert len(purchases(master.aws, master.name)) == 2
+    master.end(job)
+
+
+def _refused(master: Ec2Master, job: str) -> bool:
+    return "tried again at" in master.told(job)
 
 
 def test_while_ec2_denies_access_users_are_told_since_when(make_master: Ec2Masters) -> None:

@@ -34,6 +34,8 @@ STATUS = {
     "VcpuLimitExceeded": 400,
 }
 LATE_S = 1.0
+ENDS_S = 0.5
+"""How long a launch that fails after it succeeded is pending."""
 QUOTA_VCPUS = 64.0
 """Of every quota."""
 P3 = {"p3.2xlarge": (8, 61, 1), "p3.8xlarge": (32, 244, 4), "p3.16xlarge": (64, 488, 8)}
@@ -56,12 +58,16 @@ class LoopGateway:
         self._calls: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self._launches: dict[str, tuple[dict[str, Any], bytes]] = {}
         self._pending: dict[str, datetime] = {}
+        self._ends: dict[str, list[str]] = {}
+        self._failing: dict[str, tuple[float, str]] = {}
+        self._purchases: list[dict[str, Any]] = []
         self._spot: dict[str, str] = {}
         self._herds: dict[str, Herd] = {}
         self._outage = False
         self._ours = {
             "orders": self._take_order,
             "terminated": lambda order: self._herds[order["cluster"]].terminated,
+            "purchases": lambda order: self._purchases,
             "calls": lambda order: self._calls[order["cluster"]],
             "populate": self._populate,
             "spot": self._spot.update,
@@ -119,9 +125,9 @@ class LoopGateway:
 
     def _cluster(self, form: dict[str, str]) -> str:
         """Whose call it is, empty if that cannot be told."""
+        if named := _tag(form, "eva:cluster"):
+            return named
         for key, value in form.items():
-            if value == "eva:cluster" and key.endswith(".Key"):
-                return form[key.replace(".Key", ".Value")]
             if value == "tag:eva:cluster" and key.endswith(".Name"):
                 return form[key.replace(".Name", ".Value.1")]
         ec2_id = form.get("InstanceId.1") or form.get("ResourceId.1") or ""
@@ -142,6 +148,7 @@ class LoopGateway:
                 faults.clear()
         self._launch_ms[order["cluster"]] = order["launch_ms"]
         self._sold_out[order["cluster"]] = order["sold_out"]
+        self._ends[order["cluster"]] = order["ends"]
 
     def _set_outage(self, order: dict[str, Any]) -> None:
         self._outage = order["s3"]
@@ -152,10 +159,8 @@ class LoopGateway:
     # -- launches --------------------------------------------------------------------------------
 
     def _is_sold_out(self, cluster: str, form: dict[str, str]) -> bool:
-        machine = form["InstanceType"]
-        place = f"{machine}@{form.get('Placement.AvailabilityZone', '')}"
-        spot = form.get("InstanceMarketOptions.MarketType") == "spot"
-        names = {f"{place}/spot"} if spot else {machine, place}
+        name = _offering(form)
+        names = {name} if name.endswith("/spot") else {name, form["InstanceType"]}
         return not names.isdisjoint(self._sold_out.get(cluster, ()))
 
     def _run_instances(
@@ -175,6 +180,14 @@ class LoopGateway:
                     start(status, [("Content-Type", "text/xml")])
                     return [answer]
                 self._launches[token] = form, answer
+                self._purchases.append(
+                    {
+                        "at": time.time(),
+                        "cluster": cluster,
+                        "instance": _tag(form, "eva:instance"),
+                        "offering": _offering(form),
+                    }
+                )
             parameters, answer = self._launches[token]
         if late:
             time.sleep(LATE_S)
@@ -189,10 +202,13 @@ class LoopGateway:
         status: str = heads[0][0]
         if status != "200 OK":
             return status, answer
-        if delay_ms := self._launch_ms.get(cluster, 0):
-            made = re.search(rb"<instanceId>(.+?)</instanceId>", answer)
-            assert made is not None, answer
-            instance = _instances()[made[1].decode()]
+        made = re.search(rb"<instanceId>(.+?)</instanceId>", answer)
+        assert made is not None, answer
+        instance = _instances()[made[1].decode()]
+        if ends := self._ends.get(cluster):
+            self._failing[instance.id] = time.time() + ENDS_S, ends.pop(0)
+            _set_state(instance, "pending", 0)
+        elif delay_ms := self._launch_ms.get(cluster, 0):
             _set_state(instance, "pending", 0)
             # A delay is read off the record: LaunchTime, which EC2 keeps in whole seconds.
             late = instance.launch_time + timedelta(milliseconds=delay_ms, microseconds=999_999)
@@ -202,7 +218,15 @@ class LoopGateway:
 
     def _come_up(self) -> None:
         from moto.core.utils import utcnow
+        from moto.ec2.models.instances import StateReason
 
+        for ec2_id, (at, code) in list(self._failing.items()):
+            if at <= time.time():
+                instance = _instances()[ec2_id]
+                if instance.state == "pending":
+                    instance.terminate()
+                    instance.state_reason = StateReason(f"{code}: {code} on order", code)
+                del self._failing[ec2_id]
         for ec2_id, due in list(self._pending.items()):
             instance = _instances()[ec2_id]
             if instance.state != "pending":
@@ -284,6 +308,19 @@ def _instances() -> dict[str, Any]:
         for reservation in backend.reservations.values()
         for instance in reservation.instances
     }
+
+
+def _offering(form: dict[str, str]) -> str:
+    """What a launch buys: type, zone and, if so, that it is a spot instance."""
+    place = f"{form['InstanceType']}@{form.get('Placement.AvailabilityZone', '')}"
+    spot = form.get("InstanceMarketOptions.MarketType") == "spot"
+    return f"{place}/spot" if spot else place
+
+
+def _tag(form: dict[str, str], wanted: str) -> str:
+    """The value of a tag in a call's form; empty if it is not there."""
+    keys = (key for key, value in form.items() if value == wanted and key.endswith(".Key"))
+    return next((form[key.replace(".Key", ".Value")] for key in keys), "")
 
 
 def _set_state(instance: Any, name: str, code: int) -> None:

@@ -62,6 +62,7 @@ class Aws:
         calls: Mapping[str, Iterable[str]] | None = None,
         launch_ms: int = 0,
         sold_out: Iterable[str] = (),
+        ends: Iterable[str] = (),
     ) -> None:
         """Have calls of a cluster fail.
 
@@ -73,6 +74,8 @@ class Aws:
             launch_ms: So long its launches take from now on.
             sold_out: There is no capacity for these from now on, until the next order: ``TYPE``,
                 ``TYPE@ZONE`` or ``TYPE@ZONE/spot``.
+            ends: Codes of StateReason, such as ``Client.VolumeLimitExceeded``: so many of its next
+                launches succeed, and a moment later the instance is terminated for that reason.
         """
         self._post(
             "orders",
@@ -85,8 +88,14 @@ class Aws:
                 },
                 "launch_ms": launch_ms,
                 "sold_out": list(sold_out),
+                "ends": list(ends),
             },
         )
+
+    def purchases(self) -> list[dict[str, Any]]:
+        """All launches, in order: ``at``, ``cluster``, ``instance`` and ``offering``."""
+        answer: list[dict[str, Any]] = self._post("purchases", {})
+        return answer
 
     def calls(self, cluster: str) -> list[dict[str, Any]]:
         """What was called for a cluster: ``action``, ``outcome`` (empty or a code) and ``at``."""

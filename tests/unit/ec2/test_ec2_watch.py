@@ -105,6 +105,51 @@ def test_one_that_was_found_is_watched_in_silence() -> None:
     assert life.look(None, at(9002), SETTLE_MS) == gone
 
 
+@pytest.mark.parametrize(
+    ("code", "message", "told", "reclaimed"),
+    [
+        (
+            "Client.VolumeLimitExceeded",
+            "Client.VolumeLimitExceeded: Volume limit exceeded",
+            "quota of the AWS account exceeded: Client.VolumeLimitExceeded: Volume limit exceeded "
+            "(ask AWS for a higher quota (Service Quotas, EC2))",
+            False,
+        ),
+        (
+            "Server.InsufficientInstanceCapacity",
+            "Server.InsufficientInstanceCapacity: none",
+            "no capacity: Server.InsufficientInstanceCapacity: none",
+            False,
+        ),
+        (
+            "Client.InternalError",
+            "Client.InternalError: Client error on launch",
+            "EC2 could not start it: Client.InternalError: Client error on launch (often the "
+            "master may not use the KMS key of its root volume)",
+            False,
+        ),
+        ("Server.SpotInstanceTermination", "taken", "taken", True),
+        ("Client.Something", "", "Client.Something", False),
+        ("", "", "", False),
+    ],
+)
+def test_why_an_instance_ended_is_told_in_the_words_of_refusals(
+    code: str, message: str, told: str, reclaimed: bool
+) -> None:
+    described = {
+        "InstanceId": "i-0a",
+        "Tags": [{"Key": "eva:instance", "Value": ONE}],
+        "State": {"Name": "terminated"},
+        "LaunchTime": datetime.fromtimestamp(5, UTC),
+        "StateReason": {"Code": code, "Message": message} if code else {},
+    }
+    seen = sighting(described)
+    assert seen is not None
+    life = Life(ONE)
+    gone = life.look(seen, at(9000), SETTLE_MS)
+    assert gone == InstanceGone(ONE, None, at(9000), told, reclaimed=reclaimed)
+
+
 def test_a_running_instance_missing_from_one_listing_lives_on() -> None:
     life = Life(ONE)
     life.look(RUNNING, at(0), SETTLE_MS)

@@ -12,7 +12,8 @@ from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import Snapshot, StandaloneRates
 from eva_master.packing.configuration.build import configure, waiting
 from eva_master.packing.lp.optimizer import Optimizer, Tier
-from eva_master.packing.problem import Problem, Valuation, unprofiled
+from eva_master.packing.problem import Problem, Valuation
+from eva_master.packing.profiling import unprofiled
 from tests.fakes.snapshots import Cluster, offer, task
 
 BOX = offer("box", (0, 4, 16), 0.8)
@@ -99,3 +100,36 @@ def test_reasons_tell_who_is_alone_to_be_profiled(policy):
     assert plan.reasons is not None
     told = {tenant.run: tenant.profiled for h in plan.reasons.hostings for tenant in h.tenants}
     assert told == {"1/0": True, "2/0": True, "3/0": False}
+
+
+def alone(cluster: Cluster, *known: str) -> set[str]:
+    snapshot = profiled(cluster, *known)
+    measured = {workload: () for (workload, _), _ in snapshot.standalone.measured}
+    return set(unprofiled(snapshot, measured))
+
+
+def test_one_task_of_a_workload_is_alone_that_of_the_first_job():
+    a, b = task("a", any=(0, 2, 8)), task("b", any=(0, 2, 8))
+    cluster = Cluster(BOX, HALF).job("1", a, a, a, kind=JobKind.ARRAY).job("2", a, b)
+    assert alone(cluster) == {"1/0", "2/0", "2/1"}, "a gang is measured as a whole"
+    assert alone(cluster, "b") == {"1/0"}
+    assert alone(cluster, "a", "b") == set()
+
+
+def test_whoever_is_alone_already_is_measured():
+    a = task("a", any=(0, 2, 8))
+    cluster = Cluster(BOX, HALF).instance("i", "box").instance("k", "half")
+    cluster.job("1", a).job("2", a, on=["k"]).job("3", a, on=["i"]).job("4", a, on=["i"])
+    assert alone(cluster) == {"2/0"}
+
+
+def test_of_an_array_of_many_workloads_two_are_alone():
+    specs = [task(f"w{number}", any=(0, 2, 8)) for number in range(6)]
+    cluster = Cluster(BOX, HALF).job("1", *specs, kind=JobKind.ARRAY)
+    assert alone(cluster) == {"1/0", "1/1"}
+    assert alone(cluster, "w0") == {"1/1", "1/2"}
+
+
+def test_a_program_that_reports_no_steps_is_never_alone_for_that():
+    silent = replace(task("a", any=(0, 2, 8)), reports_steps=False)
+    assert alone(Cluster(BOX, HALF).job("1", silent).job("2", silent)) == set()

@@ -1,0 +1,119 @@
+"""Which purchases of a plan are put off, since boots like theirs have failed.
+
+Where the last boots failed, one task or gang tries for all: its instances are bought, the others
+wait until one of them has registered. A job whose boots failed on several offerings waits for a
+while whatever is on sale.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from eva_master.learning.boots import Boots, Scope
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import JobId, Millis, RunId
+from eva_master.model.job import JobKind
+from eva_master.model.planning.plan import Assign, Hold, Plan, PlanEntry
+from eva_master.model.planning.snapshot import JobView, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class BootGate:
+    """What is known of boots at the time of a plan.
+
+    Attributes:
+        boots: Failures in a row.
+        booting: Scopes of which an instance is booting now.
+        now: The time.
+    """
+
+    boots: Boots
+    booting: frozenset[Scope]
+    now: Millis
+
+    def passed(self, seen: Snapshot, plan: Plan) -> tuple[Plan, bool]:
+        """Take out of a plan what is not to be bought yet.
+
+        Args:
+            seen: The cluster as it is.
+            plan: The policy's.
+
+        Returns:
+            The rest, in which those who wait for an instance are held with the reason; and whether
+            anything was taken out.
+        """
+        if not self.boots.streaks or not plan.launches:
+            return plan, False
+        reasons = self._put_off(seen, plan)
+        if not reasons:
+            return plan, False
+        entries: list[PlanEntry] = [e for e in plan.entries if e.run not in reasons]
+        waiting = {run.id for run in seen.runs if run.instance is None}
+        entries.extend(Hold(run, why) for run, why in reasons.items() if run in waiting)
+        used = {entry.on for entry in entries if isinstance(entry, Assign)}
+        launches = tuple(launch for launch in plan.launches if launch.key in used)
+        return replace(plan, launches=launches, entries=tuple(entries)), True
+
+    def _put_off(self, seen: Snapshot, plan: Plan) -> dict[RunId, str]:
+        offerings = {launch.key: launch.offering for launch in plan.launches}
+        trying: set[Scope] = set()
+        bought: set[int] = set()
+        reasons: dict[RunId, str] = {}
+        for job, runs in _units(seen, plan):
+            keys = {key for key in runs.values() if isinstance(key, int)} - bought
+            needed = [offerings[key] for key in keys if key in offerings]
+            suspects = self._suspects(needed)
+            why = self._why(job, bool(needed), suspects, trying)
+            if why:
+                reasons.update(dict.fromkeys(runs, why))
+            else:
+                trying |= suspects.keys()
+                bought |= keys
+        return reasons
+
+    def _suspects(self, offerings: list[Offering]) -> dict[Scope, str]:
+        return {
+            scope: streak.why
+            for offering in offerings
+            for scope, streak in self.boots.suspects(offering)
+        }
+
+    def _why(
+        self, job: JobId, buys: bool, suspects: Mapping[Scope, str], trying: set[Scope]
+    ) -> str:
+        """Why nothing is bought for a task or gang now; empty if it is."""
+        streak = self.boots.of_job(job)
+        if buys and streak is not None and streak.until_ms > self.now:
+            return (
+                f"nothing is bought for it until {_clock(streak.until_ms)}, since "
+                f"{streak.failures} boots in a row failed; the last: {streak.why}"
+            )
+        for scope, why in suspects.items():
+            if scope in self.booting or scope in trying:
+                return f"waits until another instance has booted, since the last did not: {why}"
+        return ""
+
+
+def _clock(at: Millis) -> str:
+    """The time of day."""
+    minutes, seconds = divmod(at // 1000 % 86_400, 60)
+    return f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02} UTC"
+
+
+def _units(seen: Snapshot, plan: Plan) -> list[tuple[JobId, dict[RunId, object]]]:
+    """What the plan assigns, gangs whole and other tasks one by one, the most urgent first."""
+    jobs: Mapping[JobId, JobView] = {job.id: job for job in seen.jobs}
+    job_of = {run.id: run.job for run in seen.runs}
+    units: defaultdict[tuple[JobId, RunId | None], dict[RunId, object]] = defaultdict(dict)
+    for entry in plan.entries:
+        if isinstance(entry, Assign) and (job := job_of.get(entry.run)) is not None:
+            gang = jobs[job].kind is JobKind.GANG
+            units[job, None if gang else entry.run][entry.run] = entry.on
+
+    def urgency(unit: tuple[JobId, RunId | None]) -> tuple[int, int, JobId, str]:
+        job = jobs[unit[0]]
+        return -job.priority, job.submitted_ms, job.id, unit[1] or ""
+
+    return [(unit[0], units[unit]) for unit in sorted(units, key=urgency)]

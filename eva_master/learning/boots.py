@@ -1,0 +1,192 @@
+"""Boots that failed in a row, and what is therefore not bought for a while.
+
+A boot fails if its instance ends, without having been asked to, before any task ran on it; or if
+its worker does not register in time. Whatever was wrong with it, the image, the network, a quota or
+a key, is likely to be wrong with the next one, too: with its offering, with its family, with all
+that boot the same image. So failures are counted by scope, and pauses double with each in a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from eva_master.model.catalog import Offering, base_family
+from eva_master.model.ids import JobId, Millis
+from eva_master.model.planning.plan import Json
+
+Scope = str
+"""What a streak is about: ``offering ID``, ``family NAME``, ``image KIND`` or ``job ID``."""
+_LONGEST_PAUSE_FACTOR = 12
+"""The longest pause as a multiple of the first."""
+_MEMBERS_KEPT = 8
+
+
+def scopes(offering: Offering) -> tuple[Scope, Scope, Scope]:
+    """The scopes that an offering is part of, the narrowest first."""
+    machine = offering.type
+    image = f"{machine.architecture}-gpu" if machine.capacity.gpus else machine.architecture
+    return (
+        f"offering {offering.id}",
+        f"family {base_family(machine.family)}",
+        f"image {image}",
+    )
+
+
+def job_scope(job: JobId) -> Scope:
+    """The scope of all that is bought for a job."""
+    return f"job {job}"
+
+
+@dataclass(frozen=True, slots=True)
+class Streak:
+    """Failed boots in a row, without one after which a task ran.
+
+    Attributes:
+        failures: How many; those of instances that were bought together count once.
+        last_ms: When the last one was counted.
+        until_ms: Nothing of the scope is bought before; 0 while there is no reason to hold back.
+        members: What failed: offerings, or families where the scope is an image.
+        why: Why the last one failed.
+        registered: Whether a worker of the scope has registered since.
+    """
+
+    failures: int
+    last_ms: Millis
+    until_ms: Millis
+    members: tuple[str, ...]
+    why: str
+    registered: bool = False
+
+    def conclusive(self, scope: Scope) -> bool:
+        """Whether nothing of the scope should be bought for a while.
+
+        One offering says something about itself; about anything wider it takes two.
+        """
+        return len(self.members) >= (1 if scope.startswith("offering ") else 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Boots:
+    """All streaks of failed boots.
+
+    Attributes:
+        streaks: By scope.
+    """
+
+    streaks: Mapping[Scope, Streak] = field(default_factory=dict)
+
+    def failed(
+        self,
+        offering: Offering,
+        jobs: Collection[JobId],
+        *,
+        requested_ms: Millis,
+        now: Millis,
+        pause_ms: int,
+        why: str,
+    ) -> Boots:
+        """Count a failed boot.
+
+        Args:
+            offering: What was bought.
+            jobs: For whom.
+            requested_ms: When. If that was before the last failure, it is no further evidence.
+            now: When it failed.
+            pause_ms: The first pause; each further one is twice as long.
+            why: Why, in words for the user.
+        """
+        narrow, family, image = scopes(offering)
+        counted = {narrow: offering.id, family: offering.id, image: family}
+        counted.update((job_scope(job), offering.id) for job in jobs)
+        streaks = dict(self.streaks)
+        for scope, member in counted.items():
+            old = streaks.get(scope)
+            again = old is not None and requested_ms < old.last_ms
+            failures = (old.failures if old is not None else 0) + (not again)
+            members = {member, *(old.members if old is not None else ())}
+            longest = pause_ms * _LONGEST_PAUSE_FACTOR
+            streak = Streak(
+                failures=failures,
+                last_ms=old.last_ms if old is not None and again else now,
+                until_ms=Millis(now + min(pause_ms << (failures - 1), longest)),
+                members=tuple(sorted(members)[:_MEMBERS_KEPT]),
+                why=why,
+            )
+            waits = streak.conclusive(scope)
+            streaks[scope] = streak if waits else replace(streak, until_ms=Millis(0))
+        return Boots(streaks)
+
+    def registered(self, offering: Offering, jobs: Collection[JobId]) -> Boots:
+        """A worker has registered: buying may go on, and the streak ends once a task runs."""
+        met = {*scopes(offering), *map(job_scope, jobs)} & self.streaks.keys()
+        opened = {
+            scope: replace(self.streaks[scope], registered=True, until_ms=Millis(0))
+            for scope in met
+        }
+        return Boots({**self.streaks, **opened})
+
+    def worked(self, offering: Offering, jobs: Collection[JobId]) -> Boots:
+        """A task runs on an instance: all is well again."""
+        return self._without({*scopes(offering), *map(job_scope, jobs)})
+
+    def of_jobs(self, active: Collection[JobId]) -> Boots:
+        """The same without jobs that have ended."""
+        kept = set(map(job_scope, active))
+        return self._without({s for s in self.streaks if s.startswith("job ") and s not in kept})
+
+    def _without(self, ended: set[Scope]) -> Boots:
+        if ended.isdisjoint(self.streaks):
+            return self
+        return Boots({s: streak for s, streak in self.streaks.items() if s not in ended})
+
+    def until(self, offering: Offering) -> Millis:
+        """When an offering may be bought again as far as boots are concerned; 0 for now."""
+        return max((streak.until_ms for _, streak in self.suspects(offering)), default=Millis(0))
+
+    def suspects(self, offering: Offering) -> Iterator[tuple[Scope, Streak]]:
+        """The scopes of an offering in which the last boot failed, and none registered since."""
+        for scope in scopes(offering):
+            streak = self.streaks.get(scope)
+            if streak is not None and not streak.registered:
+                yield scope, streak
+
+    def of_job(self, job: JobId) -> Streak | None:
+        """The streak for which nothing is bought for a job, if there is one."""
+        streak = self.streaks.get(job_scope(job))
+        return streak if streak is not None and streak.until_ms else None
+
+    def to_json(self) -> dict[str, Json]:
+        """The form in which the journal keeps it."""
+        return {
+            scope: {
+                "failures": it.failures,
+                "last_ms": it.last_ms,
+                "until_ms": it.until_ms,
+                "members": list(it.members),
+                "why": it.why,
+                "registered": it.registered,
+            }
+            for scope, it in sorted(self.streaks.items())
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Json]) -> Boots:
+        """The inverse of `to_json`; what is not of its form is left out."""
+        streaks = {}
+        for scope, written in document.items():
+            match written:
+                case {
+                    "failures": int(failures),
+                    "last_ms": int(last_ms),
+                    "until_ms": int(until_ms),
+                    "members": list(members),
+                    "why": str(why),
+                    "registered": bool(registered),
+                }:
+                    names = tuple(map(str, members))
+                    last, until = Millis(last_ms), Millis(until_ms)
+                    streaks[scope] = Streak(failures, last, until, names, why, registered)
+                case _:
+                    pass
+        return cls(streaks)

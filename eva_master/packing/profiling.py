@@ -1,0 +1,65 @@
+"""Which tasks run alone for a while, so that the throughput of their workloads becomes known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from eva_master.model.ids import JobId, RunId, Workload
+from eva_master.model.job import JobKind
+from eva_master.model.planning.snapshot import RunView, Snapshot
+from eva_master.packing.valuation.reservation_price import Rates
+
+_ALONE_OF_A_JOB = 2
+"""So many tasks of an array run alone at a time."""
+
+
+def unprofiled(snapshot: Snapshot, measured: Mapping[Workload, Rates]) -> frozenset[RunId]:
+    """Task runs that are to be alone until the throughput of their workload is known (section 3).
+
+    Without it the loss to neighbours cannot be measured. One task of each workload is enough, or
+    one gang; the others are packed meanwhile, at the throughput that is assumed of strangers. Of
+    an array no more than two are alone at a time, however many workloads it has.
+    Tasks that found no instance of their own are left out, and so are those that share one already:
+    to part them would cost a move.
+
+    Args:
+        snapshot: The cluster.
+        measured: What was measured of each workload on its own.
+    """
+    if not snapshot.profile:
+        return frozenset()
+    unknown: dict[RunId, RunView] = {
+        run.id: run
+        for run in snapshot.runs
+        if not run.task.throughput and run.task.reports_steps and run.task.workload not in measured
+    }
+    if not unknown:
+        return frozenset()
+    together = {
+        run for view in snapshot.instances if len(view.residents) > 1 for run in view.residents
+    }
+    covered: set[Workload] = set()
+    of_job: Counter[JobId] = Counter()
+    chosen: set[RunId] = set()
+    for unit in _in_order(snapshot, unknown):
+        workloads = {run.task.workload for run in unit}
+        alone = not any(run.held or run.id in together for run in unit)
+        if alone and not workloads <= covered and of_job[unit[0].job] < _ALONE_OF_A_JOB:
+            covered |= workloads
+            of_job[unit[0].job] += 1
+            chosen.update(run.id for run in unit)
+    return frozenset(chosen)
+
+
+def _in_order(snapshot: Snapshot, unknown: Mapping[RunId, RunView]) -> Iterator[list[RunView]]:
+    """Tasks and gangs of unknown throughput: those first that will be measured first."""
+    units = []
+    for job in snapshot.jobs:
+        runs = [unknown[name] for name in job.runs if name in unknown]
+        for unit in [runs] if job.kind is JobKind.GANG else [[run] for run in runs]:
+            if unit:
+                placed = all(run.instance is not None for run in unit)
+                running = all(run.running for run in unit)
+                units.append(((not running, not placed, job.submitted_ms, unit[0].id), unit))
+    return (unit for _, unit in sorted(units, key=lambda item: item[0]))

@@ -1,0 +1,139 @@
+"""What is kept for the most urgent, and what policies get to see meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from eva_master.model.ids import JobId
+from eva_master.model.job import JobKind
+from eva_master.model.planning.plan import Assign, Hold, Plan
+from eva_master.model.planning.snapshot import RemainingWork, Snapshot
+from eva_master.packing.reserving import reserve
+from tests.fakes.snapshots import START, Cluster, offer, task
+
+FOUR, ONE = task("w", any=(0, 4, 8)), task("w", any=(0, 1, 2))
+BOX = offer("box", (0, 4, 16), 0.4, limit=2)
+
+
+def prioritised(cluster: Cluster, **priorities: int) -> Snapshot:
+    snapshot = cluster.snapshot()
+    jobs = (replace(job, priority=priorities.get(job.id, 0)) for job in snapshot.jobs)
+    return replace(snapshot, jobs=tuple(jobs))
+
+
+def full(*more: str) -> Cluster:
+    """Two boxes, each with two small tasks on it, of which those that wait are named."""
+    cluster = Cluster(BOX).instance("i", "box").instance("k", "box")
+    for name, place in (("a", "i"), ("b", "i"), ("c", "k"), ("d", "k")):
+        cluster.job(name, ONE, on=[place])
+    for name in more:
+        cluster.job(name, FOUR if name.startswith("u") else ONE)
+    return cluster
+
+
+def left(snapshot: Snapshot, **minutes: float) -> Snapshot:
+    """The same where it is known of some jobs how long they take."""
+    work = {name: RemainingWork(round(it * 60_000), START) for name, it in minutes.items()}
+    runs = (replace(run, remaining=work.get(run.job, run.remaining)) for run in snapshot.runs)
+    return replace(snapshot, runs=tuple(runs))
+
+
+def shown(snapshot: Snapshot) -> tuple[set[str], set[str]]:
+    """Which jobs and instances there are."""
+    return {job.id for job in snapshot.jobs}, {view.id for view in snapshot.instances}
+
+
+def test_who_is_equal_or_can_buy_is_kept_nothing():
+    same = prioritised(full("u", "v"))
+    assert reserve(same).snapshot is same
+    anyway = Cluster(replace(BOX, limit=None)).instance("i", "box")
+    anyway.job("a", ONE, on=["i"]).job("u", FOUR).job("v", ONE)
+    endless = prioritised(anyway, u=5)
+    assert reserve(endless).snapshot is endless
+
+
+def test_all_that_could_be_free_first_is_hidden_with_who_waits_for_it():
+    found = reserve(prioritised(full("u", "v"), u=5))
+    assert shown(found.snapshot) == ({"v"}, set())
+    assert found.snapshot.catalog[0].limit == 0
+    assert found.holds == {
+        "u/0": "limit of box@local/on-demand reached; kept for it once there is room: i, k"
+    }
+    plan = found.completed(Plan(entries=(Hold("v/0", "whatever"),)))
+    assert plan.entries == (
+        Hold("v/0", "room is kept for u, which has a higher priority"),
+        Hold("u/0", found.holds["u/0"]),
+    )
+
+
+def test_what_is_known_to_be_free_first_is_kept_alone():
+    known = left(prioritised(full("u", "v"), u=5), a=5, b=20, c=9, d=10)
+    assert shown(reserve(known).snapshot) == ({"a", "b", "v"}, {"i"})
+    # A task that should be over by now may end at any time.
+    late = left(known, a=0)
+    assert shown(reserve(late).snapshot)[1] == {"i"}
+    late = left(known, a=0, b=0)
+    assert shown(reserve(late).snapshot)[1] == set()
+    # And an estimate is none.
+    runs = tuple(
+        replace(run, remaining=RemainingWork(1_200_000, START, estimated=True))
+        if run.job == "b"
+        else run
+        for run in known.runs
+    )
+    assert shown(reserve(replace(known, runs=runs)).snapshot)[1] == set()
+
+
+def test_who_fits_is_planned_for_before_the_less_urgent_once():
+    cluster = Cluster(BOX).instance("i", "box").job("a", ONE, on=["i"]).job("u", FOUR)
+    cluster.job("v", ONE)
+    snapshot = prioritised(cluster, u=5)
+    found = reserve(snapshot)
+    assert shown(found.snapshot) == ({"a", "u"}, {"i"})
+    assert found.urgent == {"u/0"}
+    assert found.completed(Plan(entries=(Assign("u/0", 0),))).entries == (Assign("u/0", 0),)
+    # A policy that finds no place for it is not asked again, and what is free is kept.
+    again = reserve(snapshot, {found.occasion})
+    assert again.urgent == frozenset()
+    assert shown(again.snapshot)[0] >= {"v"}
+    assert "u/0" in again.holds
+    assert again.snapshot.catalog[0].limit in (0, 1)
+
+
+def test_what_fits_into_no_cluster_keeps_nothing():
+    cluster = full("v").job("u", FOUR, FOUR, FOUR)
+    snapshot = prioritised(cluster, u=5)
+    assert reserve(snapshot).snapshot == snapshot
+    snapshot = prioritised(full("v", "u"), u=5)
+    assert reserve(snapshot, ignored=[JobId("u")]).snapshot == snapshot
+
+
+def test_a_gang_on_both_sides_stays_where_it_is():
+    other = offer("other", (0, 1, 4), 0.1, limit=1)
+    cluster = Cluster(BOX, other).instance("i", "box").instance("o", "other")
+    cluster.job("g", ONE, ONE, on=["i", "o"], kind=JobKind.GANG).job("u", FOUR).job("v", ONE)
+    cluster.instance("k", "box").job("full", FOUR, on=["k"])
+    found = reserve(prioritised(cluster, u=5)).snapshot
+    (mate,) = (run for run in found.runs if run.job == "g")
+    assert (mate.id, mate.pinned, mate.instance) == ("g/1", True, "o")
+    (job,) = (job for job in found.jobs if job.id == "g")
+    assert job.runs == ("g/1",)
+
+
+def test_who_cannot_use_it_is_no_rival():
+    cluster = full("u", "v").job("x", task("w", other=(0, 1, 2)))
+    cluster.catalog = (*cluster.catalog, offer("o", (0, 4, 8), 1.0, family="other", limit=1))
+    found = reserve(prioritised(cluster, u=5))
+    assert set(found.rivals) == {"v/0"}
+    assert shown(found.snapshot)[0] == {"v", "x"}
+
+
+def test_below_the_most_urgent_the_next_one_comes():
+    small = offer("small", (0, 1, 2), 0.1, family="s", limit=1)
+    cluster = full("u", "v")
+    cluster.catalog = (BOX, small)
+    tiny = task("w", s=(0, 1, 2))
+    cluster.instance("s", "small").job("busy", tiny, on=["s"]).job("m", tiny)
+    found = reserve(prioritised(cluster, u=9, m=5))
+    assert set(found.holds) == {"u/0", "m/0"}
+    assert shown(found.snapshot) == ({"v"}, set())
