@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ PRICE_LIST_REGION = "us-east-1"
 _TYPES_PRICED_ONE_BY_ONE = 30
 """Up to so many types, prices are requested one by one."""
 _NAMES_PER_CALL = 100
+_BURSTABLE = re.compile(r"t[0-9]")
 
 
 def take_snapshot(
@@ -33,7 +35,8 @@ def take_snapshot(
     Args:
         settings: The region, and how to reach it.
         architectures: Architectures as EC2 names them.
-        names: Types or families, `None` for all of the current generation.
+        names: Types or families, `None` for all of the current generation but those whose real
+            price depends on how much they compute (`is_burstable`).
         client_factory: Makes the clients of boto3.
 
     Raises:
@@ -69,15 +72,29 @@ def _described(
     filters = [
         {"Name": "processor-info.supported-architecture", "Values": list(architectures)},
         {"Name": "bare-metal", "Values": ["false"]},
+        # Others are sold only as capacity that is reserved and paid ahead.
+        {"Name": "supported-usage-class", "Values": ["on-demand"]},
     ]
     if names is None:
         filters.append({"Name": "current-generation", "Values": ["true"]})
+        filters.append({"Name": "burstable-performance-supported", "Values": ["false"]})
     else:
         patterns = [name if "." in name else f"{name}.*" for name in names]
         filters.append({"Name": "instance-type", "Values": patterns})
     request = {"Filters": filters, "MaxResults": 100}
     for page in aws.pages("ec2", "describe_instance_types", request):
-        yield from page["InstanceTypes"]
+        for entry in page["InstanceTypes"]:
+            if "on-demand" in entry["SupportedUsageClasses"]:
+                yield entry
+
+
+def is_burstable(name: str) -> bool:
+    """Whether a type computes on credits.
+
+    Its price is that of a share of its vCPUs. Whoever uses them wholly is billed for credits, up to
+    twenty times the price.
+    """
+    return _BURSTABLE.match(name) is not None
 
 
 def _sold(
@@ -94,7 +111,7 @@ def _sold(
         gpu=cards[0]["Name"] if cards else "",
         price=price,
         zones=tuple(zones),
-        spot=dict(spot),
+        spot=dict(spot) if "spot" in described["SupportedUsageClasses"] else {},
     )
 
 
@@ -121,6 +138,8 @@ def _prices(aws: Aws, region: str, types: Sequence[str]) -> dict[str, int]:
         "tenancy": "Shared",
         "preInstalledSw": "NA",
         "capacitystatus": "Used",
+        # Capacity that is paid ahead has the same attributes, and another price.
+        "marketoption": "OnDemand",
     }
     asked: Iterable[Mapping[str, str]] = [wanted]
     if len(types) <= _TYPES_PRICED_ONE_BY_ONE:

@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from tests.fakes.aws.herd import Herd
-from tests.fakes.aws.service import LOST, REGION
+from tests.fakes.aws.service import AHEAD, LOST, REGION
 
 STATUS = {
     "IdempotentParameterMismatch": 400,
@@ -236,7 +236,11 @@ def _products(request: dict[str, Any]) -> dict[str, Any]:
     """GetProducts of the Price List API, for one type."""
     wanted = {each["Field"]: each["Value"] for each in request["Filters"]}
     assert wanted["operatingSystem"] == "Linux", wanted
-    return {"FormatVersion": "aws_v1", "PriceList": [_product(t) for t in _types_in(wanted)]}
+    found = [_product(t) for t in _types_in(wanted)]
+    if wanted.get("marketoption") != "OnDemand":
+        # Capacity that is paid ahead has all other attributes in common.
+        found += [_product(t, dollars="0.0000010000") for t in _types_in(wanted)]
+    return {"FormatVersion": "aws_v1", "PriceList": found}
 
 
 def _types_in(wanted: dict[str, str]) -> list[str]:
@@ -248,11 +252,11 @@ def _types_in(wanted: dict[str, str]) -> list[str]:
     return [name for name in INSTANCE_TYPES if name.startswith(prefix)]
 
 
-def _product(name: str) -> str:
+def _product(name: str, dollars: str = "") -> str:
     from moto.ec2.models.instance_types import INSTANCE_TYPES
 
     vcpus = INSTANCE_TYPES[name]["VCpuInfo"]["DefaultVCpus"]
-    dollars = ON_DEMAND.get(name, f"{vcpus * 4 / 100:.10f}")
+    dollars = dollars or ON_DEMAND.get(name, f"{vcpus * 4 / 100:.10f}")
     dimension = {"unit": "Hrs", "pricePerUnit": {"USD": dollars}}
     return json.dumps(
         {
@@ -320,13 +324,14 @@ def add_missing_types() -> None:
         InstanceTypeBackend,
     )
 
-    for name, (vcpus, memory_gib, gpus) in P3.items():
+    for name, (vcpus, memory_gib, gpus) in (P3 | {AHEAD: (192, 2048, 8)}).items():
         INSTANCE_TYPES[name] = {
             **INSTANCE_TYPES["g5.xlarge"],
             "InstanceType": name,
             "VCpuInfo": {"DefaultVCpus": vcpus},
             "MemoryInfo": {"SizeInMiB": memory_gib * 1024},
             "GpuInfo": {"Gpus": [{"Name": "V100", "Manufacturer": "NVIDIA", "Count": gpus}]},
+            "SupportedUsageClasses": ["capacity-block"] if name == AHEAD else ["on-demand", "spot"],
         }
         InstanceTypeBackend.instance_types.append(InstanceType(name))
         for zone in ("a", "b", "c"):

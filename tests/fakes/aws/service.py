@@ -25,6 +25,9 @@ CREDENTIALS = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing
 IMAGE = "ssm:/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
 """Of those that moto knows."""
 
+AHEAD = "p9.48xlarge"
+"""A type, made up, that is sold only as capacity that is paid ahead."""
+
 LOST = "lost"
 """A fault: the call is carried out, and its answer comes too late."""
 
