@@ -6,7 +6,7 @@ import json
 import re
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -63,6 +63,46 @@ def take_snapshot(
             for name in chosen
             if name in prices
         },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ListPrices:
+    """Prices of a region, in micro-dollars; `None` for what the list does not have.
+
+    Attributes:
+        instance: Of a type on demand, by the hour.
+        gp3_gib_month: Of a GiB of gp3 volume, by the month.
+    """
+
+    instance: int | None
+    gp3_gib_month: int | None
+
+
+def list_prices(
+    settings: Ec2Settings, machine: str, client_factory: ClientFactory = boto_client
+) -> ListPrices:
+    """Look prices up in the Price List.
+
+    Args:
+        settings: The region, and how to reach it.
+        machine: An instance type.
+        client_factory: Makes the clients of boto3.
+
+    Raises:
+        CloudError: AWS does not answer.
+    """
+    there = replace(settings, region=PRICE_LIST_REGION)
+    aws = Aws(there, threading.Event(), client_factory)
+    fields = {
+        "regionCode": settings.region,
+        "productFamily": "Storage",
+        "volumeApiName": "gp3",
+    }
+    products = [product for page in _products(aws, fields) for product in page]
+    volumes = [price for product in products for unit, price in _terms(product) if unit == "GB-Mo"]
+    return ListPrices(
+        _prices(aws, settings.region, [machine]).get(machine), next(iter(volumes), None)
     )
 
 
@@ -146,20 +186,28 @@ def _prices(aws: Aws, region: str, types: Sequence[str]) -> dict[str, int]:
         asked = [{**wanted, "instanceType": name} for name in types]
     found: dict[str, int] = {}
     for fields in asked:
-        filters = [{"Type": "TERM_MATCH", "Field": f, "Value": v} for f, v in fields.items()]
-        request = {"ServiceCode": "AmazonEC2", "Filters": filters, "MaxResults": 100}
-        for page in aws.pages("pricing", "get_products", request):
-            found.update(filter(None, map(_price, page["PriceList"])))
+        for products in _products(aws, fields):
+            found.update(filter(None, map(_price, products)))
     return found
+
+
+def _products(aws: Aws, fields: Mapping[str, str]) -> Iterator[list[str]]:
+    filters = [{"Type": "TERM_MATCH", "Field": f, "Value": v} for f, v in fields.items()]
+    request = {"ServiceCode": "AmazonEC2", "Filters": filters, "MaxResults": 100}
+    for page in aws.pages("pricing", "get_products", request):
+        yield page["PriceList"]
 
 
 def _price(product: str) -> tuple[str, int] | None:
     """Type and price per hour in micro-dollars of a product; `None` if not sold by the hour."""
-    document = json.loads(product)
-    name = document["product"]["attributes"].get("instanceType")
-    for term in document["terms"].get("OnDemand", {}).values():
+    name = json.loads(product)["product"]["attributes"].get("instanceType")
+    return next(((name, price) for unit, price in _terms(product) if unit == "Hrs"), None)
+
+
+def _terms(product: str) -> Iterator[tuple[str, int]]:
+    """Units and prices on demand of a product, those that cost nothing left out."""
+    for term in json.loads(product)["terms"].get("OnDemand", {}).values():
         for dimension in term["priceDimensions"].values():
             price = micro_dollars(dimension["pricePerUnit"].get("USD", "0"))
-            if dimension["unit"] == "Hrs" and price > 0:
-                return name, price
-    return None
+            if price > 0:
+                yield dimension["unit"], price

@@ -108,6 +108,17 @@ class Aws:
         """Change prices on the spot market, in dollars per hour, by ``TYPE@ZONE``; for all."""
         self._post("spot", dict(prices))
 
+    def publish(self, parameter: str, value: str) -> None:
+        """Have Amazon put another value into a public parameter of Systems Manager.
+
+        ``zones`` stands for what CloudFormation finds to be the region's zones.
+        """
+        self._post("publish", {parameter: value})
+
+    def fail_resources(self, reasons: Mapping[str, str]) -> None:
+        """Have CloudFormation fail to make or change resources, by their names."""
+        self._post("fail", dict(reasons))
+
     def break_s3(self) -> None:
         """Have S3 answer whatever it is asked with an error."""
         self._post("outage", {"s3": True})
