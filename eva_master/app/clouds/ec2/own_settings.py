@@ -17,14 +17,8 @@ from typing import Any
 
 import yaml
 
-from eva_master.adapters.catalog import load_catalog
-from eva_master.adapters.catalog.snapshot import read_snapshot
 from eva_master.adapters.text import yamlfile
-from eva_master.app.clouds import cloud_of
-from eva_master.app.clouds.ec2.wiring import BUILT_IN_REGION, ec2_catalog
 from eva_master.app.layers import merged
-from eva_master.app.policy_registry import policies
-from eva_master.app.settings import load_master_config
 from eva_master.model.errors import InvalidConfig
 
 GENERATED, OWN, MERGED = "generated.yaml", "own.yaml", "master.yaml"
@@ -48,7 +42,7 @@ def packed(file: Path, region: str, zones: Sequence[str]) -> bytes:
         zones: Where it launches workers.
 
     Returns:
-        What `unpack` reads; the same for the same content.
+        What `unpack` reads; the same for the same content, and nothing for an empty file.
 
     Raises:
         InvalidConfig: A master would refuse them, with file, line and key of each problem.
@@ -61,6 +55,8 @@ def packed(file: Path, region: str, zones: Sequence[str]) -> bytes:
     ]
     if taken:
         raise yamlfile.invalid(InvalidConfig, str(file), taken)
+    if not own.value:
+        return b""
     _check(file, region, zones)
     files = {}
     for key in _FILES:
@@ -103,6 +99,14 @@ def combined(generated: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, 
 
 def _check(file: Path, region: str, zones: Sequence[str]) -> None:
     """Start from what the stack will generate, with names in place of ids."""
+    # Who unpacks needs none of these.
+    from eva_master.adapters.catalog import load_catalog
+    from eva_master.adapters.catalog.snapshot import read_snapshot
+    from eva_master.app.clouds import cloud_of
+    from eva_master.app.clouds.ec2.wiring import BUILT_IN_REGION, ec2_catalog
+    from eva_master.app.policy_registry import policies
+    from eva_master.app.settings import load_master_config
+
     with TemporaryDirectory(prefix="eva-settings-") as nowhere, _without_variables():
         generated = {
             "cluster": "checked",
