@@ -16,6 +16,7 @@ from eva_master.adapters.ec2 import Ec2Cloud, Ec2Settings
 from eva_master.adapters.ec2.launching.images import drives, image_name
 from eva_master.adapters.ec2.launching.launch_records import LaunchRecords
 from eva_master.adapters.ec2.launching.userdata import METADATA_URL, Boot, user_data
+from eva_master.adapters.ec2.memory import for_tasks
 from eva_master.adapters.ec2.offerings import is_burstable, take_snapshot
 from eva_master.adapters.ec2.settings import IMAGES
 from eva_master.app.clouds.ec2.section import Ec2Section, boot_logs, s3_endpoint
@@ -153,7 +154,7 @@ def _sellable(
         if image is not None and not drives(image, machine):
             dead |= {machine.family} if asked else set()
         elif asked or not is_burstable(machine.name):
-            yield offering
+            yield for_tasks(offering)
     if dead:
         first = min(dead)
         raise InvalidConfig(
