@@ -16,6 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import grpc
+import psutil
 import structlog
 
 from eva_worker._proto import worker_pb2 as pb
@@ -199,6 +200,7 @@ class Agent:
             instance_type=settings.instance_type,
             address=self._address,
             boot=wire.boot(self._boot),
+            measured_mib=_measured_mib(settings.memory_reserved_mib),
         )
 
     async def _welcomed(self, welcome: Welcome) -> None:
@@ -219,6 +221,13 @@ def _boot_stages(file: Path) -> list[tuple[str, int]]:
     except (OSError, ValueError) as error:
         _log.warning("nobody knows how the instance booted", error=str(error))
         return []
+
+
+def _measured_mib(reserved_mib: int) -> int:
+    """MiB for tasks of what the kernel counts; 0 if nobody wants to know."""
+    if not reserved_mib:
+        return 0
+    return max(0, (psutil.virtual_memory().total >> 20) - reserved_mib)
 
 
 def _gpus(settings: Settings) -> tuple[str, ...]:

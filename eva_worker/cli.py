@@ -81,6 +81,13 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) ->
     "--memory-mib", type=click.IntRange(1), required=True, help="MiB of memory that tasks may use."
 )
 @_option(
+    "--memory-reserved-mib",
+    type=click.IntRange(0),
+    default=0,
+    help="MiB that are not for tasks of what this machine's kernel counts; the rest is reported to "
+    "the master. 0 for --memory-mib as it is.",
+)
+@_option(
     "--state-dir",
     type=click.Path(file_okay=False, path_type=Path),
     required=True,

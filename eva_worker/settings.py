@@ -21,6 +21,8 @@ class Settings:
         gpus: GPUs that tasks may use.
         milli_cpus: Thousandths of a vCPU that tasks may use.
         memory_mib: Mebibytes that tasks may use.
+        memory_reserved_mib: Mebibytes of what the kernel counts that are not for tasks; 0 for
+            `memory_mib` as it is.
         state_dir: Directory of everything that must survive the agent.
         emulated: Whether the instance's hardware is emulated.
         task_env: Variables for every task.
@@ -63,6 +65,7 @@ class Settings:
     power_off: str = ""
     metadata_url: str = ""
     storage_mount: Path | None = None
+    memory_reserved_mib: int = 0
 
     @property
     def contact_file(self) -> Path:

@@ -168,6 +168,8 @@ class MasterConfig(BaseConfig):
     Attributes:
         cluster: Names the cluster in tags, metrics and logs.
         state_dir: Everything that must survive a restart.
+        state_id: What the file ``state-id`` in `state_dir` must say; empty for anything. A master
+            whose volume is not mounted, or is another one, then refuses to start.
         listen: Where users dial, and instances without a certificate.
         worker_listen: Where workers dial; see `worker_address`.
         metrics_port: Prometheus and health on the same host, `None` for none.
@@ -200,6 +202,7 @@ class MasterConfig(BaseConfig):
 
     cluster: Annotated[str, AfterValidator(_check_cluster)] = "eva"
     state_dir: Path = Path("/var/lib/eva")
+    state_id: str = ""
     listen: Address = DEFAULT_ADDRESS
     worker_listen: Address | None = None
     metrics_port: Annotated[int, Field(ge=0, le=65_535)] | None = None

@@ -123,7 +123,7 @@ class Layers(Generic[Model]):
         for path in _paths(layer.value):
             self._origins[dotted(path)] = name_of(path)
             marks[path] = layer.marks.get(path, _UNKNOWN)
-        self.document = Document(_merged(below, layer.value), marks)
+        self.document = Document(merged(below, layer.value), marks)
 
 
 def _read(file: Path) -> Document:
@@ -138,12 +138,13 @@ def _flag(path: yamlfile.Path) -> str:
     return "--" + "-".join(map(str, path)).replace("_", "-")
 
 
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested settings over others: mappings are merged, everything else is replaced."""
     result = dict(below)
     for key, value in above.items():
         old = result.get(key)
         if isinstance(old, Mapping) and isinstance(value, Mapping):
-            result[key] = _merged(old, value)
+            result[key] = merged(old, value)
         else:
             result[key] = value
     return result

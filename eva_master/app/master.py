@@ -40,6 +40,7 @@ from eva_master.app.clouds import cloud_of
 from eva_master.app.config import MasterConfig, PolicySection, policy_config
 from eva_master.app.operator import write_client_file
 from eva_master.app.policy_registry import policies
+from eva_master.app.state_dir import require_state
 from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
@@ -119,6 +120,7 @@ class Master:
         self._other_cloud = open_cloud is not None
         self._stopping = threading.Event()
         self._catalog = self._provider.catalog(config)
+        require_state(config)
         config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._journal = SqlJournal.open(config.journal_url)
         self._clock = SystemClock()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from eva_master.control import availability, failures, spot
 from eva_master.control.context import Context
-from eva_master.control.measure import learn, ledger, remaining
+from eva_master.control.measure import learn, ledger, memory, remaining
 from eva_master.model.catalog import Purchase
 from eva_master.model.events import (
     CloudListed,
@@ -100,6 +100,7 @@ def _remove(context: Context, instance: Instance) -> None:
     for run in context.state.occupants(instance.id):
         target = run.target if run.target and context.state.can_place(run.target) else None
         context.release(run, target=target, lost=True)
+    memory.relax(context.state, instance, context.now)
     context.plan_wanted = True
 
 
@@ -154,6 +155,8 @@ def worker_registered(context: Context, event: WorkerRegistered) -> None:
     if instance.ready_ms is None:
         availability.registered(context, instance)
     context.put_instance(replace(instance, address=event.address))
+    if memory.heard(context.state, instance.id, event.measured_mib, context.now):
+        context.plan_wanted = True
     listed = {(report.run, report.attempt) for report in event.reports}
     for run in context.state.occupants(event.instance):
         lost = (run.id, run.attempt) not in listed

@@ -160,6 +160,8 @@ class WorkerRegistered:
     Attributes:
         session: Grows with every session of the instance. Messages of an older session are stale.
         address: Address at which other instances reach this one.
+        measured_mib: Mebibytes that tasks may use by what the machine's kernel counts; 0 if nobody
+            asked it.
     """
 
     instance: InstanceId
@@ -167,6 +169,7 @@ class WorkerRegistered:
     capacity: Resources
     reports: tuple[RunReport, ...]
     address: str = ""
+    measured_mib: int = 0
 
 
 @dataclass(frozen=True, slots=True)

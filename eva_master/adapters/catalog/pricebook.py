@@ -20,6 +20,7 @@ from eva_master.model.ids import MILLION, Family, Price
 from eva_master.model.resources import Resources
 
 _BUILT_IN = Path(__file__).with_name("ec2_types.yaml")
+_GPU_TYPES = Path(__file__).with_name("ec2_gpu_types.yaml")
 _USUAL_TIMES = {"acquisition": "10s", "setup": "150s"}
 """Expected times of types that were not measured."""
 _PRICE = re.compile(r"\$([0-9]{1,9}(?:\.[0-9]{1,6})?)/h")
@@ -123,6 +124,27 @@ def load_catalog(
                 f"the catalog has no instance type or family {wanted!r}", hint=_choices(types)
             )
     return tuple(entry.offering(name) for name, entry in _restricted(types, only).items())
+
+
+def current_types() -> Mapping[str, Mapping[str, Any]]:
+    """The types that come with the project for masters on EC2, in the format of a catalog file.
+
+    They are those of the simulator and the GPUs that AWS sells today.
+    """
+    return {**_read(_BUILT_IN).value["types"], **_read(_GPU_TYPES).value["types"]}
+
+
+def named_in(user_file: Path) -> frozenset[str]:
+    """The types and families that a catalog file names itself.
+
+    Raises:
+        InvalidConfig: It cannot be read; what it says is for `load_catalog` to check.
+    """
+    document = _read(user_file).value
+    types, only = document.get("types"), document.get("only")
+    return frozenset(types if isinstance(types, dict) else ()) | frozenset(
+        map(str, only if isinstance(only, list) else ())
+    )
 
 
 def _times(built_in: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -35,12 +35,18 @@ class Bundles:
         for file in (self.master, *self.workers.values()):
             yield _key(file), file
 
-    def parameters(self) -> dict[str, str]:
-        """The parameters of the template for these bundles."""
-        workers = {
+    def parameters(self, had: str = "") -> dict[str, str]:
+        """The parameters of the template for these bundles.
+
+        Args:
+            had: The cluster's present ``WorkerBundles``; those of other architectures stay.
+        """
+        workers = yaml.safe_load(had) or {}
+        workers |= {
             architecture: f"s3://{BUCKET}/{_stated(file)}"
-            for architecture, file in sorted(self.workers.items())
+            for architecture, file in self.workers.items()
         }
+        workers = dict(sorted(workers.items()))
         return {
             "MasterBundle": _stated(self.master),
             "WorkerBundles": yaml.safe_dump(workers, default_flow_style=True, width=10_000).strip(),

@@ -17,6 +17,8 @@ _POLL_S = 5.0
 _STACK_TIMEOUT_S = 1800.0
 _ABSENT = ("DELETE_COMPLETE", "REVIEW_IN_PROGRESS")
 _MADE = ("CREATE_COMPLETE", "UPDATE_COMPLETE")
+_GONE = ("DELETE_COMPLETE", "DELETE_SKIPPED")
+_CANCELLED = ("Resource creation cancelled", "Resource update cancelled")
 _DENIED = ("AccessDenied", "UnauthorizedOperation", "AccessDeniedException")
 
 _T = TypeVar("_T")
@@ -38,6 +40,11 @@ class Change:
     kind: str
     replaced: str
 
+    @property
+    def lost(self) -> bool:
+        """Whether the resource that is there goes."""
+        return self.action == "Remove" or self.replaced == "True"
+
 
 def template() -> str:
     """The template that comes with the project."""
@@ -56,11 +63,32 @@ class Stack:
     def __init__(self, client: Any, cluster: str, poll_s: float = _POLL_S) -> None:
         self._client = client
         self._poll_s = poll_s
+        self._cluster = cluster
+        self._last_event = ""
         self.name = f"eva-{cluster}"
 
     def exists(self) -> bool:
         """Whether the stack exists, whatever its state."""
         return self._status() is not None
+
+    def parameters(self) -> dict[str, str]:
+        """The values of this stack's parameters; none if there is no stack.
+
+        Of a parameter that CloudFormation looks up, it is what it found last.
+        """
+        described = self._described() or {}
+        return {
+            it["ParameterKey"]: it.get("ResolvedValue") or it.get("ParameterValue", "")
+            for it in described.get("Parameters", ())
+        }
+
+    def defaults(self) -> dict[str, str]:
+        """The values of the template's parameters that nobody states."""
+        return {
+            it["ParameterKey"]: it["DefaultValue"]
+            for it in self._summary()
+            if it.get("DefaultValue") is not None
+        }
 
     def propose(self, parameters: Mapping[str, str]) -> tuple[str, list[Change]]:
         """Have CloudFormation compute a change set.
@@ -74,8 +102,11 @@ class Stack:
         Raises:
             CloudError: The template or the parameters are refused.
         """
-        exists = self.exists()
-        kept = self._parameters() - parameters.keys() if exists else set()
+        status = self._status()
+        if refusal := _refusal(self.name, self._cluster, status or ""):
+            raise refusal
+        exists = status is not None
+        kept = self._kept() - parameters.keys() if exists else set()
         stated: list[dict[str, Any]]
         stated = [{"ParameterKey": key, "ParameterValue": it} for key, it in parameters.items()]
         stated += [{"ParameterKey": key, "UsePreviousValue": True} for key in sorted(kept)]
@@ -115,27 +146,24 @@ class Stack:
 
     def execute(self, change_set: str) -> None:
         """Start to execute a change set."""
+        self._last_event = self._newest_event()
         _told(
             lambda: self._client.execute_change_set(ChangeSetName=change_set, StackName=self.name)
         )
 
     def resources(self) -> dict[str, str]:
-        """Ids of the resources that the stack has created so far, by name in the template.
+        """Ids of the resources that the stack has, finished or not, by name in the template.
 
         Raises:
             NotFound: There is no stack.
         """
         if not self.exists():
             raise NotFound(f"there is no stack {self.name}", hint="see --cluster and --region")
-        pages = self._client.get_paginator("list_stack_resources").paginate(StackName=self.name)
-        return _told(
-            lambda: {
-                it["LogicalResourceId"]: it.get("PhysicalResourceId", "")
-                for page in pages
-                for it in page["StackResourceSummaries"]
-                if it["ResourceStatus"] in _MADE
-            }
-        )
+        return {
+            it["LogicalResourceId"]: it["PhysicalResourceId"]
+            for it in self._summaries()
+            if it.get("PhysicalResourceId") and it["ResourceStatus"] not in _GONE
+        }
 
     def await_resource(self, name: str) -> str:
         """Wait until a resource exists; returns its id.
@@ -143,19 +171,34 @@ class Stack:
         Raises:
             CloudError: The stack has failed.
         """
-        return self._until(
-            lambda: self._failure_or(self.resources().get(name, "")), f"{name} is made"
-        )
+
+        def look() -> str:
+            self._raise_if_failed(("FAILED", "ROLLBACK"))
+            finished = {
+                it["LogicalResourceId"]: it.get("PhysicalResourceId", "")
+                for it in self._summaries()
+                if it["ResourceStatus"] in _MADE
+            }
+            return str(finished.get(name, ""))
+
+        return self._until(look, f"{name} is made")
 
     def settle(self) -> None:
-        """Wait until the stack is created or updated.
+        """Wait until the stack is created or updated, or is back where it was.
 
         Raises:
             CloudError: It has failed. The message has the first reason that CloudFormation gives.
         """
-        self._until(
-            lambda: self._failure_or(str(self._status()).endswith("_COMPLETE")), "the stack is done"
-        )
+
+        def look() -> bool:
+            # In this order: what began before the status was asked for is in the status.
+            begun, status = self._newest_event() != self._last_event, str(self._status())
+            if not begun or status.endswith("_IN_PROGRESS"):
+                return False
+            self._raise_if_failed(("FAILED", "ROLLBACK_COMPLETE"))
+            return True
+
+        self._until(look, "the stack is done")
 
     def delete(self) -> None:
         """Delete the stack, and wait until it is gone.
@@ -163,8 +206,15 @@ class Stack:
         Raises:
             CloudError: A resource cannot be removed.
         """
+        self._last_event = self._newest_event()
         _told(lambda: self._client.delete_stack(StackName=self.name))
-        self._until(lambda: self._failure_or(self._status() is None), "the stack is gone")
+
+        def look() -> bool:
+            if (status := self._status()) == "DELETE_FAILED" and self._events():
+                raise self._failure(status)
+            return status is None
+
+        self._until(look, "the stack is gone")
 
     def _described(self) -> Any:
         try:
@@ -179,12 +229,17 @@ class Stack:
         found = self._described()
         return None if found is None else str(found["StackStatus"])
 
-    def _parameters(self) -> set[str]:
+    def _summary(self) -> list[Any]:
+        found = _told(lambda: self._client.get_template_summary(TemplateBody=template()))
+        return list(found["Parameters"])
+
+    def _summaries(self) -> list[Any]:
+        pages = self._client.get_paginator("list_stack_resources").paginate(StackName=self.name)
+        return _told(lambda: [it for page in pages for it in page["StackResourceSummaries"]])
+
+    def _kept(self) -> set[str]:
         """The parameters that this stack has, as far as the template still has them."""
-        described = self._described() or {}
-        had = {it["ParameterKey"] for it in described.get("Parameters", ())}
-        summary = _told(lambda: self._client.get_template_summary(TemplateBody=template()))
-        return had & {it["ParameterKey"] for it in summary["Parameters"]}
+        return self.parameters().keys() & {it["ParameterKey"] for it in self._summary()}
 
     def _await_change_set(self, change_set: str) -> Any:
         """Wait for a change set; `None` if it is empty."""
@@ -205,29 +260,50 @@ class Stack:
             return None
         raise CloudError(f"CloudFormation refuses the stack: {reason}")
 
-    def _failure_or(self, answer: _T) -> _T:
-        """Return an answer unless the stack has failed.
+    def _raise_if_failed(self, marks: tuple[str, ...]) -> None:
+        """Raise `CloudError` if what was begun has come to a status with one of these words."""
+        begun, status = self._newest_event() != self._last_event, self._status() or ""
+        if begun and any(mark in status for mark in marks):
+            raise self._failure(status)
 
-        Raises:
-            CloudError: It has.
-        """
-        status = self._status() or ""
-        if "ROLLBACK" in status or status.endswith("FAILED"):
-            raise CloudError(
-                f"the stack {self.name} is {status}: {self._first_failure()}",
-                hint="eva teardown removes what is left of it",
-            )
-        return answer
+    def _failure(self, status: str) -> CloudError:
+        return CloudError(
+            f"the stack {self.name} is {status}: {self._first_failure()}",
+            hint=_after(status, self.name, self._cluster),
+        )
 
     def _first_failure(self) -> str:
-        pages = self._client.get_paginator("describe_stack_events").paginate(StackName=self.name)
+        """Why what was begun last has failed; others were cancelled because of it."""
         failed = [
             f"{event['LogicalResourceId']}: {event.get('ResourceStatusReason', '')}"
-            for page in pages
-            for event in page["StackEvents"]
+            for event in self._events()
             if event["ResourceStatus"].endswith("FAILED")
+            and event.get("ResourceStatusReason") not in _CANCELLED
         ]
         return failed[-1] if failed else "no reason given"
+
+    def _events(self) -> list[Any]:
+        """What has happened since something was begun last, the newest first."""
+        pages = self._client.get_paginator("describe_stack_events").paginate(StackName=self.name)
+        found = []
+        try:
+            for event in (event for page in pages for event in page["StackEvents"]):
+                if event["EventId"] == self._last_event:
+                    break
+                found.append(event)
+        except ClientError as error:
+            if "does not exist" not in str(error):
+                raise _translated(error) from error
+        return found
+
+    def _newest_event(self) -> str:
+        try:
+            events = self._client.describe_stack_events(StackName=self.name)["StackEvents"]
+        except ClientError as error:
+            if "does not exist" in str(error):
+                return ""
+            raise _translated(error) from error
+        return str(events[0]["EventId"]) if events else ""
 
     def _until(self, look: Callable[[], _T], what: str) -> _T:
         deadline = time.monotonic() + _STACK_TIMEOUT_S
@@ -236,6 +312,36 @@ class Stack:
                 raise CloudError(f"{what}: not within {_STACK_TIMEOUT_S / 60:g} minutes")
             time.sleep(self._poll_s)
         return found
+
+
+def _after(status: str, stack: str, cluster: str) -> str:
+    """What to do about a stack in a status that says that something failed."""
+    if status == "DELETE_FAILED":
+        return f"run eva teardown --cluster {cluster} again"
+    if status == "UPDATE_ROLLBACK_COMPLETE":
+        return "the old cluster is as it was; remove the cause, and deploy again"
+    if status.startswith("UPDATE"):
+        return (
+            "the old cluster and its files are still there; undo the rest with "
+            f"aws cloudformation continue-update-rollback --stack-name {stack}, and deploy again"
+        )
+    return f"no cluster was made: eva teardown --cluster {cluster} removes what there is of it"
+
+
+def _refusal(stack: str, cluster: str, status: str) -> CloudError | None:
+    """Why a stack in some status cannot be changed now, `None` if it can."""
+    if status.endswith("_IN_PROGRESS"):
+        return CloudError(
+            f"the stack {stack} is {status}: another change is under way",
+            hint="wait until it is over",
+        )
+    stuck = status.endswith("FAILED") or status == "ROLLBACK_COMPLETE"
+    if not stuck:
+        return None
+    return CloudError(
+        f"the stack {stack} is {status} and takes no changes",
+        hint=_after(status, stack, cluster),
+    )
 
 
 def _changes(described: Mapping[str, Any]) -> Iterator[Change]:

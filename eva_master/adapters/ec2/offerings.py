@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +20,7 @@ PRICE_LIST_REGION = "us-east-1"
 _TYPES_PRICED_ONE_BY_ONE = 30
 """Up to so many types, prices are requested one by one."""
 _NAMES_PER_CALL = 100
+_BURSTABLE = re.compile(r"t[0-9]")
 
 
 def take_snapshot(
@@ -33,7 +35,8 @@ def take_snapshot(
     Args:
         settings: The region, and how to reach it.
         architectures: Architectures as EC2 names them.
-        names: Types or families, `None` for all of the current generation.
+        names: Types or families, `None` for all of the current generation but those whose real
+            price depends on how much they compute (`is_burstable`).
         client_factory: Makes the clients of boto3.
 
     Raises:
@@ -63,21 +66,75 @@ def take_snapshot(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class ListPrices:
+    """Prices of a region, in micro-dollars; `None` for what the list does not have.
+
+    Attributes:
+        instance: Of a type on demand, by the hour.
+        gp3_gib_month: Of a GiB of gp3 volume, by the month.
+    """
+
+    instance: int | None
+    gp3_gib_month: int | None
+
+
+def list_prices(
+    settings: Ec2Settings, machine: str, client_factory: ClientFactory = boto_client
+) -> ListPrices:
+    """Look prices up in the Price List.
+
+    Args:
+        settings: The region, and how to reach it.
+        machine: An instance type.
+        client_factory: Makes the clients of boto3.
+
+    Raises:
+        CloudError: AWS does not answer.
+    """
+    there = replace(settings, region=PRICE_LIST_REGION)
+    aws = Aws(there, threading.Event(), client_factory)
+    fields = {
+        "regionCode": settings.region,
+        "productFamily": "Storage",
+        "volumeApiName": "gp3",
+    }
+    products = [product for page in _products(aws, fields) for product in page]
+    volumes = [price for product in products for unit, price in _terms(product) if unit == "GB-Mo"]
+    return ListPrices(
+        _prices(aws, settings.region, [machine]).get(machine), next(iter(volumes), None)
+    )
+
+
 def _described(
     aws: Aws, architectures: Sequence[str], names: Collection[str] | None
 ) -> Iterator[Mapping[str, Any]]:
     filters = [
         {"Name": "processor-info.supported-architecture", "Values": list(architectures)},
         {"Name": "bare-metal", "Values": ["false"]},
+        # Others are sold only as capacity that is reserved and paid ahead.
+        {"Name": "supported-usage-class", "Values": ["on-demand"]},
     ]
     if names is None:
         filters.append({"Name": "current-generation", "Values": ["true"]})
+        filters.append({"Name": "burstable-performance-supported", "Values": ["false"]})
     else:
         patterns = [name if "." in name else f"{name}.*" for name in names]
         filters.append({"Name": "instance-type", "Values": patterns})
     request = {"Filters": filters, "MaxResults": 100}
     for page in aws.pages("ec2", "describe_instance_types", request):
-        yield from page["InstanceTypes"]
+        for entry in page["InstanceTypes"]:
+            if "on-demand" in entry["SupportedUsageClasses"]:
+                yield entry
+
+
+def is_burstable(name: str) -> bool:
+    """Whether a type computes on credits.
+
+    Its price is that of a share of its vCPUs. Whoever uses them wholly is billed for credits, up to
+    twenty times the price.
+    """
+    return _BURSTABLE.match(name) is not None
 
 
 def _sold(
@@ -94,7 +151,7 @@ def _sold(
         gpu=cards[0]["Name"] if cards else "",
         price=price,
         zones=tuple(zones),
-        spot=dict(spot),
+        spot=dict(spot) if "spot" in described["SupportedUsageClasses"] else {},
     )
 
 
@@ -121,26 +178,36 @@ def _prices(aws: Aws, region: str, types: Sequence[str]) -> dict[str, int]:
         "tenancy": "Shared",
         "preInstalledSw": "NA",
         "capacitystatus": "Used",
+        # Capacity that is paid ahead has the same attributes, and another price.
+        "marketoption": "OnDemand",
     }
     asked: Iterable[Mapping[str, str]] = [wanted]
     if len(types) <= _TYPES_PRICED_ONE_BY_ONE:
         asked = [{**wanted, "instanceType": name} for name in types]
     found: dict[str, int] = {}
     for fields in asked:
-        filters = [{"Type": "TERM_MATCH", "Field": f, "Value": v} for f, v in fields.items()]
-        request = {"ServiceCode": "AmazonEC2", "Filters": filters, "MaxResults": 100}
-        for page in aws.pages("pricing", "get_products", request):
-            found.update(filter(None, map(_price, page["PriceList"])))
+        for products in _products(aws, fields):
+            found.update(filter(None, map(_price, products)))
     return found
+
+
+def _products(aws: Aws, fields: Mapping[str, str]) -> Iterator[list[str]]:
+    filters = [{"Type": "TERM_MATCH", "Field": f, "Value": v} for f, v in fields.items()]
+    request = {"ServiceCode": "AmazonEC2", "Filters": filters, "MaxResults": 100}
+    for page in aws.pages("pricing", "get_products", request):
+        yield page["PriceList"]
 
 
 def _price(product: str) -> tuple[str, int] | None:
     """Type and price per hour in micro-dollars of a product; `None` if not sold by the hour."""
-    document = json.loads(product)
-    name = document["product"]["attributes"].get("instanceType")
-    for term in document["terms"].get("OnDemand", {}).values():
+    name = json.loads(product)["product"]["attributes"].get("instanceType")
+    return next(((name, price) for unit, price in _terms(product) if unit == "Hrs"), None)
+
+
+def _terms(product: str) -> Iterator[tuple[str, int]]:
+    """Units and prices on demand of a product, those that cost nothing left out."""
+    for term in json.loads(product)["terms"].get("OnDemand", {}).values():
         for dimension in term["priceDimensions"].values():
             price = micro_dollars(dimension["pricePerUnit"].get("USD", "0"))
-            if dimension["unit"] == "Hrs" and price > 0:
-                return name, price
-    return None
+            if price > 0:
+                yield dimension["unit"], price

@@ -25,8 +25,9 @@ class Ec2Settings:
         cluster: Names the cluster in the tags of its instances; two clusters in one account and
             region must differ, since each terminates instances that it does not know.
         region: Such as ``us-east-1``.
-        images: Image by architecture, with ``-gpu`` for instances with GPUs: the id of an AMI, or
-            ``ssm:`` and the name of a parameter of Systems Manager that holds it.
+        images: Image by type, by family, or by architecture, with ``-gpu`` for instances with
+            GPUs: the id of an AMI, or ``ssm:`` and the name of a parameter of Systems Manager that
+            holds it. The narrowest that suits an instance applies.
         subnets: Subnet by zone. A zone that is not listed uses its default subnet.
         security_groups: Ids; none for the VPC's default group.
         instance_profile: Name of the IAM instance profile, empty for none.

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from operator import itemgetter
 
+from eva_master.control.state import sizes
 from eva_master.control.state.counters import Counters
 from eva_master.control.state.records import total_demand
 from eva_master.control.state.tally import Tally
@@ -67,6 +68,7 @@ class State:
         learned: About workloads and instance types.
         interruptions: What became of spot instances.
         boots: Boots that failed in a row.
+        sizes: How much memory instance types have.
         trouble: Whether the cloud does what it is asked; not journalled.
         view_cache: What `control.picture` made of the records, and what of it may be out of date.
     """
@@ -86,6 +88,7 @@ class State:
         self._learned_written = self.learned
         self.interruptions = Interruptions()
         self.boots = Boots()
+        self.sizes = sizes.MemorySizes.of(catalog)
         self.counters = Counters()
         self.active: dict[JobId, None] = {}
         """Jobs that have not ended, in order of submission."""
@@ -130,6 +133,7 @@ class State:
             state.put_instance_account(charged)
         state._over = deque(sorted(state._over, key=itemgetter(0)))
         state._restore_values(written)
+        sizes.fit(state)
         state._unwritten = _Unwritten()
         return state
 
@@ -152,6 +156,7 @@ class State:
             self.interruptions = Interruptions.from_json(lives)
         if isinstance(boots := values.get("boots"), dict):
             self.boots = Boots.from_json(boots)
+        self.sizes = self.sizes.restored(values.get("memory_sizes"))
         if isinstance(unavailable := values.get("unavailable"), dict):
             for offering, told in unavailable.items():
                 until, why = told if isinstance(told, list) else (told, "")
@@ -355,12 +360,20 @@ class State:
 
     def set_prices(self, prices: Mapping[OfferingId, Price]) -> None:
         """Change what offerings cost from now on."""
-        self.catalog = tuple(
-            replace(known, price=prices.get(known.id, known.price)) for known in self.catalog
-        )
+        at = prices.get
+        self.set_catalog(tuple(replace(it, price=at(it.id, it.price)) for it in self.catalog))
+
+    def set_catalog(self, catalog: Catalog) -> None:
+        """Change what offerings are from now on."""
+        self.catalog = catalog
         self._valuation = None
         self._reservations.clear()
         self.view_cache.rates_changed()
+
+    def set_sizes(self, learned: sizes.MemorySizes) -> None:
+        """Remember how much memory workers have; `sizes.fit` has it apply."""
+        self.sizes = learned
+        self._unwritten.values["memory_sizes"] = dict(learned.measured)
 
     def count_spot(self, machine: str, lived_ms: int, *, interrupted: bool) -> None:
         """Learn from the life of a spot instance."""

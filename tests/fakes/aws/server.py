@@ -20,7 +20,9 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from tests.fakes.aws.herd import Herd
-from tests.fakes.aws.service import LOST, REGION
+from tests.fakes.aws.resources import Account
+from tests.fakes.aws.service import AHEAD, LOST, REGION
+from tests.fakes.aws.stacks import Refused, Stacks
 
 STATUS = {
     "IdempotentParameterMismatch": 400,
@@ -36,11 +38,18 @@ STATUS = {
 LATE_S = 1.0
 ENDS_S = 0.5
 """How long a launch that fails after it succeeded is pending."""
+_CLOUDFORMATION = "2010-05-15"
+"""Version of its API."""
 QUOTA_VCPUS = 64.0
 """Of every quota."""
 P3 = {"p3.2xlarge": (8, 61, 1), "p3.8xlarge": (32, 244, 4), "p3.16xlarge": (64, 488, 8)}
 """vCPUs, GiB, GPUs."""
-ON_DEMAND = {"c7i.large": "0.0892500000", "c7i.xlarge": "0.1785000000", "g5.xlarge": "1.0060000000"}
+ON_DEMAND = {
+    "c7i.large": "0.0892500000",
+    "c7i.xlarge": "0.1785000000",
+    "g5.xlarge": "1.0060000000",
+    "t3.small": "0.0208000000",
+}
 """Dollars per hour; whatever is not here costs 4 cents per vCPU."""
 
 StartResponse = Callable[..., Any]
@@ -64,6 +73,9 @@ class LoopGateway:
         self._spot: dict[str, str] = {}
         self._herds: dict[str, Herd] = {}
         self._outage = False
+        self._stacks = Stacks()
+        self._published: dict[str, str] = {}
+        self._account: Account | None = None
         self._ours = {
             "orders": self._take_order,
             "terminated": lambda order: self._herds[order["cluster"]].terminated,
@@ -72,6 +84,8 @@ class LoopGateway:
             "populate": self._populate,
             "spot": self._spot.update,
             "outage": self._set_outage,
+            "publish": self._published.update,
+            "fail": self._fail,
         }
 
     def __call__(self, environ: dict[str, Any], start: StartResponse) -> Iterable[bytes]:
@@ -81,6 +95,8 @@ class LoopGateway:
             with self._lock:
                 return _answer(start, self._ours[path.removeprefix("/eva/")](order))
         target = environ.get("HTTP_X_AMZ_TARGET", "")
+        if target == "AmazonSSM.GetParameter" and self._published:
+            return self._parameter(environ, start)
         if (answers := _JSON_CALLS.get(target)) is not None:
             length = int(environ["CONTENT_LENGTH"])
             return _answer(start, answers(json.loads(environ["wsgi.input"].read(length))))
@@ -91,7 +107,10 @@ class LoopGateway:
             return self._moto(environ, start)
         body = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
         environ["wsgi.input"] = io.BytesIO(body)
-        form = {key: values[0] for key, values in parse_qs(body.decode()).items()}
+        pairs = parse_qs(body.decode(), keep_blank_values=True).items()
+        form = {key: values[0] for key, values in pairs}
+        if form.get("Version") == _CLOUDFORMATION:
+            return self._stack_call(form, environ, start)
         return self._query(form, environ, start)
 
     def _query(
@@ -155,6 +174,38 @@ class LoopGateway:
 
     def _populate(self, order: dict[str, Any]) -> None:
         self._herds[order["cluster"]] = Herd(order["cluster"], order["count"])
+
+    def _fail(self, order: dict[str, Any]) -> None:
+        self._stacks.failing = dict(order)
+
+    # -- stacks ----------------------------------------------------------------------------------
+
+    def _stack_call(
+        self, form: dict[str, str], environ: dict[str, Any], start: StartResponse
+    ) -> Iterable[bytes]:
+        if self._account is None:
+            self._account = Account(f"http://{environ['HTTP_HOST']}", self._published)
+        try:
+            answer = self._stacks.answer(form, self._account)
+        except Refused as refusal:
+            answer = (
+                "<ErrorResponse><Error><Type>Sender</Type><Code>ValidationError</Code>"
+                f"<Message>{refusal}</Message></Error></ErrorResponse>"
+            ).encode()
+            start("400 Bad Request", [("Content-Type", "text/xml")])
+            return [answer]
+        start("200 OK", [("Content-Type", "text/xml"), ("Content-Length", str(len(answer)))])
+        return [answer]
+
+    def _parameter(self, environ: dict[str, Any], start: StartResponse) -> Iterable[bytes]:
+        """A public parameter whose value has changed since moto wrote it down."""
+        body = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
+        name = json.loads(body)["Name"]
+        if name in self._published:
+            found = {"Name": name, "Type": "String", "Value": self._published[name], "Version": 2}
+            return _answer(start, {"Parameter": found})
+        environ["wsgi.input"] = io.BytesIO(body)
+        return self._moto(environ, start)
 
     # -- launches --------------------------------------------------------------------------------
 
@@ -259,8 +310,15 @@ class LoopGateway:
 def _products(request: dict[str, Any]) -> dict[str, Any]:
     """GetProducts of the Price List API, for one type."""
     wanted = {each["Field"]: each["Value"] for each in request["Filters"]}
+    if wanted.get("productFamily") == "Storage":
+        assert wanted["volumeApiName"] == "gp3", wanted
+        return {"FormatVersion": "aws_v1", "PriceList": [_product("gp3", "0.08", "GB-Mo")]}
     assert wanted["operatingSystem"] == "Linux", wanted
-    return {"FormatVersion": "aws_v1", "PriceList": [_product(t) for t in _types_in(wanted)]}
+    found = [_product(t) for t in _types_in(wanted)]
+    if wanted.get("marketoption") != "OnDemand":
+        # Capacity that is paid ahead has all other attributes in common.
+        found += [_product(t, dollars="0.0000010000") for t in _types_in(wanted)]
+    return {"FormatVersion": "aws_v1", "PriceList": found}
 
 
 def _types_in(wanted: dict[str, str]) -> list[str]:
@@ -272,12 +330,13 @@ def _types_in(wanted: dict[str, str]) -> list[str]:
     return [name for name in INSTANCE_TYPES if name.startswith(prefix)]
 
 
-def _product(name: str) -> str:
+def _product(name: str, dollars: str = "", unit: str = "Hrs") -> str:
     from moto.ec2.models.instance_types import INSTANCE_TYPES
 
-    vcpus = INSTANCE_TYPES[name]["VCpuInfo"]["DefaultVCpus"]
-    dollars = ON_DEMAND.get(name, f"{vcpus * 4 / 100:.10f}")
-    dimension = {"unit": "Hrs", "pricePerUnit": {"USD": dollars}}
+    if not dollars:
+        vcpus = INSTANCE_TYPES[name]["VCpuInfo"]["DefaultVCpus"]
+        dollars = ON_DEMAND.get(name, f"{vcpus * 4 / 100:.10f}")
+    dimension = {"unit": unit, "pricePerUnit": {"USD": dollars}}
     return json.dumps(
         {
             "product": {"attributes": {"instanceType": name, "regionCode": REGION}},
@@ -357,13 +416,14 @@ def add_missing_types() -> None:
         InstanceTypeBackend,
     )
 
-    for name, (vcpus, memory_gib, gpus) in P3.items():
+    for name, (vcpus, memory_gib, gpus) in (P3 | {AHEAD: (192, 2048, 8)}).items():
         INSTANCE_TYPES[name] = {
             **INSTANCE_TYPES["g5.xlarge"],
             "InstanceType": name,
             "VCpuInfo": {"DefaultVCpus": vcpus},
             "MemoryInfo": {"SizeInMiB": memory_gib * 1024},
             "GpuInfo": {"Gpus": [{"Name": "V100", "Manufacturer": "NVIDIA", "Count": gpus}]},
+            "SupportedUsageClasses": ["capacity-block"] if name == AHEAD else ["on-demand", "spot"],
         }
         InstanceTypeBackend.instance_types.append(InstanceType(name))
         for zone in ("a", "b", "c"):

@@ -25,6 +25,9 @@ CREDENTIALS = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing
 IMAGE = "ssm:/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
 """Of those that moto knows."""
 
+AHEAD = "p9.48xlarge"
+"""A type, made up, that is sold only as capacity that is paid ahead."""
+
 LOST = "lost"
 """A fault: the call is carried out, and its answer comes too late."""
 
@@ -113,6 +116,17 @@ class Aws:
     def set_spot_prices(self, prices: Mapping[str, str]) -> None:
         """Change prices on the spot market, in dollars per hour, by ``TYPE@ZONE``; for all."""
         self._post("spot", dict(prices))
+
+    def publish(self, parameter: str, value: str) -> None:
+        """Have Amazon put another value into a public parameter of Systems Manager.
+
+        ``zones`` stands for what CloudFormation finds to be the region's zones.
+        """
+        self._post("publish", {parameter: value})
+
+    def fail_resources(self, reasons: Mapping[str, str]) -> None:
+        """Have CloudFormation fail to make or change resources, by their names."""
+        self._post("fail", dict(reasons))
 
     def break_s3(self) -> None:
         """Have S3 answer whatever it is asked with an error."""

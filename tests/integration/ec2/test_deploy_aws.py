@@ -5,20 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 
 from eva_master.adapters.deployment import find_bundles
-from eva_master.app.cli import main
-from tests.fakes.aws.service import CREDENTIALS, REGION, Aws
-
-Run = Callable[..., Result]
-CLUSTER = "lab"
+from tests.fakes.aws.deployer import USERS, Deployer
+from tests.fakes.aws.service import CREDENTIALS, Aws
 
 
 @pytest.fixture
@@ -32,51 +28,13 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
 
 
 @pytest.fixture
-def bundles(tmp_path: Path) -> Path:
-    directory = tmp_path / "dist"
-    directory.mkdir()
-    for name in ("master-0.1.0-x86_64-1", "worker-0.1.0-x86_64-2", "worker-0.1.0-aarch64-3"):
-        (directory / f"eva-{name}.tar").write_bytes(name.encode())
-    return directory
-
-
-@pytest.fixture
-def run(aws: Aws, bundles: Path, tmp_path: Path) -> Run:
-    def run(*arguments: str, input: str | None = None) -> Result:  # noqa: A002
-        more = ["--cluster", CLUSTER, "--region", REGION, "--endpoint", aws.url, "--poll-s", "0.01"]
-        if arguments[0] == "deploy":
-            more += ["--bundles", str(bundles), "--client-file", str(tmp_path / "client.yaml")]
-        return CliRunner().invoke(main, [*arguments, *more], input=input)
-
-    return run
-
-
-def say(aws: Aws) -> None:
-    """What the master does when it has started."""
-    said = json.dumps({"token": "eva_secret", "ca": "-----BEGIN CERTIFICATE-----"})
-    aws.client("ssm").put_parameter(
-        Name=f"/eva/{CLUSTER}/client", Value=said, Type="SecureString", Overwrite=True
-    )
-
-
-def deployed(run: Run, aws: Aws, *more: str) -> Result:
-    say(aws)
-    done = run("deploy", "aws", "--users", "203.0.113.7/32", "-y", *more)
-    assert done.exit_code == 0, done.output
-    return done
+def deployer(aws: Aws, tmp_path: Path) -> Deployer:
+    return Deployer(aws, tmp_path)
 
 
 def stacks(aws: Aws) -> list[str]:
     found = aws.client("cloudformation").describe_stacks()["Stacks"]
     return [it["StackName"] for it in found if it["StackStatus"] != "DELETE_COMPLETE"]
-
-
-def made(aws: Aws) -> dict[str, str]:
-    pages = aws.client("cloudformation").get_paginator("list_stack_resources")
-    found = pages.paginate(StackName=f"eva-{CLUSTER}").build_full_result()
-    return {
-        it["LogicalResourceId"]: it["PhysicalResourceId"] for it in found["StackResourceSummaries"]
-    }
 
 
 def instances(aws: Aws) -> list[dict[str, Any]]:
@@ -97,26 +55,29 @@ def launch(aws: Aws, count: int, cluster: str) -> list[str]:
     return [it["InstanceId"] for it in answer["Instances"]]
 
 
-def test_a_dry_run_shows_what_would_be_made_and_makes_nothing(run: Run, aws: Aws) -> None:
-    done = run("deploy", "aws", "--users", "203.0.113.7/32", "--dry-run", "--json")
+def test_a_dry_run_shows_what_would_be_made_and_makes_nothing(deployer: Deployer, aws: Aws) -> None:
+    done = deployer.run("deploy", "aws", *USERS, "--dry-run", "--json")
     assert done.exit_code == 0, done.output
-    changes = {it["resource"]: it for it in json.loads(done.stdout)}
+    shown = json.loads(done.stdout)
+    changes = {it["resource"]: it for it in shown["changes"]}
     assert changes["Master"]["type"] == "AWS::EC2::Instance"
     assert {"Bucket", "StateVolume", "WorkerRole", "Vpc"} <= changes.keys()
     assert {it["action"] for it in changes.values()} == {"Add"}
+    assert shown["standing_cost"]["usd_per_month"] == 21.737
     assert stacks(aws) == []
     assert instances(aws) == []
+    assert aws.client("s3").list_buckets()["Buckets"] == []
 
 
-def test_who_does_not_agree_changes_nothing(run: Run, aws: Aws) -> None:
-    done = run("deploy", "aws", "--users", "203.0.113.7/32", input="n\n")
+def test_who_does_not_agree_changes_nothing(deployer: Deployer, aws: Aws) -> None:
+    done = deployer.run("deploy", "aws", *USERS, input="n\n")
     assert done.exit_code == 1
     assert stacks(aws) == []
 
 
-def test_a_cluster_is_made_and_its_client_file_written(run: Run, aws: Aws, tmp_path: Path) -> None:
-    deployed(run, aws)
-    there = made(aws)
+def test_a_cluster_is_made_and_its_client_file_written(deployer: Deployer, aws: Aws) -> None:
+    deployer.deploy(*USERS)
+    there = deployer.made()
     (master,) = instances(aws)
     assert master["InstanceId"] == there["Master"]
     keys = {
@@ -127,36 +88,23 @@ def test_a_cluster_is_made_and_its_client_file_written(run: Run, aws: Aws, tmp_p
         "bundles/eva-worker-0.1.0-x86_64-2.tar",
         "bundles/eva-worker-0.1.0-aarch64-3.tar",
     }
-    client = yaml.safe_load((tmp_path / "client.yaml").read_text())
+    client = yaml.safe_load(deployer.client_file.read_text())
     assert client["address"] == f"{there['MasterAddress']}:7411"
     assert client["token"] == "eva_secret"
     assert Path(client["ca_file"]).read_text() == "-----BEGIN CERTIFICATE-----"
-    assert (tmp_path / "client.yaml").stat().st_mode & 0o777 == 0o600
+    assert deployer.client_file.stat().st_mode & 0o777 == 0o600
+    again = deployer.run("deploy", "aws")
+    assert again.exit_code == 0, again.output
+    assert "as it should be" in again.output
 
 
-def test_a_second_call_finds_all_as_it_should_be(run: Run, aws: Aws) -> None:
-    deployed(run, aws)
-    done = run("deploy", "aws")
-    assert done.exit_code == 0, done.output
-    assert "as it should be" in done.output
-    assert stacks(aws) == [f"eva-{CLUSTER}"]
-
-
-def test_another_bundle_is_a_change(run: Run, aws: Aws, bundles: Path) -> None:
-    # Of what is for CloudFormation to say; its stand-in does not know.
-    deployed(run, aws)
-    (bundles / "eva-master-0.1.0-x86_64-1.tar").write_bytes(b"a newer one")
-    done = run("deploy", "aws", "--dry-run", "--json")
-    assert done.exit_code == 0, done.output
-    assert {it["action"] for it in json.loads(done.stdout)} == {"Modify"}
-    assert stacks(aws) == [f"eva-{CLUSTER}"]
-
-
-def test_the_newest_bundles_are_stated_with_their_digests(bundles: Path) -> None:
-    newer = bundles / "eva-master-0.2.0-x86_64-4.tar"
+def test_the_newest_bundles_are_stated_with_their_digests(tmp_path: Path) -> None:
+    for name in ("master-0.1.0-x86_64-1", "worker-0.1.0-x86_64-2", "worker-0.1.0-aarch64-3"):
+        (tmp_path / f"eva-{name}.tar").write_bytes(name.encode())
+    newer = tmp_path / "eva-master-0.2.0-x86_64-4.tar"
     newer.write_bytes(b"a newer one")
     os.utime(newer, (2e9, 2e9))
-    found = find_bundles(bundles)
+    found = find_bundles(tmp_path)
     digest = hashlib.sha256(b"a newer one").hexdigest()
     stated = found.parameters()
     assert stated["MasterBundle"] == f"bundles/{newer.name}#sha256={digest}"
@@ -167,18 +115,19 @@ def test_the_newest_bundles_are_stated_with_their_digests(bundles: Path) -> None
     }
 
 
-def test_teardown_leaves_nothing(run: Run, aws: Aws) -> None:
-    # In a VPC that is there: the stand-in cannot delete route tables, and so no VPC.
+def test_teardown_leaves_nothing(deployer: Deployer, aws: Aws) -> None:
     ec2, s3 = aws.client("ec2"), aws.client("s3")
-    subnet = ec2.describe_subnets()["Subnets"][0]["SubnetId"]
-    deployed(run, aws, "--subnet", subnet)
-    there = made(aws)
-    launch(aws, 3, CLUSTER)
+    deployer.deploy(*USERS)
+    there = deployer.made()
+    launch(aws, 3, deployer.cluster)
     (other,) = launch(aws, 1, "other")
     s3.put_object(Bucket=there["Bucket"], Key="objects/jobs/a/0/logs/0", Body=b"x")
     s3.create_multipart_upload(Bucket=there["Bucket"], Key="objects/jobs/a/0/half")
 
-    done = run("teardown", input=f"{CLUSTER}\n")
+    # Who wants the name typed, and gets something else, goes no further.
+    assert deployer.run("teardown", input="yes\n").exit_code == 1
+    assert stacks(aws) == [deployer.stack]
+    done = deployer.run("teardown", input=f"{deployer.cluster}\n")
     assert done.exit_code == 0, done.output
     assert "3 instances" in done.output
     assert stacks(aws) == []
@@ -187,32 +136,28 @@ def test_teardown_leaves_nothing(run: Run, aws: Aws) -> None:
     assert [it["InstanceId"] for it in alive] == [other]
     ours = [{"Key": "Name", "Option": "BeginsWith", "Values": ["/eva/"]}]
     assert aws.client("ssm").describe_parameters(ParameterFilters=ours)["Parameters"] == []
-    volumes = ec2.describe_volumes(Filters=[{"Name": "tag:eva:cluster", "Values": [CLUSTER]}])
+    owned = [{"Name": "tag:eva:cluster", "Values": [deployer.cluster]}]
+    volumes = ec2.describe_volumes(Filters=owned)
     assert volumes["Volumes"] == []
-    again = run("teardown", "-y")
+    again = deployer.run("teardown", "-y")
     assert "there is no stack" in again.output
 
 
-def test_teardown_wants_the_name_typed(run: Run, aws: Aws) -> None:
-    deployed(run, aws)
-    done = run("teardown", input="yes\n")
-    assert done.exit_code == 1
-    assert stacks(aws) == [f"eva-{CLUSTER}"]
+def test_a_teardown_that_was_cut_short_is_taken_up_again(deployer: Deployer, aws: Aws) -> None:
+    """A bucket that had something in it when its stack was deleted is emptied the next time."""
+    deployer.deploy(*USERS)
+    aws.client("cloudformation").delete_stack(StackName=deployer.stack)
+    assert deployer.status() == "DELETE_FAILED"
+    refused = deployer.run("deploy", "aws", "-y")
+    assert "run eva teardown" in refused.output
+    done = deployer.run("teardown", "-y")
+    assert done.exit_code == 0, done.output
+    assert stacks(aws) == []
 
 
-def test_subnets_that_are_there_are_used(run: Run, aws: Aws) -> None:
-    ec2 = aws.client("ec2")
-    found = ec2.describe_subnets()["Subnets"]
-    first, second = found[0], found[1]
-    ids = [first["SubnetId"], second["SubnetId"]]
-    deployed(run, aws, "--subnet", ids[0], "--subnet", ids[1])
-    (master,) = instances(aws)
-    assert master["SubnetId"] == ids[0]
-
-
-def test_without_bundles_it_says_how_to_make_them(run: Run, bundles: Path) -> None:
-    for file in bundles.iterdir():
+def test_without_bundles_it_says_how_to_make_them(deployer: Deployer) -> None:
+    for file in deployer.bundles.iterdir():
         file.unlink()
-    done = run("deploy", "aws", "--users", "203.0.113.7/32")
+    done = deployer.run("deploy", "aws", *USERS)
     assert done.exit_code != 0
     assert "make bundle" in done.output

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from eva_master.app import config as config_module
 from eva_master.app.cli import main
-from tests.fakes.aws.service import CREDENTIALS, REGION, Aws
+from tests.fakes.aws.service import AHEAD, CREDENTIALS, REGION, Aws
 
 SECTION = {
     "region": REGION,
@@ -20,7 +20,7 @@ SECTION = {
     "discounts": {"c7i": "20%", "c7i.xlarge": "50%"},
     "spot": {"expected_life": "10h"},
 }
-NAMES = ["c7i.large", "c7i.xlarge", "p3"]
+NAMES = ["c7i.large", "c7i.xlarge", "g6.xlarge", "g6.12xlarge", "g6.48xlarge"]
 
 
 @pytest.fixture(scope="module")
@@ -94,8 +94,9 @@ def test_what_is_asked_is_written_down_and_sold(settings: Path) -> None:
     # The list says $0.08925; a fifth comes off. A type's own discount goes before its family's.
     assert large["price_usd_per_hour"] == 0.0714
     assert found[f"c7i.xlarge@{REGION}b/on-demand"]["price_usd_per_hour"] == 0.08925
-    assert (large["cpus"], large["memory_mib"], large["gpus"]) == (2, 4096, 0)
-    assert found[f"p3.8xlarge@{REGION}a/on-demand"]["gpus"] == 4
+    # Of 4 GiB tasks get what a guest sees, less what the system takes.
+    assert (large["cpus"], large["memory_mib"], large["gpus"]) == (2, 3388, 0)
+    assert found[f"g6.12xlarge@{REGION}a/on-demand"]["gpus"] == 4
     # What the market says, rounded up to whole micro-dollars, without a discount.
     spot = found[f"c7i.large@{REGION}a/spot"]
     assert (spot["price_usd_per_hour"], spot["interruptions_per_hour"]) == (0.030124, 0.1)
@@ -115,7 +116,7 @@ def test_filters(settings: Path, taken: str) -> None:
     def types(*arguments: str) -> set[str | float]:
         return {it["type"] for it in listed(settings, *arguments).values()}
 
-    assert types("--gpu") == {"p3.2xlarge", "p3.8xlarge", "p3.16xlarge"}
+    assert types("--gpu") == {"g6.xlarge", "g6.12xlarge", "g6.48xlarge"}
     assert types("--no-gpu") == {"c7i.large", "c7i.xlarge"}
     assert types("--only", "c7i") == {"c7i.large", "c7i.xlarge"}
     cheap = listed(settings, "--max-price", "$0.08/h").values()
@@ -128,12 +129,36 @@ def test_filters(settings: Path, taken: str) -> None:
 
 def test_without_a_snapshot_the_prices_of_one_region_are_known(settings: Path, aws: Aws) -> None:
     found = listed(settings)
-    assert found[f"p3.2xlarge@{REGION}a/on-demand"]["price_usd_per_hour"] == 3.06
+    assert found[f"g6.xlarge@{REGION}a/on-demand"]["price_usd_per_hour"] == 0.8048
     assert not [key for key in found if key.endswith("/spot")]
     elsewhere = write(settings.parent, {"region": "eu-central-1", "zones": ["eu-central-1a"]}, aws)
     result = eva("catalog", "ls", "--config", str(elsewhere))
     assert result.exit_code != 0
     assert "eva catalog update" in result.output
+
+
+def test_what_is_sold_by_credits_or_paid_ahead_is_bought_by_nobody_who_has_not_named_it(
+    settings: Path, tmp_path: Path, aws: Aws
+) -> None:
+    out = settings.parent / "catalog.json"
+    options = ("--region", REGION, "--endpoint", aws.url, "--out", str(out))
+    assert eva("catalog", "update", *options).exit_code == 0
+    sold = json.loads(out.read_text())["types"]
+    assert {"c7i.large", "g4dn.xlarge", "m7i.large"} <= sold.keys()
+    assert not [name for name in sold if name.startswith(("t2.", "t3.", "t3a.", "t4g."))]
+    assert AHEAD not in sold
+
+    named = ("--only", "t3.small", "--only", "c7i.large", "--only", AHEAD)
+    assert eva("catalog", "update", *options, *named).exit_code == 0
+    sold = json.loads(out.read_text())["types"]
+    # Nobody can launch it on demand, whoever names it.
+    assert sold.keys() == {"t3.small", "c7i.large"}
+    document = yaml.safe_load(settings.read_text())
+    # One that an older release has written down has them all.
+    settings.write_text(yaml.safe_dump({**document, "catalog": {}}))
+    assert {it["type"] for it in listed(settings).values()} == {"c7i.large"}
+    settings.write_text(yaml.safe_dump({**document, "catalog": {"only": ["t3", "c7i.large"]}}))
+    assert {it["type"] for it in listed(settings).values()} == {"t3.small", "c7i.large"}
 
 
 def test_a_snapshot_of_another_region_is_refused(

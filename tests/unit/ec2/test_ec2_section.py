@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from eva_master.adapters.ec2.launching.images import image_name
 from eva_master.adapters.ec2.settings import IMAGES
 from eva_master.app.clouds.ec2.wiring import boot_of, ec2_catalog, ec2_settings
 from eva_master.app.config import (
@@ -15,6 +16,7 @@ from eva_master.app.config import (
 from eva_master.app.local import run_up
 from eva_master.app.policy_registry import policies
 from eva_master.app.settings import load_master_config
+from eva_master.model.catalog import base_family
 from eva_master.model.errors import InvalidConfig, Problem
 
 GOOD = """\
@@ -58,7 +60,13 @@ def test_little_has_to_be_said(file: Path) -> None:
     boot = boot_of(config)
     assert (boot.boot_logs, boot.s3_endpoint) == ("s3://bucket/prefix/boots", "http://127.0.0.1:1")
     catalog = ec2_catalog(config)
-    assert len(catalog) == 2 * 21
+    families = {base_family(it.type.family) for it in catalog}
+    gpus = {base_family(it.type.family) for it in catalog if it.type.capacity.gpus}
+    assert gpus == {"g4dn", "g5", "g6", "g6e", "p4d", "p4de", "p5", "p5en"}
+    assert families - gpus == {"c7i", "r7i"}
+    prices = {it.type.name: it.price for it in catalog}
+    assert prices["g5.xlarge"] == 1_006_000
+    assert prices["p4d.24xlarge"] == 21_957_642
     assert {it.minimum_ms for it in catalog} == {60_000}
 
 
@@ -101,6 +109,8 @@ def test_what_is_said_arrives(file: Path) -> None:
         ("  zones: [us-west-2a]\n", "ec2", "not in region"),
         ("  root_volume: 4GiB\n" + ZONES, "ec2.root_volume", "8GiB"),
         ("  images: {x86_64: debian}\n" + ZONES, "ec2.images.x86_64", "not an image"),
+        ("  images: {x86-64: ami-01234567}\n" + ZONES, "ec2.images.x86-64", "x86_64-gpu"),
+        ("  images: {V100: ami-01234567}\n" + ZONES, "ec2.images.V100", "a family or a type"),
         ("  tags: {'eva:cluster': x}\n" + ZONES, "ec2.tags.eva:cluster", "cannot be a tag"),
         ("  discounts: {c7i: 0.28}\n" + ZONES, "ec2.discounts.c7i", "not a discount"),
         ("  max_price: 5\n" + ZONES, "ec2.max_price", "not a price"),
@@ -144,6 +154,45 @@ def test_nothing_for_sale_is_refused(file: Path) -> None:
     config = load(file, GOOD + ZONES + "  max_price: $0.01/h\n")
     with pytest.raises(InvalidConfig, match="nothing is for sale"):
         ec2_catalog(config)
+
+
+def with_only(file: Path, section: str, *names: str) -> MasterConfig:
+    return load(file, GOOD + ZONES + section + f"catalog: {{only: [{', '.join(names)}]}}\n")
+
+
+@pytest.mark.parametrize("name", ["p3", "p3.8xlarge"])
+def test_gpus_that_the_image_has_no_driver_for_are_refused(file: Path, name: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"no driver for the GPUs of p3") as caught:
+        ec2_catalog(with_only(file, "", "c7i", name))
+    assert "ec2.images.p3" in (caught.value.hint or "")
+
+
+def test_an_image_of_amazon_linux_has_no_driver_at_all(file: Path) -> None:
+    plain = f"  images: {{g5: '{IMAGES['x86_64']}'}}\n"
+    with pytest.raises(InvalidConfig, match=r"no driver for the GPUs of g5"):
+        ec2_catalog(with_only(file, plain, "g5"))
+    # What nobody has asked for by name is left out in silence.
+    config = load(file, GOOD + ZONES + plain)
+    assert "g5" not in {base_family(it.type.family) for it in ec2_catalog(config)}
+
+
+def test_types_of_a_file_are_named_by_it(file: Path) -> None:
+    types = file.with_name("types.yaml")
+    types.write_text("types: {g3.4xlarge: {gpus: 1, cpus: 16, memory: 122GiB, price: $1.14/h}}\n")
+    config = load(file, GOOD + ZONES + f"catalog: {{file: {types}}}\n")
+    with pytest.raises(InvalidConfig, match=r"no driver for the GPUs of g3"):
+        ec2_catalog(config)
+
+
+@pytest.mark.parametrize("key", ["p3", "p3.2xlarge"])
+def test_a_family_or_type_has_an_image_of_its_own(file: Path, key: str) -> None:
+    ami = "ami-0123456789abcdef0"
+    config = with_only(file, f"  images: {{{key}: {ami}}}\n", "p3.2xlarge", "g5.xlarge")
+    found = {it.type.name: it.type for it in ec2_catalog(config)}
+    assert found.keys() == {"p3.2xlarge", "g5.xlarge"}
+    images = ec2_settings(config).images
+    assert image_name(images, found["p3.2xlarge"]) == ami
+    assert image_name(images, found["g5.xlarge"]) == IMAGES["x86_64-gpu"]
 
 
 def test_a_cluster_for_a_laptop_buys_nothing(file: Path) -> None:

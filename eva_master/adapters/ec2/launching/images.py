@@ -2,16 +2,57 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eva_master.model.catalog import InstanceType
+from eva_master.model.catalog import InstanceType, base_family
 from eva_master.model.errors import CloudError
 
 PARAMETER = "ssm:"
 _FRESH_S = 3600.0
 """Seconds for which a looked-up image is used, even if a newer one is published."""
+
+_SUPPORTED: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = (
+    (
+        re.compile(r".*/arm64/base-oss-nvidia-driver-gpu-.*"),
+        frozenset({"g5g", "p6e-gb200"}),
+    ),
+    (
+        re.compile(r".*/base-oss-nvidia-driver-gpu-.*"),
+        frozenset(
+            {
+                *("g4dn", "g5", "g6", "gr6", "g6e", "g7e"),
+                *("p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300"),
+            }
+        ),
+    ),
+    (
+        re.compile(r".*/base-proprietary-nvidia-driver-.*"),
+        frozenset({"g3", "g3s", "p3", "p3dn"}),
+    ),
+    (re.compile(r".*/ami-amazon-linux-latest/.*"), frozenset()),
+)
+"""GPU families whose driver AWS's images have, by the parameter that names the image.
+
+The open kernel modules of today's driver know no GPU before Turing, so neither V100 nor M60.
+"""
+
+
+def image_name(configured: Mapping[str, str], machine: InstanceType) -> str | None:
+    """The configured image of a type: its own, its family's or its architecture's."""
+    kind = machine.architecture + ("-gpu" if machine.capacity.gpus else "")
+    keys = (machine.name, base_family(machine.family), kind)
+    return next((configured[key] for key in keys if key in configured), None)
+
+
+def drives(image: str, machine: InstanceType) -> bool:
+    """Whether a configured image has a driver for a type's GPUs; true if that is not known."""
+    if not machine.capacity.gpus:
+        return True
+    known = (families for names, families in _SUPPORTED if names.fullmatch(image))
+    return base_family(machine.family) in next(known, (base_family(machine.family),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +94,12 @@ class Images:
         Raises:
             CloudError: There is none, or EC2 does not answer.
         """
-        kind = machine.architecture + ("-gpu" if machine.capacity.gpus else "")
-        named = self._configured.get(kind)
+        named = image_name(self._configured, machine)
         if named is None:
-            raise CloudError(f"no image for {machine.name}", hint=f"name one in ec2.images.{kind}")
+            family = base_family(machine.family)
+            raise CloudError(
+                f"no image for {machine.name}", hint=f"name one in ec2.images.{family}"
+            )
         found = self._known.get(named)
         if found is None or self._clock() - found[0] > _FRESH_S:
             found = self._clock(), self._look_up(named)

@@ -14,6 +14,7 @@ from functools import cache
 from importlib.resources import files
 
 from eva_master.adapters.bootstrap import Bootstrap
+from eva_master.adapters.ec2.memory import RESERVED_MIB
 from eva_master.model.actions import LaunchInstance
 from eva_master.model.catalog import Purchase
 from eva_master.model.errors import CloudError, InvalidConfig
@@ -147,6 +148,7 @@ def _worker_env(boot: Boot, bootstrap: Bootstrap, launch: LaunchInstance) -> dic
         "GPUS": str(capacity.gpus),
         "CPUS": f"{capacity.milli_cpus / 1000:g}",
         "MEMORY_MIB": str(capacity.memory_mib),
+        "MEMORY_RESERVED_MIB": str(RESERVED_MIB),
         "STATE_DIR": f"{_STATE_DIR}/worker",
         "RUNTIME": "docker",
         "DOCKER_IMAGE": boot.docker_image,

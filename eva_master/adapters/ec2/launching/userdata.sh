@@ -73,7 +73,14 @@ if [ "$gpus" -gt 0 ]; then
   nvidia-ctk runtime configure --runtime=docker
   systemctl restart docker
 fi
+# When memory runs out, a task is to end, and not the engine that runs all of them.
+mkdir -p /etc/systemd/system/docker.service.d
+printf '[Service]\nOOMScoreAdjust=-900\n' >/etc/systemd/system/docker.service.d/eva.conf
+systemctl daemon-reload
 systemctl enable --now docker
+for pid in $(pidof dockerd containerd || true); do
+  { echo -900 >"/proc/$pid/oom_score_adj"; } 2>/dev/null || true
+done
 stage containers
 
 if [ -n "$bundle" ]; then

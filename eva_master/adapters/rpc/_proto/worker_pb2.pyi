@@ -230,12 +230,15 @@ class Register(google.protobuf.message.Message):
     INSTANCE_TYPE_FIELD_NUMBER: builtins.int
     ADDRESS_FIELD_NUMBER: builtins.int
     BOOT_FIELD_NUMBER: builtins.int
+    MEASURED_MIB_FIELD_NUMBER: builtins.int
     instance_id: builtins.str
     """As in the agent's certificate."""
     agent_version: builtins.str
     instance_type: builtins.str
     address: builtins.str
     """Under which other instances reach this one."""
+    measured_mib: builtins.int
+    """MiB that tasks may use by what the machine's kernel counts; 0 where nobody asked it."""
     @property
     def capacity(self) -> global___Resources:
         """What tasks may use of this instance."""
@@ -258,9 +261,10 @@ class Register(google.protobuf.message.Message):
         instance_type: builtins.str = ...,
         address: builtins.str = ...,
         boot: collections.abc.Iterable[global___BootStage] | None = ...,
+        measured_mib: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["capacity", b"capacity"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "agent_version", b"agent_version", "boot", b"boot", "capacity", b"capacity", "instance_id", b"instance_id", "instance_type", b"instance_type", "tasks", b"tasks"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "agent_version", b"agent_version", "boot", b"boot", "capacity", b"capacity", "instance_id", b"instance_id", "instance_type", b"instance_type", "measured_mib", b"measured_mib", "tasks", b"tasks"]) -> None: ...
 
 global___Register = Register
 

@@ -37,6 +37,7 @@ _LAST_WRITE_S = 1.0
 """Seconds to wait for a peer that does not read, before its session ends without a reason."""
 _MISSED_BEATS = 3
 _MOST_STAGES = 16
+_MOST_MIB = 2**40
 _STAGE = re.compile(r"[a-z_]{1,20}$")
 _SILENCE_MS = 5_000
 """Least silence that counts, since a few of quick heartbeats are late on any busy machine."""
@@ -195,7 +196,14 @@ class WorkerSessions(WorkersServicer):
         self._note_boot(instance, register)
         capacity = messages.resources(register.capacity)
         self._inbox.post(
-            WorkerRegistered(instance, session.number, capacity, reports, register.address)
+            WorkerRegistered(
+                instance,
+                session.number,
+                capacity,
+                reports,
+                register.address,
+                min(register.measured_mib, _MOST_MIB),
+            )
         )
         return session
 

@@ -41,7 +41,7 @@ def table(offerings: Sequence[Offering]) -> Table:
             machine.name,
             offering.purchase.value,
             f"{machine.capacity.milli_cpus / 1000:g}",
-            f"{machine.capacity.memory_mib / 1024:g} GiB",
+            f"{round(machine.capacity.memory_mib / 1024, 1):g} GiB",
             str(machine.capacity.gpus or "-"),
             machine.architecture,
             f"${offering.price / MILLION:.4f}/h",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,11 +18,13 @@ from eva_master.app.cli.catalog import (
 )
 from eva_master.app.cli.session import console, json_option, print_json
 from eva_master.app.cli.views.errors import note
+from eva_master.model.ids import MILLION
 
 if TYPE_CHECKING:
     from eva_master.adapters.catalog.snapshot import Snapshot
     from eva_master.adapters.deployment import Change
     from eva_master.app.clouds.ec2.section import Ec2Section
+    from eva_master.app.clouds.ec2.standing_cost import StandingCost
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _ACTIONS = {"Add": ("add", "green"), "Modify": ("change", "yellow"), "Remove": ("remove", "red")}
@@ -76,6 +79,12 @@ def _parameters(_: click.Context, __: click.Parameter, values: tuple[str, ...]) 
     callback=_parameters,
     help="Another parameter of the template; may be repeated.",
 )
+@click.option(
+    "--settings",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The master's settings that differ from what the stack says, such as ec2.spot. They stay "
+    "until another file is named; an empty one takes them back.",
+)
 @click.option("--client-file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
@@ -90,6 +99,7 @@ def aws(
     subnets: tuple[str, ...],
     bundles: Path,
     parameters: dict[str, str],
+    settings: Path | None,
     client_file: Path | None,
     dry_run: bool,
     yes: bool,
@@ -105,11 +115,18 @@ def aws(
 
     stated = {**parameters, **({"UserCidr": users} if users else {})}
     account = Account(cluster, region, endpoint, poll_s)
-    deployment = Deployment(account, bundles=bundles, subnets=subnets, parameters=stated)
+    deployment = Deployment(
+        account, bundles=bundles, subnets=subnets, parameters=stated, settings=settings
+    )
+    _, cost = deployment.standing_cost
     if as_json:
-        print_json([_shown(change) for change in deployment.changes])
+        changes = [_shown(change) for change in deployment.changes]
+        print_json({"changes": changes, "standing_cost": _cost_shown(cost)})
     else:
         _print_changes(deployment.stack.name, deployment.changes)
+        _print_cost(*deployment.standing_cost)
+        if deployment.master_replaced:
+            note("The master gets another instance, and is away for some minutes; tasks run on.")
     if dry_run or not deployment.changes:
         deployment.drop()
         return
@@ -167,6 +184,35 @@ def _print_changes(stack: str, changes: list[Change]) -> None:
         replaced = "" if change.replaced == "False" else f"  replaced: {change.replaced}"
         action, style = _ACTIONS[change.action]
         out.print(f"{action:<7} {change.kind}  {change.resource}{replaced}", style=style)
+
+
+def _cost_shown(cost: StandingCost) -> dict[str, Any]:
+    return {
+        "lines": [
+            {"what": what, "usd_per_month": None if amount is None else amount / MILLION}
+            for what, amount in cost.lines
+        ],
+        "usd_per_month": None if cost.total is None else cost.total / MILLION,
+        "source": cost.source,
+    }
+
+
+def _print_cost(before: StandingCost | None, after: StandingCost) -> None:
+    out = console()
+    out.print(f"While no job runs it costs a month ({after.source}, without tax):")
+    for what, amount in after.lines:
+        out.print(f"  {_usd(amount):>9}  {what}")
+    earlier = (
+        "" if before is None or before.total == after.total else f" ({_usd(before.total)} now)"
+    )
+    out.print(f"  {_usd(after.total):>9}  together{earlier}")
+    out.print(
+        "While jobs run, each instance adds its price (eva catalog ls), its disk and its address."
+    )
+
+
+def _usd(amount: int | None) -> str:
+    return "not known" if amount is None else f"${Decimal(amount) / MILLION:.2f}"
 
 
 @click.command()

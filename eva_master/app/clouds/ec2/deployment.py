@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -12,6 +14,7 @@ from typing import Any
 
 import boto3
 import yaml
+from boto3.exceptions import S3UploadFailedError
 from botocore.exceptions import BotoCoreError, ClientError
 
 from eva_master.adapters.deployment import (
@@ -25,11 +28,19 @@ from eva_master.adapters.deployment import (
     find_network,
 )
 from eva_master.adapters.pki.files import write_file
-from eva_master.model.errors import CloudError
+from eva_master.app.clouds.ec2 import own_settings
+from eva_master.app.clouds.ec2.standing_cost import StandingCost, standing_cost
+from eva_master.model.errors import CloudError, InvalidConfig
 
 Told = Callable[[str], None]
 _PORT = 7411
 _CLIENT_WAIT_S = 900.0
+NEWEST_IMAGE = "latest"
+"""Instead of an image's id: Amazon's newest."""
+_AMAZON_LINUX = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
+_ORDINARY = "availability-zone"
+_KEPT = ("Bucket", "MasterInterface", "StateVolume")
+"""Resources that the cluster is not to lose: its files, its address and its state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +75,25 @@ class Account:
 class Deployment:
     """One cluster's deployment, from the proposal to a client file.
 
+    What is not stated stays as it is.
+
     Args:
         account: Where the cluster is.
         bundles: Directory of the bundles.
         subnets: Existing subnets; none for a new VPC.
         parameters: More parameters of the template.
+        settings: A file of the master's settings, `None` for those that it has.
+
+    Attributes:
+        changes: What would change.
+        master_replaced: Whether the master gets another instance, which takes some minutes.
+        standing_cost: What the cluster costs while no job runs, before the changes (if there is
+            one) and after.
 
     Raises:
         NotFound: There are no bundles.
-        InvalidConfig: The subnets do not suit a cluster.
+        InvalidConfig: The subnets or the settings do not suit a cluster, or the change would throw
+            its state away.
         CloudError: AWS refuses the change.
     """
 
@@ -83,15 +104,43 @@ class Deployment:
         bundles: Path,
         subnets: tuple[str, ...],
         parameters: Mapping[str, str],
+        settings: Path | None = None,
     ) -> None:
         self._account = account
         self._clients = account.clients()
         self._bundles: Bundles = find_bundles(bundles)
         self.stack = Stack(self._clients("cloudformation"), account.cluster, account.poll_s)
         self._new = not self.stack.exists()
-        place = find_network(self._clients("ec2"), subnets).parameters()
-        named = {"ClusterName": account.cluster, **self._bundles.parameters()}
-        self._change_set, self.changes = self.stack.propose({**named, **place, **parameters})
+        had = self.stack.parameters()
+        network = find_network(
+            self._clients("ec2"), subnets, routes="PublicMaster" not in parameters
+        ).parameters()
+        _refuse_another_place(had, network)
+        self._parameters = {
+            "ClusterName": account.cluster,
+            "MasterPresent": "true",
+            **self._bundles.parameters(had.get("WorkerBundles", "")),
+            **self._zones(had, network),
+            **network,
+            **parameters,
+            "MasterImage": self._image(had, parameters.get("MasterImage", "")),
+        }
+        self._settings = self._packed(settings, had) if settings else b""
+        if settings:
+            self._parameters["Settings"] = _stated(self._settings)
+        self._change_set, self.changes = self.stack.propose(self._parameters)
+        if lost := [it.resource for it in self.changes if it.resource in _KEPT and it.lost]:
+            self.drop()
+            raise InvalidConfig(
+                f"this would throw {' and '.join(lost)} away, with what the cluster has stored",
+                hint="make another cluster (--cluster), and tear this one down when it is empty",
+            )
+        self.master_replaced = any(it.resource == "Master" and it.lost for it in self.changes)
+        after = {**self.stack.defaults(), **had, **self._parameters}
+        self.standing_cost = (
+            None if self._new else self._cost({**self.stack.defaults(), **had}),
+            self._cost(after),
+        )
 
     changes: list[Change]
 
@@ -101,15 +150,98 @@ class Deployment:
             self.stack.drop(self._change_set)
 
     def carry_out(self, told: Told) -> None:
-        """Make the changes, and upload the bundles before the master needs them."""
+        """Make the changes, and upload what the master needs before it does."""
         if not self._new:  # Before the master looks for them.
             self._upload(self.stack.resources()["Bucket"], told)
+        if self.master_replaced:
+            self._remove_master(told)
         self.stack.execute(self._change_set)
         if self._new:
             told("Waiting for the bucket")
             self._upload(self.stack.await_resource("Bucket"), told)
         told("Waiting for the stack; the master follows")
         self.stack.settle()
+
+    def _remove_master(self, told: Told) -> None:
+        """Free the master's interface and volume, which CloudFormation would not do in time.
+
+        It creates what replaces something before it deletes that.
+        """
+        self.drop()
+        ec2, master = self._clients("ec2"), self.stack.resources()["Master"]
+        told("Stopping the master; tasks run on")
+        try:
+            ec2.stop_instances(InstanceIds=[master])
+            waiter = {"Delay": max(1, round(self._account.poll_s)), "MaxAttempts": 300}
+            ec2.get_waiter("instance_stopped").wait(InstanceIds=[master], WaiterConfig=waiter)
+            told("Removing its instance; its state and its address stay")
+            without, _ = self.stack.propose({**self._parameters, "MasterPresent": "false"})
+            self.stack.execute(without)
+            self.stack.settle()
+        except (BotoCoreError, ClientError, CloudError) as error:
+            with contextlib.suppress(BotoCoreError, ClientError):
+                ec2.start_instances(InstanceIds=[master])
+            if isinstance(error, CloudError):
+                raise
+            raise CloudError(f"EC2: {error}", hint="the old master is started again") from error
+        self._change_set, _ = self.stack.propose(self._parameters)
+
+    def _packed(self, file: Path, had: Mapping[str, str]) -> bytes:
+        known = {**had, **self._parameters}
+        by_zone = yaml.safe_load(known.get("SubnetsByZone") or "{}")
+        zones = list(by_zone) or [known["Zone"], known["SecondZone"]]
+        return own_settings.packed(file, self._account.region, zones)
+
+    def _image(self, had: Mapping[str, str], asked: str) -> str:
+        """The image that the master has, unless somebody asks for another one."""
+        if not asked and had.get("MasterImage", "").startswith("ami-"):
+            return had["MasterImage"]
+        named = _AMAZON_LINUX if asked in ("", NEWEST_IMAGE) else asked.removeprefix("ssm:")
+        try:
+            if named.startswith("/"):
+                found = self._clients("ssm").get_parameter(Name=named)
+                named = found["Parameter"]["Value"]
+            # Before a master that runs gives way to it.
+            (image,) = self._clients("ec2").describe_images(ImageIds=[named])["Images"]
+        except (BotoCoreError, ClientError, ValueError) as error:
+            raise InvalidConfig(
+                f"there is no image {named}: {error}", hint="see --set MasterImage and --region"
+            ) from error
+        if image.get("Architecture") != "x86_64":
+            raise InvalidConfig(
+                f"{named} is for {image.get('Architecture')}", hint="the master runs on x86_64"
+            )
+        return str(named)
+
+    def _zones(self, had: Mapping[str, str], network: Mapping[str, str]) -> dict[str, str]:
+        """The zones of a VPC of the cluster's own: those where its subnets are, or two of today."""
+        if network or had.get("VpcId") or (had.get("Zone") and had.get("SecondZone")):
+            return {}
+        ec2 = self._clients("ec2")
+        try:
+            if had:  # By a release that left the choice to CloudFormation.
+                made = self.stack.resources()
+                ids = [made["SubnetA"], made["SubnetB"]]
+                subnets = ec2.describe_subnets(SubnetIds=ids)["Subnets"]
+                zone = {it["SubnetId"]: it["AvailabilityZone"] for it in subnets}
+                return {"Zone": zone[ids[0]], "SecondZone": zone[ids[1]]}
+            found = ec2.describe_availability_zones()["AvailabilityZones"]
+        except (BotoCoreError, ClientError) as error:
+            raise CloudError(f"EC2: {error}") from error
+        names = sorted(
+            it["ZoneName"]
+            for it in found
+            if it.get("State") == "available" and it.get("ZoneType", _ORDINARY) == _ORDINARY
+        )
+        if len(names) < 2:
+            raise InvalidConfig(
+                f"{self._account.region} has too few zones for this account: {', '.join(names)}",
+                hint="name subnets with --subnet",
+            )
+        return {"Zone": names[0], "SecondZone": names[1]}
+
+    def _cost(self, parameters: Mapping[str, str]) -> StandingCost:
+        return standing_cost(parameters, self._account.region, self._account.endpoint)
 
     def client_file(self, target: Path, told: Told) -> None:
         """Write the settings to connect to the master, once the master has stored them.
@@ -118,7 +250,8 @@ class Deployment:
             CloudError: It has not stored them within a quarter of an hour.
         """
         told("Waiting for the master to start")
-        answer = self._await_parameter(client_parameter(self._account.cluster))
+        known = {**self.stack.parameters(), **self._parameters}
+        answer = self._await_master([known["MasterBundle"], known.get("Settings", "")])
         ca_file = target.with_suffix(".pem")
         target.parent.mkdir(parents=True, exist_ok=True)
         write_file(ca_file, answer["ca"].encode(), mode=0o600)
@@ -131,14 +264,21 @@ class Deployment:
         write_file(target, yaml.safe_dump(settings, sort_keys=False).encode(), mode=0o600)
 
     def _upload(self, bucket: str, told: Told) -> None:
-        for key, file in self._bundles.files():
-            told(f"Uploading {file.name}")
-            try:
-                self._clients("s3").upload_file(str(file), bucket, key)
-            except (BotoCoreError, ClientError) as error:
-                raise CloudError(f"S3: {error}") from error
+        s3 = self._clients("s3")
+        try:
+            for key, file in self._bundles.files():
+                told(f"Uploading {file.name}")
+                s3.upload_file(str(file), bucket, key)
+            if self._settings:
+                told("Uploading the settings")
+                key = _stated(self._settings).partition("#")[0]
+                s3.put_object(Bucket=bucket, Key=key, Body=self._settings)
+        except (BotoCoreError, ClientError, S3UploadFailedError) as error:
+            raise CloudError(f"S3: {error}") from error
 
-    def _await_parameter(self, name: str) -> dict[str, str]:
+    def _await_master(self, made_of: list[str]) -> dict[str, Any]:
+        """What the master has stored once it runs this bundle with these settings."""
+        name = client_parameter(self._account.cluster)
         deadline = time.monotonic() + _CLIENT_WAIT_S
         while True:
             try:
@@ -147,14 +287,34 @@ class Deployment:
                 if error.response["Error"]["Code"] != "ParameterNotFound":
                     raise CloudError(f"SSM: {error}") from error
             else:
-                said: dict[str, str] = json.loads(found["Parameter"]["Value"])
-                return said
+                said: dict[str, Any] = json.loads(found["Parameter"]["Value"])
+                if said.get("made_of") == made_of:
+                    return said
             if time.monotonic() > deadline:
                 raise CloudError(
                     f"the master has not started within {_CLIENT_WAIT_S / 60:g} minutes",
-                    hint="look at its console: aws ec2 get-console-output --instance-id ...",
+                    hint="look at its console: aws ec2 get-console-output --latest --instance-id "
+                    + self.stack.resources().get("Master", "..."),
                 )
             time.sleep(self._account.poll_s)
+
+
+def _stated(settings: bytes) -> str:
+    """Key in the bucket and digest of packed settings; empty for none."""
+    if not settings:
+        return ""
+    digest = hashlib.sha256(settings).hexdigest()
+    return f"settings/own-{digest[:16]}.yaml#sha256={digest}"
+
+
+def _refuse_another_place(had: Mapping[str, str], network: Mapping[str, str]) -> None:
+    """A cluster stays where its state is; raises `InvalidConfig`."""
+    if had and network and any(had.get(key) != network[key] for key in ("VpcId", "SubnetId")):
+        where = had.get("SubnetId") or "a VPC of its own"
+        raise InvalidConfig(
+            f"the cluster is in {where}, and cannot move: its state is in one zone",
+            hint="leave --subnet out, or name the master's subnet first",
+        )
 
 
 def teardown(account: Account) -> Teardown:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 from urllib.parse import parse_qs, urlsplit
 
 from pydantic import (
@@ -26,6 +26,9 @@ from eva_master.model.ids import MILLION
 Architecture = Literal["x86_64", "arm64"]
 ImageKind = Literal["x86_64", "arm64", "x86_64-gpu", "arm64-gpu"]
 
+_IMAGE_KEY = re.compile(
+    r"(?!x86|arm|aarch)[a-z]{1,3}[0-9]{1,2}[a-z]{0,4}(?:-[a-z0-9]+)?(?:\.[a-z0-9-]+)?"
+)
 _IMAGE = re.compile(r"ami-[0-9a-f]{8,17}|ssm:/[A-Za-z0-9_.\-/]+")
 _PERCENT = re.compile(r"([0-9]{1,2}(?:\.[0-9]{1,4})?)%")
 _REGION = re.compile(r"[a-z]{2}(?:-[a-z]+)+-[0-9]")
@@ -62,6 +65,13 @@ def _check_tag(name: str) -> str:
     if not _TAG.fullmatch(name) or name.startswith(("eva:", "aws:")):
         raise _refusal(f"{name!r} cannot be a tag", "eva: and aws: are taken")
     return name
+
+
+def _check_image_key(key: str) -> str:
+    if key not in get_args(ImageKind) and not _IMAGE_KEY.fullmatch(key):
+        kinds = ", ".join(get_args(ImageKind))
+        raise _refusal(f"{key!r} is no kind of instance", f"{kinds}, a family or a type")
+    return key
 
 
 def _check_whole_gib(mib: int) -> int:
@@ -140,7 +150,8 @@ class Ec2Section(_Section):
         subnets: Subnet by zone; a zone that is not there uses its default subnet.
         security_groups: Ids; workers reach each other inside one, and the master.
         instance_profile: Name of the profile whose role workers have.
-        images: What instances boot, by architecture and, with `-gpu`, GPUs; AWS's own for the rest.
+        images: What instances boot, by type, by family, or by architecture and, with `-gpu`, GPUs;
+            AWS's own for the rest.
         launch_template: `NAME` or `NAME:VERSION`, for what is not said here.
         root_volume: Size of an instance's root volume.
         kms_key: Key of the root volume, the account's default if absent.
@@ -170,7 +181,7 @@ class Ec2Section(_Section):
     subnets: dict[str, str] = {}
     security_groups: tuple[str, ...] = ()
     instance_profile: str = ""
-    images: dict[ImageKind, Image] = {}
+    images: dict[Annotated[str, AfterValidator(_check_image_key)], Image] = {}
     launch_template: Annotated[str, _matching(_TEMPLATE, "a template", "NAME:VERSION")] | None = (
         None
     )

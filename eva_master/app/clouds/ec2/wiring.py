@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
 
 from eva_master.adapters.bootstrap import Bootstrap
-from eva_master.adapters.catalog import load_catalog
+from eva_master.adapters.catalog import current_types, load_catalog, named_in
 from eva_master.adapters.catalog.market import Choice, Terms, on_sale
 from eva_master.adapters.catalog.snapshot import Snapshot, read_snapshot
 from eva_master.adapters.ec2 import Ec2Cloud, Ec2Settings
+from eva_master.adapters.ec2.launching.images import drives, image_name
 from eva_master.adapters.ec2.launching.launch_records import LaunchRecords
 from eva_master.adapters.ec2.launching.userdata import METADATA_URL, Boot, user_data
-from eva_master.adapters.ec2.offerings import take_snapshot
+from eva_master.adapters.ec2.memory import for_tasks
+from eva_master.adapters.ec2.offerings import is_burstable, take_snapshot
 from eva_master.adapters.ec2.settings import IMAGES
 from eva_master.app.clouds.ec2.section import Ec2Section, boot_logs, s3_endpoint
 from eva_master.app.config import MasterConfig
-from eva_master.model.catalog import Catalog
+from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.errors import InvalidConfig
 from eva_master.ports import Clock, Inbox
 
@@ -44,7 +46,7 @@ def ec2_settings(config: MasterConfig) -> Ec2Settings:
     return Ec2Settings(
         cluster=config.cluster,
         region=section.region,
-        images={**IMAGES, **{str(kind): image for kind, image in section.images.items()}},
+        images={**IMAGES, **section.images},
         subnets=section.subnets,
         security_groups=section.security_groups,
         instance_profile=section.instance_profile,
@@ -78,7 +80,7 @@ def ask_what_is_sold(config: MasterConfig, tell: Callable[[str], None]) -> None:
     section, path = section_of(config), snapshot_file(config)
     if path.exists() or (section.region == BUILT_IN_REGION and section.spot is None):
         return
-    names = config.catalog.only or sorted({it.type.family for it in load_catalog()})
+    names = config.catalog.only or sorted({name.partition(".")[0] for name in current_types()})
     tell(f"Asking what EC2 sells in {section.region} of {', '.join(names)}.")
     taken = take_snapshot(ec2_settings(config), architectures=section.architectures, names=names)
     taken.write(path)
@@ -113,8 +115,9 @@ def ec2_catalog(config: MasterConfig) -> Catalog:
     """
     section = section_of(config)
     snapshot = snapshot_of(config)
-    known = None if snapshot is None else snapshot.entries()
+    known = current_types() if snapshot is None else snapshot.entries()
     types = load_catalog(config.catalog.file, config.catalog.only, known)
+    types = tuple(_sellable(types, _named(config), ec2_settings(config).images))
     choice = Choice(architectures=section.architectures, max_price=section.max_price)
     life = section.spot.expected_life if section.spot else None
     catalog = on_sale(types, snapshot, choice, Terms(section.used_zones, section.discounts, life))
@@ -124,6 +127,41 @@ def ec2_catalog(config: MasterConfig) -> Catalog:
             hint="see ec2.zones, ec2.architectures, ec2.max_price and catalog.only",
         )
     return catalog
+
+
+def _named(config: MasterConfig) -> frozenset[str]:
+    """The types and families that the operator has asked for by name."""
+    file = config.catalog.file
+    return frozenset(config.catalog.only or ()) | (named_in(file) if file else frozenset())
+
+
+def _sellable(
+    types: Catalog, named: frozenset[str], images: Mapping[str, str]
+) -> Iterator[Offering]:
+    """The types that may be bought without harm.
+
+    Types that are merely on the list are left out if their image has no driver for their GPUs, or
+    if what they really cost depends on how much they compute.
+
+    Raises:
+        InvalidConfig: The operator asks by name for types that could not become workers.
+    """
+    dead: set[str] = set()
+    for offering in types:
+        machine = offering.type
+        asked = not named.isdisjoint({machine.name, machine.family})
+        image = image_name(images, machine)
+        if image is not None and not drives(image, machine):
+            dead |= {machine.family} if asked else set()
+        elif asked or not is_burstable(machine.name):
+            yield for_tasks(offering)
+    if dead:
+        first = min(dead)
+        raise InvalidConfig(
+            f"the image has no driver for the GPUs of {', '.join(sorted(dead))}: "
+            "its instances would never become workers",
+            hint=f"name an image that has one in ec2.images.{first}, or leave {first} out",
+        )
 
 
 def ec2_cloud(

@@ -1,0 +1,180 @@
+"""An operator's own settings for a deployed cluster, merged over those that the stack generates.
+
+`eva deploy aws --settings FILE` checks a file and packs it; ``python -m
+eva_master.app.clouds.ec2.own_settings DIRECTORY`` unpacks it on the master at each boot.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import yaml
+
+from eva_master.adapters.text import yamlfile
+from eva_master.app.layers import merged
+from eva_master.model.errors import InvalidConfig
+
+GENERATED, OWN, MERGED = "generated.yaml", "own.yaml", "master.yaml"
+"""Names of the files on the master's instance."""
+_STACKS = (
+    *("advertise", "cloud", "cluster", "listen", "metrics_port", "objects", "state_dir"),
+    *("state_id", "worker_listen"),
+    *("ec2.instance_profile", "ec2.region", "ec2.security_groups"),
+)
+"""Settings that are the stack's: with another value the parts of the cluster would not fit."""
+_FILES = {"catalog.file": "catalog.yaml", "ec2.snapshot": "snapshot.json"}
+"""Settings that name a file, which goes along, and what it is called on the master."""
+
+
+def packed(file: Path, region: str, zones: Sequence[str]) -> bytes:
+    """Check a file of settings, and pack it with the files that it names.
+
+    Args:
+        file: Settings of the master, as far as they differ from what the stack generates.
+        region: The cluster's region.
+        zones: Where it launches workers.
+
+    Returns:
+        What `unpack` reads; the same for the same content, and nothing for an empty file.
+
+    Raises:
+        InvalidConfig: A master would refuse them, with file, line and key of each problem.
+    """
+    own = _read(file)
+    taken = [
+        own.problem(tuple(key.split(".")), "the stack says what this is", "leave it out")
+        for key in _STACKS
+        if _at(own.value, key) is not None
+    ]
+    if taken:
+        raise yamlfile.invalid(InvalidConfig, str(file), taken)
+    if not own.value:
+        return b""
+    _check(file, region, zones)
+    files = {}
+    for key in _FILES:
+        if (named := _at(own.value, key)) is not None:
+            files[key] = Path(str(named)).read_text(encoding="utf-8")
+    content = {"settings": own.value, "files": files}
+    return yaml.safe_dump(content, sort_keys=True, allow_unicode=True).encode()
+
+
+def unpack(directory: Path) -> None:
+    """Write the master's settings: those that were generated, and over them the operator's own.
+
+    Args:
+        directory: Has the generated file and perhaps a packed one; gets all others. They may be
+            read by the master's user alone.
+    """
+    settings = _loaded(directory / GENERATED)
+    if (directory / OWN).is_file():
+        own = _loaded(directory / OWN)
+        settings = combined(settings, own["settings"])
+        for key, content in own["files"].items():
+            target = directory / _FILES[key]
+            _write(target, content)
+            section, _, name = key.partition(".")
+            settings[section][name] = str(target)
+    _write(directory / MERGED, yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
+
+
+def combined(generated: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings over others. Mappings are merged, but an empty one takes the place of what is there.
+
+    So ``bundles: {}`` stands for images that have the worker.
+    """
+    found = merged(generated, own)
+    bundles = (own.get("ec2") or {}).get("bundles")
+    if bundles == {}:
+        found["ec2"] = {**found["ec2"], "bundles": {}}
+    return found
+
+
+def _check(file: Path, region: str, zones: Sequence[str]) -> None:
+    """Start from what the stack will generate, with names in place of ids."""
+    # Who unpacks needs none of these.
+    from eva_master.adapters.catalog import load_catalog
+    from eva_master.adapters.catalog.snapshot import read_snapshot
+    from eva_master.app.clouds import cloud_of
+    from eva_master.app.clouds.ec2.wiring import BUILT_IN_REGION, ec2_catalog
+    from eva_master.app.policy_registry import policies
+    from eva_master.app.settings import load_master_config
+
+    with TemporaryDirectory(prefix="eva-settings-") as nowhere, _without_variables():
+        generated = {
+            "cluster": "checked",
+            "cloud": "ec2",
+            "listen": "0.0.0.0:7411",
+            "advertise": "10.0.0.1",
+            "objects": f"s3://bucket/objects?region={region}",
+            "state_dir": nowhere,
+            "ec2": {"region": region, "subnets": {zone: f"subnet-of-{zone}" for zone in zones}},
+        }
+        config = load_master_config(policies=policies(), file=file, defaults=generated)
+        cloud_of(config).check(config)
+        section = config.section("ec2")
+        if region == BUILT_IN_REGION or section.snapshot is not None:
+            ec2_catalog(config)
+        elif config.catalog.file is not None:
+            load_catalog(config.catalog.file)
+        if section.snapshot is not None and read_snapshot(section.snapshot) is None:
+            raise InvalidConfig(f"there is no file {section.snapshot}", hint="see ec2.snapshot")
+
+
+@contextmanager
+def _without_variables() -> Iterator[None]:
+    """Variables of this machine are not the master's."""
+    aside = {name: it for name, it in os.environ.items() if name.startswith("EVA_MASTER_")}
+    for name in aside:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(aside)
+
+
+def _read(file: Path) -> yamlfile.Document:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as failure:
+        raise InvalidConfig(f"{file} cannot be read: {failure}") from failure
+    if not text.strip():
+        return yamlfile.Document({}, {})
+    return yamlfile.load(text, file_name=str(file), error=InvalidConfig)
+
+
+def _at(settings: Mapping[str, Any], key: str) -> Any:
+    section, _, name = key.partition(".")
+    found = settings.get(section)
+    if not name:
+        return found
+    return found.get(name) if isinstance(found, Mapping) else None
+
+
+def _loaded(file: Path) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return document
+
+
+def _write(target: Path, text: str) -> None:
+    """Replace a file at once; it may hold a password of the journal's."""
+    aside = target.with_name(f".{target.name}.new")
+    aside.write_text(text, encoding="utf-8")
+    aside.chmod(0o640)
+    if os.geteuid() == 0:
+        try:
+            shutil.chown(aside, group="eva")
+        except LookupError:
+            aside.chmod(0o644)
+    aside.replace(target)
+
+
+if __name__ == "__main__":
+    unpack(Path(sys.argv[1]))

@@ -1,0 +1,64 @@
+"""What a deployed cluster costs while no job runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from eva_master.adapters.ec2 import Ec2Settings
+from eva_master.adapters.ec2.offerings import list_prices
+from eva_master.model.errors import CloudError
+
+HOURS_A_MONTH = 730
+_ROOT_GIB = 16
+_KNOWN = {"t3.small": 20_800}
+"""Micro-dollars per hour in us-east-1, should the price list not answer."""
+_GP3_A_MONTH = 80_000
+_ADDRESS_AN_HOUR = 5_000
+_FIRST_GB_A_MONTH = 23_000
+
+
+@dataclass(frozen=True, slots=True)
+class StandingCost:
+    """Costs in micro-dollars a month, without tax.
+
+    Attributes:
+        lines: What each part is and costs; `None` if nobody knows.
+        source: Whose prices these are.
+    """
+
+    lines: tuple[tuple[str, int | None], ...]
+    source: str
+
+    @property
+    def total(self) -> int | None:
+        """All together; `None` if a part is not known."""
+        amounts = [amount for _, amount in self.lines if amount is not None]
+        return sum(amounts) if len(amounts) == len(self.lines) else None
+
+
+def standing_cost(parameters: Mapping[str, str], region: str, endpoint: str = "") -> StandingCost:
+    """What a stack with these parameters costs.
+
+    Args:
+        parameters: Of the template, those with defaults included.
+        region: Where it is.
+        endpoint: URL of AWS's API, empty for AWS's own.
+    """
+    machine = parameters["MasterType"]
+    disks = _ROOT_GIB + int(parameters["StateVolumeGiB"])
+    try:
+        listed = list_prices(Ec2Settings("", region, endpoint=endpoint), machine)
+        hour, gib = listed.instance, listed.gp3_gib_month or _GP3_A_MONTH
+        source = f"list prices of {region}"
+    except CloudError:
+        hour, gib = _KNOWN.get(machine), _GP3_A_MONTH
+        source = "list prices of us-east-1; AWS does not tell those of " + region
+    lines = [
+        (f"the master, a {machine}", None if hour is None else hour * HOURS_A_MONTH),
+        (f"its disks, {disks} GiB of gp3", disks * gib),
+    ]
+    if not parameters.get("VpcId") or parameters.get("PublicMaster") == "true":
+        lines.append(("its public address", _ADDRESS_AN_HOUR * HOURS_A_MONTH))
+    lines.append(("files, the first GB", _FIRST_GB_A_MONTH))
+    return StandingCost(tuple(lines), source)
