@@ -219,12 +219,13 @@ class ScriptedLoop:
 def accept(state: State, command: JobSubmitted | CancelRequested) -> Reply:
     """Accept everything; a repeated submission makes no second job."""
     if isinstance(command, CancelRequested):
-        return Reply(command.command, command.job)
-    known = state.by_command(command.command)
+        return Reply(command.command, command.job, owner=command.owner)
+    owner = command.spec.owner
+    known = state.by_command(owner, command.command)
     if known is None:
         known = add_job(state, command.spec)
-        state._commands[command.command] = known
-    return Reply(command.command, known)
+        state._commands[owner, command.command] = known
+    return Reply(command.command, known, owner=owner)
 
 
 @dataclass
