@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from eva_master.app.cli.session import Patience, Session, address_option, pass_session
 from eva_master.adapters.text.escapes import VisibleBytes
+from eva_master.app.cli.session import Patience, Session, address_option, pass_session
 from eva_master.model.errors import Unreachable
 
 if TYPE_CHECKING:

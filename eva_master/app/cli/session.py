@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import click
 
-from eva_master.app.cli.views.errors import note
 from eva_master.adapters.text.escapes import escaped_json
+from eva_master.app.cli.views.errors import note
 from eva_master.model.errors import Unreachable
 
 if TYPE_CHECKING:
