@@ -72,7 +72,7 @@ class Bench:
     @property
     def added(self) -> set[str]:
         """Names of the variables that a task has besides those of its spec."""
-        return {"HOME", "HOSTNAME", "OF_IMAGE"} if self.engine else set()
+        return {"HOME", "HOSTNAME", "LOGNAME", "OF_IMAGE", "USER"} if self.engine else set()
 
     def spec(self, command: str, key: TaskKey = KEY, cpus: tuple[int, ...] = ()) -> TaskSpec:
         work = self.home / "work" / key.path

@@ -44,6 +44,7 @@ class _Docker(RuntimeProvider):
             instance=settings.instance,
             default_image=settings.runtime_options.get("docker_image", ""),
             real_gpus=not settings.emulated,
+            isolation=settings.isolation,
         )
 
 
