@@ -162,7 +162,8 @@ async def test_task_finds_nothing_of_another(bench: Bench, client: Any, tmp_path
     await bench.runtime.start(
         bench.spec(
             f"ls {other.home} {bench.home}; find / -xdev -name others 2>/dev/null;"
-            " ls $EVA_SOCKET; find / -name '*.sock' 2>/dev/null; ls $EVA_CHECKPOINT_DIR /proc | grep -c '^[0-9]'"
+            " ls $EVA_SOCKET; find / -name '*.sock' 2>/dev/null;"
+            " ls $EVA_CHECKPOINT_DIR /proc | grep -c '^[0-9]'"
         )
     )
     await bench.ended()
