@@ -61,19 +61,20 @@ def confine(how: str, hidden: list[str], kept: list[str], *, harmless: bool) -> 
         OSError: It is not confined as it should be.
     """
     root = os.geteuid() == 0
+    written = []
+    if root and harmless:
+        hidden = [*hidden, *filter(os.path.exists, SERVICES), *_block_devices()]
+        written = [*kept, *SHARED, os.path.expanduser("~/.cache")]  # noqa: PTH111
     if how == NAMESPACES:
         _unshare(root=root)
-        if root and harmless:
-            hidden = [*hidden, *(it for it in SERVICES if os.path.exists(it)), *_block_devices()]  # noqa: PTH110
-            _hide(hidden, kept)
-            _write_only([*kept, *SHARED, os.path.expanduser("~/.cache")])  # noqa: PTH111
-        else:
-            _hide(hidden, kept)
+        _hide(hidden, kept)
+        if written:
+            _write_only(written)
     if root and harmless:
         _drop_capabilities()
     _check(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     if how == LANDLOCK:
-        _refuse(hidden, kept)
+        _refuse(hidden, kept, [*written, "/dev"] if written else ["/"])
     _keep_signals_within()
 
 
@@ -85,14 +86,20 @@ def limit(open_files: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def tried_out(hidden: list[str], kept: list[str], *, harmless: bool) -> tuple[str, str]:
+def tried_out(
+    hidden: list[str],
+    kept: list[str],
+    *,
+    harmless: bool,
+    ways: tuple[str, ...] = (NAMESPACES, LANDLOCK),
+) -> tuple[str, str]:
     """Find out how processes can be confined here.
 
     Returns:
         The best way, and why those before it do not work.
     """
     reasons: list[str] = []
-    for how in (NAMESPACES, LANDLOCK):
+    for how in ways:
         given = {"how": how, "hidden": hidden, "kept": kept, "harmless": harmless}
         done = subprocess.run(
             [sys.executable, "-I", "-S", __file__],
@@ -194,8 +201,14 @@ def _drop_capabilities() -> None:
     _check(_libc.capset(header, none))
 
 
-def _refuse(hidden: Iterable[str], kept: Iterable[str]) -> None:
-    """Allow the files of all directories but those that are hidden, and of what is kept."""
+def _refuse(hidden: Iterable[str], kept: Iterable[str], written: Iterable[str]) -> None:
+    """Allow the files of all directories but those that are hidden, and of what is kept.
+
+    Args:
+        hidden: What is refused.
+        kept: What is not, even below that.
+        written: Where files may be changed, too, unless they are refused.
+    """
     version = _check(_libc.syscall(SYS_LANDLOCK, None, ctypes.c_size_t(0), 1))
     handled = LANDLOCK_READ | LANDLOCK_WRITE | LANDLOCK_REMOVE
     if version >= 3:
@@ -204,9 +217,12 @@ def _refuse(hidden: Iterable[str], kept: Iterable[str]) -> None:
     size = ctypes.c_size_t(len(attributes))
     ruleset = _check(_libc.syscall(SYS_LANDLOCK, attributes, size, 0))
     tops = [os.path.realpath(it) for it in hidden]
+    open_to_all = [os.path.join(os.path.realpath(it), "") for it in written]  # noqa: PTH118
     for place in (*_beside(tops, "/"), *map(os.path.realpath, kept)):
-        # A file takes no right that is for directories alone.
-        rights = handled if os.path.isdir(place) else handled & ~LANDLOCK_REMOVE  # noqa: PTH112
+        rights = LANDLOCK_READ
+        if any(os.path.join(place, "").startswith(top) for top in open_to_all):  # noqa: PTH118
+            # A file takes no right that is for directories alone.
+            rights = handled if os.path.isdir(place) else handled & ~LANDLOCK_REMOVE  # noqa: PTH112
         try:
             descriptor = os.open(place, os.O_PATH)
         except OSError:
@@ -234,9 +250,12 @@ def _beside(tops: list[str], directory: str) -> Iterator[str]:
     with suppress(OSError):
         for name in os.listdir(directory):  # noqa: PTH208
             place = os.path.join(directory, name)  # noqa: PTH118
+            # What a link leads to is allowed where it lies, or it is hidden.
+            if place in tops or os.path.islink(place):  # noqa: PTH114
+                continue
             if any(top.startswith(place + "/") for top in tops):
                 yield from _beside(tops, place)
-            elif place not in tops:
+            else:
                 yield place
 
 
