@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from cryptography import x509
 from eva_worker.errors import RuntimeUnavailable
 from eva_worker.link.identity import Identity
 from eva_worker.process.supervisor import supervise
+from eva_worker.runtime.isolation import Isolation
 from eva_worker.runtime.registry import runtime, runtimes
 from eva_worker.settings import Settings
 
@@ -44,6 +46,11 @@ def _taken(rest: dict[str, Any]) -> dict[str, str]:
             if provider.name == rest["runtime"]:
                 taken[name] = value
     return taken
+
+
+def _isolation(rest: dict[str, Any]) -> Isolation:
+    """Take what isolates tasks out of all options."""
+    return Isolation(**{field.name: rest.pop(f"task_{field.name}") for field in fields(Isolation)})
 
 
 def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) -> dict[str, str]:
@@ -132,6 +139,35 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) ->
 )
 @_runtime_options
 @_option(
+    "--task-user",
+    type=click.Choice(["unprivileged", "worker"]),
+    default="unprivileged",
+    show_default=True,
+    help="User of tasks where the worker is root: one without rights, or the worker's, for images "
+    "that need root.",
+)
+@_option(
+    "--task-network",
+    type=click.Choice(["own", "host"]),
+    default="own",
+    show_default=True,
+    help="Network of containers: their own, or this machine's, which those of gangs always have.",
+)
+@_option(
+    "--task-processes",
+    type=click.IntRange(16),
+    default=Isolation().processes,
+    show_default=True,
+    help="Most processes and threads of a task, where the runtime can limit them.",
+)
+@_option(
+    "--task-open-files",
+    type=click.IntRange(64),
+    default=Isolation().open_files,
+    show_default=True,
+    help="Most open files of each process of a task.",
+)
+@_option(
     "--storage-mount",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Directory that all instances of the cluster share: outputs are written to it, tasks of a "
@@ -191,6 +227,7 @@ def worker(
         token=os.environ.pop("EVA_WORKER_TOKEN", ""),
         authorities=_authorities(ca_file),
         runtime_options=_taken(rest),
+        isolation=_isolation(rest),
         **rest,
     )
     _require_identity(settings)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from eva_worker.runtime.isolation import Isolation
+
 ENVIRONMENT = "EVA_WORKER_SETTINGS"
 
 
@@ -40,6 +42,7 @@ class Settings:
         power_off: Shell command that ends the instance after the worker has left by itself; empty
             for none.
         storage_mount: A directory that all instances of the cluster share; `None` for none.
+        isolation: What tasks are kept from.
         metadata_url: URL of the service that announces interruptions; empty for none.
     """
 
@@ -66,6 +69,7 @@ class Settings:
     metadata_url: str = ""
     storage_mount: Path | None = None
     memory_reserved_mib: int = 0
+    isolation: Isolation = field(default_factory=Isolation)
 
     @property
     def contact_file(self) -> Path:
@@ -82,4 +86,5 @@ class Settings:
         document = json.loads(text)
         named = {name: document[name] for name in ("state_dir", "boot_file", "storage_mount")}
         paths = {name: path and Path(path) for name, path in named.items()}
-        return cls(**document | paths)
+        isolation = Isolation(**document["isolation"])
+        return cls(**document | paths | {"isolation": isolation})

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from eva_master.model.ids import InstanceId
 
@@ -17,12 +17,14 @@ class Bootstrap:
         join: ``HOST:PORT`` of the port where instances get their first certificate.
         authorities: PEM certificates of those who may vouch for the master.
         token: Makes the join token of an instance's launch attempt, always the same one.
+        isolation: What tasks are kept from, as variables for ``eva worker``.
     """
 
     workers: str
     join: str
     authorities: str
     token: Callable[[InstanceId, int], str]
+    isolation: Mapping[str, str] = field(default_factory=dict)
 
     def options(self) -> list[str]:
         """For the command line of ``eva worker``."""
@@ -37,4 +39,5 @@ class Bootstrap:
         return {
             "EVA_WORKER_CA": self.authorities,
             "EVA_WORKER_TOKEN": self.token(instance, attempt),
+            **self.isolation,
         }

@@ -95,9 +95,14 @@ def client_file() -> Path | None:
     """
     if named := os.environ.get("EVA_CONFIG"):
         return Path(named)
-    home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    candidates = (Path(home) / "eva" / "config.yaml", user_state_dir() / CLIENT_FILE)
+    candidates = (user_config_dir() / "config.yaml", user_state_dir() / CLIENT_FILE)
     return next((file for file in candidates if file.is_file()), None)
+
+
+def user_config_dir() -> Path:
+    """The directory of the user's own settings, which need not exist."""
+    home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(home) / "eva"
 
 
 def load_client_config(flags: Mapping[str, Any] | None = None) -> ClientConfig:

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import (
@@ -142,6 +142,30 @@ class CatalogSection(Section):
     only: list[str] | None = None
 
 
+class IsolationSection(Section):
+    """What tasks are kept from; the worker's options of the same names say more.
+
+    Attributes:
+        user: ``unprivileged`` for a user without rights where workers are root, ``worker`` for the
+            worker's own, which images may need that want root.
+        network: ``own`` for containers with a network of their own, unless they belong to gangs;
+            ``host`` for that of their instance.
+        processes: Most processes and threads of a task.
+        open_files: Most open files of each of its processes.
+    """
+
+    user: Literal["unprivileged", "worker"] = "unprivileged"
+    network: Literal["own", "host"] = "own"
+    processes: Annotated[int, Field(ge=16)] = 4_096
+    open_files: Annotated[int, Field(ge=64)] = 65_536
+
+    def variables(self) -> dict[str, str]:
+        """The section for the environment of ``eva worker``."""
+        return {
+            f"EVA_WORKER_TASK_{name.upper()}": str(it) for name, it in self.model_dump().items()
+        }
+
+
 class BaseConfig(BaseSettings):
     """What the settings of the master and of the command share."""
 
@@ -194,6 +218,7 @@ class MasterConfig(BaseConfig):
         history_kept: Jobs that have ended and instances that are gone leave the master's memory
             after so long; the journal keeps them, and every command still shows them.
         cloud: Where instances come from; each cloud has a section of its own, see `section`.
+        isolation: What tasks are kept from.
         advertise: The host under which instances and users reach this machine, `None` for the ones
             that it listens on.
     """
@@ -225,6 +250,7 @@ class MasterConfig(BaseConfig):
     cloud: str = "local"
     advertise: Annotated[str, AfterValidator(_check_host)] | None = None
     catalog: CatalogSection = CatalogSection()
+    isolation: IsolationSection = IsolationSection()
 
     def section(self, cloud: str) -> Any:
         """The section of a cloud; of the type that the cloud declares, `None` if it may be."""

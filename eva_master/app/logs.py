@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import structlog
+from structlog.typing import EventDict
+
+from eva_master.adapters.text.escapes import visible
 
 
 def configure(cluster: str) -> None:
@@ -16,8 +20,16 @@ def configure(cluster: str) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer(),
+            *((_harmless, structlog.dev.ConsoleRenderer()) if terminal else (_JSON,)),
         ],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     structlog.contextvars.bind_contextvars(cluster=cluster)
+
+
+_JSON = structlog.processors.JSONRenderer()
+
+
+def _harmless(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """Write out what would control the terminal: workers, tasks and users have a say in values."""
+    return {name: visible(it) if isinstance(it, str) else it for name, it in event.items()}

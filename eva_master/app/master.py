@@ -226,6 +226,7 @@ class Master:
             join=f"{_dialled(config, config.listen)}:{ports.users}",
             authorities=self._authority.certificates.decode(),
             token=self._join_tokens.token,
+            isolation=config.isolation.variables(),
         )
         client_file = write_client_file(
             config.state_dir, bootstrap.join, config.state_dir / "pki" / "ca.pem", self._user_tokens

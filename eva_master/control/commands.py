@@ -16,15 +16,15 @@ from eva_master.model.states import JobState, RunState
 def submit(context: Context, event: JobSubmitted) -> None:
     """Add a job and its task runs; a submission that is repeated makes no second job."""
     state, spec = context.state, event.spec
-    if (known := state.by_command(event.command)) is not None:
-        context.outbox.add(Reply(event.command, known))
+    if (known := state.by_command(spec.owner, event.command)) is not None:
+        context.outbox.add(Reply(event.command, known, owner=spec.owner))
         return
     if (active := state.by_name(spec.owner, spec.name)) is not None:
         error = DuplicateName(
             f"a job named {spec.name!r} of yours is active already: {active}",
             hint=f"choose another name, or cancel it first: eva cancel {active}",
         )
-        context.outbox.add(Reply(event.command, None, error))
+        context.outbox.add(Reply(event.command, None, error, spec.owner))
         return
     number = state.count(jobs=1, arrivals=1).jobs
     job = Job(
@@ -39,7 +39,7 @@ def submit(context: Context, event: JobSubmitted) -> None:
         waiting = ((RunState.WAITING.value, int(context.now)),)
         context.put_run(TaskRun(run_id(job.id, index), job.id, index, waiting))
     context.plan_wanted = True
-    context.outbox.add(Reply(event.command, job.id))
+    context.outbox.add(Reply(event.command, job.id, owner=spec.owner))
 
 
 def cancel(context: Context, event: CancelRequested) -> None:
@@ -47,10 +47,10 @@ def cancel(context: Context, event: CancelRequested) -> None:
     job = context.state.jobs.get(event.job)
     if job is None:
         error = NotFound(f"there is no job {event.job}", hint="see: eva ls --all")
-        context.outbox.add(Reply(event.command, None, error))
+        context.outbox.add(Reply(event.command, None, error, event.owner))
         return
     if job.state in (JobState.PENDING, JobState.RUNNING):
         ending = job.to(JobState.ENDING, context.now)
         reason = "cancelled by its owner"
         context.put_job(replace(ending, outcome=Outcome.CANCELLED, exit_code=130, reason=reason))
-    context.outbox.add(Reply(event.command, job.id))
+    context.outbox.add(Reply(event.command, job.id, owner=event.owner))

@@ -161,11 +161,16 @@ class RequestPlan:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to a user's command: the job it concerns, or why it was refused."""
+    """The answer to a user's command: the job it concerns, or why it was refused.
+
+    Attributes:
+        owner: Whose command it was; other users may use the same ids.
+    """
 
     command: str
     job: JobId | None
     error: EvaError | None = None
+    owner: str = ""
 
 
 CloudAction = LaunchInstance | TerminateInstance | SyncCloud

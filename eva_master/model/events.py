@@ -14,7 +14,11 @@ from eva_master.model.resources import Resources
 
 @dataclass(frozen=True, slots=True)
 class JobSubmitted:
-    """A user submits a validated job; answered by a `Reply` to `command`."""
+    """A user submits a validated job; answered by a `Reply` to `command`.
+
+    Attributes:
+        command: Its id among the commands of the job's owner.
+    """
 
     command: str
     spec: JobSpec
@@ -22,10 +26,15 @@ class JobSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class CancelRequested:
-    """A user cancels a job; answered by a `Reply` to `command`."""
+    """A user cancels a job; answered by a `Reply` to `command`.
+
+    Attributes:
+        owner: Whose command it is.
+    """
 
     command: str
     job: JobId
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)

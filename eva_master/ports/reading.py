@@ -253,8 +253,8 @@ class Archive(Protocol):
         """An owner's newest job of a name."""
         ...
 
-    def submitted(self, command: str) -> JobId | None:
-        """The job that a submission made, however long ago."""
+    def submitted(self, owner: str, command: str) -> JobId | None:
+        """The job that an owner's submission made, however long ago."""
         ...
 
     def page_of_jobs(self, before: JobId | None, limit: int) -> Sequence[JobId]:

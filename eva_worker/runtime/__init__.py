@@ -43,6 +43,7 @@ class TaskSpec:
         image: The image that it runs in, from `Runtime.prepare`; empty if the runtime has no
             images.
         elsewhere: Directories that are mounted in ``$EVA_STORAGE``, by their paths in it.
+        gang: Whether it is a member of a gang, whose other members must reach it on any port.
     """
 
     key: TaskKey
@@ -55,6 +56,7 @@ class TaskSpec:
     memory_mib: int = 0
     image: str = ""
     elsewhere: Mapping[str, Path] = field(default_factory=dict)
+    gang: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,6 +246,7 @@ class Attempt:
             memory_mib=order.memory_mib,
             image=image,
             elsewhere=elsewhere,
+            gang=order.gang is not None,
         )
 
     def _tell(self, line: str) -> None:

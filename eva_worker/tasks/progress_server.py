@@ -196,7 +196,7 @@ def socket_path(directory: Path) -> Path:
 
 
 def make_socket_directory(socket: Path) -> None:
-    """Make the directory of a socket, for this user only.
+    """Make the directory of a socket, for this user and whom its runtime let in.
 
     Raises:
         StartFailed: Another user has a directory of that name.
@@ -206,7 +206,8 @@ def make_socket_directory(socket: Path) -> None:
     status = directory.lstat()
     if directory.is_symlink() or status.st_uid != os.geteuid():
         raise StartFailed(f"{directory} belongs to another user")
-    directory.chmod(0o700)
+    # A runtime may have let the group of its tasks in, for a task that still runs.
+    directory.chmod(0o700 | status.st_mode & 0o010)
 
 
 def remove_socket_directory(socket: Path) -> None:

@@ -18,6 +18,8 @@ from eva_worker.errors import StartFailed
 from eva_worker.orders import TaskKey
 from eva_worker.runtime import Exit, Image, Runtime, TaskSpec
 from eva_worker.runtime.docker.runtime import DockerRuntime, connect
+from eva_worker.runtime.isolation import Isolation
+from eva_worker.runtime.process.measures import measures
 from eva_worker.runtime.process.runtime import ProcessRuntime
 from tests.fakes.docker import dockerd
 from tests.fakes.patience import DEADLINE_S
@@ -42,10 +44,12 @@ class Bench:
 
     Attributes:
         engine: URL of the Docker engine; empty for plain processes.
+        confined: Whether processes are confined as far as this machine allows.
     """
 
     home: Path
     engine: str = ""
+    confined: bool = False
     runtime: ProcessRuntime | DockerRuntime = field(init=False)
 
     def __post_init__(self) -> None:
@@ -54,7 +58,8 @@ class Bench:
     def _new(self) -> ProcessRuntime | DockerRuntime:
         root = self.home / "runtime"
         if not self.engine:
-            return ProcessRuntime(root)
+            taken = measures(self.home, [], Isolation()) if self.confined else None
+            return ProcessRuntime(root, taken)
         client = connect(self.engine)
         return DockerRuntime(root, client, instance="i-1", default_image=dockerd.IMAGE)
 
@@ -72,7 +77,7 @@ class Bench:
     @property
     def added(self) -> set[str]:
         """Names of the variables that a task has besides those of its spec."""
-        return {"HOME", "HOSTNAME", "OF_IMAGE"} if self.engine else set()
+        return {"HOME", "HOSTNAME", "LOGNAME", "OF_IMAGE", "USER"} if self.engine else set()
 
     def spec(self, command: str, key: TaskKey = KEY, cpus: tuple[int, ...] = ()) -> TaskSpec:
         work = self.home / "work" / key.path
@@ -115,10 +120,12 @@ def with_argument(mark: str) -> list[psutil.Process]:
     return found
 
 
-@pytest.fixture(params=["process", pytest.param("docker", marks=pytest.mark.docker)])
+@pytest.fixture(
+    params=["process", "confined process", pytest.param("docker", marks=pytest.mark.docker)]
+)
 async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
     engine = request.getfixturevalue("docker_engine") if request.param == "docker" else ""
-    bench = Bench(tmp_path, engine)
+    bench = Bench(tmp_path, engine, confined=request.param == "confined process")
     yield bench
     for key in await bench.runtime.adopt():
         await bench.runtime.kill(key)

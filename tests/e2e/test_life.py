@@ -99,6 +99,29 @@ def test_readers_on_one_instance_slow_each_other_down(make_cluster: Clusters) ->
     cluster.until_ended(first, second)
 
 
+def test_a_task_sees_no_key_of_the_cluster(cluster: Cluster) -> None:
+    state = cluster.state_dir
+    file = cluster.home / "thief.yaml"
+    attack = "; ".join(
+        (
+            f"cat {state}/pki/* {state}/client.yaml {state}/journal.db",
+            f"cat {state}/cloud/*/disk/identity/* /proc/*/root/{state}/pki/ca.key /proc/*/environ",
+            f"rm -rf {state}/pki",
+            f"echo poison >{state}/client.yaml",
+            "echo",
+            "echo end",
+        )
+    )
+    file.write_text(cluster.job_file("thief", run=attack, throughput=None))
+    submitted = cluster.eva("submit", "--wait", str(file))
+    logs = cluster.eva("logs", submitted.stdout.strip()).stdout
+    assert logs.splitlines()[-1] == "end"
+    for secret in ("BEGIN", "token:", "SQLite", "EVA_WORKER_TOKEN="):
+        assert secret not in logs
+    assert (state / "pki" / "ca.key").exists()
+    assert cluster.eva("ls").returncode == 0
+
+
 def test_a_failing_program(cluster: Cluster) -> None:
     file = cluster.home / "failing.yaml"
     file.write_text(

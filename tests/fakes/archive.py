@@ -28,8 +28,11 @@ class LoadedArchive:
         ]
         return self.job(max(found, key=job_order)) if found else None
 
-    def submitted(self, command: str) -> JobId | None:
-        return next((job.id for job in self._load().jobs if job.command == command), None)
+    def submitted(self, owner: str, command: str) -> JobId | None:
+        jobs = self._load().jobs
+        return next(
+            (job.id for job in jobs if (job.spec.owner, job.command) == (owner, command)), None
+        )
 
     def page_of_jobs(self, before: JobId | None, limit: int) -> Sequence[JobId]:
         found = [

@@ -34,6 +34,7 @@ POWER_OFF_S = 2.0
 RETRY_MS = 10_000
 """Pause of an offering after a host could not be started."""
 WORKER = (sys.executable, "-P", "-m", "eva_worker")
+LOOPBACK = "127.0.0.1"
 MIB = 1024 * 1024
 
 _SWEEP_FIRST_S = 0.005
@@ -51,10 +52,12 @@ class Containers:
     Attributes:
         engine: URL of the Docker engine.
         image: Image for tasks that name none; empty for none.
+        gateway: Address of this machine in the containers' network; empty if it is the machine's.
     """
 
     engine: str
     image: str = ""
+    gateway: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class LocalCloudConfig:
         read_rates: The same for single instance types, by name.
         task_env: Added to the environment of every task.
         containers: The containers that tasks run in; `None` for plain processes.
+        hidden: Files and directories that tasks which are plain processes must not see.
     """
 
     launch_delay_ms: int = 0
@@ -76,6 +80,7 @@ class LocalCloudConfig:
     read_rates: Mapping[str, int] = field(default_factory=dict)
     task_env: Mapping[str, str] = field(default_factory=dict)
     containers: Containers | None = None
+    hidden: Sequence[Path] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,12 +322,14 @@ class LocalCloud:
     def _spawn(self, record: Record) -> processes.Gate:
         directory = self._files.directory(record.instance)
         (directory / "disk").mkdir(mode=0o700, exist_ok=True)
+        containers = self._config.containers
         rate = self._config.read_rates.get(record.type, self._config.read_rate)
         host = [
             *(sys.executable, "-P", "-m", "eva_master.adapters.local.host"),
             *("--rate", str(rate)),
             *("--boot-delay-ms", str(self._config.boot_delay_ms)),
             *("--directory", str(directory)),
+            *("--data-address", (containers and containers.gateway) or LOOPBACK),
             "--",
         ]
         worker = [
@@ -338,9 +345,11 @@ class LocalCloud:
         ]
         for name, value in self._config.task_env.items():
             worker += ["--task-env", f"{name}={value}"]
-        if containers := self._config.containers:
+        if containers:
             worker += ["--runtime", "docker", "--docker-host", containers.engine]
             worker += ["--docker-image", containers.image] if containers.image else []
+        elif self._config.hidden:
+            worker += ["--process-hidden", os.pathsep.join(map(str, self._config.hidden))]
         environment = {
             **os.environ,
             **self._bootstrap.environment(record.instance, record.attempt),

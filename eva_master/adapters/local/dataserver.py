@@ -45,16 +45,17 @@ class Link:
 
 
 class DataServer:
-    """Serves ``GET /read?bytes=N`` (byte i is i mod 256) and ``GET /rate`` on 127.0.0.1.
+    """Serves ``GET /read?bytes=N`` (byte i is i mod 256) and ``GET /rate``.
 
     Args:
         rate: Bytes per second for all readers together.
+        address: Address of this machine that the readers reach.
     """
 
-    def __init__(self, rate: int) -> None:
-        self._server = _Server(("127.0.0.1", 0), _Handler)
+    def __init__(self, rate: int, address: str = "127.0.0.1") -> None:
+        self._server = _Server((address, 0), _Handler)
         self._server.link = Link(rate)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self.url = f"http://{address}:{self._server.server_port}"
         """The port that it listens on."""
 
     def start(self) -> None:

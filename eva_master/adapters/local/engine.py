@@ -149,6 +149,24 @@ class Engine:
         if network != str(_NETWORK.readlink()):
             raise EngineUnavailable(f"the engine at {self.url} has a network of its own")
 
+    def gateway(self) -> str:
+        """Address of this machine in the network that containers have by default.
+
+        Raises:
+            EngineUnavailable: There is no such network, or the engine fails.
+        """
+        try:
+            pools = self._client.api.inspect_network("bridge")["IPAM"]["Config"] or ()
+            gateways = [str(pool["Gateway"]) for pool in pools if "Gateway" in pool]
+            return next(one for one in gateways if ":" not in one)
+        except (NotFound, StopIteration) as error:
+            raise EngineUnavailable(
+                f"the engine at {self.url} has no network for containers (bridge)",
+                hint="let it have one, or set isolation.network to host",
+            ) from error
+        except _FAILURES as error:
+            raise EngineUnavailable(f"the engine fails: {_reason(error)}") from error
+
     def containers(self, directory: Path) -> dict[str, str]:
         """The containers of workers whose state is below a directory: name by id.
 

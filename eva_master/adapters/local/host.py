@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     os.chdir(options.directory)
     _become_subreaper()
-    server = DataServer(options.rate)
+    server = DataServer(options.rate, options.data_address)
     server.start()
     worker = [
         *options.worker,
@@ -54,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="eva-host", description="An emulated instance.")
     parser.add_argument("--rate", type=int, required=True, help="bytes/s of the data server")
+    parser.add_argument("--data-address", default="127.0.0.1", help="of the data server")
     parser.add_argument("--boot-delay-ms", type=int, default=0, help="before the worker starts")
     parser.add_argument("--directory", type=Path, required=True, help="where it runs and logs")
     parser.add_argument("worker", nargs="+", help="command that runs the worker")

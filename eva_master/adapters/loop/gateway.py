@@ -33,7 +33,7 @@ class LoopGateway:
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
         self._lock = threading.Lock()
-        self._waiting: dict[str, list[Future[Reply]]] = {}
+        self._waiting: dict[tuple[str, str], list[Future[Reply]]] = {}
         self._watches: list[Watch] = []
         self._observers: list[Callable[[Changes], None]] = []
         self._model: ReadModel | None = None
@@ -44,30 +44,32 @@ class LoopGateway:
     async def command(self, event: JobSubmitted | CancelRequested) -> Reply:
         """Post a user's command and wait for the answer.
 
-        Commands with the same id may overlap: each of them gets the answer.
+        An owner's commands with the same id may overlap: each of them gets the answer.
 
         Raises:
             EvaError: The command was refused.
         """
+        owner = event.spec.owner if isinstance(event, JobSubmitted) else event.owner
+        key = owner, event.command
         future: Future[Reply] = Future()
         with self._lock:
-            self._waiting.setdefault(event.command, []).append(future)
+            self._waiting.setdefault(key, []).append(future)
         try:
             self._inbox.post(event)
             reply = await asyncio.wrap_future(future)
         finally:
-            self._forget(event.command, future)
+            self._forget(key, future)
         if reply.error is not None:
             raise reply.error
         return reply
 
-    def _forget(self, command: str, future: Future[Reply]) -> None:
+    def _forget(self, key: tuple[str, str], future: Future[Reply]) -> None:
         with self._lock:
-            futures = self._waiting.get(command, [])
+            futures = self._waiting.get(key, [])
             if future in futures:
                 futures.remove(future)
                 if not futures:
-                    del self._waiting[command]
+                    del self._waiting[key]
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -118,7 +120,7 @@ class LoopGateway:
     def reply(self, reply: Reply) -> None:
         """Hand an answer to all who sent the command; to nobody if they have gone."""
         with self._lock:
-            futures = self._waiting.pop(reply.command, ())
+            futures = self._waiting.pop((reply.owner, reply.command), ())
         for future in futures:
             if future.set_running_or_notify_cancel():
                 future.set_result(reply)

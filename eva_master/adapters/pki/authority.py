@@ -32,6 +32,7 @@ PublicKey = ec.EllipticCurvePublicKey
 
 _AUTHORITY_LIFE = timedelta(days=3650)
 _LONGEST_SKEW = timedelta(minutes=5)
+_SHORTEST_KEY_BITS = 256
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
@@ -231,7 +232,12 @@ def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
             f"{path} is no private key in PEM", hint="restore it from a backup"
         ) from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise InvalidConfig(f"{path} is not an EC key")
+        raise InvalidConfig(f"{path} is not an EC key", hint="restore it from a backup")
+    if key.curve.key_size < _SHORTEST_KEY_BITS:
+        raise InvalidConfig(
+            f"{path} is an EC key of {key.curve.key_size} bits, which is too short",
+            hint=f"use one of at least {_SHORTEST_KEY_BITS} bits",
+        )
     return key
 
 

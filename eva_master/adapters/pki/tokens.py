@@ -9,10 +9,13 @@ from pathlib import Path
 
 from eva_master.adapters.pki.files import write_file
 from eva_master.adapters.store.join_tokens import JoinTokenTable
-from eva_master.model.errors import NotAuthorised
+from eva_master.model.errors import InvalidConfig, NotAuthorised
 from eva_master.model.ids import InstanceId, Millis
 from eva_master.ports import Clock
 
+_SHORTEST_KEY = 32
+_LEAST_VARIETY = 8
+"""Different bytes of a key: after a crash some file systems leave a file of zeros."""
 _HINT = "an instance joins with the token of its own launch, once and soon"
 
 
@@ -37,11 +40,22 @@ class JoinTokens:
 
     @classmethod
     def of(cls, directory: Path, table: JoinTokenTable, clock: Clock, life_ms: int) -> JoinTokens:
-        """The tokens of the cluster whose ``join.key`` is in `directory`; it is made if missing."""
+        """The tokens of the cluster whose ``join.key`` is in `directory`; it is made if missing.
+
+        Raises:
+            InvalidConfig: The key is empty, too short or too regular to be a secret.
+        """
         path = directory / "join.key"
         if not path.exists():
             write_file(path, secrets.token_hex(32).encode(), mode=0o600)
-        return cls(path.read_bytes(), table, clock, life_ms)
+        secret = path.read_bytes()
+        if len(secret.strip()) < _SHORTEST_KEY or len(set(secret)) < _LEAST_VARIETY:
+            raise InvalidConfig(
+                f"{path} is no secret: it has {len(secret)} bytes, {len(set(secret))} different",
+                hint="restore it from a backup; or remove it, and the master makes a new one: "
+                "instances that boot just then are replaced",
+            )
+        return cls(secret, table, clock, life_ms)
 
     def token(self, instance: InstanceId, attempt: int) -> str:
         """The token of a launch; its time begins with the first call.

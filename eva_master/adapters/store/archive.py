@@ -41,12 +41,12 @@ class SqlArchive:
             found = connection.scalar(query.order_by(table.c.number.desc()).limit(1))
         return None if found is None else self.job(JobId(found))
 
-    def submitted(self, command: str) -> JobId | None:
+    def submitted(self, owner: str, command: str) -> JobId | None:
         """See `Archive.submitted`."""
+        table = tables.JOBS
+        query = select(table.c.id).where(table.c.command == command, table.c.owner == owner)
         with self._transaction() as connection:
-            found = connection.scalar(
-                select(tables.JOBS.c.id).where(tables.JOBS.c.command == command)
-            )
+            found = connection.scalar(query)
         return None if found is None else JobId(found)
 
     def page_of_jobs(self, before: JobId | None, limit: int) -> Sequence[JobId]:

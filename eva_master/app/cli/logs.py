@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import click
 
+from eva_master.adapters.text.escapes import VisibleBytes
 from eva_master.app.cli.session import Patience, Session, address_option, pass_session
 from eva_master.model.errors import Unreachable
 
@@ -20,20 +21,49 @@ if TYPE_CHECKING:
 @click.option(
     "--task", type=click.IntRange(min=0), default=0, help="Number of the task; 0 if absent."
 )
+@click.option(
+    "--raw/--no-raw",
+    default=None,
+    help="Print the bytes as they are, colours and escapes included; the default unless the output "
+    "is a terminal.",
+)
 @address_option
 @pass_session
-def logs(session: Session, job: str, follow: bool, task: int) -> None:
-    """Print the output of a task of JOB, from all of its attempts."""
+def logs(session: Session, job: str, follow: bool, task: int, raw: bool | None) -> None:
+    """Print the output of a task of JOB, from all of its attempts.
+
+    On a terminal, what would control it is written out, such as ^[ for escape. A file or a pipe
+    gets the bytes that the task wrote. --raw and --no-raw choose.
+    """
+    out = sys.stdout.buffer
     with session.client() as client:
         # By id, since another job of the same name may be submitted meanwhile.
-        copy_logs(client, client.job(job).id, task, sys.stdout.buffer, follow=follow)
+        found = client.job(job).id
+        if not sys.stdout.isatty() if raw is None else raw:
+            copy_logs(client, found, task, out, follow=follow)
+            return
+        shown = VisibleBytes(out)
+        try:
+            copy_logs(client, found, task, shown, follow=follow)
+        finally:
+            shown.close()
+
+
+class Output(Protocol):
+    """A stream that takes bytes."""
+
+    def write(self, data: bytes, /) -> object:
+        """Write all of the bytes."""
+
+    def flush(self) -> object:
+        """Hand on what was written."""
 
 
 def copy_logs(
     client: Client,
     job: str,
     task: int,
-    out: IO[bytes],
+    out: Output,
     *,
     follow: bool,
 ) -> None:

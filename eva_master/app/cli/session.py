@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import click
 
+from eva_master.adapters.text.escapes import escaped_json
 from eva_master.app.cli.views.errors import note
 from eva_master.model.errors import Unreachable
 
@@ -101,7 +102,7 @@ def json_option(command: Decorated) -> Decorated:
 
 def print_json(value: Any) -> None:
     """Write a value as JSON to stdout."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    click.echo(_json(value))
 
 
 def print_json_lists(value: Mapping[str, Any], lists: Mapping[str, Iterable[Any]]) -> None:
@@ -126,8 +127,11 @@ def print_json_lists(value: Mapping[str, Any], lists: Mapping[str, Iterable[Any]
 
 
 def _indented(value: Any, depth: int) -> str:
-    text = json.dumps(value, indent=2, ensure_ascii=False)
-    return text.replace("\n", "\n" + "  " * depth)
+    return _json(value).replace("\n", "\n" + "  " * depth)
+
+
+def _json(value: Any) -> str:
+    return escaped_json(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def limit_option(command: Decorated) -> Decorated:

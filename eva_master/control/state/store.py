@@ -101,7 +101,7 @@ class State:
         self._valuation: JobValuation | None = None
         self._reservations: dict[JobId, tuple[Reservation, ...]] = {}
         """Of the active jobs that were asked about, as long as prices and rates are the same."""
-        self._commands: dict[str, JobId] = {}
+        self._commands: dict[tuple[str, str], JobId] = {}
         self._names: dict[tuple[str, str], JobId] = {}
         self._members: dict[JobId, tuple[RunId, ...]] = {}
         self.trouble = CloudTrouble(None)
@@ -174,7 +174,7 @@ class State:
         if self._unpublished is not None:
             self._unpublished.jobs[job.id] = None
         if old is None:
-            self._commands[job.command] = job.id
+            self._commands[job.spec.owner, job.command] = job.id
             self._members[job.id] = tuple(run_id(job.id, i) for i in range(len(job.spec.tasks)))
         key = (job.spec.owner, job.spec.name)
         if job.state in TERMINAL_JOB:
@@ -382,9 +382,9 @@ class State:
 
     # -- look-ups --------------------------------------------------------------------------------
 
-    def by_command(self, command: str) -> JobId | None:
-        """The job that a submission made."""
-        return self._commands.get(command) if command else None
+    def by_command(self, owner: str, command: str) -> JobId | None:
+        """The job that an owner's submission made."""
+        return self._commands.get((owner, command)) if command else None
 
     def by_name(self, owner: str, name: str) -> JobId | None:
         """The owner's active job of that name."""
@@ -496,7 +496,7 @@ class State:
         for run in runs:
             self.runs.pop(run, None)
         self.job_accounts.pop(name, None)
-        self._commands.pop(job.command, None)
+        self._commands.pop((job.spec.owner, job.command), None)
         if self._unpublished is not None:
             self._unpublished.jobs[name] = None
             self._unpublished.runs.update(dict.fromkeys(runs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -38,13 +39,40 @@ class _Docker(RuntimeProvider):
     def open(self, settings: Settings, root: Path) -> Runtime:
         from eva_worker.runtime.docker.runtime import DockerRuntime, connect
 
+        if not settings.emulated:  # An emulated instance is a machine that is not Eva's.
+            _close_addresses(settings)
         return DockerRuntime(
             root,
             connect(settings.runtime_options.get("docker_host", "")),
             instance=settings.instance,
             default_image=settings.runtime_options.get("docker_image", ""),
             real_gpus=not settings.emulated,
+            isolation=settings.isolation,
         )
+
+
+def _close_addresses(settings: Settings) -> None:
+    """Close the metadata service and the agent's ports to tasks, or say that they are open."""
+    import structlog
+
+    from eva_worker.runtime.docker import firewall
+
+    log = structlog.get_logger()
+    ports = [] if settings.metrics_port is None else [settings.metrics_port]
+    try:
+        if os.geteuid() != 0:
+            raise firewall.NotClosed("the worker is not root")
+        program = firewall.close(ports)
+        if settings.isolation.user == "worker":
+            raise firewall.NotClosed("tasks run as the worker's user, as the operator decided")
+    except firewall.NotClosed as error:
+        log.error(
+            "TASKS ON THIS MACHINE'S NETWORK REACH THE METADATA SERVICE AND THE AGENT'S PORTS",
+            reason=str(error),
+            hint="run the worker as root where there is nft or iptables, and tasks as nobody",
+        )
+    else:
+        log.info("metadata service closed to tasks", by=program)
 
 
 RUNTIME = _Docker()

@@ -47,11 +47,13 @@ class Images:
     Args:
         client: A `docker.DockerClient`, used from several threads.
         scratch: Directory for build contexts while they are sent.
+        network: The network mode of builds.
     """
 
-    def __init__(self, client: Any, scratch: Path) -> None:
+    def __init__(self, client: Any, scratch: Path, network: str) -> None:
         self._client = client
         self._scratch = scratch
+        self._network = network
         self._making: dict[str, _Preparation] = {}
         self._calls: dict[int, _Call] = {}
         client.api.hooks["response"].append(self._answered)
@@ -123,8 +125,7 @@ class Images:
                     tag=tag,
                     rm=True,
                     forcerm=True,
-                    # Builds use the same network as tasks.
-                    network_mode="host",
+                    network_mode=self._network,
                     decode=True,
                 ),
                 output.note,

@@ -30,6 +30,12 @@ from eva_worker.errors import BadOrder, RuntimeUnavailable, StartFailed
 from eva_worker.orders import TaskKey
 from eva_worker.process.durable_files import read_json, write_json
 from eva_worker.runtime import Exit, Image, TaskSpec, Tell
+from eva_worker.runtime.docker.confinement import (
+    Confinement,
+    confinement,
+    limits,
+    network_of,
+)
 from eva_worker.runtime.docker.engine import (
     FAILURES,
     RETRY_S,
@@ -41,6 +47,7 @@ from eva_worker.runtime.docker.engine import (
     unanswered,
 )
 from eva_worker.runtime.docker.images import Images
+from eva_worker.runtime.isolation import Isolation, hand_over, let_in
 
 _T = TypeVar("_T")
 
@@ -53,6 +60,7 @@ _START_TRIES = 60
 _SIGNALLED = 128  # A shell's exit code for a signal is the signal's number plus this.
 _MIB = 1 << 20
 _INSTANCE, _HOME, _COPY, _ATTEMPT = "eva.instance", "eva.home", "eva.copy", "eva.attempt"
+_USER = "eva"
 _WORK, _LOG, _SOCKET = "/eva/work", "/eva/log", "/eva/run"
 # Variables that name a directory, and its path in the container.
 _DIRECTORIES = {"EVA_STORAGE": "/eva/storage", "EVA_CHECKPOINT_DIR": "/eva/checkpoints"}
@@ -84,6 +92,7 @@ class DockerRuntime:
         default_image: Image for tasks that name none.
         real_gpus: Whether the engine is asked for GPUs, rather than only the environment
             naming them.
+        isolation: What tasks are kept from.
     """
 
     def __init__(
@@ -94,14 +103,17 @@ class DockerRuntime:
         instance: str,
         default_image: str = "",
         real_gpus: bool = True,
+        isolation: Isolation | None = None,
     ) -> None:
         self._root = root.absolute()
         self._client = client
         self._default_image = default_image
         self._real_gpus = real_gpus
+        self._isolation = isolation or Isolation()
+        self._info: dict[str, Any] | None = None
         # Two clusters may use the same instance id: the state directory tells them apart.
         self._labels = {_INSTANCE: instance, _HOME: str(self._root)}
-        self._images = Images(client, self._root.with_name("contexts"))
+        self._images = Images(client, self._root.with_name("contexts"), network_of(self._isolation))
         self._events = EventStream(client, self._labels, happened=self._happened, back=self._back)
         self._loop = asyncio.get_running_loop()
         self._watches: dict[TaskKey, asyncio.Task[Exit]] = {}
@@ -202,7 +214,10 @@ class DockerRuntime:
             raise StartFailed(f"cannot start {spec.key}: {error}") from error
         try:
             spec.log.touch()
-            self._start(self._create(spec))
+            confined = self._confinement(spec)
+            if confined.owner:
+                _hand_over(spec, *confined.owner)
+            self._start(self._create(spec, confined))
             write_json(directory / "started.json", {})
         except (*FAILURES, StartFailed) as error:
             why = f"cannot start {spec.key}: {reason(error)}"
@@ -211,9 +226,15 @@ class DockerRuntime:
             write_json(directory / "exit.json", asdict(Exit(0, now_ms(), ran=False, message=why)))
             raise StartFailed(why) from error
 
-    def _create(self, spec: TaskSpec) -> Any:
+    def _confinement(self, spec: TaskSpec) -> Confinement:
+        if self._info is None:
+            self._info = self._persistently(self._client.info)
+        uid, gid = os.geteuid(), os.getegid()
+        return confinement(self._isolation, self._info, gang=spec.gang, uid=uid, gid=gid)
+
+    def _create(self, spec: TaskSpec, confined: Confinement) -> Any:
         image = spec.image or self._default_image
-        options = self._options(spec)
+        options = self._options(spec) | confined.options
         for left in reversed(range(_START_TRIES)):
             try:
                 return self._client.containers.create(image, **options)
@@ -256,17 +277,15 @@ class DockerRuntime:
             "environment": env,
             "mounts": mounts,
             "working_dir": _WORK,
-            # The files belong to the agent's user, who must be able to upload and remove them.
-            "user": f"{os.geteuid()}:{os.getegid()}",
             "init": True,
             # `_ask` stops the program. An engine that ends signals only the parent, which does not
             # pass the signal on, so waiting for it would only delay the engine.
             "stop_signal": "SIGKILL",
             "cap_drop": ["ALL"],
             "security_opt": ["no-new-privileges"],
-            "network_mode": "host",
             # The program itself writes to the attempt's log, so nothing is lost between two agents.
             "log_config": LogConfig(type="none"),
+            **limits(self._isolation),
         }
         if spec.cpus:
             options["cpuset_cpus"] = ",".join(map(str, spec.cpus))
@@ -450,9 +469,22 @@ class DockerRuntime:
         return task
 
 
+def _hand_over(spec: TaskSpec, uid: int, gid: int) -> None:
+    """Give the files of a task that has not begun to its user."""
+    places = [Path(spec.env[name]) for name in _DIRECTORIES if name in spec.env]
+    hand_over([spec.workdir, *places], uid, gid)
+    os.chown(spec.log, uid, gid, follow_symlinks=False)
+    for name, source in spec.elsewhere.items():
+        if not name.startswith("inputs/"):  # Its content is that of earlier attempts.
+            os.chown(source, uid, gid, follow_symlinks=False)
+    if "EVA_SOCKET" in spec.env:
+        let_in(Path(spec.env["EVA_SOCKET"]).parent, gid)
+
+
 def _inside(spec: TaskSpec) -> tuple[dict[str, str], list[Mount]]:
     """The environment inside the container, and the mounts that it refers to."""
-    env = {"HOME": _WORK, **spec.env}
+    # Programs ask for the name of their user, which no image knows.
+    env = {"HOME": _WORK, "USER": _USER, "LOGNAME": _USER, **spec.env}
     sources = {_WORK: spec.workdir.absolute(), _LOG: spec.log.absolute()}
     for name, place in _DIRECTORIES.items():
         if name in env:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,7 +18,12 @@ class _Process(RuntimeProvider):
     """See `RuntimeProvider`."""
 
     name = "process"
-    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "--process-hidden": {
+            "metavar": "PATHS",
+            "help": "Files and directories that tasks must not see, separated by colons.",
+        }
+    }
 
     def base_env(self) -> Mapping[str, str]:
         from eva_worker.runtime.process.runtime import environment
@@ -27,10 +33,13 @@ class _Process(RuntimeProvider):
     def check(self, settings: Settings) -> None:
         pass
 
-    def open(self, settings: Settings, root: Path) -> Runtime:  # noqa: ARG002
+    def open(self, settings: Settings, root: Path) -> Runtime:
+        from eva_worker.runtime.process.measures import measures
         from eva_worker.runtime.process.runtime import ProcessRuntime
 
-        return ProcessRuntime(root)
+        named = settings.runtime_options.get("process_hidden", "")
+        hidden = [Path(place) for place in named.split(os.pathsep) if place]
+        return ProcessRuntime(root, measures(settings.state_dir, hidden, settings.isolation))
 
 
 RUNTIME = _Process()

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 import structlog
@@ -20,6 +21,8 @@ from eva_worker.errors import StartFailed
 from eva_worker.orders import TaskKey
 from eva_worker.process.durable_files import read_json, write_json
 from eva_worker.runtime import Exit, Image, TaskSpec, Tell
+from eva_worker.runtime.process.groups import Group
+from eva_worker.runtime.process.measures import Measures
 
 _SHIM = Path(__file__).with_name("shim.py")
 # Together, these variables identify an attempt among all processes of the machine.
@@ -36,10 +39,12 @@ class ProcessRuntime:
 
     Args:
         root: Directory of the shims' records, with one directory per attempt.
+        measures: How tasks are confined; `None` for not at all.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, measures: Measures | None = None) -> None:
         self._root = root
+        self._measures = measures
         self._watches: dict[TaskKey, asyncio.Task[Exit]] = {}
         self._stopping = asyncio.Lock()
 
@@ -58,7 +63,7 @@ class ProcessRuntime:
         directory = self._root / spec.key.path
         try:
             await asyncio.to_thread(_link, spec)
-            pid, pipe = await asyncio.to_thread(_spawn, directory, spec)
+            pid, pipe = await asyncio.to_thread(_spawn, directory, spec, self._measures)
         except OSError as error:
             raise StartFailed(f"cannot start {spec.key}: {error}") from error
         try:
@@ -107,13 +112,20 @@ class ProcessRuntime:
         """See `Runtime.cleanup`."""
         watch = self._watches.pop(key, None)
         assert watch is None or watch.done(), f"{key} still runs"
-        directory = self._root / key.path
-        await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+        await asyncio.to_thread(self._remove, self._root / key.path)
 
     def close(self) -> None:
         """Stop watching the tasks, which keep running."""
         for watch in self._watches.values():
             watch.cancel()
+
+    def _remove(self, directory: Path) -> None:
+        group = _group(read_json(directory / "spec.json"))
+        if group and self._measures and self._measures.groups:
+            self._measures.groups.remove(group)
+        elif group:
+            group.remove()
+        shutil.rmtree(directory, ignore_errors=True)
 
     def _watch(self, key: TaskKey, child: int | None) -> None:
         self._watches[key] = asyncio.create_task(self._exit(key, child), name=f"watch {key}")
@@ -168,9 +180,10 @@ def _link(spec: TaskSpec) -> None:
         place.symlink_to(source)
 
 
-def _spawn(directory: Path, spec: TaskSpec) -> tuple[int, int]:
+def _spawn(directory: Path, spec: TaskSpec, measures: Measures | None) -> tuple[int, int]:
     """Start a shim; returns its pid, and a pipe that the shim closes when the task runs."""
     directory.mkdir(parents=True, exist_ok=False)
+    confinement = measures.document(spec, _entrances(spec, measures)) if measures else None
     write_json(
         directory / "spec.json",
         {
@@ -179,6 +192,8 @@ def _spawn(directory: Path, spec: TaskSpec) -> tuple[int, int]:
             "workdir": str(spec.workdir.absolute()),
             "log": str(spec.log.absolute()),
             "cpus": list(spec.cpus),
+            "memory_mib": spec.memory_mib,
+            "confinement": confinement,
         },
     )
     ours, its = os.pipe()
@@ -204,6 +219,21 @@ def _spawn(directory: Path, spec: TaskSpec) -> tuple[int, int]:
     return pid, ours
 
 
+def _entrances(spec: TaskSpec, measures: Measures) -> Sequence[str]:
+    if measures.groups is None:
+        return ()
+    most = measures.isolation.processes
+    made = measures.groups.make(spec.key, processes=most, memory_mib=spec.memory_mib)
+    return made.entrances
+
+
+def _group(spec: Mapping[str, Any] | None) -> Group | None:
+    """The control groups that a task was started in; `None` if it has none."""
+    confinement = spec and spec.get("confinement")
+    entrances = confinement["groups"] if confinement else ()
+    return Group([Path(entrance).parent for entrance in entrances]) if entrances else None
+
+
 def _exit_record(directory: Path, key: TaskKey) -> Exit:
     """The exit record of an attempt whose shim is gone; a substitute if the shim wrote none.
 
@@ -216,7 +246,11 @@ def _exit_record(directory: Path, key: TaskKey) -> Exit:
             # Holding the lock keeps a shim that starts late from running the task.
             if free and not (directory / "exit.json").exists():
                 ran = (directory / "shim.json").exists()
-                _kill_marked(read_json(directory / "spec.json"))
+                spec = read_json(directory / "spec.json")
+                _kill_marked(spec)
+                group = _group(spec)
+                while group and not group.kill():
+                    time.sleep(_POLL_S)
                 code = -signal.SIGKILL if ran else 0
                 made_up = {"code": code, "at_ms": int(time.time() * 1000), "ran": ran}
                 write_json(directory / "exit.json", made_up)
@@ -224,10 +258,19 @@ def _exit_record(directory: Path, key: TaskKey) -> Exit:
         if time.monotonic() > deadline:
             raise StartFailed(f"the shim of {key} neither runs nor ends")
         time.sleep(_POLL_S)
-    return Exit(code=record["code"], at_ms=record["at_ms"], ran=record["ran"])
+    message = _memory_message(directory) if record["code"] else ""
+    return Exit(code=record["code"], at_ms=record["at_ms"], ran=record["ran"], message=message)
 
 
-def _kill_marked(spec: Mapping[str, Mapping[str, str]] | None) -> None:
+def _memory_message(directory: Path) -> str:
+    spec = read_json(directory / "spec.json")
+    group = _group(spec)
+    if not spec or not group or not group.ran_out_of_memory():
+        return ""
+    return f"out of memory: the task's limit is {spec['memory_mib']} MiB"
+
+
+def _kill_marked(spec: Mapping[str, Any] | None) -> None:
     """Kill every process that belongs to this attempt by its environment."""
     marks = {name: spec["env"].get(name) for name in _MARKS} if spec else {}
     if None in marks.values() or not marks:

@@ -1,10 +1,11 @@
-"""A Docker engine for tests: its own socket, its own data, no part in the machine's network."""
+"""A Docker engine for tests: its own socket and data, and a bridge that leads to this machine."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import io
+import itertools
 import os
 import shutil
 import signal
@@ -12,7 +13,7 @@ import subprocess
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,13 @@ IMAGE = "eva-test:latest"
 START_S = 90
 _BUSYBOX = Path("/bin/busybox")
 _PR_SET_PDEATHSIG = 1
+_NUMBERS = itertools.count()
 
 
 def available() -> bool:
     """Whether this machine can run an engine and has what its image is made of."""
-    return os.geteuid() == 0 and shutil.which("dockerd") is not None and _BUSYBOX.exists()
+    tools = all(shutil.which(name) for name in ("dockerd", "ip"))
+    return os.geteuid() == 0 and tools and _BUSYBOX.exists()
 
 
 class Engine:
@@ -37,17 +40,39 @@ class Engine:
         root: Directory for all that it keeps.
         live_restore: Whether containers outlive it.
         tools: Directory of programs that it finds before all others.
+        options: More of its own options.
+        before: Commands of a shell in a mount namespace of its own, which then runs it.
     """
 
     def __init__(
-        self, root: Path, *, live_restore: bool = False, tools: Path | None = None
+        self,
+        root: Path,
+        *,
+        live_restore: bool = False,
+        tools: Path | None = None,
+        options: Sequence[str] = (),
+        before: str = "",
     ) -> None:
+        self._bridge, self.gateway = _unused_network()
+        self._options = options
+        shell = ("unshare", "--mount", "sh", "-ec", f'{before}\nexec "$@"', "dockerd")
+        self._runs_it = shell if before else ()
         self.url = f"unix://{root / 'docker.sock'}"
         self._root = root
         self._live_restore = live_restore
         self._tools = tools
         self._driver = ""
         self._process: subprocess.Popen[bytes] | None = None
+
+    def connect(self) -> None:
+        """Make the bridge of its containers, which `disconnect` removes."""
+        _ip("link", "add", self._bridge, "type", "bridge")
+        _ip("address", "add", f"{self.gateway}/24", "dev", self._bridge)
+        _ip("link", "set", self._bridge, "up")
+
+    def disconnect(self) -> None:
+        """Remove the bridge."""
+        _ip("link", "delete", self._bridge)
 
     def start(self) -> None:
         """Start it, again if it was stopped; raises `RuntimeError` if it does not come up."""
@@ -99,9 +124,14 @@ class Engine:
         with (root / "log").open("ab") as log:
             return subprocess.Popen(
                 [
+                    *self._runs_it,
                     *("dockerd", f"--storage-driver={driver}", f"--data-root={root / 'data'}"),
                     *(f"--exec-root={root / 'exec'}", f"--pidfile={root / 'pid'}"),
-                    *("--bridge=none", "--iptables=false", "-H", self.url),
+                    *(f"--bridge={self._bridge}", "--userland-proxy=false", "-H", self.url),
+                    # Rules of a firewall would be this machine's.
+                    *("--iptables=false", "--ip6tables=false", "--ip-masq=false"),
+                    "--ip-forward=false",
+                    *self._options,
                     *(["--live-restore"] if self._live_restore else []),
                 ],
                 env={**os.environ, "PATH": path},
@@ -113,16 +143,26 @@ class Engine:
 
 
 @contextlib.contextmanager
-def engine(*, live_restore: bool = False, tools: Path | None = None) -> Iterator[Engine]:
+def engine(
+    *,
+    live_restore: bool = False,
+    tools: Path | None = None,
+    options: Sequence[str] = (),
+    before: str = "",
+) -> Iterator[Engine]:
     """Run an engine that has `IMAGE`. Leaves no container, mount or file.
 
     Args:
         live_restore: Whether containers outlive it.
         tools: Directory of programs that it finds before all others.
+        options: More of its own options.
+        before: See `Engine`.
     """
     # Not below a test's directory: the name of a Unix socket has at most 107 bytes.
     root = Path(tempfile.mkdtemp(prefix="eva-dockerd-"))
-    running = Engine(root, live_restore=live_restore, tools=tools)
+    root.chmod(0o711)  # Containers' root may be another user.
+    running = Engine(root, live_restore=live_restore, tools=tools, options=options, before=before)
+    running.connect()
     try:
         running.start()
         with contextlib.closing(docker.DockerClient(base_url=running.url)) as client:
@@ -135,6 +175,7 @@ def engine(*, live_restore: bool = False, tools: Path | None = None) -> Iterator
                 container.remove(force=True)
     finally:
         running.stop()
+        running.disconnect()
         _unmount_below(root)
         shutil.rmtree(root)
 
@@ -144,6 +185,16 @@ def running() -> Iterator[str]:
     """Run an engine that has `IMAGE`; yields its URL."""
     with engine() as running:
         yield running.url
+
+
+def _unused_network() -> tuple[str, str]:
+    """Names of a bridge, and its address: others than those of all tests that run beside this."""
+    number = (os.getpid() * 8 + next(_NUMBERS) % 8) % (1 << 14)
+    return f"eva{number}", f"10.{192 + (number >> 8)}.{number & 0xFF}.1"
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)
 
 
 def _answering(url: str, process: subprocess.Popen[bytes]) -> bool:

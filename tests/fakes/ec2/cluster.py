@@ -108,7 +108,12 @@ class Ec2Cluster(Cluster):
         self.hypervisor = Hypervisor(self.aws, self.site, prepared / "data", recipe=recipe)
         super().__init__(
             self.site.path,
-            settings={"objects": self.bucket, "cloud": "ec2", "ec2": section, **(settings or {})},
+            settings={
+                **{"objects": self.bucket, "cloud": "ec2", "ec2": section},
+                # The engine of these machines has no bridge.
+                "isolation": {"network": "host"},
+                **(settings or {}),
+            },
             catalog=catalog,
             command="master",
             host=self.site.switch.address,

@@ -117,6 +117,8 @@ class _Init:
         box.start()
         return [
             *("--runtime", "docker", "--docker-image", image.name(self._options.image)),
+            # The engine has no bridge, and what tasks find is on the loopback interface.
+            *("--task-network", "host"),
             *("--task-env", f"EVA_DATA_SERVER={data.url}"),
             *("--task-env", f"EVA_BLACK_BOX={box.address}"),
         ]

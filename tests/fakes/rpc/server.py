@@ -219,12 +219,13 @@ class ScriptedLoop:
 def accept(state: State, command: JobSubmitted | CancelRequested) -> Reply:
     """Accept everything; a repeated submission makes no second job."""
     if isinstance(command, CancelRequested):
-        return Reply(command.command, command.job)
-    known = state.by_command(command.command)
+        return Reply(command.command, command.job, owner=command.owner)
+    owner = command.spec.owner
+    known = state.by_command(owner, command.command)
     if known is None:
         known = add_job(state, command.spec)
-        state._commands[command.command] = known
-    return Reply(command.command, known)
+        state._commands[owner, command.command] = known
+    return Reply(command.command, known, owner=owner)
 
 
 @dataclass
@@ -335,6 +336,13 @@ class RpcMaster:
         self.channels.append(channel)
         return channel
 
+    async def launched(self, instance: str = "i-1") -> None:
+        """Have an instance exist."""
+        name = InstanceId(instance)
+        await self.loop.change(
+            lambda state: None if name in state.live else add_instance(state, name)
+        )
+
     async def agent(
         self,
         instance: str = "i-1",
@@ -342,7 +350,9 @@ class RpcMaster:
         channel: grpc.aio.Channel | None = None,
         tasks: tuple[wpb.TaskReport, ...] = (),
     ) -> Agent:
-        """Open a session and register; the answer is not read."""
+        """Open a session and register, of an instance that exists; the answer is not read."""
+        if self.loop is not None:
+            await self.launched(instance)
         agent = Agent(WorkersStub(channel or self.worker_channel(instance)).Session())
         await agent.say(
             register=wpb.Register(

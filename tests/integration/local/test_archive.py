@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -86,8 +87,8 @@ def test_an_archive_says_what_the_journal_holds(journal: SqlJournal) -> None:
     for owner in ("ada", "bob", "eve"):
         for name in ("job0", "job1", "job2", "job3"):
             assert archive.newest_named(owner, name) == plain.newest_named(owner, name)
-    for command in ("c1", "c12", "c13"):
-        assert archive.submitted(command) == plain.submitted(command)
+    for command, owner in itertools.product(("c1", "c12", "c13"), ("ada", "bob", "eve")):
+        assert archive.submitted(owner, command) == plain.submitted(owner, command)
     instances = plain.page_of_instances(None, 100)
     assert list(archive.page_of_instances(instances[3], 5)) == list(instances[4:9])
     assert archive.records_of_instances(instances) == plain.records_of_instances(instances)
@@ -124,7 +125,7 @@ QUESTIONS: dict[str, Callable[[SqlJournal, SqlArchive], object]] = {
     "start": lambda journal, _: journal.load(Millis(LATER)),
     "job": lambda _, archive: archive.job(JobId("job1-7")),
     "name": lambda _, archive: archive.newest_named("ada", "job1"),
-    "command": lambda _, archive: archive.submitted("c7"),
+    "command": lambda _, archive: archive.submitted("ada", "c7"),
     "first page": lambda _, archive: archive.page_of_jobs(None, 10),
     "next page": lambda _, archive: archive.page_of_jobs(JobId("job1-7"), 10),
     "records": lambda _, archive: archive.records_of_jobs([JobId("job1-7"), JobId("job2-8")]),

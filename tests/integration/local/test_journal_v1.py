@@ -179,7 +179,7 @@ def test_what_is_over_is_found_by_every_new_column(journal: SqlJournal) -> None:
     instances = sorted((it["id"] for it in EXPECTED["instances"]), reverse=True)
     assert list(archive.page_of_instances(None, 1000)) == instances
     for name, each in jobs.items():
-        assert archive.submitted(each["command"]) == name
+        assert archive.submitted(each["owner"], each["command"]) == name
         newest = archive.newest_named(each["owner"], each["name"])
         assert newest is not None
         assert newest.job.spec.name == each["name"]

@@ -24,6 +24,9 @@ from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.adapters.local import processes
 from eva_master.adapters.local.cloud import BillLine, LocalCloud, LocalCloudConfig
 from eva_master.adapters.local.records import Record, Records
+from eva_master.app.client import user_config_dir
+from eva_master.app.clouds.local.wiring import _secrets
+from eva_master.app.settings import master_model
 from eva_master.model.actions import LaunchInstance, SyncCloud, TerminateInstance
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.events import CloudListed, InstanceGone, InstanceUp, LaunchFailed
@@ -159,6 +162,19 @@ def test_the_worker_is_told_what_it_needs(bench: Bench) -> None:
     assert Path(said["--state-dir"][0]).is_relative_to(bench.root / ONE)
     assert said["--task-env"][0] == "AWS_REGION=us-east-1"
     assert said["--task-env"][1].startswith("EVA_DATA_SERVER=http://127.0.0.1:")
+
+
+def test_the_worker_is_told_what_tasks_must_not_see(bench: Bench, tmp_path: Path) -> None:
+    config = master_model()(state_dir=tmp_path / "state", objects="file:///data/objects%20here")
+    hidden = _secrets(config)
+    assert {tmp_path / "state", tmp_path / "state/journal.db", Path("/data/objects here")} <= {
+        *hidden
+    }
+    assert user_config_dir() in hidden
+    bench.reopen(hidden=hidden)
+    bench.launch()
+    told = options(bench.worker()["argv"])["--process-hidden"]
+    assert told == [":".join(map(str, hidden))]
 
 
 def test_a_worker_that_dies_is_started_again(bench: Bench) -> None:

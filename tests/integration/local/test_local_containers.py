@@ -21,6 +21,7 @@ from eva_master.adapters.local.records import Records
 from eva_master.app.clouds.local.containers import settled
 from eva_master.app.clouds.local.section import LocalSection
 from eva_master.app.config import (
+    IsolationSection,
     MasterConfig,
 )
 from eva_master.app.policy_registry import policies
@@ -236,6 +237,36 @@ def test_what_tasks_run_in(docker_engine: str) -> None:
     with pytest.raises(InvalidConfig, match=r"nowhere\.sock") as refused:
         choose(runtime="docker", **away)
     assert "local.docker_host" in refused.value.hint
+
+
+def test_containers_need_a_network_of_their_own_unless_the_machines_is_allowed(
+    docker_engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = {"runtime": "docker", "docker_image": dockerd.IMAGE, "docker_host": docker_engine}
+    with Engine(docker_engine) as engine:
+        address = engine.gateway()
+    assert address.startswith("10.")
+
+    def no_bridge(self: docker.APIClient, name: str) -> None:
+        raise docker.errors.NotFound(f"network {name} not found")
+
+    monkeypatch.setattr(docker.APIClient, "inspect_network", no_bridge)
+    with pytest.raises(InvalidConfig, match="no network for containers") as refused:
+        choose(**local)
+    assert "set isolation.network to host" in refused.value.hint
+    allowed = config(**local).model_copy(update={"isolation": IsolationSection(network="host")})
+    assert settled(allowed, lambda _sentence: None)[0].section("local").runtime == "docker"
+
+
+def test_what_tasks_read_is_where_their_network_reaches_it(
+    bench: Bench, docker_engine: str
+) -> None:
+    with Engine(docker_engine) as engine:
+        address = engine.gateway()
+    bench.reopen(containers=Containers(docker_engine, dockerd.IMAGE, address))
+    bench.launch()
+    said = options(bench.worker()["argv"])
+    assert said["--task-env"][0].startswith(f"EVA_DATA_SERVER=http://{address}:")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from eva_master.adapters.rpc._proto.worker_pb2_grpc import EnrolmentStub, Worker
 from eva_master.adapters.rpc.errors import error_of
 from eva_master.adapters.store import SqlJournal
 from eva_master.adapters.store.join_tokens import JoinTokenTable
-from eva_master.model.errors import EvaError, NotAuthorised, StorageError
+from eva_master.model.errors import EvaError, InvalidConfig, NotAuthorised, StorageError
 from eva_master.model.ids import InstanceId, Millis
 from eva_worker.link.channel import dial
 from tests.fakes.rpc.server import RpcMaster, add_instance, rpc_master
@@ -175,6 +175,22 @@ def test_tokens_that_expired_long_ago_are_forgotten(books: RunMetrics) -> None:
         books.tokens.redeem(ONE, token, b"key")
 
 
+@pytest.mark.parametrize(
+    "damaged", [b"", b"\n", b"short", b"\0" * 64, b"00" * 32, b" " * 64, b"abcdefgh\n" + b" " * 60]
+)
+def test_a_key_that_is_no_secret_is_refused_with_what_to_do(
+    books: RunMetrics, damaged: bytes
+) -> None:
+    key = books.home / "join.key"
+    secret = key.read_bytes()
+    key.write_bytes(damaged)
+    with pytest.raises(InvalidConfig, match=r"join\.key is no secret") as refused:
+        books.restart()
+    assert "restore it from a backup; or remove it" in refused.value.hint
+    key.write_bytes(secret)
+    books.restart()
+
+
 # -- over the wire -------------------------------------------------------------------------------
 
 
@@ -285,11 +301,29 @@ async def test_a_request_that_is_none_uses_up_no_token(master: RpcMaster) -> Non
 
 
 async def test_a_certificate_is_renewed_for_the_instance_that_has_one(master: RpcMaster) -> None:
-    candidate = Candidate(master, TWO)
+    candidate = Candidate(master)
+    identity = await candidate.join(master.join_tokens.token(ONE, 1))
     request = pb.RenewRequest(signing_request=candidate.request())
-    identity = await WorkersStub(master.worker_channel(ONE)).Renew(request)
-    # The request has a key of another instance's choice, the certificate names the asker.
-    await master.welcomed(ONE, channel=candidate.channel(identity))
+    renewed = await WorkersStub(candidate.channel(identity)).Renew(request)
+    assert renewed.certificate != identity.certificate
+    await master.welcomed(ONE, channel=candidate.channel(renewed))
+
+
+async def test_a_certificate_is_not_renewed_for_another_key(master: RpcMaster) -> None:
+    await master.loop.change(lambda state: add_instance(state, TWO))
+    owner, thief = Candidate(master), Candidate(master)
+    identity = await owner.join(master.join_tokens.token(ONE, 1))
+    stub = WorkersStub(owner.channel(identity))
+    # Neither a new key, nor that of another instance which has joined as well.
+    other = Candidate(master, TWO)
+    await other.join(master.join_tokens.token(TWO, 1))
+    for candidate in (thief, other):
+        with capture_logs() as logs, pytest.raises(grpc.aio.AioRpcError) as failed:
+            await stub.Renew(pb.RenewRequest(signing_request=candidate.request()))
+        assert failed.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        assert "is for another key" in (failed.value.details() or "")
+        assert ("renewal refused", ONE) in [(log["event"], log.get("instance")) for log in logs]
+    await stub.Renew(pb.RenewRequest(signing_request=owner.request()))
 
 
 async def test_an_instance_that_is_gone_gets_no_new_certificate(master: RpcMaster) -> None:

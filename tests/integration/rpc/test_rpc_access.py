@@ -243,7 +243,7 @@ async def test_a_job_is_ended_by_its_owner_or_an_operator_and_nobody_else(
     for owner, role in (("ana", Role.USER), ("oscar", Role.OPERATOR)):
         stub = JobsStub(master.channel_of(owner, role))
         assert (await stub.Cancel(request)).job_id == job
-    assert master.loop.commands == [CancelRequested("c2", job)] * 2
+    assert master.loop.commands == [CancelRequested("c2", job, owner) for owner in ("ana", "oscar")]
 
 
 async def test_a_revoked_token_is_refused_from_the_next_call_on(master: RpcMaster) -> None:

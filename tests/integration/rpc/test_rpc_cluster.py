@@ -147,6 +147,7 @@ async def test_metrics_are_read_when_somebody_scrapes(master: RpcMaster) -> None
 async def test_how_long_boots_take_is_counted_by_type_and_stage(master: RpcMaster) -> None:
     loop = master.loop
     for instance, ms in (("i-1", 1_000), ("i-2", 2_000)):
+        await master.launched(instance)
         agent = Agent(WorkersStub(master.worker_channel(instance)).Session())
         stages = [
             wpb.BootStage(name="download", ms=ms),

@@ -72,6 +72,35 @@ async def test_a_repeated_submission_makes_one_job(master: RpcMaster) -> None:
     assert len((await master.jobs.List(pb.ListJobsRequest())).jobs) == 1
 
 
+@pytest.mark.parametrize("together", [False, True])
+async def test_an_id_of_another_users_command_is_not_theirs(
+    master: RpcMaster, together: bool
+) -> None:
+    stubs = [JobsStub(master.channel_of(owner, Role.USER)) for owner in ("ann", "bob")]
+    request = pb.SubmitRequest(command_id="c1", job_yaml=JOB_YAML.format(name="resnet"))
+    if together:
+        answers = await asyncio.gather(*(stub.Submit(request) for stub in stubs))
+    else:
+        answers = [await stub.Submit(request) for stub in stubs]
+    jobs = [
+        await stub.Get(pb.GetJobRequest(job=answer.job_id))
+        for stub, answer in zip(stubs, answers, strict=True)
+    ]
+    assert [job.owner for job in jobs] == ["ann", "bob"]
+
+
+async def test_a_cancellation_is_not_answered_with_another_users_submission(
+    master: RpcMaster,
+) -> None:
+    job = await master.loop.change(lambda state: add_job(state, spec("resnet", owner="bob")))
+    ann, bob = (JobsStub(master.channel_of(owner, Role.USER)) for owner in ("ann", "bob"))
+    submission = pb.SubmitRequest(command_id="c1", job_yaml=JOB_YAML.format(name="resnet"))
+    cancelled, submitted = await asyncio.gather(
+        bob.Cancel(pb.CancelRequest(command_id="c1", job=job)), ann.Submit(submission)
+    )
+    assert cancelled.job_id == job != submitted.job_id
+
+
 async def test_submissions_without_an_id_are_different_commands(master: RpcMaster) -> None:
     request = pb.SubmitRequest(job_yaml=JOB_YAML.format(name="resnet"))
     first, second = [await master.jobs.Submit(request) for _ in range(2)]
@@ -117,7 +146,7 @@ async def test_what_the_machine_refuses_reaches_the_user(
     tmp_path: Path, raised: EvaError, status: grpc.StatusCode
 ) -> None:
     def refuse(_: State, command: JobSubmitted | CancelRequested) -> Reply:
-        return Reply(command.command, None, raised)
+        return Reply(command.command, None, raised, "ada")
 
     async with rpc_master(tmp_path, refuse) as master:
         request = pb.SubmitRequest(job_yaml=JOB_YAML.format(name="resnet"))
@@ -143,7 +172,7 @@ async def test_cancel_names_the_job_and_knows_what_it_does_not_know(master: RpcM
     job = await master.loop.change(lambda state: add_job(state, spec("resnet")))
     request = pb.CancelRequest(command_id="c2", job="resnet")
     assert (await master.jobs.Cancel(request)).job_id == job
-    assert master.loop.commands == [CancelRequested("c2", job)]
+    assert master.loop.commands == [CancelRequested("c2", job, "ada")]
     status, error = await refusal(master.jobs.Cancel(pb.CancelRequest(job="nope")))
     assert (status, type(error)) == (grpc.StatusCode.NOT_FOUND, NotFound)
 

@@ -14,6 +14,7 @@ import pytest
 from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersStub
 from eva_master.adapters.rpc.workers.sessions import Welcome, WorkerSessions, _Session
+from eva_master.control.state.store import State
 from eva_master.model.actions import (
     FetchFiles,
     ForgetTask,
@@ -32,12 +33,15 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import InstanceId, JobId, RunId
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import Program
 from eva_master.model.records import Progress
 from eva_master.model.resources import Resources
+from eva_master.model.states import InstanceState
+from tests.fakes.patience import DEADLINE_S
 from tests.fakes.rpc.server import Agent, RpcMaster, rpc_master
 
+WORKERS = pb.DESCRIPTOR.services_by_name["Workers"]
 I1 = InstanceId("i-1")
 RUN = RunId("resnet-1/0")
 
@@ -69,6 +73,7 @@ async def test_a_registered_agent_is_welcomed_and_reported(master: RpcMaster) ->
 
 
 async def test_it_is_known_where_others_reach_a_worker(master: RpcMaster) -> None:
+    await master.launched()
     agent = Agent(WorkersStub(master.worker_channel()).Session())
     await agent.say(register=pb.Register(instance_id="i-1", address="10.0.0.7"))
     await agent.hear()
@@ -85,6 +90,7 @@ async def test_an_agent_cannot_pose_as_another_instance(master: RpcMaster) -> No
 
 
 async def test_a_session_begins_with_register_and_has_only_one(master: RpcMaster) -> None:
+    await master.launched()
     agent = Agent(WorkersStub(master.worker_channel()).Session())
     await agent.say(heartbeat=pb.Heartbeat())
     assert await agent.ended() is grpc.StatusCode.INVALID_ARGUMENT
@@ -213,6 +219,61 @@ async def test_a_session_ends_with_the_certificate_it_was_opened_with(master: Rp
     assert not lost.goodbye
 
 
+def gone(state: State, instance: InstanceId = I1) -> None:
+    """Have an instance end, in the control loop's thread."""
+    state.put_instance(state.instances[instance].to(InstanceState.GONE, Millis(2_000)))
+
+
+async def test_the_session_of_an_instance_that_is_gone_is_cut(master: RpcMaster) -> None:
+    agent, other = await master.welcomed(), await master.welcomed("i-2")
+    await master.loop.change(gone)
+    assert await agent.ended() is grpc.StatusCode.PERMISSION_DENIED
+    assert "there is no instance 'i-1', or no longer" in await agent.call.details()
+    lost = await master.loop.event()
+    assert (type(lost), lost.instance) == (WorkerLost, I1)
+    await other.say(fetched=pb.Fetched(run_id=RUN, attempt=1))
+    assert isinstance(await master.loop.event(), WorkerFetched)
+
+
+@pytest.mark.parametrize("method", [one.name for one in WORKERS.methods])
+@pytest.mark.parametrize("instance", [I1, "i-never"])
+async def test_a_certificate_of_no_instance_is_refused_by_every_method(
+    master: RpcMaster, method: str, instance: str
+) -> None:
+    channel = master.worker_channel(instance)
+    await master.welcomed("i-1")
+    await master.loop.change(gone)
+    assert isinstance(await master.loop.event(), WorkerLost)
+    called = getattr(WorkersStub(channel), method)
+    # A stream is refused before it says a word.
+    call = called() if method == "Session" else called(pb.RenewRequest(signing_request=b"none"))
+    async with asyncio.timeout(DEADLINE_S):
+        assert await call.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert "or no longer" in await call.details()
+    assert master.loop.quiet
+    assert master.sessions.connected == 0
+
+
+async def test_an_instance_that_goes_as_its_agent_registers_is_refused(
+    master: RpcMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificates, found = master.sessions._certificates, []
+
+    def is_live(instance: InstanceId) -> bool:
+        found.append(instance)
+        return len(found) == 1  # As it is admitted, but not any more when it is entered.
+
+    monkeypatch.setattr(certificates, "is_live", is_live)
+    agent = await master.agent()
+    assert await agent.ended() is grpc.StatusCode.PERMISSION_DENIED
+    assert master.sessions.connected == 0
+
+
+class _NoCertificates:
+    def on_gone(self, gone: object) -> None:
+        pass
+
+
 class _StoppedClock:
     at = 1_000
 
@@ -221,7 +282,7 @@ class _StoppedClock:
 
 
 def test_sessions_grow_though_the_clock_stands_still() -> None:
-    sessions = WorkerSessions(None, _StoppedClock(), None, None)
+    sessions = WorkerSessions(None, _StoppedClock(), _NoCertificates(), None)
     assert [sessions._number() for _ in range(3)] == [1_000, 1_001, 1_002]
 
 
@@ -229,7 +290,7 @@ async def test_the_first_beat_after_a_silence_says_so() -> None:
     clock, events = _StoppedClock(), asyncio.Queue[Any]()
     inbox = SimpleNamespace(post=events.put_nowait)
     welcome = Welcome("test", "file:///objects", heartbeat_ms=2_000, upload_ms=1_000)
-    sessions = WorkerSessions(inbox, clock, None, welcome)
+    sessions = WorkerSessions(inbox, clock, _NoCertificates(), welcome)
     session = _Session(I1, 1, None)
     for pause_ms in (0, 2_000, 5_999, 6_000, 2_000):
         clock.at += pause_ms

@@ -112,6 +112,7 @@ async def test_who_speaks_plainly_is_not_heard(master: RpcMaster) -> None:
 async def test_agents_get_in_with_a_certificate_of_this_cluster_alone(
     master: RpcMaster, stranger: Authority, tmp_path: Path
 ) -> None:
+    await master.launched(ONE)
     ours = authority().authority
     yesterdays = Authority(ours._key, ours._bundle, Clock(-2 * HOUR_MS))
     tomorrows = Authority(ours._key, ours._bundle, Clock(2 * HOUR_MS))

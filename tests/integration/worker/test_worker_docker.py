@@ -21,6 +21,7 @@ from eva_worker.errors import StartFailed
 from eva_worker.orders import TaskKey
 from eva_worker.runtime import Exit, Image, TaskSpec
 from eva_worker.runtime.docker.runtime import DockerRuntime, connect
+from eva_worker.runtime.isolation import UNPRIVILEGED
 from tests.fakes.docker import dockerd
 from tests.fakes.rpc.master import DEADLINE_S, FakeMaster
 
@@ -110,7 +111,7 @@ async def test_task_has_its_limits_and_no_privileges(bench: Bench, client: Any) 
     await bench.runtime.start(bench.spec("sleep 3600", cpus=(cpu,), memory_mib=64))
     [container] = client.containers.list()
     config, host = container.attrs["Config"], container.attrs["HostConfig"]
-    assert config["User"] == f"{os.geteuid()}:{os.getegid()}"
+    assert config["User"] == f"{UNPRIVILEGED}:{UNPRIVILEGED}"
     assert config["Labels"] == {
         "eva.instance": "i-1",
         "eva.home": str(bench.home / "runtime"),
@@ -120,7 +121,7 @@ async def test_task_has_its_limits_and_no_privileges(bench: Bench, client: Any) 
     assert host["CpusetCpus"] == str(cpu)
     assert host["Memory"] == host["MemorySwap"] == host["ShmSize"] == 64 * MIB
     assert (host["CapDrop"], host["SecurityOpt"]) == (["ALL"], ["no-new-privileges"])
-    assert (host["Init"], host["NetworkMode"]) == (True, "host")
+    assert (host["Init"], host["NetworkMode"]) == (True, "bridge")
     assert not host["Privileged"]
 
 
@@ -137,7 +138,7 @@ async def test_directories_are_where_the_variables_say(bench: Bench) -> None:
         "EVA_STORAGE=/eva/storage\nhere"
     )
     for path in ("storage/s", "checkpoints/c"):
-        assert (bench.home / path).stat().st_uid == os.geteuid()
+        assert (bench.home / path).stat().st_uid == UNPRIVILEGED
 
 
 async def test_task_can_gain_no_privileges(bench: Bench) -> None:
@@ -157,11 +158,12 @@ async def test_task_finds_nothing_of_another(bench: Bench, client: Any, tmp_path
         (each.home / "run" / "eva.sock").write_text("secret")
         (each.home / "checkpoints" / "secret").touch()
     (other.home / "checkpoints" / "others").touch()
-    # The host's processes are not seen, its network is.
+    # The host's processes are not seen.
     await bench.runtime.start(
         bench.spec(
             f"ls {other.home} {bench.home}; find / -xdev -name others 2>/dev/null;"
-            " find / -name '*.sock' 2>/dev/null; ls $EVA_CHECKPOINT_DIR /proc | grep -c '^[0-9]'"
+            " ls $EVA_SOCKET; find / -name '*.sock' 2>/dev/null;"
+            " ls $EVA_CHECKPOINT_DIR /proc | grep -c '^[0-9]'"
         )
     )
     await bench.ended()

@@ -164,7 +164,7 @@ def test_what_ends_in_a_turn_is_written_before_it_is_forgotten() -> None:
     assert machine.deadline() == 1000
     machine.handle([], Millis(1000))
     assert not state.jobs
-    assert state.by_command(written[job].command) is None
+    assert state.by_command(written[job].spec.owner, written[job].command) is None
 
 
 def test_a_thousand_are_forgotten_at_once_and_the_rest_in_the_next_turns() -> None:

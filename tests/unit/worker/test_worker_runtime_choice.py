@@ -13,6 +13,7 @@ import eva_worker.runtime
 from eva_worker import cli
 from eva_worker.errors import RuntimeUnavailable
 from eva_worker.runtime.docker.runtime import connect
+from eva_worker.runtime.isolation import Isolation
 from eva_worker.runtime.registry import RuntimeProvider, checked, runtime, runtimes
 from eva_worker.settings import Settings
 from tests.fakes.rpc.authority import authority
@@ -39,7 +40,18 @@ def worker(state: Path, *extra: str, **env: str) -> Result:
 
 def test_processes_unless_told_otherwise(started: list[Settings], tmp_path: Path) -> None:
     assert worker(tmp_path).exit_code == 0
-    assert (started[0].runtime, started[0].runtime_options) == ("process", {})
+    assert (started[0].runtime, started[0].runtime_options) == ("process", {"process_hidden": ""})
+    assert started[0].isolation == Isolation("unprivileged", "own", 4_096, 65_536)
+
+
+def test_what_tasks_are_kept_from_may_be_said(started: list[Settings], tmp_path: Path) -> None:
+    given = {"USER": "worker", "NETWORK": "host", "PROCESSES": "99", "OPEN_FILES": "100"}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in given.items():
+            patch.setenv(f"EVA_WORKER_TASK_{name}", value)
+        assert worker(tmp_path).exit_code == 0
+    assert started[0].isolation == Isolation("worker", "host", 99, 100)
+    assert Settings.from_json(started[0].to_json()) == started[0]
 
 
 def test_a_runtime_that_there_is_not_is_refused_with_those_that_there_are(

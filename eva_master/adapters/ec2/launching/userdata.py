@@ -162,7 +162,7 @@ def _worker_env(boot: Boot, bootstrap: Bootstrap, launch: LaunchInstance) -> dic
         "TOKEN": bootstrap.token(launch.instance, launch.attempt),
     }
     ours = {f"EVA_WORKER_{name}": value for name, value in options.items() if value}
-    return {"AWS_REGION": boot.region, **dict(boot.worker_env), **ours}
+    return {"AWS_REGION": boot.region, **bootstrap.isolation, **dict(boot.worker_env), **ours}
 
 
 def _environment_file(variables: Mapping[str, str]) -> str:

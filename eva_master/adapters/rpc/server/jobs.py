@@ -89,9 +89,12 @@ class JobsService(JobsServicer):
 
         A submission that is repeated is answered with the job that it made, however long ago: the
         journal knows all that were ever carried out, the control loop those that it carries out.
+        Ids of submissions are their owner's: two users may use the same.
         """
         if request.command_id:
-            known = await asyncio.to_thread(self._archive.submitted, request.command_id)
+            known = await asyncio.to_thread(
+                self._archive.submitted, caller().owner, request.command_id
+            )
             if known is not None:
                 return pb.SubmitResponse(job_id=known)
         if request.workdir and await missing(self._store, [request.workdir]):
@@ -121,7 +124,7 @@ class JobsService(JobsServicer):
         if job.state in TERMINAL_JOB:
             return pb.CancelResponse(job_id=job.id)
         command = request.command_id or uuid.uuid4().hex
-        await self._gateway.command(CancelRequested(command, job.id))
+        await self._gateway.command(CancelRequested(command, job.id, caller().owner))
         return pb.CancelResponse(job_id=job.id)
 
     async def _parse(self, request: pb.SubmitRequest | pb.PlanRequest) -> JobSpec:

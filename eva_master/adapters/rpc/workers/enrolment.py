@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,10 @@ from eva_master.adapters.pki.tokens import JoinTokens
 from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.adapters.rpc._proto.worker_pb2_grpc import EnrolmentServicer
 from eva_master.adapters.rpc.errors import BadRequest
+from eva_master.model.changes import Changes
 from eva_master.model.errors import NotAuthorised
 from eva_master.model.ids import InstanceId, Millis
+from eva_master.model.states import InstanceState
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -47,11 +49,41 @@ class AgentCertificates:
         Raises:
             NotAuthorised: It does not exist, or no longer.
         """
-        if instance not in (await self._gateway.model()).live:
+        await self._gateway.model()
+        if not self.is_live(instance):
+            raise no_such(instance)
+
+    def is_live(self, instance: InstanceId) -> bool:
+        """Whether an instance exists, once the control loop has published a model."""
+        return instance in self._gateway.latest(timeout_s=0).live
+
+    def on_gone(self, gone: Callable[[InstanceId], None]) -> None:
+        """Have `gone` called, in the control loop's thread, with each instance that ends.
+
+        From before the call on, `is_live` is false for it.
+        """
+
+        def observe(changes: Changes) -> None:
+            for instance in changes.instances:
+                if instance.state is InstanceState.GONE:
+                    gone(instance.id)
+
+        self._gateway.observe(observe)
+
+    def renew(self, peer: Certified, key: PublicKey) -> pb.Identity:
+        """Issue the next certificate of a peer, for the key of the present one alone.
+
+        Raises:
+            NotAuthorised: The key is another one: whoever only has a certificate for now could
+                make it theirs for good.
+        """
+        if key != peer.key:
             raise NotAuthorised(
-                f"there is no instance {instance!r}, or no longer",
-                hint="only instances that this master has launched may join",
+                f"the certificate of instance {peer.instance!r} is for another key",
+                hint="a certificate is renewed with the key that it was issued for; a new key "
+                "needs a new instance",
             )
+        return self.issue(peer.instance, key)
 
     def issue(self, instance: InstanceId, key: PublicKey) -> pb.Identity:
         """Issue a certificate for an instance that has proved its identity."""
@@ -102,10 +134,12 @@ class Certified:
 
     Attributes:
         expires_ms: When the certificate expires.
+        key: The key that it was issued for, which the peer has.
     """
 
     instance: InstanceId
     expires_ms: Millis
+    key: object
 
 
 def certified(auth_context: Mapping[str, Iterable[bytes]]) -> Certified:
@@ -125,4 +159,12 @@ def certified(auth_context: Mapping[str, Iterable[bytes]]) -> Certified:
     if len(names) != 1:
         raise NotAuthorised("the certificate names no instance")
     expires_ms = Millis(round(certificate.not_valid_after_utc.timestamp() * 1000))
-    return Certified(InstanceId(str(names[0].value)), expires_ms)
+    return Certified(InstanceId(str(names[0].value)), expires_ms, certificate.public_key())
+
+
+def no_such(instance: InstanceId) -> NotAuthorised:
+    """Why an instance that does not exist is refused."""
+    return NotAuthorised(
+        f"there is no instance {instance!r}, or no longer",
+        hint="only instances that this master has launched may join",
+    )

@@ -16,7 +16,13 @@ from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersServicer
 from eva_master.adapters.rpc.errors import BadRequest, SessionReplaced
 from eva_master.adapters.rpc.workers import messages
-from eva_master.adapters.rpc.workers.enrolment import AgentCertificates, asked_for, certified
+from eva_master.adapters.rpc.workers.enrolment import (
+    AgentCertificates,
+    Certified,
+    asked_for,
+    certified,
+    no_such,
+)
 from eva_master.adapters.rpc.workers.log_relay import LogPiece, LogRelay
 from eva_master.model.actions import WorkerAction
 from eva_master.model.errors import EvaError, NotAuthorised, Unreachable
@@ -95,6 +101,7 @@ class WorkerSessions(WorkersServicer):
         self._sessions: dict[InstanceId, _Session] = {}
         self._last_number = 0
         self._syncs = itertools.count(1)
+        certificates.on_gone(self._cut)
         self.heartbeats = 0
         self.boots: dict[tuple[str, str], tuple[int, int]] = {}
 
@@ -152,7 +159,8 @@ class WorkerSessions(WorkersServicer):
         context: Context,
     ) -> None:
         """Serve one agent until its stream ends."""
-        session = self._open(await context.read(), context)
+        peer = await self._admitted(context)
+        session = self._open(await context.read(), peer, context)
         try:
             await self._listen(session)
         except asyncio.CancelledError:
@@ -166,17 +174,37 @@ class WorkerSessions(WorkersServicer):
 
     async def Renew(self, request: pb.RenewRequest, context: Context) -> pb.Identity:  # noqa: N802
         """Renew the certificate of an agent that has connected with its present one."""
-        instance = certified(context.auth_context()).instance
-        await self._certificates.require_live(instance)
-        log.info("certificate renewed", instance=instance)
-        return self._certificates.issue(instance, asked_for(request.signing_request))
+        peer = await self._admitted(context)
+        try:
+            identity = self._certificates.renew(peer, asked_for(request.signing_request))
+        except NotAuthorised as error:
+            log.warning(
+                "renewal refused",
+                instance=peer.instance,
+                peer=context.peer(),
+                reason=error.message,
+            )
+            raise
+        log.info("certificate renewed", instance=peer.instance)
+        return identity
 
-    def _open(self, first: object, context: Context) -> _Session:
+    async def _admitted(self, context: Context) -> Certified:
+        """The caller, if the instance that its certificate names exists; every call begins here."""
+        peer = certified(context.auth_context())
+        await self._certificates.require_live(peer.instance)
+        return peer
+
+    def _cut(self, instance: InstanceId) -> None:
+        """End the session of an instance that is gone; any thread may call it."""
+        session = self._sessions.get(instance)
+        if session is not None and not session.loop.is_closed():
+            session.loop.call_soon_threadsafe(session.break_off, no_such(instance))
+
+    def _open(self, first: object, peer: Certified, context: Context) -> _Session:
         if not isinstance(first, pb.WorkerMessage) or not first.HasField("register"):
             raise BadRequest("the first message of a session must be Register")
         register = first.register
         instance = InstanceId(register.instance_id)
-        peer = certified(context.auth_context())
         if instance != peer.instance:
             log.warning(
                 "worker refused", instance=instance, certificate=peer.instance, peer=context.peer()
@@ -190,6 +218,9 @@ class WorkerSessions(WorkersServicer):
         if (older := self._sessions.get(instance)) is not None:
             older.break_off(SessionReplaced(f"{instance} has a newer session"))
         self._sessions[instance] = session
+        if not self._certificates.is_live(instance):  # It went before `_cut` could find it.
+            del self._sessions[instance]
+            raise no_such(instance)
         session.end_after((peer.expires_ms - self._clock.now()) / 1000)
         session.send(pb.MasterMessage(command_id="welcome", welcome=self._welcome_message()))
         log.info("worker registered", instance=instance, session=session.number)
@@ -343,7 +374,7 @@ class _Session:
 
     def break_off(self, error: EvaError) -> None:
         """End this session, and tell the agent why."""
-        if self.close_reason is None:
+        if self.close_reason is None and not self._ended:
             self.close_reason = error
             self.task.cancel()
 

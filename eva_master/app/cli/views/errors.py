@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from eva_master.adapters.text.escapes import visible
 from eva_master.model.errors import EvaError, InvalidConfig, InvalidJob, Problem, Unreachable
 
 BAD_INPUT = 2
@@ -27,9 +28,9 @@ def report(error: EvaError) -> None:
     _line("error", "red", error.message)
     if len(error.problems) > 1:
         for problem in error.problems:
-            click.echo(f"  {_where(problem)}{problem.message}", err=True)
+            note(f"  {_where(problem)}{problem.message}")
             if problem.hint:
-                click.echo(f"      {problem.hint}", err=True)
+                note(f"      {problem.hint}")
     elif error.problems and error.problems[0].hint:
         _line("hint", "cyan", error.problems[0].hint)
     if error.hint:
@@ -38,11 +39,11 @@ def report(error: EvaError) -> None:
 
 def note(message: str) -> None:
     """Write a note to stderr, so that stdout has only results."""
-    click.echo(message, err=True)
+    click.echo(visible(message), err=True)
 
 
 def _line(label: str, colour: str, text: str) -> None:
-    click.echo(f"{click.style(f'{label}:', fg=colour, bold=True)} {text}", err=True)
+    click.echo(f"{click.style(f'{label}:', fg=colour, bold=True)} {visible(text)}", err=True)
 
 
 def _where(problem: Problem) -> str:

@@ -40,7 +40,9 @@ def settled(config: MasterConfig, told: Callable[[str], None]) -> tuple[MasterCo
             return _with(config, runtime="process"), why
         message = f"tasks cannot run in containers: {error.message}"
         raise InvalidConfig(
-            message, hint=_HINT, problems=(Problem(message, "local.runtime", hint=_HINT),)
+            message,
+            hint=error.hint or _HINT,
+            problems=(Problem(message, "local.runtime", hint=error.hint or _HINT),),
         ) from error
 
 
@@ -53,6 +55,8 @@ def _contained(config: MasterConfig, told: Callable[[str], None]) -> tuple[Maste
         named = local.docker_image
         image = named or ready_image(engine, told)
         kind = named or "this machine's Python"
+        if config.isolation.network == "own":
+            engine.gateway()
         return (
             _with(config, runtime="docker", docker_host=engine.url, docker_image=image),
             f"Tasks run in containers of the engine at {engine.url}, by default of {kind}.",

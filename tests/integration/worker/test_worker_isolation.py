@@ -1,0 +1,207 @@
+"""What containers are kept from: attacks by tasks, on a real engine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eva_worker.orders import TaskKey
+from eva_worker.runtime import Exit, TaskSpec
+from eva_worker.runtime.docker.runtime import DockerRuntime, connect
+from eva_worker.runtime.isolation import UNPRIVILEGED, Isolation
+from eva_worker.tasks.progress_server import make_socket_directory
+from tests.fakes.docker import dockerd
+from tests.fakes.patience import DEADLINE_S
+
+pytestmark = pytest.mark.docker
+
+KEY = TaskKey("job-1/0", 1)
+FIRST_ID = 100_000
+
+
+class Bench:
+    """A task's directories as an attempt makes them, for this user alone."""
+
+    def __init__(self, home: Path, engine: str, isolation: Isolation | None = None) -> None:
+        self.home = home
+        for name in ("work", "storage/outputs", "storage/inputs/t", "checkpoints"):
+            (home / name).mkdir(parents=True, mode=0o700)
+        make_socket_directory(home / "run" / "eva.sock")
+        for file in ("work/train.py", "storage/inputs/t/data"):
+            (home / file).write_text("given")
+            (home / file).chmod(0o600)
+        self.runtime = DockerRuntime(
+            home / "runtime",
+            connect(engine),
+            instance="i-1",
+            default_image=dockerd.IMAGE,
+            isolation=isolation,
+        )
+
+    async def run(self, command: str, **more: Any) -> Exit:
+        env = {
+            "EVA_STORAGE": str(self.home / "storage"),
+            "EVA_CHECKPOINT_DIR": str(self.home / "checkpoints"),
+            "EVA_SOCKET": str(self.home / "run" / "eva.sock"),
+        }
+        work, log = self.home / "work", self.home / "log"
+        async with asyncio.timeout(DEADLINE_S):
+            await self.runtime.start(TaskSpec(KEY, command, env, work, log, **more))
+            return await self.runtime.wait(KEY)
+
+    @property
+    def log(self) -> str:
+        return (self.home / "log").read_text()
+
+
+@contextlib.asynccontextmanager
+async def bench(
+    home: Path, engine: str, isolation: Isolation | None = None
+) -> AsyncIterator[Bench]:
+    bench = Bench(home, engine, isolation)
+    try:
+        yield bench
+    finally:
+        for key in await bench.runtime.adopt():
+            await bench.runtime.kill(key)
+            await bench.runtime.wait(key)
+            await bench.runtime.cleanup(key)
+        bench.runtime.close()
+
+
+@pytest.fixture(scope="module")
+def remapping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An engine whose containers' root is another user of this machine."""
+    users = tmp_path_factory.mktemp("users") / "ids"
+    users.write_text(f"nobody:{FIRST_ID}:65536\nnogroup:{FIRST_ID}:65536\n")
+    before = "\n".join(
+        f"[ -e {file} ] || : >{file}\nmount --bind {users} {file}"
+        for file in ("/etc/subuid", "/etc/subgid")
+    )
+    with dockerd.engine(options=["--userns-remap=nobody:nogroup"], before=before) as engine:
+        yield engine.url
+
+
+async def test_a_fork_bomb_stays_within_its_task(docker_engine: str, tmp_path: Path) -> None:
+    isolation = Isolation(processes=32)
+    async with bench(tmp_path, docker_engine, isolation) as it:
+        bomb = "i=0; while [ $i -lt 64 ]; do sleep 1000 & i=$((i+1)); done; echo all"
+        await it.run(f"{bomb}; kill -9 -1")
+        assert "all" not in it.log.splitlines()
+        assert "Resource temporarily unavailable" in it.log
+
+
+async def test_files_and_core_dumps_are_limited(docker_engine: str, tmp_path: Path) -> None:
+    async with bench(tmp_path, docker_engine, Isolation(open_files=128)) as it:
+        await it.run("ulimit -n; ulimit -Hn; ulimit -c; ulimit -Hc", memory_mib=64)
+        assert it.log.split() == ["128", "128", "0", "0"]
+
+
+async def test_a_task_is_nobody_and_has_its_own_files(docker_engine: str, tmp_path: Path) -> None:
+    async with bench(tmp_path, docker_engine) as it:
+        ended = await it.run(
+            "set -e; id -u; id -g; cat train.py $EVA_STORAGE/inputs/t/data; echo >>train.py;"
+            " mkdir $EVA_STORAGE/outputs/o $EVA_CHECKPOINT_DIR/00000001; echo c >"
+            " $EVA_CHECKPOINT_DIR/00000001/c; ! cat /proc/sys/kernel/core_pattern >/dev/null ||"
+            " ! echo x 2>/dev/null >/proc/sys/kernel/core_pattern; echo done"
+        )
+        assert ended.code == 0, it.log
+        assert it.log.replace("given", "").split() == [*[str(UNPRIVILEGED)] * 2, "done"]
+        assert (it.home / "checkpoints" / "00000001" / "c").stat().st_uid == UNPRIVILEGED
+
+
+async def test_links_that_were_there_before_are_not_followed(
+    docker_engine: str, tmp_path: Path
+) -> None:
+    async with bench(tmp_path / "home", docker_engine) as it:
+        secret = tmp_path / "secret"
+        secret.write_text("s")
+        (it.home / "work" / "link").symlink_to(secret)
+        (it.home / "work" / "directory").symlink_to(tmp_path)
+        await it.run("true")
+        assert secret.stat().st_uid == tmp_path.stat().st_uid == os.geteuid()
+
+
+async def test_the_socket_is_seen_and_its_directory_is_not_written(
+    docker_engine: str, tmp_path: Path
+) -> None:
+    async with bench(tmp_path, docker_engine) as it:
+        path = it.home / "run" / "eva.sock"
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(os.fsencode(path))
+            await it.run("[ -S $EVA_SOCKET ] && echo seen; rm -f $EVA_SOCKET; ls /eva/run")
+        assert it.log.splitlines()[0] == "seen"
+        assert "Permission denied" in it.log
+        assert path.is_socket()
+        # The next agent's directory still lets the task in, and nobody else.
+        make_socket_directory(path)
+        status = path.parent.stat()
+        assert (status.st_mode & 0o777, status.st_gid) == (0o710, UNPRIVILEGED)
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[int]:
+    """A server of this machine, on loopback alone, as the ports of an agent are."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with contextlib.suppress(OSError):  # Closed.
+                while True:
+                    connection, _ = server.accept()
+                    with connection:
+                        connection.sendall(b"reached\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(DEADLINE_S)
+
+
+async def test_a_task_has_a_network_of_its_own(docker_engine: str, tmp_path: Path) -> None:
+    ours = str(Path("/proc/self/ns/net").readlink())
+    with listening() as port:
+        attack = f"timeout 20 nc 127.0.0.1 {port} </dev/null; readlink /proc/self/ns/net"
+        async with bench(tmp_path / "own", docker_engine) as it:
+            await it.run(attack)
+            assert "reached" not in it.log
+            assert it.log.splitlines()[-1] != ours
+        for name, isolation, gang in (
+            ("allowed", Isolation(network="host"), False),
+            ("gang", Isolation(), True),
+        ):
+            async with bench(tmp_path / name, docker_engine, isolation) as it:
+                await it.run(attack, gang=gang)
+                assert it.log.split() == ["reached", ours]
+
+
+async def test_an_operator_may_allow_the_workers_user(docker_engine: str, tmp_path: Path) -> None:
+    async with bench(tmp_path, docker_engine, Isolation(user="worker")) as it:
+        await it.run("id -u; touch own")
+        assert it.log.strip() == str(os.geteuid())
+        assert (it.home / "work" / "own").stat().st_uid == os.geteuid()
+
+
+@pytest.mark.parametrize("gang", [False, True])
+async def test_a_user_namespace_is_used_where_the_engine_has_them(
+    remapping: str, tmp_path: Path, gang: bool
+) -> None:
+    async with bench(tmp_path, remapping) as it:
+        ended = await it.run(
+            "id -u; cat train.py; cut -c1-30 /proc/self/uid_map; touch own", gang=gang
+        )
+        assert ended.code == 0, it.log
+        owner = (it.home / "work" / "own").stat().st_uid
+        if gang:
+            assert it.log.split()[0] == str(owner) == str(UNPRIVILEGED)
+        else:
+            assert it.log.split()[0] == "0"
+            assert owner == FIRST_ID
