@@ -8,9 +8,9 @@ from eva_master.control.context import Context
 from eva_master.model.actions import Reply
 from eva_master.model.errors import DuplicateName, NotFound
 from eva_master.model.events import CancelRequested, JobSubmitted
-from eva_master.model.ids import JobId, run_id
-from eva_master.model.records import Job, Outcome, TaskRun
-from eva_master.model.states import JobState, RunState
+from eva_master.model.ids import JobId
+from eva_master.model.records import Job, Outcome, first_runs
+from eva_master.model.states import JobState
 
 
 def submit(context: Context, event: JobSubmitted) -> None:
@@ -35,9 +35,8 @@ def submit(context: Context, event: JobSubmitted) -> None:
         command=event.command,
     )
     context.put_job(job)
-    for index in range(len(spec.tasks)):
-        waiting = ((RunState.WAITING.value, int(context.now)),)
-        context.put_run(TaskRun(run_id(job.id, index), job.id, index, waiting))
+    for run in first_runs(job):
+        context.put_run(run)
     context.plan_wanted = True
     context.outbox.add(Reply(event.command, job.id))
 
