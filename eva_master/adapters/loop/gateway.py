@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Collection
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -17,6 +17,8 @@ from eva_master.ports import Inbox
 from eva_master.ports.reading import ReadModel
 
 T = TypeVar("T")
+
+_READERS = 4
 
 
 class LoopGateway:
@@ -38,6 +40,8 @@ class LoopGateway:
         self._observers: list[Callable[[Changes], None]] = []
         self._model: ReadModel | None = None
         self._first: Future[ReadModel] = Future()
+        # Threads of its own: whoever reads a lot holds up other readers, and nobody else.
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reader")
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -90,7 +94,8 @@ class LoopGateway:
 
         For what takes long enough to hold up every other call; `model` is for the rest.
         """
-        return await asyncio.to_thread(fn, await self.model())
+        model, loop = await self.model(), asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, fn, model)
 
     def watch(self, jobs: Collection[JobId] | None = None) -> Watch:
         """Begin to collect changed jobs; call it before the first read, to miss nothing.

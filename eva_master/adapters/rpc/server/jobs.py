@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import grpc
 
-from eva_master.adapters.jobfile import parse_job
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.objects.blobs import missing, put_blob
 from eva_master.adapters.rpc._proto import api_pb2 as pb
@@ -20,6 +19,7 @@ from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.server import pages, views
 from eva_master.adapters.rpc.server.access import caller, require_owner
 from eva_master.adapters.rpc.server.logs import LogReader
+from eva_master.adapters.rpc.server.parsing import JobParser
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
 from eva_master.model.errors import InvalidJob, NotFound
 from eva_master.model.events import CancelRequested, JobSubmitted
@@ -77,6 +77,7 @@ class JobsService(JobsServicer):
         self._planner = planner
         self._archive = archive
         self._containers = containers
+        self._parser = JobParser()
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -100,7 +101,8 @@ class JobsService(JobsServicer):
             )
         if request.build and await missing(self._store, [request.build]):
             raise InvalidJob("the build context has not been uploaded", hint="submit the job again")
-        spec = await self._parse(request)
+        async with self._parser.turn(caller().owner):
+            spec = await self._parse(request)
         if any(task.program.build and not task.program.build.context for task in spec.tasks):
             raise InvalidJob(
                 "the job needs a build context and none was uploaded",
@@ -126,9 +128,7 @@ class JobsService(JobsServicer):
 
     async def _parse(self, request: pb.SubmitRequest | pb.PlanRequest) -> JobSpec:
         submitted = request if isinstance(request, pb.SubmitRequest) else pb.SubmitRequest()
-        # A file of a thousand tasks takes long enough to hold up every other call.
-        return await asyncio.to_thread(
-            parse_job,
+        return await self._parser.parse(
             request.job_yaml,
             file_name=request.file_name,
             owner=caller().owner,
@@ -225,10 +225,11 @@ class JobsService(JobsServicer):
         context: Context,  # noqa: ARG002
     ) -> pb.PlanResponse:
         """What would happen to a job; changes nothing."""
-        spec = await self._parse(request)
-        model, now = await self._gateway.model(), self._clock.now()
-        snapshot = await asyncio.to_thread(model.preview, spec, now)
-        decided = await self._planner.preview(snapshot, model.memory)
+        async with self._parser.turn(caller().owner):
+            spec = await self._parse(request)
+            model, now = await self._gateway.model(), self._clock.now()
+            snapshot = await self._gateway.read(lambda _: model.preview(spec, now))
+            decided = await self._planner.preview(snapshot, model.memory)
         return views.plan(snapshot, decided, sum(model.reservation_prices(spec)))
 
     async def _find(self, reference: str) -> JobRecord:
