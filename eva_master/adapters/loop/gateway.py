@@ -6,9 +6,9 @@ import asyncio
 import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
+from eva_master.adapters.loop.subscription import Subscription
 from eva_master.model.actions import Reply
 from eva_master.model.changes import Changes
 from eva_master.model.events import CancelRequested, JobSubmitted
@@ -36,7 +36,7 @@ class LoopGateway:
         self._inbox = inbox
         self._lock = threading.Lock()
         self._waiting: dict[str, list[Future[Reply]]] = {}
-        self._watches: list[Watch] = []
+        self._watches: dict[Watch, None] = {}
         self._observers: list[Callable[[Changes], None]] = []
         self._model: ReadModel | None = None
         self._first: Future[ReadModel] = Future()
@@ -105,14 +105,13 @@ class LoopGateway:
         """
         watch = Watch(self, None if jobs is None else frozenset(jobs))
         with self._lock:
-            self._watches.append(watch)
+            self._watches[watch] = None
         return watch
 
     def unwatch(self, watch: Watch) -> None:
         """End a watch; harmless when it has ended."""
         with self._lock:
-            if watch in self._watches:
-                self._watches.remove(watch)
+            self._watches.pop(watch, None)
 
     def observe(self, observer: Callable[[Changes], None]) -> None:
         """Have every commit's changes handed to `observer`, in the loop's thread."""
@@ -146,7 +145,7 @@ class LoopGateway:
             watch.add(changed)
 
 
-class Watch:
+class Watch(Subscription[set[JobId]]):
     """An endless asynchronous iterator of sets of changed jobs.
 
     What changes while nobody iterates is merged, so a slow watcher misses intermediate states
@@ -154,7 +153,7 @@ class Watch:
     """
 
     def __init__(self, gateway: LoopGateway, jobs: frozenset[JobId] | None) -> None:
-        self._gateway = gateway
+        super().__init__(lambda: gateway.unwatch(self))
         self._jobs = jobs
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
@@ -181,17 +180,3 @@ class Watch:
                 taken, self._changed = self._changed, set()
             if taken:
                 return taken
-
-    def __aiter__(self) -> Self:
-        return self
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._gateway.unwatch(self)

@@ -34,6 +34,10 @@ class SessionReplaced(EvaError):
     """The same worker has opened a newer session."""
 
 
+class TooSlow(EvaError):
+    """A peer does not read what is sent to it."""
+
+
 _STATUS: dict[type[EvaError], grpc.StatusCode] = {
     errors.DuplicateName: grpc.StatusCode.ALREADY_EXISTS,
     errors.Unplaceable: grpc.StatusCode.FAILED_PRECONDITION,
@@ -41,6 +45,7 @@ _STATUS: dict[type[EvaError], grpc.StatusCode] = {
     errors.InvalidConfig: grpc.StatusCode.INVALID_ARGUMENT,
     BadRequest: grpc.StatusCode.INVALID_ARGUMENT,
     SessionReplaced: grpc.StatusCode.ABORTED,
+    TooSlow: grpc.StatusCode.ABORTED,
     errors.InvalidKey: grpc.StatusCode.INVALID_ARGUMENT,
     errors.DigestMismatch: grpc.StatusCode.DATA_LOSS,
     errors.StorageError: grpc.StatusCode.UNAVAILABLE,

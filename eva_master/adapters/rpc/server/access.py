@@ -19,6 +19,7 @@ from eva_master.adapters.rpc.errors import Context, Handler, wrapped
 from eva_master.adapters.rpc.log_pace import LogPace
 from eva_master.adapters.rpc.methods import METHODS
 from eva_master.adapters.rpc.server.pacing import Pacing
+from eva_master.adapters.rpc.server.requests import checked
 from eva_master.adapters.rpc.server.strangers import Strangers, only
 from eva_master.adapters.store import UserTokens
 from eva_master.model.errors import NotAuthenticated, NotAuthorised
@@ -101,7 +102,7 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
         self, behaviour: Handler, handler: grpc.RpcMethodHandler[Any, Any], method: str
     ) -> Handler:
         async def request(requests: AsyncIterator[Any]) -> Any:
-            return requests if handler.request_streaming else await only(requests)
+            return requests if handler.request_streaming else checked(await only(requests))
 
         async def generator(requests: Any, context: Context) -> AsyncIterator[Any]:
             token = self._admit(context, method)
