@@ -7,6 +7,7 @@ import json
 import signal
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from eva_master.adapters.planner.process import ProcessPlanner
 from eva_master.adapters.rpc.server.access import AccessInterceptor
 from eva_master.adapters.rpc.server.cluster import About, ClusterService
 from eva_master.adapters.rpc.server.jobs import JobsService
+from eva_master.adapters.rpc.server.pacing import Pacing, Share
 from eva_master.adapters.rpc.server.ports import MasterServer, Ports
 from eva_master.adapters.rpc.server.tokens import TokensService
 from eva_master.adapters.rpc.workers.enrolment import AgentCertificates, EnrolmentService
@@ -41,7 +43,7 @@ from eva_master.app.operator import write_client_file
 from eva_master.app.policy_registry import policies
 from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
-from eva_master.control.settings import Settings
+from eva_master.control.settings import Limits, Settings
 from eva_master.control.state.store import State
 from eva_master.model.events import Tick
 from eva_master.model.ids import Millis
@@ -84,6 +86,7 @@ def control_settings(config: MasterConfig) -> Settings:
         profile=config.profile,
         gang_ports=config.gang_ports,
         history_kept_ms=config.history_kept,
+        limits=Limits(**{it.name: getattr(config.limits, it.name) for it in fields(Limits)}),
     )
     return cloud_of(config).loop_settings(config, settings)
 
@@ -173,7 +176,10 @@ class Master:
             enrolment=EnrolmentService(self._certificates, self._join_tokens),
             workers=self._sessions,
             identity=self._identity,
-            access=AccessInterceptor(self._user_tokens),
+            access=AccessInterceptor(
+                self._user_tokens,
+                Pacing(Share(config.limits.calls_per_second, config.limits.streams)),
+            ),
         )
 
     def _chosen_cloud(

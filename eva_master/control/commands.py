@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from eva_master.control import limits
 from eva_master.control.context import Context
 from eva_master.model.actions import Reply
 from eva_master.model.errors import DuplicateName, NotFound
@@ -25,6 +26,9 @@ def submit(context: Context, event: JobSubmitted) -> None:
             hint=f"choose another name, or cancel it first: eva cancel {active}",
         )
         context.outbox.add(Reply(event.command, None, error))
+        return
+    if (excess := limits.refusal(state.active_load, context.settings.limits, spec)) is not None:
+        context.outbox.add(Reply(event.command, None, excess))
         return
     number = state.count(jobs=1, arrivals=1).jobs
     job = Job(
