@@ -34,10 +34,10 @@ def configure(cluster: str) -> None:
 def bounded(_logger: object, _method: str, line: MutableMapping[str, Any]) -> Mapping[str, Any]:
     """Cut the values of a log line: what others say is quoted in part, however much it is."""
     cut = {str(key)[:_LONGEST_VALUE]: _cut(value, _DEEPEST) for key, value in line.items()}
-    trace = line.get("exception")
-    if isinstance(trace, str):
+    if isinstance(trace := line.get("exception"), str):
         # The end of a traceback says what happened.
-        cut["exception"] = trace if len(trace) <= _LONGEST_TRACE else f"...{trace[-_LONGEST_TRACE:]}"
+        too_long = len(trace) > _LONGEST_TRACE
+        cut["exception"] = f"...{trace[-_LONGEST_TRACE:]}" if too_long else trace
     return cut
 
 

@@ -26,9 +26,9 @@ from eva_master.adapters.pki import Authority, ServerIdentity
 from eva_master.adapters.pki.tokens import JoinTokens
 from eva_master.adapters.planner.process import ProcessPlanner
 from eva_master.adapters.rpc.server.access import AccessInterceptor
+from eva_master.adapters.rpc.server.admission.pacing import Pacing, Share
 from eva_master.adapters.rpc.server.cluster import About, ClusterService
 from eva_master.adapters.rpc.server.jobs import JobsService
-from eva_master.adapters.rpc.server.pacing import Pacing, Share
 from eva_master.adapters.rpc.server.ports import MasterServer, Ports
 from eva_master.adapters.rpc.server.tokens import TokensService
 from eva_master.adapters.rpc.workers.enrolment import AgentCertificates, EnrolmentService

@@ -1,5 +1,8 @@
-"""How much one job, one user and all together may have: refused when a job is submitted, held when
-a plan would launch too much."""
+"""How much one job, one user and all together may have.
+
+A job that would be too much is refused when it is submitted. Of a plan that would launch too much
+a part is carried out.
+"""
 
 from __future__ import annotations
 

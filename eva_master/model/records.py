@@ -177,7 +177,7 @@ class TaskRun:
     lost: int = 0
     started_ms: Millis | None = None
     moves: int = 0
-    progress: Progress = Progress()  # noqa: RUF009 - it is frozen, and one serves all
+    progress: Progress = Progress()
     work_ms: int = 0
     exit_code: int | None = None
     waiting_for: str = ""

@@ -33,7 +33,6 @@ from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
 
-
 Value = TypeVar("Value", bound=Hashable)
 
 MOST_BYTES = 1024 * 1024
@@ -279,9 +278,7 @@ class _Shared:
         return found
 
 
-def _variables_problem(
-    document: Document, job: JobFile, envs: Mapping[str, str]
-) -> Problem | None:
+def _variables_problem(document: Document, job: JobFile, envs: Mapping[str, str]) -> Problem | None:
     """A complaint if the variables of all different tasks are too many when written out."""
     common = len(job.envs) + len(envs)
     total = sum(common + (len(task.envs) if task else 0) for _, task in _sections(job))

@@ -65,7 +65,9 @@ def check_variable(name: str) -> str:
         ValueError: The name is not allowed or reserved for the cluster.
     """
     if not _VARIABLE.fullmatch(name) or len(name) > _LONGEST_VARIABLE:
-        raise _refusal(f"{name[:80]!r} cannot be an environment variable", "use letters, digits and '_'")
+        raise _refusal(
+            f"{name[:80]!r} cannot be an environment variable", "use letters, digits and '_'"
+        )
     if name.startswith("EVA_") or name in _RESERVED:
         raise _refusal(f"{name} is set by the cluster", "choose another name")
     return name

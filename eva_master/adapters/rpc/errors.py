@@ -152,7 +152,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         ],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        """Wrap all handlers."""
+        """Wrap the handlers of all services."""
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
         if handler is None:
@@ -180,10 +180,7 @@ def wrapped(
     """
     streaming = handler.request_streaming if request_streaming is None else request_streaming
     behaviour = (
-        handler.unary_unary
-        or handler.unary_stream
-        or handler.stream_unary
-        or handler.stream_stream
+        handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
     )
     make: Callable[..., grpc.RpcMethodHandler[Any, Any]]
     match streaming, handler.response_streaming:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -130,7 +131,7 @@ def encode(tasks: Sequence[TaskSpec]) -> str:
         writer.demands.all(),
         writer.rates.all(),
         writer.tasks.all(),
-        tuple((place, sum(n for _, n in run)) for place, run in groupby(order, key=lambda it: it[0])),
+        tuple((place, sum(n for _, n in run)) for place, run in groupby(order, itemgetter(0))),
     )
     return _DOCUMENT.dump_json(document).decode()
 

@@ -50,9 +50,7 @@ class ActiveJobs:
             runs: Those that have rows.
         """
         self._jobs = {
-            job.id: _Active(
-                job.spec, _state_at_first(job.submitted_ms), bytearray(begun[job.id])
-            )
+            job.id: _Active(job.spec, _state_at_first(job.submitted_ms), bytearray(begun[job.id]))
             for job in jobs
             if job.state not in TERMINAL_JOB
         }

@@ -6,6 +6,7 @@ Aliases are not followed here: what they expand to is counted by whoever follows
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import yaml
 
@@ -16,7 +17,7 @@ MOST_NODES = 100_000
 MOST_DEPTH = 32
 _EVENTS_BETWEEN_LOOKS = 1_000
 # libyaml is some twenty times faster than the parser in Python.
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _OPENING = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
 
 
@@ -31,12 +32,14 @@ class Events:
     Attributes:
         list: The events of the document's only node, in order; empty for an empty file.
         after: For each event that begins a node, the place of the first event after the node.
-        anchors: Place of the node that an anchor names.
+        anchors: Place of the node that an anchor names, the last one of that name.
+        aliases: For each alias, the place of the node that it stands for.
     """
 
-    list: list[yaml.Event] = field(default_factory=list)
+    list: list[Any] = field(default_factory=list)
     after: dict[int, int] = field(default_factory=dict)
     anchors: dict[str, int] = field(default_factory=dict)
+    aliases: dict[int, int] = field(default_factory=dict)
 
 
 def read(text: str, cancelled: Cancellation) -> Events:
@@ -58,7 +61,7 @@ def read(text: str, cancelled: Cancellation) -> Events:
         loader.dispose()
 
 
-def _read(loader: yaml.SafeLoader, cancelled: Cancellation) -> Events:
+def _read(loader: Any, cancelled: Cancellation) -> Events:
     found = Events()
     open_: list[int] = []
     while (event := loader.get_event()) is not None:
@@ -67,9 +70,7 @@ def _read(loader: yaml.SafeLoader, cancelled: Cancellation) -> Events:
             cancelled.check()
         match event:
             case yaml.DocumentStartEvent() if found.list:
-                raise yaml.composer.ComposerError(
-                    None, None, "there is more than one document", event.start_mark
-                )
+                raise _refusal("there is more than one document", event)
             case yaml.NodeEvent():
                 found.list.append(event)
                 _begin(found, event, open_)
@@ -83,17 +84,20 @@ def _read(loader: yaml.SafeLoader, cancelled: Cancellation) -> Events:
     return found
 
 
-def _begin(found: Events, event: yaml.NodeEvent, open_: list[int]) -> None:
+def _begin(found: Events, event: Any, open_: list[int]) -> None:
     """Note the node that begins with the last event."""
     place = len(found.list) - 1
     if isinstance(event, yaml.AliasEvent):
         if event.anchor not in found.anchors:
-            raise yaml.composer.ComposerError(
-                None, None, f"found undefined alias {event.anchor!r}", event.start_mark
-            )
+            raise _refusal(f"found undefined alias {event.anchor!r}", event)
+        found.aliases[place] = found.anchors[event.anchor]
     elif event.anchor is not None:
         found.anchors[event.anchor] = place
     if isinstance(event, _OPENING):
         open_.append(place)
     else:
         found.after[place] = place + 1
+
+
+def _refusal(problem: str, event: Any) -> yaml.YAMLError:
+    return yaml.composer.ComposerError(None, None, problem, event.start_mark)

@@ -226,10 +226,9 @@ class _Builder:
 
     def _start(self, place: int) -> int:
         """The place where a node begins; an alias stands for the node that it names."""
-        event = self._events.list[place]
-        return self._events.anchors[event.anchor] if isinstance(event, yaml.AliasEvent) else place
+        return self._events.aliases.get(place, place)
 
-    def _node(self, place: int) -> yaml.Event:
+    def _node(self, place: int) -> Any:
         return self._events.list[self._start(place)]
 
     def _inside(self, place: int) -> int:
@@ -241,11 +240,11 @@ class _Builder:
             yield first, _mark(self._events.list[first])
             first = after
 
-    def _complain(self, event: yaml.Event, path: Path, message: str) -> None:
+    def _complain(self, event: Any, path: Path, message: str) -> None:
         mark = _mark(event)
         self.problems.append(Problem(message, dotted(path), mark.line, mark.column))
 
-    def _checked_text(self, event: yaml.Event, path: Path) -> str:
+    def _checked_text(self, event: Any, path: Path) -> str:
         # "\\ud800" is valid YAML, but half a character that UTF-8 cannot encode.
         text: str = event.value
         if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
@@ -272,7 +271,7 @@ class _Builder:
             yield key, self._build(child, (*path, key), as_text=as_text)
 
 
-def _mark(event: yaml.Event) -> Mark:
+def _mark(event: Any) -> Mark:
     return Mark(event.start_mark.line + 1, event.start_mark.column + 1)
 
 

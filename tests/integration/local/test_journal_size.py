@@ -121,9 +121,7 @@ def runs_of(journal: SqlJournal) -> dict[RunId, TaskRun]:
     return {run.id: run for run in journal.load().runs}
 
 
-def test_task_runs_without_a_row_are_there_after_a_restart(
-    journal: SqlJournal, path: Path
-) -> None:
+def test_task_runs_without_a_row_are_there_after_a_restart(journal: SqlJournal, path: Path) -> None:
     machine = submitted(parsed(f"{HEAD}run: x\ntasks: 3\n"))
     changes = machine.take_changes()
     journal.commit(changes)

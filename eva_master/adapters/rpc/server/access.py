@@ -18,9 +18,9 @@ import structlog
 from eva_master.adapters.rpc.errors import Context, Handler, wrapped
 from eva_master.adapters.rpc.log_pace import LogPace
 from eva_master.adapters.rpc.methods import METHODS
-from eva_master.adapters.rpc.server.pacing import Pacing
-from eva_master.adapters.rpc.server.requests import checked
-from eva_master.adapters.rpc.server.strangers import Strangers, only
+from eva_master.adapters.rpc.server.admission.pacing import Pacing
+from eva_master.adapters.rpc.server.admission.requests import checked
+from eva_master.adapters.rpc.server.admission.strangers import Strangers, only
 from eva_master.adapters.store import UserTokens
 from eva_master.model.errors import NotAuthenticated, NotAuthorised
 from eva_master.model.users import Role, UserToken
@@ -114,9 +114,7 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
         async def coroutine(requests: Any, context: Context) -> Any:
             owner = self._admit(context, method).owner
             begin = (
-                self._pacing.begin_upload
-                if handler.request_streaming
-                else self._pacing.begin_call
+                self._pacing.begin_upload if handler.request_streaming else self._pacing.begin_call
             )
             _until_over(context, await begin(owner))
             return await behaviour(await request(requests), context)
@@ -157,15 +155,15 @@ def _until_over(context: Context, end: Callable[[], None]) -> None:
     """Have something end with a call: when its last answer is sent, or its caller gone."""
     ended = False
 
-    def once(_: object) -> None:
+    def once(_: Any = None) -> None:
         nonlocal ended
         if not ended:
             ended = True
             end()
 
-    context.add_done_callback(once)
+    context.add_done_callback(once)  # type: ignore[arg-type]  # it is called with the context
     if context.done():  # it has gone already, and nobody will say so again
-        once(None)
+        once()
 
 
 def _serializer(encode: Callable[[Any], bytes] | None) -> Callable[[Any], bytes]:

@@ -31,7 +31,6 @@ from eva_master.model.states import TERMINAL_JOB
 from eva_master.ports import Clock, ObjectStore
 from eva_master.ports.reading import Archive, JobRecord, ReadModel
 
-
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -169,7 +168,8 @@ class JobsService(JobsServicer):
 
         return await self._gateway.read(page)
 
-    async def Watch(  # noqa: N802
+    # The messages are encoded already, though the generated code expects some that are not.
+    async def Watch(  # type: ignore[override]  # noqa: N802
         self,
         request: pb.WatchRequest,
         context: Context,  # noqa: ARG002

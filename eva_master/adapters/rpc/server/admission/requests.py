@@ -15,7 +15,7 @@ _MOST_ENTRIES = 10_000
 _MOST_NAMES = 1_000
 _FREE = frozenset({"job_yaml"})
 """Fields that are checked by whoever reads them."""
-_ENTRIES: Mapping[str, int] = {"WatchRequest.jobs": _MOST_NAMES}
+_ENTRIES: Mapping[str, int] = {"eva.api.v1.WatchRequest.jobs": _MOST_NAMES}
 
 
 def checked(request: Any) -> Any:
@@ -45,8 +45,7 @@ def _check(field: FieldDescriptor, value: Any) -> None:
 
 
 def _check_count(field: FieldDescriptor, value: Any) -> None:
-    name = f"{field.containing_type.name}.{field.name}"
-    most = _ENTRIES.get(name, _MOST_ENTRIES)
+    most = _ENTRIES.get(field.full_name, _MOST_ENTRIES)
     if len(value) > most:
         raise BadRequest(f"{field.name} has {len(value):,} entries, at most {most:,} are allowed")
 

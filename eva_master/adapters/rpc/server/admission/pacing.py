@@ -59,7 +59,7 @@ class Pace:
         return max(0.0, self._due - self._now() - _BURST_S)
 
     def take(self) -> None:
-        """Count a call."""
+        """Count a call that begins now."""
         self._due = max(self._due, self._now()) + self._interval
 
 
