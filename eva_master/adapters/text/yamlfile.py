@@ -152,18 +152,19 @@ def invalid(error: type[Failure], file_name: str, problems: Iterable[Problem]) -
 def in_words(problem: Problem) -> str:
     """Write a problem in one line, after the name of its file and a colon."""
     where = f"{problem.line}:{problem.column}: " if problem.line else " "
-    return f"{where}{problem.key}: {problem.message}" if problem.key else where + problem.message
+    key = shortened(problem.key)
+    return f"{where}{key}: {problem.message}" if key else where + problem.message
 
 
 def problems_of(
     failure: ValidationError, document: Document, model: type[BaseModel]
 ) -> list[Problem]:
-    """Convert pydantic's errors to problems of the file; of very many, the first ones."""
+    """Convert pydantic's errors to problems of the file; the first ones have hints."""
     told = failure.errors(include_url=False, include_input=False)
-    problems = [_problem_of(details, document, model) for details in told[:_MOST_PROBLEMS]]
-    if len(told) > _MOST_PROBLEMS:
-        problems.append(Problem(f"and {len(told) - _MOST_PROBLEMS:,} more problems"))
-    return problems
+    return [
+        _problem_of(details, document, model, with_hint=at < _MOST_PROBLEMS)
+        for at, details in enumerate(told)
+    ]
 
 
 def shortened(text: str) -> str:
@@ -300,13 +301,15 @@ def _syntax_problem(failure: yaml.YAMLError) -> Problem:
     return Problem(message, "", mark.line + 1, mark.column + 1)
 
 
-def _problem_of(details: ErrorDetails, document: Document, model: type[BaseModel]) -> Problem:
+def _problem_of(
+    details: ErrorDetails, document: Document, model: type[BaseModel], *, with_hint: bool
+) -> Problem:
     location = details["loc"]
     path = document.path_of(location)
     context = details.get("ctx", {})
     match details["type"]:
         case "extra_forbidden":
-            known = sorted(_keys_at(model, path[:-1]))
+            known = sorted(_keys_at(model, path[:-1])) if with_hint else []
             hint = suggestion(str(path[-1]), known) or f"known keys: {', '.join(known)}"
             return document.problem(path, f"unknown key {shortened(str(path[-1]))!r}", hint)
         case "missing":
