@@ -40,7 +40,7 @@ def submit(context: Context, event: JobSubmitted) -> None:
     )
     context.put_job(job)
     for run in first_runs(job):
-        context.put_run(run)
+        context.state.put_run(run)  # it is nowhere, and the job is looked at anyway
     context.plan_wanted = True
     context.outbox.add(Reply(event.command, job.id))
 

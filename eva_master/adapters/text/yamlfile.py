@@ -309,8 +309,10 @@ def _problem_of(
     context = details.get("ctx", {})
     match details["type"]:
         case "extra_forbidden":
-            known = sorted(_keys_at(model, path[:-1])) if with_hint else []
-            hint = suggestion(str(path[-1]), known) or f"known keys: {', '.join(known)}"
+            hint = ""
+            if with_hint:
+                known = sorted(_keys_at(model, path[:-1]))
+                hint = suggestion(str(path[-1]), known) or f"known keys: {', '.join(known)}"
             return document.problem(path, f"unknown key {shortened(str(path[-1]))!r}", hint)
         case "missing":
             missing = (*path, location[-1])
