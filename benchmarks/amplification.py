@@ -52,7 +52,11 @@ def measure(tasks: int, kilobytes: int) -> Figures:
     with state_directory() as state_dir:
         catalog = state_dir / "catalog.yaml"
         catalog.write_text(limited_catalog())
-        settings = {"catalog": {"file": str(catalog)}, "round_min_interval": "1s", "round_period": "2s"}
+        settings = {
+            "catalog": {"file": str(catalog)},
+            "round_min_interval": "1s",
+            "round_period": "2s",
+        }
         with running_master(state_dir, settings) as master, master.client() as client:
             client.submit(_file("one", 1, kilobytes), file_name="one.yaml")
             _two_rounds(client)

@@ -232,8 +232,10 @@ async def came(what: threading.Semaphore) -> None:
 async def test_nobody_waits_for_a_file_that_is_being_parsed(
     master: RpcMaster, stuck: StuckParser
 ) -> None:
-    users = [JobsStub(master.channel_of(name, Role.VIEWER)) for name in ("ann", "bob", "eve")]
-    plans = [user.Plan(pb.PlanRequest(job_yaml="x")) for user in users for _ in range(10)]
+    users = [JobsStub(master.channel_of(name, Role.VIEWER)) for name in ("ann", "bob")]
+    plans = [
+        user.Plan(pb.PlanRequest(job_yaml="x")) for user in (*users, master.jobs) for _ in range(20)
+    ]
     for _ in range(parsing._THREADS):
         await came(stuck.begun)
     # Tokens, joining and questions have threads of their own.

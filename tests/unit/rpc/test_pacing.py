@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from eva_master.adapters.rpc.methods import Line
 from eva_master.adapters.rpc.server.admission import pacing
 from eva_master.adapters.rpc.server.admission.pacing import Pacing, Share
 from eva_master.model.errors import Busy
@@ -35,7 +36,7 @@ def timer(monkeypatch: pytest.MonkeyPatch) -> Timer:
 
 async def calls(pace: Pacing, owner: str, count: int) -> None:
     for _ in range(count):
-        (await pace.begin_call(owner))()
+        (await pace.begin(owner, Line.CALLS))()
 
 
 async def test_calls_in_the_long_run_come_at_the_rate_and_bursts_at_once(timer: Timer) -> None:
@@ -58,7 +59,7 @@ async def test_others_are_not_held_up(timer: Timer) -> None:
 async def test_whoever_is_much_too_fast_is_told_when_to_come_back() -> None:
     now = 5.0
     pace = Pacing(Share(calls_per_second=1), now=lambda: now)
-    begun = [asyncio.ensure_future(pace.begin_call("ann")) for _ in range(30)]
+    begun = [asyncio.ensure_future(pace.begin("ann", Line.CALLS)) for _ in range(30)]
     await asyncio.sleep(0)
     refused = [it.exception() for it in begun if it.done() and it.exception()]
     assert refused
@@ -75,30 +76,33 @@ async def test_whoever_is_much_too_fast_is_told_when_to_come_back() -> None:
 
 async def test_calls_at_once_wait_for_each_other_and_end_once() -> None:
     pace = Pacing(Share())
-    ends = [await pace.begin_call("ann") for _ in range(pacing._CALLS_AT_ONCE)]
-    waiting = asyncio.ensure_future(pace.begin_call("ann"))
+    ends = [await pace.begin("ann", Line.CALLS) for _ in range(pacing.AT_ONCE[Line.CALLS])]
+    waiting = asyncio.ensure_future(pace.begin("ann", Line.CALLS))
     await asyncio.sleep(0)
     assert not waiting.done()
-    (await pace.begin_call("bob"))()
+    # Neither others wait for them, nor what has another line.
+    (await pace.begin("bob", Line.CALLS))()
+    for line in (Line.FILES, Line.UPLOADS, Line.TOKENS, Line.STREAMS):
+        (await pace.begin("ann", line))()
     ends[0]()
     (await waiting)()
 
 
 async def test_streams_of_a_user_are_limited_and_given_back() -> None:
     pace = Pacing(Share(streams=3))
-    ends = [await pace.begin_stream("ann") for _ in range(3)]
+    ends = [await pace.begin("ann", Line.STREAMS) for _ in range(3)]
     with pytest.raises(Busy, match="ann has 3 open streams") as refused:
-        await pace.begin_stream("ann")
+        await pace.begin("ann", Line.STREAMS)
     assert "limits.streams" in refused.value.hint
-    (await pace.begin_stream("bob"))()
+    (await pace.begin("bob", Line.STREAMS))()
     ends[0]()
-    (await pace.begin_stream("ann"))()
+    (await pace.begin("ann", Line.STREAMS))()
 
 
 async def test_all_users_together_have_so_many_streams() -> None:
     pace = Pacing(Share(streams=2))
     for owner in range(10):
         for _ in range(2):
-            await pace.begin_stream(f"user{owner}")
+            await pace.begin(f"user{owner}", Line.STREAMS)
     with pytest.raises(Busy, match="master has too many"):
-        await pace.begin_stream("one more")
+        await pace.begin("one more", Line.STREAMS)

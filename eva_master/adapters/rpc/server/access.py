@@ -106,17 +106,14 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
 
         async def generator(requests: Any, context: Context) -> AsyncIterator[Any]:
             token = self._admit(context, method)
-            _until_over(context, await self._pacing.begin_stream(token.owner))
+            _until_over(context, await self._pacing.begin(token.owner, METHODS[method].line))
             async for response in behaviour(await request(requests), context):
                 self._tokens.check(token.id)
                 yield response
 
         async def coroutine(requests: Any, context: Context) -> Any:
             owner = self._admit(context, method).owner
-            begin = (
-                self._pacing.begin_upload if handler.request_streaming else self._pacing.begin_call
-            )
-            _until_over(context, await begin(owner))
+            _until_over(context, await self._pacing.begin(owner, METHODS[method].line))
             return await behaviour(await request(requests), context)
 
         return generator if inspect.isasyncgenfunction(behaviour) else coroutine

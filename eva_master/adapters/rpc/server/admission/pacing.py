@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from eva_master.adapters.rpc.methods import Line
 from eva_master.model.errors import Busy
 
 _BURST_S = 5.0
 """Calls of so many seconds may come at once."""
 _LONGEST_WAIT_S = 2.0
 """Whoever would have to wait in line for longer is refused."""
-_CALLS_AT_ONCE = 16
+AT_ONCE: Mapping[Line, int] = {Line.CALLS: 8, Line.FILES: 4, Line.UPLOADS: 8, Line.TOKENS: 4}
 """Calls of one user that are worked on; each has its request in memory."""
-_UPLOADS_AT_ONCE = 16
 _LINE = 200
 """Calls of one user that wait in line."""
 _STREAMS_IN_ALL = 10
@@ -68,8 +68,7 @@ class _User:
 
     def __init__(self, share: Share, now: Callable[[], float]) -> None:
         self.pace = Pace(share.calls_per_second, now)
-        self.calls = asyncio.Semaphore(_CALLS_AT_ONCE)
-        self.uploads = asyncio.Semaphore(_UPLOADS_AT_ONCE)
+        self.slots = {line: asyncio.Semaphore(count) for line, count in AT_ONCE.items()}
         self.in_line = 0
         self.streams = 0
 
@@ -90,32 +89,29 @@ class Pacing:
         self._users: dict[str, _User] = {}
         self._streams = 0
 
-    async def begin_call(self, owner: str) -> Callable[[], None]:
+    async def begin(self, owner: str, line: Line) -> Callable[[], None]:
         """Wait in line, and begin a call.
+
+        Args:
+            owner: Who calls.
+            line: Which other calls of theirs it waits for. Of uploads there are many in a row, so
+                only those at the same time are counted.
 
         Returns:
             What ends the call.
 
         Raises:
-            Busy: The line is too long.
+            Busy: The line is too long, or there are too many streams.
         """
         user = self._user(owner)
-        await self._in_turn(user)
-        return await self._slot(user, user.calls)
+        if line is not Line.UPLOADS:
+            await self._in_turn(user)
+        if line is Line.STREAMS:
+            return self._stream(owner, user)
+        return await self._slot(user, user.slots[line])
 
-    async def begin_upload(self, owner: str) -> Callable[[], None]:
-        """The same for an upload, which may last: only those at the same time are counted."""
-        user = self._user(owner)
-        return await self._slot(user, user.uploads)
-
-    async def begin_stream(self, owner: str) -> Callable[[], None]:
-        """The same for a stream of answers, which may last.
-
-        Raises:
-            Busy: There are too many streams already.
-        """
-        user, most = self._user(owner), self._share.streams
-        await self._in_turn(user)
+    def _stream(self, owner: str, user: _User) -> Callable[[], None]:
+        most = self._share.streams
         if user.streams >= most:
             raise Busy.until(
                 f"{owner} has {most:,} open streams, which is the limit",
