@@ -26,6 +26,7 @@ SMOKE: dict[str, list[str]] = {
     "clouds": ["--instances", "100"],
     "history": ["--jobs", "2000", "--reads", "3"],
     "transfers": ["--mebibytes", "32"],
+    "amplification": ["--tasks", "100", "--kilobytes", "4"],
 }
 """Every benchmark, with the arguments for its smallest size."""
 _MISSED = 1

@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from eva_master.adapters.rpc.client.master import Client
+from eva_master.app.config import LimitsSection
 
 ROOT = Path(__file__).parent.parent
 START_S = 120.0
@@ -79,7 +80,13 @@ def running_master(
         RuntimeError: It did not start.
     """
     request = {
-        "settings": {"state_dir": str(state_dir), "listen": "127.0.0.1:0", **settings},
+        "settings": {
+            "state_dir": str(state_dir),
+            "listen": "127.0.0.1:0",
+            "limits": dict.fromkeys(LimitsSection.model_fields, 1_000_000),
+            "local": {"max_instances": 1_000_000},
+            **settings,
+        },
         "instances": list(instances),
     }
     (state_dir / "request.json").write_text(json.dumps(request))

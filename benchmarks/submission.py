@@ -62,7 +62,7 @@ def measure(queued: int, samples: int) -> Figures:
     figures: Figures = {"surroundings": surroundings()}
     with state_directory() as state_dir:
         catalog = state_dir / "catalog.yaml"
-        catalog.write_text(_catalog())
+        catalog.write_text(limited_catalog())
         settings = {
             "catalog": {"file": str(catalog)},
             "policy": {"name": "eva"},
@@ -98,7 +98,8 @@ def _under_way(rounds: Sequence[Round], sample: Sample) -> bool:
     return any(r.at_ms <= sample.began_ms <= r.at_ms + r.planned_ms for r in rounds)
 
 
-def _catalog() -> str:
+def limited_catalog() -> str:
+    """A catalog file in which one instance of each type is on sale."""
     names = [offering.type.name for offering in load_catalog()]
     return json.dumps({"types": {name: {"limit": 1} for name in names}})
 

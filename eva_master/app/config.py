@@ -130,6 +130,38 @@ class PolicySection(Section):
         return {**values, "name": name, "preset": preset}
 
 
+Most = Annotated[int, Field(gt=0, le=10**9, strict=True)]
+
+
+class LimitsSection(Section):
+    """How much one job, one user and all together may have.
+
+    Attributes:
+        calls_per_second: Calls of one user in the long run; more wait in line, many more are
+            refused.
+        streams: Watches and followed logs of one user at the same time.
+        tasks_per_job: Tasks of one job.
+        tasks_per_user: Tasks of all unfinished jobs of one user.
+        jobs_per_user: Unfinished jobs of one user.
+        tasks: Tasks of all unfinished jobs.
+        jobs: All unfinished jobs.
+        instances_per_job: Instances on which tasks of one job are at the same time.
+        instances_per_user: The same for all tasks of one user.
+        instances: Instances of the cluster at the same time.
+    """
+
+    calls_per_second: Most = 100
+    streams: Most = 1_000
+    tasks_per_job: Most = 10_000
+    tasks_per_user: Most = 100_000
+    jobs_per_user: Most = 10_000
+    tasks: Most = 500_000
+    jobs: Most = 100_000
+    instances_per_job: Most = 1_000
+    instances_per_user: Most = 1_000
+    instances: Most = 1_000
+
+
 class CatalogSection(Section):
     """What can be bought.
 
@@ -251,6 +283,7 @@ class MasterConfig(BaseConfig):
     advertise: Annotated[str, AfterValidator(_check_host)] | None = None
     catalog: CatalogSection = CatalogSection()
     isolation: IsolationSection = IsolationSection()
+    limits: LimitsSection = LimitsSection()
 
     def section(self, cloud: str) -> Any:
         """The section of a cloud; of the type that the cloud declares, `None` if it may be."""

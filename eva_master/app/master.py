@@ -7,6 +7,7 @@ import json
 import signal
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from eva_master.adapters.pki import Authority, ServerIdentity
 from eva_master.adapters.pki.tokens import JoinTokens
 from eva_master.adapters.planner.process import ProcessPlanner
 from eva_master.adapters.rpc.server.access import AccessInterceptor
+from eva_master.adapters.rpc.server.admission.pacing import Pacing, Share
 from eva_master.adapters.rpc.server.cluster import About, ClusterService
 from eva_master.adapters.rpc.server.jobs import JobsService
 from eva_master.adapters.rpc.server.ports import MasterServer, Ports
@@ -43,7 +45,7 @@ from eva_master.app.policy_registry import policies
 from eva_master.app.state_dir import require_state
 from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
-from eva_master.control.settings import Settings
+from eva_master.control.settings import Limits, Settings
 from eva_master.control.state.store import State
 from eva_master.model.events import Tick
 from eva_master.model.ids import Millis
@@ -89,6 +91,7 @@ def control_settings(config: MasterConfig) -> Settings:
         profile=config.profile,
         gang_ports=config.gang_ports,
         history_kept_ms=config.history_kept,
+        limits=Limits(**{it.name: getattr(config.limits, it.name) for it in fields(Limits)}),
     )
     return cloud_of(config).loop_settings(config, settings)
 
@@ -179,7 +182,10 @@ class Master:
             enrolment=EnrolmentService(self._certificates, self._join_tokens),
             workers=self._sessions,
             identity=self._identity,
-            access=AccessInterceptor(self._user_tokens),
+            access=AccessInterceptor(
+                self._user_tokens,
+                Pacing(Share(config.limits.calls_per_second, config.limits.streams)),
+            ),
         )
 
     def _chosen_cloud(

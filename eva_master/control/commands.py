@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from eva_master.control import limits
 from eva_master.control.context import Context
 from eva_master.model.actions import Reply
 from eva_master.model.errors import DuplicateName, NotFound
 from eva_master.model.events import CancelRequested, JobSubmitted
-from eva_master.model.ids import JobId, run_id
-from eva_master.model.records import Job, Outcome, TaskRun
-from eva_master.model.states import JobState, RunState
+from eva_master.model.ids import JobId
+from eva_master.model.records import Job, Outcome, first_runs
+from eva_master.model.states import JobState
 
 
 def submit(context: Context, event: JobSubmitted) -> None:
@@ -26,6 +27,9 @@ def submit(context: Context, event: JobSubmitted) -> None:
         )
         context.outbox.add(Reply(event.command, None, error, spec.owner))
         return
+    if (excess := limits.refusal(state.active_load, context.settings.limits, spec)) is not None:
+        context.outbox.add(Reply(event.command, None, excess))
+        return
     number = state.count(jobs=1, arrivals=1).jobs
     job = Job(
         id=JobId(f"{spec.name}-{number}"),
@@ -35,9 +39,8 @@ def submit(context: Context, event: JobSubmitted) -> None:
         command=event.command,
     )
     context.put_job(job)
-    for index in range(len(spec.tasks)):
-        waiting = ((RunState.WAITING.value, int(context.now)),)
-        context.put_run(TaskRun(run_id(job.id, index), job.id, index, waiting))
+    for run in first_runs(job):
+        context.state.put_run(run)  # it is nowhere, and the job is looked at anyway
     context.plan_wanted = True
     context.outbox.add(Reply(event.command, job.id, owner=spec.owner))
 

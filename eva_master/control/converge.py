@@ -37,7 +37,7 @@ def converge_job(context: Context, job_id: JobId) -> None:
         _end(context, job)
         return
     members = list(context.state.members(job_id))
-    for group in [members] if job.is_gang else [[member] for member in members]:
+    for group in [members] if job.is_gang else _that_may_move(job, members):
         _converge_group(context, job, group)
     members = list(context.state.members(job_id))
     if all(run.state is RunState.SUCCEEDED for run in members):
@@ -46,6 +46,15 @@ def converge_job(context: Context, job_id: JobId) -> None:
         _end(context, context.state.jobs[job_id])
         return
     _follow(context, context.state.jobs[job_id], members)
+
+
+def _that_may_move(job: Job, members: list[TaskRun]) -> list[list[TaskRun]]:
+    """The tasks of an array one by one, less those that wait for a plan: most of a long queue."""
+    return [
+        [run]
+        for run in members
+        if run.target is not None or run.state is not RunState.WAITING or job.failure is not None
+    ]
 
 
 def _follow(context: Context, job: Job, members: list[TaskRun]) -> None:

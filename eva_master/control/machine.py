@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from eva_master.control import availability, commands, converge, gangs, handlers, spot
+from eva_master.control import availability, commands, converge, gangs, handlers, limits, spot
 from eva_master.control.alarms import Alarm, Wake
 from eva_master.control.context import Context
 from eva_master.control.measure import learn
@@ -38,8 +38,8 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import InstanceId, Millis
-from eva_master.model.planning.plan import Plan
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId
+from eva_master.model.planning.plan import Assign, Plan
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.records import Instance
 from eva_master.model.states import InstanceState, RunState
@@ -248,12 +248,14 @@ class Machine:
         present = snapshot(self.state, context.now, self.settings)
         plan = event.plan if self._reserved is None else self._reserved.completed(event.plan)
         plan, put_off = availability.gate(context).passed(present, plan)
+        plan = limits.within(plan, present, self.settings.limits, len(self.state.live), self._owner)
         decision = reconcile(present, plan)
         self._note_urgent(decision)
         names = self._adopt(decision)
         self.state.set_memory(event.memory)
         self.state.write_learned()
-        reasons = event.plan.reasons.adopted(names, set(decision.dropped))
+        dropped = set(decision.dropped) | _left_out(event.plan, plan)
+        reasons = event.plan.reasons.adopted(names, dropped)
         self.state.put_round(self._round(event.round, event.plan, decision, reasons))
         if decision.dropped and not put_off:  # else there is a plan once it is known who boots
             context.plan_wanted = True
@@ -268,6 +270,9 @@ class Machine:
                 self._refused.clear()
             self._refused.add(reserved.occasion)
         self._context.plan_wanted = True
+
+    def _owner(self, job: JobId) -> str:
+        return self.state.jobs[job].spec.owner
 
     def _round(self, number: int, plan: Plan, decision: Decision, reasons: Reasons) -> Round:
         moves = sum(self.state.runs[run].instance is not None for run, _ in decision.places)
@@ -314,3 +319,11 @@ class Machine:
             suspended = replace(self.state.runs[run], waiting_for=reason)
             context.put_run(replace(suspended, target=None, fetched=None))
         return names
+
+
+def _left_out(plan: Plan, part: Plan) -> set[RunId]:
+    """The task runs that a plan places and a part of it does not."""
+    if plan is part:
+        return set()
+    placed = {entry.run for entry in part.entries if isinstance(entry, Assign)}
+    return {entry.run for entry in plan.entries if isinstance(entry, Assign)} - placed

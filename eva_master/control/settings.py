@@ -8,6 +8,33 @@ NEVER_MS = 10**15
 """As a delay: what is so far ahead is not waited for."""
 
 
+NO_LIMIT = 10**15
+"""As a number of jobs, tasks or instances."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much there may be at a time; jobs and tasks count until they have ended.
+
+    Attributes:
+        tasks_per_job: Tasks of one job.
+        tasks_per_user: Tasks of all jobs of one user. jobs_per_user: These jobs.
+        tasks: Tasks of all jobs of the cluster. jobs: These jobs.
+        instances_per_job: Instances on which tasks of one job are.
+        instances_per_user: Instances on which tasks of one user are.
+        instances: Instances of the cluster, those included that are being launched or given back.
+    """
+
+    tasks_per_job: int = NO_LIMIT
+    tasks_per_user: int = NO_LIMIT
+    jobs_per_user: int = NO_LIMIT
+    tasks: int = NO_LIMIT
+    jobs: int = NO_LIMIT
+    instances_per_job: int = NO_LIMIT
+    instances_per_user: int = NO_LIMIT
+    instances: int = NO_LIMIT
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Delays and limits; times in milliseconds.
@@ -39,6 +66,7 @@ class Settings:
         gang_ports: First and last of the ports on which gangs meet.
         history_kept_ms: Jobs that have ended and instances that are gone leave memory after so
             long; the journal keeps them.
+        limits: How much one job, one user and all together may have.
     """
 
     round_period_ms: int = 300_000
@@ -60,3 +88,4 @@ class Settings:
     profile: bool = False
     gang_ports: tuple[int, int] = (20_000, 29_999)
     history_kept_ms: int = NEVER_MS
+    limits: Limits = Limits()

@@ -148,6 +148,33 @@ class Untrusted(EvaError):
     """The identity of the master at this address cannot be verified."""
 
 
+class LimitExceeded(EvaError):
+    """A user, a job or the cluster would have more than its limit allows."""
+
+
+class Busy(EvaError):
+    """The caller asks for more at a time than they are given; later they may ask again.
+
+    Attributes:
+        retry_after_ms: When, from now on.
+    """
+
+    retry_after_ms: int = 1_000
+
+    @classmethod
+    def until(cls, what: str, wait_s: float, *, hint: str = "") -> Busy:
+        """Make one that says when to try again.
+
+        Args:
+            what: There is too much of, in words.
+            wait_s: When to try again, in seconds from now.
+            hint: What to do instead.
+        """
+        error = cls(f"{what}; try again in {max(wait_s, 0.1):.1f} s", hint=hint)
+        error.retry_after_ms = round(1000 * max(wait_s, 0.1))
+        return error
+
+
 class NotAuthenticated(EvaError):
     """The caller has no token, or its token is not valid."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import InstanceId, JobId, Millis, Price, RunId
+from eva_master.model.ids import InstanceId, JobId, Millis, Price, RunId, run_id
 from eva_master.model.job import JobKind, JobSpec, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.states import (
@@ -177,11 +177,12 @@ class TaskRun:
     lost: int = 0
     started_ms: Millis | None = None
     moves: int = 0
-    progress: Progress = field(default_factory=Progress)
+    progress: Progress = Progress()
     work_ms: int = 0
     exit_code: int | None = None
     waiting_for: str = ""
-    """Why it is not placed, for the user."""
+    """Why it is not placed, for the user. Of one that was never placed it is not journalled: the
+    first plan after a restart says it again."""
     places: tuple[tuple[int, InstanceId], ...] = ()
 
     @property
@@ -192,6 +193,15 @@ class TaskRun:
     def to(self, state: RunState, at: Millis) -> TaskRun:
         """The task run after a transition to `state`; raises `IllegalTransition`."""
         return replace(self, history=moved(f"task run {self.id}", self.history, state, at))
+
+
+def first_runs(job: Job) -> tuple[TaskRun, ...]:
+    """The task runs of a job as its submission makes them, by index."""
+    waiting = ((RunState.WAITING.value, int(job.submitted_ms)),)
+    return tuple(
+        TaskRun(run_id(job.id, index), job.id, index, waiting)
+        for index in range(len(job.spec.tasks))
+    )
 
 
 @dataclass(frozen=True, slots=True)

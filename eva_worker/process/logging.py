@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 import structlog
 from structlog.typing import EventDict
+
+_LONGEST_VALUE = 1_000
+_LONGEST_TRACE = 20_000
+_MOST_VALUES = 50
+_DEEPEST = 4
 
 
 def configure(*, instance: str) -> None:
@@ -18,6 +24,7 @@ def configure(*, instance: str) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            bounded,
             *((_harmless, structlog.dev.ConsoleRenderer()) if terminal else (_JSON,)),
         ],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
@@ -35,3 +42,35 @@ def _harmless(_logger: Any, _method: str, event: EventDict) -> EventDict:
 
 def _printable(text: str) -> str:
     return "".join(one if one.isprintable() or one == "\n" else " " for one in text)
+
+
+def bounded(_logger: object, _method: str, line: MutableMapping[str, Any]) -> Mapping[str, Any]:
+    """Cut the values of a log line: what others say is quoted in part, however much it is."""
+    cut = {str(key)[:_LONGEST_VALUE]: _cut(value, _DEEPEST) for key, value in line.items()}
+    if isinstance(trace := line.get("exception"), str):
+        # The end of a traceback says what happened.
+        too_long = len(trace) > _LONGEST_TRACE
+        cut["exception"] = f"...{trace[-_LONGEST_TRACE:]}" if too_long else trace
+    return cut
+
+
+def _cut(value: Any, depth: int) -> Any:
+    match value:
+        case None | bool() | float():
+            return value
+        case int():
+            return value if value.bit_length() <= 64 else _cut(hex(value), depth)
+        case str():
+            left_out = len(value) - _LONGEST_VALUE
+            if left_out <= 0:
+                return value
+            return f"{value[:_LONGEST_VALUE]}... and {left_out:,} more characters"
+        case Mapping() if depth:
+            some = list(value.items())[:_MOST_VALUES]
+            return {str(key)[:_LONGEST_VALUE]: _cut(each, depth - 1) for key, each in some}
+        case list() | tuple() | set() | frozenset() if depth:
+            return [_cut(each, depth - 1) for each in list(value)[:_MOST_VALUES]]
+        case bytes():
+            return _cut(repr(value[: _LONGEST_VALUE + 1]), depth)
+        case _:
+            return _cut(str(value), depth) if depth else "..."

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import sys
+import threading
+import time
 from socketserver import ThreadingMixIn
 from threading import Thread
 from typing import Any
@@ -15,8 +18,13 @@ from eva_master.adapters.pki import ServerIdentity
 from eva_master.adapters.pki.server import Credentials
 from eva_master.model.errors import InvalidConfig
 
-_SILENT_S = 10.0
+_SILENT_S = 5.0
 """Seconds of silence after which a client is disconnected."""
+_WITHIN_S = 15.0
+"""Seconds after which a client is disconnected, whatever it has sent and read by then."""
+_CONNECTIONS = 16
+_CONNECTIONS_PER_HOST = 8
+"""More are closed at once: a thread serves each of them."""
 
 
 class HttpsServer:
@@ -68,6 +76,9 @@ class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
     def __init__(self, address: str, port: int, identity: ServerIdentity) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[socket.socket, tuple[float, str]] = {}
+        """Connections that are being served: when they end at the latest, and whose they are."""
         self._identity = identity
         self._shown: Credentials | None = None
         self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -85,6 +96,36 @@ class _Server(ThreadingMixIn, WSGIServer):
         return self._context.wrap_socket(
             connection, server_side=True, do_handshake_on_connect=False
         ), peer
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection on a thread of its own, unless there are too many."""
+        with self._lock:
+            same = sum(host == client_address[0] for _, host in self._open.values())
+            refused = len(self._open) >= _CONNECTIONS or same >= _CONNECTIONS_PER_HOST
+            if not refused:
+                self._open[request] = time.monotonic() + _WITHIN_S, client_address[0]
+        if refused:
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection from its handshake to its end."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            with self._lock:
+                self._open.pop(request, None)
+
+    def service_actions(self) -> None:
+        """End connections that last too long; called twice a second."""
+        now = time.monotonic()
+        with self._lock:
+            late = [connection for connection, (end, _) in self._open.items() if end < now]
+        for connection in late:
+            with contextlib.suppress(OSError):
+                # That of the socket itself: its thread is in the middle of TLS, and sees an end.
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log nothing about peers that do not speak TLS or hang up."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
@@ -21,16 +21,24 @@ from eva_master.adapters.jobfile.schema import (
     ResourcesSection,
     TaskSection,
     check_name,
-    check_text,
+    check_value,
     check_variable,
 )
 from eva_master.adapters.text import yamlfile
+from eva_master.adapters.text.cancellation import NEVER_CANCELLED, Cancellation
 from eva_master.adapters.text.yamlfile import Document, Path
 from eva_master.model.catalog import Catalog, base_family, is_spot
 from eva_master.model.errors import InvalidJob, Problem, Unplaceable
 from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
+
+Value = TypeVar("Value", bound=Hashable)
+
+MOST_BYTES = 1024 * 1024
+"""Size of the largest job file."""
+_MOST_VARIABLES = 100_000
+"""Environment variables of all different tasks of a job together."""
 
 
 def parse_job(
@@ -44,6 +52,7 @@ def parse_job(
     envs: Mapping[str, str] | None = None,
     name: str | None = None,
     containers: bool = True,
+    cancelled: Cancellation = NEVER_CANCELLED,
 ) -> JobSpec:
     """Turn a job file into a job.
 
@@ -58,12 +67,14 @@ def parse_job(
         name: Used instead of the file's name. The default workload keeps the file's, so that
             what was learned of the same program under other names holds.
         containers: Whether the cluster runs tasks in containers: only then can they have images.
+        cancelled: Says when nobody waits for the job any more.
 
     Raises:
+        Cancelled: Nobody waits for it any more.
         InvalidJob: The file cannot be accepted; carries every problem that was found.
         Unplaceable: No instance type can hold one of the tasks.
     """
-    document, job = _read(text, file_name)
+    document, job = _read(text, file_name, cancelled)
     problems = [
         *_overrides_problems(envs or {}, name),
         *_job_problems(document, job, name),
@@ -74,10 +85,13 @@ def parse_job(
         hint = "remove it; or have the operator buy spot instances (ec2.spot)"
         problems.append(document.problem(("spot",), "there are no spot instances on sale", hint))
     problems += image_problems(document, job, _sections(job), containers=containers)
-    uploads = _Uploads(workdir, build)
+    if (excess := _variables_problem(document, job, envs or {})) is not None:
+        raise yamlfile.invalid(InvalidJob, file_name, [*problems, excess])
+    uploads, shared = _Uploads(workdir, build), _Shared()
     tasks = []
     for path, task in _sections(job):
-        resolver = _TaskResolver(document, job, task, path)
+        cancelled.check()
+        resolver = _TaskResolver(document, job, task, path, shared)
         tasks.append(resolver.spec(job.name or name or "", families, uploads, envs or {}))
         problems += resolver.problems
     if problems:
@@ -156,10 +170,18 @@ def job_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def _read(text: str, file_name: str) -> tuple[Document, JobFile]:
+def _read(
+    text: str, file_name: str, cancelled: Cancellation = NEVER_CANCELLED
+) -> tuple[Document, JobFile]:
     document = yamlfile.load(
-        text, file_name=file_name, error=InvalidJob, text_under=frozenset({"envs"})
+        text,
+        file_name=file_name,
+        error=InvalidJob,
+        text_under=frozenset({"envs"}),
+        most_bytes=MOST_BYTES,
+        cancelled=cancelled,
     )
+    cancelled.check()
     try:
         return document, JobFile.model_validate(document.value)
     except ValidationError as failure:
@@ -171,7 +193,7 @@ def _overrides_problems(envs: Mapping[str, str], name: str | None) -> Iterator[P
     """Check what came beside the file by the file's rules."""
     checks: list[tuple[str, Callable[[str], str], str]]
     checks = [(f"envs.{key}", check_variable, key) for key in envs]
-    checks += [(f"envs.{key}", check_text, value) for key, value in envs.items()]
+    checks += [(f"envs.{key}", check_value, value) for key, value in envs.items()]
     if name:
         checks.append(("name", check_name, name))
     for key, check, value in checks:
@@ -244,13 +266,45 @@ class _Uploads(NamedTuple):
     build: str
 
 
+class _Shared:
+    """Keeps one of each value, so that equal parts of tasks take memory once."""
+
+    def __init__(self) -> None:
+        self._values: dict[Hashable, Any] = {}
+
+    def one(self, value: Value) -> Value:
+        """A value that equals this one, always the same."""
+        found: Value = self._values.setdefault(value, value)
+        return found
+
+
+def _variables_problem(document: Document, job: JobFile, envs: Mapping[str, str]) -> Problem | None:
+    """A complaint if the variables of all different tasks are too many when written out."""
+    common = len(job.envs) + len(envs)
+    total = sum(common + (len(task.envs) if task else 0) for _, task in _sections(job))
+    if total <= _MOST_VARIABLES:
+        return None
+    return document.problem(
+        ("envs",),
+        f"the tasks have {total:,} environment variables together, at most {_MOST_VARIABLES:,}"
+        " are allowed",
+        "put what all tasks read into a file of the working directory",
+    )
+
+
 class _TaskResolver:
     """Makes one `TaskSpec` out of what the job and the task say."""
 
     def __init__(
-        self, document: Document, job: JobFile, task: TaskSection | None, path: Path
+        self,
+        document: Document,
+        job: JobFile,
+        task: TaskSection | None,
+        path: Path,
+        shared: _Shared,
     ) -> None:
         self.problems: list[Problem] = []
+        self._shared = shared
         self._document = document
         self._job = job
         self._task = task
@@ -261,20 +315,23 @@ class _TaskResolver:
     ) -> TaskSpec:
         job, task = self._job, self._task
         label = f"{name}/{task.name}" if task else name
-        demand = self._demand(families)
+        one = self._shared.one
+        demand = one(self._demand(families))
         variables = {**job.envs, **(task.envs if task else {}), **envs}
         return TaskSpec(
             workload=Workload((task and task.workload) or job.workload or label),
-            program=Program(
-                run=(task and task.run) or job.run or "",
-                env=tuple(sorted(variables.items())),
-                workdir=uploads.workdir,
-                inputs=tuple(sorted(job.storage.inputs.items())),
-                image=image_of(job, task),
-                build=build_of(job, task, uploads.build),
+            program=one(
+                Program(
+                    run=(task and task.run) or job.run or "",
+                    env=one(tuple(map(one, sorted(variables.items())))),
+                    workdir=uploads.workdir,
+                    inputs=one(tuple(sorted(job.storage.inputs.items()))),
+                    image=image_of(job, task),
+                    build=build_of(job, task, uploads.build),
+                )
             ),
             demand=demand,
-            throughput=self._throughput([family for family, _ in demand]),
+            throughput=one(self._throughput([family for family, _ in demand])),
             name=task.name if task else "",
             reports_steps=job.reports_steps,
         )

@@ -30,6 +30,8 @@ _IMAGE = re.compile(
     re.ASCII,
 )
 _DAY_MS = 86_400_000
+_LONGEST_VALUE = 120_000
+_LONGEST_VARIABLE = 200
 _RESERVED = frozenset(
     {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"}
     # Variables by which the members of a gang find each other.
@@ -62,8 +64,10 @@ def check_variable(name: str) -> str:
     Raises:
         ValueError: The name is not allowed or reserved for the cluster.
     """
-    if not _VARIABLE.fullmatch(name):
-        raise _refusal(f"{name!r} cannot be an environment variable", "use letters, digits and '_'")
+    if not _VARIABLE.fullmatch(name) or len(name) > _LONGEST_VARIABLE:
+        raise _refusal(
+            f"{name[:80]!r} cannot be an environment variable", "use letters, digits and '_'"
+        )
     if name.startswith("EVA_") or name in _RESERVED:
         raise _refusal(f"{name} is set by the cluster", "choose another name")
     return name
@@ -78,6 +82,20 @@ def check_text(text: str) -> str:
     if "\0" in text:
         raise _refusal("must not hold a NUL character")
     return text
+
+
+def check_value(text: str) -> str:
+    """Check the value of an environment variable, which the kernel keeps below 128 KiB.
+
+    Raises:
+        ValueError: It is longer, or holds a NUL character.
+    """
+    if len(text) > _LONGEST_VALUE or len(text.encode(errors="replace")) > _LONGEST_VALUE:
+        raise _refusal(
+            f"must be at most {_LONGEST_VALUE:,} bytes long",
+            "put it into a file of the working directory",
+        )
+    return check_text(text)
 
 
 def _check_label(text: str) -> str:
@@ -122,7 +140,7 @@ Variable = Annotated[str, AfterValidator(check_variable)]
 Text = Annotated[str, AfterValidator(check_text)]
 Value = Annotated[
     str,
-    AfterValidator(check_text),
+    AfterValidator(check_value),
     # Numbers are kept as they are written.
     WithJsonSchema({"type": ["string", "number", "boolean"]}),
 ]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Collection
-from concurrent.futures import Future
-from types import TracebackType
-from typing import Self, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
+from eva_master.adapters.loop.subscription import Subscription
 from eva_master.model.actions import Reply
 from eva_master.model.changes import Changes
 from eva_master.model.events import CancelRequested, JobSubmitted
@@ -17,6 +17,8 @@ from eva_master.ports import Inbox
 from eva_master.ports.reading import ReadModel
 
 T = TypeVar("T")
+
+_READERS = 4
 
 
 class LoopGateway:
@@ -34,10 +36,12 @@ class LoopGateway:
         self._inbox = inbox
         self._lock = threading.Lock()
         self._waiting: dict[tuple[str, str], list[Future[Reply]]] = {}
-        self._watches: list[Watch] = []
+        self._watches: dict[Watch, None] = {}
         self._observers: list[Callable[[Changes], None]] = []
         self._model: ReadModel | None = None
         self._first: Future[ReadModel] = Future()
+        # Threads of its own: whoever reads a lot holds up other readers, and nobody else.
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reader")
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -92,7 +96,8 @@ class LoopGateway:
 
         For what takes long enough to hold up every other call; `model` is for the rest.
         """
-        return await asyncio.to_thread(fn, await self.model())
+        model, loop = await self.model(), asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, fn, model)
 
     def watch(self, jobs: Collection[JobId] | None = None) -> Watch:
         """Begin to collect changed jobs; call it before the first read, to miss nothing.
@@ -102,14 +107,13 @@ class LoopGateway:
         """
         watch = Watch(self, None if jobs is None else frozenset(jobs))
         with self._lock:
-            self._watches.append(watch)
+            self._watches[watch] = None
         return watch
 
     def unwatch(self, watch: Watch) -> None:
         """End a watch; harmless when it has ended."""
         with self._lock:
-            if watch in self._watches:
-                self._watches.remove(watch)
+            self._watches.pop(watch, None)
 
     def observe(self, observer: Callable[[Changes], None]) -> None:
         """Have every commit's changes handed to `observer`, in the loop's thread."""
@@ -143,7 +147,7 @@ class LoopGateway:
             watch.add(changed)
 
 
-class Watch:
+class Watch(Subscription[set[JobId]]):
     """An endless asynchronous iterator of sets of changed jobs.
 
     What changes while nobody iterates is merged, so a slow watcher misses intermediate states
@@ -151,7 +155,7 @@ class Watch:
     """
 
     def __init__(self, gateway: LoopGateway, jobs: frozenset[JobId] | None) -> None:
-        self._gateway = gateway
+        super().__init__(lambda: gateway.unwatch(self))
         self._jobs = jobs
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
@@ -178,17 +182,3 @@ class Watch:
                 taken, self._changed = self._changed, set()
             if taken:
                 return taken
-
-    def __aiter__(self) -> Self:
-        return self
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._gateway.unwatch(self)

@@ -118,8 +118,11 @@ class ProcessPlanner:
         Raises:
             InvalidPlan: The policy failed.
         """
-        async with self._previews:
-            outcome = await asyncio.wrap_future(self._submit(snapshot, memory, apart=True))
+        await self._previews.acquire()
+        planning = asyncio.wrap_future(self._submit(snapshot, memory, apart=True))
+        # The child goes on though the caller goes away: until it has finished, no other begins.
+        planning.add_done_callback(lambda _: self._previews.release())
+        outcome = await asyncio.shield(planning)
         if isinstance(outcome, _Failed):
             raise InvalidPlan(outcome.reason)
         return outcome.plan

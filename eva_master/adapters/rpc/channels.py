@@ -11,7 +11,9 @@ from eva_master.adapters.pki import MASTER_NAME
 from eva_master.adapters.rpc.methods import METHODS, Retry
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-"""Largest message in bytes; every job file, job list and set of digests is smaller."""
+"""Largest message in bytes; every job list is smaller."""
+MAX_REQUEST_BYTES = 2 * 1024 * 1024
+"""Largest request of a user; every job file, set of digests and chunk of an upload is smaller."""
 
 # A connection that died silently (a laptop that slept, a NAT that forgot) is noticed within ten
 # seconds. The server's options must allow pings as frequent as the client's.
@@ -36,7 +38,8 @@ def service_config() -> dict[str, Any]:
                     "initialBackoff": f"{initial_s}s",
                     "maxBackoff": f"{most_s}s",
                     "backoffMultiplier": 2,
-                    "retryableStatusCodes": ["UNAVAILABLE"],
+                    # The second is for callers who are in a hurry; the master says when.
+                    "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED"],
                 },
             }
             for retry, (attempts, initial_s, most_s) in _RETRY_POLICIES.items()
@@ -76,12 +79,16 @@ def open_channel(address: str, *, authorities: bytes, token: str) -> grpc.Channe
     return grpc.secure_channel(address, credentials, options=options)
 
 
-def server_options() -> list[tuple[str, int]]:
-    """Options of every server that these channels connect to."""
+def server_options(most_bytes: int = MAX_MESSAGE_BYTES) -> list[tuple[str, int]]:
+    """Options of every server that these channels connect to.
+
+    Args:
+        most_bytes: Size of the largest request that it reads.
+    """
     return [
         ("grpc.http2.min_recv_ping_interval_without_data_ms", _PING_EVERY_MS // 2),
         ("grpc.http2.max_ping_strikes", 0),
-        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_receive_message_length", most_bytes),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
         # Otherwise two masters on one port would each get a part of the calls.
         ("grpc.so_reuseport", 0),

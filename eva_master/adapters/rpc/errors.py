@@ -16,6 +16,8 @@ from eva_master.model.errors import EvaError, Problem
 
 DETAIL_KEY = "eva-error-bin"
 """Trailing metadata that carries a serialised `ErrorDetail`."""
+_PUSHBACK_KEY = "grpc-retry-pushback-ms"
+"""Tells a gRPC client when to repeat a call by itself, and by a negative number not to."""
 
 # gRPC refuses trailing metadata above 8 KiB, and the whole answer with it. The status's own text
 # is percent-encoded, up to nine bytes a character.
@@ -32,6 +34,10 @@ class SessionReplaced(EvaError):
     """The same worker has opened a newer session."""
 
 
+class TooSlow(EvaError):
+    """A peer does not read what is sent to it."""
+
+
 _STATUS: dict[type[EvaError], grpc.StatusCode] = {
     errors.DuplicateName: grpc.StatusCode.ALREADY_EXISTS,
     errors.Unplaceable: grpc.StatusCode.FAILED_PRECONDITION,
@@ -39,10 +45,13 @@ _STATUS: dict[type[EvaError], grpc.StatusCode] = {
     errors.InvalidConfig: grpc.StatusCode.INVALID_ARGUMENT,
     BadRequest: grpc.StatusCode.INVALID_ARGUMENT,
     SessionReplaced: grpc.StatusCode.ABORTED,
+    TooSlow: grpc.StatusCode.ABORTED,
     errors.InvalidKey: grpc.StatusCode.INVALID_ARGUMENT,
     errors.DigestMismatch: grpc.StatusCode.DATA_LOSS,
     errors.StorageError: grpc.StatusCode.UNAVAILABLE,
     errors.NotFound: grpc.StatusCode.NOT_FOUND,
+    errors.LimitExceeded: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.Busy: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.QuotaExceeded: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.Throttled: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.CloudDenied: grpc.StatusCode.FAILED_PRECONDITION,
@@ -143,29 +152,52 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         ],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        """Wrap the handlers of Eva's services; leave gRPC's own ones alone."""
+        """Wrap the handlers of all services."""
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
-        if handler is None or not method.startswith("/eva."):
+        if handler is None:
             return handler
         return wrapped(handler, lambda behaviour: _guarded(behaviour, method))
 
 
 def wrapped(
-    handler: grpc.RpcMethodHandler[Any, Any], wrap: Callable[[Handler], Handler]
+    handler: grpc.RpcMethodHandler[Any, Any],
+    wrap: Callable[[Handler], Handler],
+    *,
+    request_streaming: bool | None = None,
+    deserializer: Callable[[bytes], Any] | None = None,
+    serializer: Callable[[Any], bytes] | None = None,
 ) -> grpc.RpcMethodHandler[Any, Any]:
-    """A handler whose function is `wrap` of the old one."""
-    match handler.request_streaming, handler.response_streaming:
+    """A handler whose function is `wrap` of the old one.
+
+    Args:
+        handler: The old one.
+        wrap: Makes the new function of the old one.
+        request_streaming: Whether the new function gets requests as a stream; `None` for as the
+            old one does. What is on the wire is the same, but a stream is read by the function.
+        deserializer: Instead of the old one's.
+        serializer: Instead of the old one's.
+    """
+    streaming = handler.request_streaming if request_streaming is None else request_streaming
+    behaviour = (
+        handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+    )
+    make: Callable[..., grpc.RpcMethodHandler[Any, Any]]
+    match streaming, handler.response_streaming:
         case False, False:
-            make, behaviour = grpc.unary_unary_rpc_method_handler, handler.unary_unary
+            make = grpc.unary_unary_rpc_method_handler
         case False, True:
-            make, behaviour = grpc.unary_stream_rpc_method_handler, handler.unary_stream
+            make = grpc.unary_stream_rpc_method_handler
         case True, False:
-            make, behaviour = grpc.stream_unary_rpc_method_handler, handler.stream_unary
+            make = grpc.stream_unary_rpc_method_handler
         case _:
-            make, behaviour = grpc.stream_stream_rpc_method_handler, handler.stream_stream
+            make = grpc.stream_stream_rpc_method_handler
     assert behaviour is not None
-    return make(wrap(behaviour), handler.request_deserializer, handler.response_serializer)
+    return make(
+        wrap(behaviour),
+        deserializer or handler.request_deserializer,
+        serializer or handler.response_serializer,
+    )
 
 
 def _guarded(behaviour: Handler, method: str) -> Handler:
@@ -195,8 +227,18 @@ async def _abort(context: Context, error: Exception, method: str) -> None:
         error = EvaError(
             f"internal error {incident}", hint="the master's log has more under this number"
         )
+    retry_ms = error.retry_after_ms if isinstance(error, errors.Busy) else -1
     await context.abort(
         status_of(error),
         error.message[:_STATUS_CHARACTERS],
-        ((DETAIL_KEY, detail_of(error).SerializeToString()),),
+        (
+            (DETAIL_KEY, detail_of(error).SerializeToString()),
+            # A master that cannot write at the moment is asked again at the client's own pace.
+            *(() if _is_passing(error) else ((_PUSHBACK_KEY, str(retry_ms)),)),
+        ),
     )
+
+
+def _is_passing(error: EvaError) -> bool:
+    """Whether the client is to repeat the call as if the master had not been reached."""
+    return status_of(error) is grpc.StatusCode.UNAVAILABLE

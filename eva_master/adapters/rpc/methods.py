@@ -23,6 +23,17 @@ class Retry(Enum):
     """Reports the failure: a repetition might be carried out too, or has to be made anew."""
 
 
+class Line(Enum):
+    """Where calls of one user wait for each other; those in different lines never do."""
+
+    CALLS = "calls"
+    FILES = "files"
+    """What has a job file parsed, which takes time."""
+    UPLOADS = "uploads"
+    TOKENS = "tokens"
+    STREAMS = "streams"
+
+
 @dataclass(frozen=True, slots=True)
 class Method:
     """A row of the table.
@@ -30,33 +41,35 @@ class Method:
     Attributes:
         role: The least role that may call it; `None` for callers without a token.
         retry: Whether a call may be repeated.
+        line: Which calls of the same user it may have to wait for.
     """
 
     role: Role | None
     retry: Retry
+    line: Line = Line.CALLS
 
 
 METHODS: Mapping[str, Method] = {
-    "/eva.api.v1.Jobs/Submit": Method(Role.USER, Retry.COMMAND),
+    "/eva.api.v1.Jobs/Submit": Method(Role.USER, Retry.COMMAND, Line.FILES),
     "/eva.api.v1.Jobs/Get": Method(Role.VIEWER, Retry.READ),
     "/eva.api.v1.Jobs/List": Method(Role.VIEWER, Retry.READ),
     "/eva.api.v1.Jobs/Cancel": Method(Role.USER, Retry.COMMAND),
-    "/eva.api.v1.Jobs/Watch": Method(Role.VIEWER, Retry.READ),
-    "/eva.api.v1.Jobs/Logs": Method(Role.VIEWER, Retry.READ),
-    "/eva.api.v1.Jobs/Plan": Method(Role.VIEWER, Retry.READ),
+    "/eva.api.v1.Jobs/Watch": Method(Role.VIEWER, Retry.READ, Line.STREAMS),
+    "/eva.api.v1.Jobs/Logs": Method(Role.VIEWER, Retry.READ, Line.STREAMS),
+    "/eva.api.v1.Jobs/Plan": Method(Role.VIEWER, Retry.READ, Line.FILES),
     "/eva.api.v1.Jobs/MissingBlobs": Method(Role.USER, Retry.READ),
     # The client repeats it with new chunks.
-    "/eva.api.v1.Jobs/PutBlob": Method(Role.USER, Retry.NEVER),
+    "/eva.api.v1.Jobs/PutBlob": Method(Role.USER, Retry.NEVER, Line.UPLOADS),
     "/eva.api.v1.Cluster/Describe": Method(Role.VIEWER, Retry.READ),
     "/eva.api.v1.Cluster/Cost": Method(Role.VIEWER, Retry.READ),
     "/eva.api.v1.Cluster/Config": Method(Role.VIEWER, Retry.READ),
     "/eva.api.v1.Cluster/Interference": Method(Role.VIEWER, Retry.READ),
     "/eva.api.v1.Cluster/Explain": Method(Role.VIEWER, Retry.READ),
     # Each call makes another token.
-    "/eva.api.v1.Tokens/Create": Method(Role.OPERATOR, Retry.NEVER),
-    "/eva.api.v1.Tokens/List": Method(Role.OPERATOR, Retry.READ),
-    "/eva.api.v1.Tokens/Revoke": Method(Role.OPERATOR, Retry.COMMAND),
-    "/eva.api.v1.Tokens/WhoAmI": Method(Role.VIEWER, Retry.READ),
+    "/eva.api.v1.Tokens/Create": Method(Role.OPERATOR, Retry.NEVER, Line.TOKENS),
+    "/eva.api.v1.Tokens/List": Method(Role.OPERATOR, Retry.READ, Line.TOKENS),
+    "/eva.api.v1.Tokens/Revoke": Method(Role.OPERATOR, Retry.COMMAND, Line.TOKENS),
+    "/eva.api.v1.Tokens/WhoAmI": Method(Role.VIEWER, Retry.READ, Line.TOKENS),
     # An instance that joins brings a proof of its own, and asks again by itself.
     "/eva.worker.v1.Enrolment/Join": Method(None, Retry.NEVER),
 }

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, Row, Table, select
 
-from eva_master.adapters.store import codec, rows, tables
+from eva_master.adapters.store import codec, rows, tables, untouched
 from eva_master.adapters.store.journal import check_versions, translated
 from eva_master.model.changes import JobAccount
 from eva_master.model.ids import InstanceId, JobId, number_of, run_order
@@ -61,13 +61,16 @@ class SqlArchive:
         """See `Archive.records_of_jobs`."""
         with self._transaction() as connection:
             specs = {
-                row.job_id: row.record for row in _of(connection, tables.JOB_SPECS, "job_id", jobs)
+                row.job_id: rows.stored_spec(row)
+                for row in _of(connection, tables.JOB_SPECS, "job_id", jobs)
             }
             found = _of(connection, tables.JOBS, "id", jobs)
-            records = codec.JOBS.decode(codec.with_spec(row.record, specs[row.id]) for row in found)
-            runs: defaultdict[JobId, list[TaskRun]] = defaultdict(list)
+            records = codec.jobs((row.record, specs[row.id]) for row in found)
             held = _of(connection, tables.TASK_RUNS, "job_id", jobs)
-            for run in codec.RUNS.decode(row.record for row in held):
+            written = codec.RUNS.decode(row.record for row in held)
+            begun = {name: spec.runs for name, spec in specs.items()}
+            runs: defaultdict[JobId, list[TaskRun]] = defaultdict(list)
+            for run in (*written, *untouched.missing(records, begun, written)):
                 runs[run.job].append(run)
             booked = map(rows.job_account, _of(connection, tables.JOB_ACCOUNTS, "job_id", jobs))
             accounts = {account.job: account for account in booked}

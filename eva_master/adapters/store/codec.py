@@ -8,18 +8,22 @@ rewrites the documents.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from eva_master.adapters.store import task_specs
 from eva_master.model.errors import StorageError
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.reasons import Reasons
-from eva_master.model.records import Instance, Job, TaskRun
+from eva_master.model.records import Instance, Job, Progress, TaskRun
 
 RECORD_VERSION = 1
 """Of the documents' form; stored with each of them."""
+SPEC_VERSION = 2
+"""Of the form of specs: 1 had the tasks written out."""
 
 # A diverged loss is NaN, which JSON cannot say as a number; as a string it comes back as NaN.
 _CONFIG = ConfigDict(ser_json_inf_nan="strings")
@@ -34,16 +38,28 @@ class Codec(Generic[T]):
         adapter: Of a list, because one call that decodes thousands is several times faster than
             thousands of calls.
         leave_out: Fields that are stored elsewhere.
+        brief: Tells the records whose fields are left out where they have their default. So the
+            default of a field may never change.
     """
 
-    def __init__(self, adapter: TypeAdapter[list[T]], *, leave_out: frozenset[str]) -> None:
+    def __init__(
+        self,
+        adapter: TypeAdapter[list[T]],
+        *,
+        leave_out: frozenset[str],
+        brief: Callable[[T], bool] = lambda _: False,
+    ) -> None:
         self._adapter = adapter
         self._exclude = {"__all__": set(leave_out)} if leave_out else None
+        self._brief = brief
 
     def encode(self, record: T) -> str:
         """The record as one JSON object."""
         # A list of one, less its brackets.
-        return self._adapter.dump_json([record], exclude=self._exclude)[1:-1].decode()
+        document = self._adapter.dump_json(
+            [record], exclude=self._exclude, exclude_defaults=self._brief(record)
+        )
+        return document[1:-1].decode()
 
     def decode(self, documents: Iterable[str]) -> list[T]:
         """The records that `documents` describe, in their order.
@@ -64,11 +80,18 @@ class Codec(Generic[T]):
 
 _NOTHING: frozenset[str] = frozenset()
 
-SPECS = Codec(TypeAdapter(list[JobSpec], config=_CONFIG), leave_out=_NOTHING)
-RUNS = Codec(TypeAdapter(list[TaskRun], config=_CONFIG), leave_out=_NOTHING)
+SPECS = Codec(TypeAdapter(list[JobSpec], config=_CONFIG), leave_out=frozenset({"tasks"}))
+"""Without the tasks, see `eva_master.adapters.store.task_specs`."""
+RUNS = Codec(
+    TypeAdapter(list[TaskRun], config=_CONFIG),
+    leave_out=_NOTHING,
+    # When progress was heard of is not compared: a time alone would be taken for the default.
+    brief=lambda run: run.progress.at_ms is None or run.progress != Progress(),
+)
+"""A job has up to ten thousand of them, of which most say little."""
 INSTANCES = Codec(TypeAdapter(list[Instance], config=_CONFIG), leave_out=_NOTHING)
 JOBS = Codec(TypeAdapter(list[Job], config=_CONFIG), leave_out=frozenset({"spec"}))
-"""Without the spec: it never changes, and that of a large array is megabytes long."""
+"""Without the spec, which never changes."""
 
 
 _REASONS = TypeAdapter(Reasons)
@@ -87,6 +110,32 @@ def decode_reasons(document: bytes) -> Reasons | None:
         return None
 
 
-def with_spec(job: str, spec: str) -> str:
-    """Put the document of a job and that of its spec together, to be decoded as one."""
-    return f'{{"spec":{spec},{job[1:]}'
+@dataclass(frozen=True, slots=True)
+class StoredSpec:
+    """A job's spec as the journal has it.
+
+    Attributes:
+        record: All but the tasks.
+        tasks: The tasks.
+        runs: So many task runs, from the first one on, were there when the job was submitted.
+    """
+
+    record: str
+    tasks: str
+    runs: int = 0
+
+
+def jobs(documents: Iterable[tuple[str, StoredSpec]]) -> list[Job]:
+    """The jobs whose documents, and those of whose specs, are given; in their order.
+
+    Raises:
+        StorageError: A document is damaged.
+    """
+    pairs = list(documents)
+    decoded = JOBS.decode(
+        f'{{"spec":{{"tasks":[],{spec.record[1:]},{job[1:]}' for job, spec in pairs
+    )
+    return [
+        replace(job, spec=replace(job.spec, tasks=task_specs.decode(spec.tasks)))
+        for job, (_, spec) in zip(decoded, pairs, strict=True)
+    ]

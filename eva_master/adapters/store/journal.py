@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -30,11 +30,10 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from eva_master.adapters.store import codec, rows, tables
 from eva_master.adapters.store.lock import ProcessLock
 from eva_master.adapters.store.migrate import TOO_NEW_HINT, migrate
+from eva_master.adapters.store.untouched import ActiveJobs, missing
 from eva_master.model.changes import Changes, Round
 from eva_master.model.errors import JournalTooNew, StorageError
-from eva_master.model.ids import JobId, Millis
-from eva_master.model.job import JobSpec
-from eva_master.model.states import TERMINAL_JOB
+from eva_master.model.ids import Millis
 
 _BUSY_TIMEOUT_MS = 10_000
 """How long a commit waits for somebody else's lock, such as a backup's; masters are kept apart."""
@@ -62,9 +61,7 @@ class SqlJournal:
         self._upserts = {
             table: upsert(table, engine.dialect.name) for table in tables.METADATA.sorted_tables
         }
-        # The specs of active jobs that are known to be in the database; a spec is written once,
-        # since it never changes and may be large.
-        self._specs: dict[JobId, JobSpec] = {}
+        self._active = ActiveJobs()
 
     @classmethod
     def open(cls, url: str) -> SqlJournal:
@@ -113,13 +110,14 @@ class SqlJournal:
                 check_versions(table, found)
                 return sorted(found, key=itemgetter(0))
 
-            specs = {row.job_id: row.record for row in rows_of(tables.JOB_SPECS)}
-            jobs = codec.JOBS.decode(
-                codec.with_spec(row.record, specs[row.id]) for row in rows_of(tables.JOBS)
-            )
+            specs = {row.job_id: rows.stored_spec(row) for row in rows_of(tables.JOB_SPECS)}
+            jobs = codec.jobs((row.record, specs[row.id]) for row in rows_of(tables.JOBS))
+            written = codec.RUNS.decode(row.record for row in rows_of(tables.TASK_RUNS))
+            begun = {job.id: specs[job.id].runs for job in jobs}
+            runs = sorted((*written, *missing(jobs, begun, written)), key=attrgetter("id"))
             changes = Changes(
                 jobs=tuple(jobs),
-                runs=tuple(codec.RUNS.decode(row.record for row in rows_of(tables.TASK_RUNS))),
+                runs=tuple(runs),
                 instances=tuple(
                     codec.INSTANCES.decode(row.record for row in rows_of(tables.INSTANCES))
                 ),
@@ -129,7 +127,7 @@ class SqlJournal:
                 ),
                 values=rows.documents(rows_of(tables.DOCUMENTS)),
             )
-        self._specs = {job.id: job.spec for job in jobs if job.state not in TERMINAL_JOB}
+        self._active.loaded(jobs, begun, written)
         return changes
 
     def commit(self, changes: Changes) -> None:
@@ -139,11 +137,15 @@ class SqlJournal:
             StorageError: The database refused, for instance because the disk is full; nothing of
                 `changes` was written.
         """
-        unwritten = [job for job in changes.jobs if self._specs.get(job.id) is not job.spec]
+        begun = self._active.begun(changes.jobs, changes.runs)
+        runs = self._active.to_write(changes.runs, begun)
+        unwritten = [job for job in changes.jobs if not self._active.has_spec(job)]
         writes: dict[Table, list[rows.Values]] = {
-            tables.JOB_SPECS: _latest(rows.spec_row, unwritten),
+            tables.JOB_SPECS: _latest(
+                lambda job: rows.spec_row(job, begun.get(job.id, 0)), unwritten
+            ),
             tables.JOBS: _latest(rows.job_row, changes.jobs),
-            tables.TASK_RUNS: _latest(rows.run_row, changes.runs),
+            tables.TASK_RUNS: _latest(rows.run_row, runs),
             tables.INSTANCES: _latest(rows.instance_row, changes.instances),
             tables.JOB_ACCOUNTS: _latest(rows.job_account_row, changes.job_accounts),
             tables.INSTANCE_ACCOUNTS: _latest(rows.instance_account_row, changes.instance_accounts),
@@ -161,10 +163,7 @@ class SqlJournal:
                 last = max(values["round"] for values in writes[tables.REASONS])
                 old = tables.REASONS.c.round <= last - ROUNDS_EXPLAINED
                 connection.execute(delete(tables.REASONS).where(old))
-        self._specs.update((job.id, job.spec) for job in unwritten)
-        for job in changes.jobs:
-            if job.state in TERMINAL_JOB:
-                self._specs.pop(job.id, None)
+        self._active.written(changes.jobs, runs, begun)
 
     def rounds(self, *, limit: int, before: int | None = None) -> tuple[Round, ...]:
         """Planning rounds, the newest first.
@@ -227,7 +226,7 @@ def upsert(table: Table, dialect: str) -> Insert:
     changed = {
         column.name: statement.excluded[column.name]
         for column in table.columns
-        if not column.primary_key
+        if not column.primary_key and column is not tables.JOB_SPECS.c.runs  # never changes
     }
     result: Insert = statement.on_conflict_do_update(
         index_elements=list(table.primary_key.columns), set_=changed
@@ -282,10 +281,11 @@ def check_versions(table: Table, found: Sequence[Row[Any]]) -> None:
         JournalTooNew: A later release wrote one of them.
     """
     newest = max((row.version for row in found), default=0) if "version" in table.c else 0
-    if newest > codec.RECORD_VERSION:
+    known = codec.SPEC_VERSION if table is tables.JOB_SPECS else codec.RECORD_VERSION
+    if newest > known:
         raise JournalTooNew(
             f"the journal's {table.name} have records of version {newest}, "
-            f"this release knows {codec.RECORD_VERSION}",
+            f"this release knows {known}",
             hint=TOO_NEW_HINT,
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from eva_master.adapters.store import codec
+from eva_master.adapters.store import codec, task_specs
 from eva_master.model.changes import InstanceAccount, JobAccount, Round
 from eva_master.model.ids import Exact, number_of
 from eva_master.model.planning.plan import Json
@@ -36,13 +36,25 @@ def job_row(job: Job) -> Values:
     }
 
 
-def spec_row(job: Job) -> Values:
-    """The spec of a job."""
+def spec_row(job: Job, runs: int = 0) -> Values:
+    """The spec of a job.
+
+    Args:
+        job: Whose.
+        runs: So many of its task runs have no row yet, see `eva_master.adapters.store.untouched`.
+    """
     return {
         "job_id": job.id,
         "record": codec.SPECS.encode(job.spec),
-        "version": codec.RECORD_VERSION,
+        "version": codec.SPEC_VERSION,
+        "tasks": task_specs.encode(job.spec.tasks),
+        "runs": runs,
     }
+
+
+def stored_spec(row: Row[Any]) -> codec.StoredSpec:
+    """The inverse of `spec_row`, still encoded."""
+    return codec.StoredSpec(row.record, row.tasks, row.runs)
 
 
 def run_row(run: TaskRun) -> Values:

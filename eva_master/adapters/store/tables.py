@@ -45,6 +45,10 @@ JOB_SPECS = Table(
     Column("job_id", String, primary_key=True),
     Column("record", Text, nullable=False),
     Column("version", Integer, nullable=False),
+    # Every different part of them once.
+    Column("tasks", Text, nullable=False, server_default=""),
+    # So many task runs, from the first on, began with the job; one without a row is as it began.
+    Column("runs", Integer, nullable=False, server_default="0"),
 )
 
 TASK_RUNS = Table(

@@ -9,8 +9,9 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
@@ -18,6 +19,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from eva_master.adapters.text import yamlevents
+from eva_master.adapters.text.cancellation import NEVER_CANCELLED, Cancellation
 from eva_master.model.errors import EvaError, Problem
 
 Path = tuple[str | int, ...]
@@ -33,9 +36,14 @@ _WORDS: Mapping[str, bool | float | None] = {
     **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -math.inf),
     **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
 }
-# Aliases can make a small file huge, and a user's file must not exhaust the master's memory.
-_MOST_NODES = 100_000
-_MOST_DEPTH = 32
+_MOST_BYTES = 16 * 1024 * 1024
+_NODES_BETWEEN_LOOKS = 1_000
+_TAGS = "tag:yaml.org,2002:"
+_MOST_PROBLEMS = 100
+"""Problems of a file that are told; the rest is counted."""
+_LONGEST_GUESS = 64
+"""Words that are longer are no slip of the pen: nothing is suggested for them."""
+_LONGEST_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +93,13 @@ def dotted(path: Path) -> str:
 
 
 def load(
-    text: str, *, file_name: str, error: type[EvaError], text_under: frozenset[str] = frozenset()
+    text: str,
+    *,
+    file_name: str,
+    error: type[EvaError],
+    text_under: frozenset[str] = frozenset(),
+    most_bytes: int = _MOST_BYTES,
+    cancelled: Cancellation = NEVER_CANCELLED,
 ) -> Document:
     """Read a YAML mapping.
 
@@ -95,18 +109,22 @@ def load(
         error: What to raise.
         text_under: Keys whose mappings keep their scalars as they are written: an environment
             variable ``0.10`` is not ``0.1``.
+        most_bytes: Size of the largest file that is looked at.
+        cancelled: Looked at now and then.
 
     Raises:
+        CancelledError: Nobody waits for it any more.
         EvaError: Of the type `error`: it is not YAML, no mapping, or has a key twice.
     """
-    builder = _Builder(text_under)
+    if len(text) > most_bytes or len(text.encode(errors="replace")) > most_bytes:
+        raise invalid(error, file_name, [Problem(f"the file is larger than {most_bytes:,} bytes")])
+    builder = _Builder(text_under, cancelled)
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        value = {} if node is None else builder.build(node, ())
-    except _TooMuchError:
-        builder.problems.append(Problem("the file is too large or nested too deeply"))
-    except RecursionError:
-        builder.problems.append(Problem("the file is nested too deeply"))
+        value = builder.document(yamlevents.read(text, cancelled))
+    except yamlevents.TooMuchError as failure:
+        builder.problems.append(Problem(f"the file is {failure}"))
+    except UnicodeEncodeError:
+        builder.problems.append(Problem("this is not Unicode text"))
     except yaml.YAMLError as failure:
         builder.problems.append(_syntax_problem(failure))
     else:
@@ -123,6 +141,9 @@ def load(
 def invalid(error: type[Failure], file_name: str, problems: Iterable[Problem]) -> Failure:
     """Make the error with all problems of a file, in the file's order."""
     ordered = tuple(sorted(dict.fromkeys(problems), key=lambda one: (one.line, one.column)))
+    if len(ordered) > _MOST_PROBLEMS:
+        rest = Problem(f"and {len(ordered) - _MOST_PROBLEMS:,} more problems")
+        ordered = (*ordered[:_MOST_PROBLEMS], rest)
     if len(ordered) == 1:
         return error(f"{file_name}:{in_words(ordered[0])}", problems=ordered)
     return error(f"{file_name} has {len(ordered)} problems", problems=ordered)
@@ -131,86 +152,132 @@ def invalid(error: type[Failure], file_name: str, problems: Iterable[Problem]) -
 def in_words(problem: Problem) -> str:
     """Write a problem in one line, after the name of its file and a colon."""
     where = f"{problem.line}:{problem.column}: " if problem.line else " "
-    return f"{where}{problem.key}: {problem.message}" if problem.key else where + problem.message
+    key = shortened(problem.key)
+    return f"{where}{key}: {problem.message}" if key else where + problem.message
 
 
 def problems_of(
     failure: ValidationError, document: Document, model: type[BaseModel]
 ) -> list[Problem]:
-    """Convert pydantic's errors to problems of the file."""
-    return [_problem_of(details, document, model) for details in failure.errors(include_url=False)]
+    """Convert pydantic's errors to problems of the file; the first ones have hints."""
+    told = failure.errors(include_url=False, include_input=False)
+    return [
+        _problem_of(details, document, model, with_hint=at < _MOST_PROBLEMS)
+        for at, details in enumerate(told)
+    ]
 
 
-def suggestion(word: str, known: list[str]) -> str:
+def shortened(text: str) -> str:
+    """A word of a user's file, cut to what fits into a message."""
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
+@lru_cache(maxsize=1_000)
+def _closest(word: str, known: tuple[str, ...]) -> str:
+    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=0.6)), "")
+
+
+def suggestion(word: str, known: Sequence[str]) -> str:
     """Suggest what `word` was meant to be; empty without a guess."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"did you mean {close[0]!r}?" if close else ""
-
-
-class _TooMuchError(Exception):
-    pass
+    close = "" if len(word) > _LONGEST_GUESS else _closest(word, tuple(known))
+    return f"did you mean {close!r}?" if close else ""
 
 
 class _Builder:
-    """Converts nodes to values and remembers their positions."""
+    """Makes values of events and remembers their positions."""
 
-    def __init__(self, text_under: frozenset[str]) -> None:
+    def __init__(self, text_under: frozenset[str], cancelled: Cancellation) -> None:
         self.marks: dict[Path, Mark] = {}
         self.problems: list[Problem] = []
         self._text_under = text_under
+        self._cancelled = cancelled
+        self._events = yamlevents.Events()
         self._nodes = 0
 
-    def build(self, node: yaml.Node, path: Path, *, as_text: bool = False) -> Any:
-        self._nodes += 1
-        if self._nodes > _MOST_NODES or len(path) > _MOST_DEPTH:
-            raise _TooMuchError
-        if not node.tag.startswith("tag:yaml.org,2002:") or ":python/" in node.tag:
-            self._complain(node, path, f"unknown tag {node.tag}")
-        if isinstance(node, yaml.MappingNode):
-            return dict(self._entries(node, path))
-        if isinstance(node, yaml.SequenceNode):
-            items = []
-            for index, child in enumerate(node.value):
-                self.marks[(*path, index)] = _mark(child)
-                items.append(self.build(child, (*path, index)))
-            return items
-        assert isinstance(node, yaml.ScalarNode)
-        self._check_text(node, path)
-        return _scalar(node, as_text=as_text)
+    def document(self, events: yamlevents.Events) -> Any:
+        self._events = events
+        return self._build(0, ()) if events.list else {}
 
-    def _complain(self, node: yaml.Node, path: Path, message: str) -> None:
-        mark = _mark(node)
+    def _build(self, place: int, path: Path, *, as_text: bool = False) -> Any:
+        self._count(path)
+        event = self._node(place)
+        tag = event.tag if hasattr(event, "tag") else None
+        if tag not in (None, "!") and (not tag.startswith(_TAGS) or ":python/" in tag):
+            self._complain(event, path, f"unknown tag {shortened(tag)}")
+        match event:
+            case yaml.MappingStartEvent():
+                return dict(self._entries(self._inside(place), path))
+            case yaml.SequenceStartEvent():
+                items = []
+                for index, (child, mark) in enumerate(self._children(self._inside(place))):
+                    self.marks[(*path, index)] = mark
+                    items.append(self._build(child, (*path, index)))
+                return items
+        text = self._checked_text(event, path)
+        return _scalar(text, event.style, as_text=as_text)
+
+    def _count(self, path: Path) -> None:
+        self._nodes += 1
+        if self._nodes % _NODES_BETWEEN_LOOKS == 0:
+            self._cancelled.check()
+        if self._nodes > yamlevents.MOST_NODES:
+            raise yamlevents.TooMuchError("too large once its aliases are followed")
+        if len(path) > yamlevents.MOST_DEPTH:
+            raise yamlevents.TooMuchError("nested too deeply")
+
+    def _start(self, place: int) -> int:
+        """The place where a node begins; an alias stands for the node that it names."""
+        return self._events.aliases.get(place, place)
+
+    def _node(self, place: int) -> Any:
+        return self._events.list[self._start(place)]
+
+    def _inside(self, place: int) -> int:
+        return self._start(place) + 1
+
+    def _children(self, first: int) -> Iterator[tuple[int, Mark]]:
+        """The places of the nodes from `first` on, up to the end of what they are in."""
+        while (after := self._events.after.get(first)) is not None:
+            yield first, _mark(self._events.list[first])
+            first = after
+
+    def _complain(self, event: Any, path: Path, message: str) -> None:
+        mark = _mark(event)
         self.problems.append(Problem(message, dotted(path), mark.line, mark.column))
 
-    def _check_text(self, node: yaml.ScalarNode, path: Path) -> None:
+    def _checked_text(self, event: Any, path: Path) -> str:
         # "\\ud800" is valid YAML, but half a character that UTF-8 cannot encode.
-        if any("\ud800" <= char <= "\udfff" for char in node.value):
-            node.value = node.value.encode(errors="replace").decode()
-            self._complain(node, path, "this is not Unicode text")
+        text: str = event.value
+        if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
+            self._complain(event, path, "this is not Unicode text")
+            return text.encode(errors="replace").decode()
+        return text
 
-    def _entries(self, node: yaml.MappingNode, path: Path) -> Iterator[tuple[str, Any]]:
+    def _entries(self, first: int, path: Path) -> Iterator[tuple[str, Any]]:
         as_text = bool(path) and path[-1] in self._text_under
         seen: set[str] = set()
-        for key_node, child in node.value:
-            if not isinstance(key_node, yaml.ScalarNode):
-                self._complain(key_node, path, "a key must be a word")
+        children = self._children(first)
+        for place, mark in children:
+            self._count(path)
+            child, _ = next(children)
+            event = self._node(place)
+            if not isinstance(event, yaml.ScalarEvent):
+                self._complain(event, path, "a key must be a word")
                 continue
-            self._check_text(key_node, path)
-            key = key_node.value
+            key = self._checked_text(event, path)
             if key in seen:
-                self._complain(key_node, (*path, key), "the key stands twice")
+                self._complain(self._events.list[place], (*path, key), "the key stands twice")
             seen.add(key)
-            self.marks[(*path, key)] = _mark(key_node)
-            yield key, self.build(child, (*path, key), as_text=as_text)
+            self.marks[(*path, key)] = mark
+            yield key, self._build(child, (*path, key), as_text=as_text)
 
 
-def _mark(node: yaml.Node) -> Mark:
-    return Mark(node.start_mark.line + 1, node.start_mark.column + 1)
+def _mark(event: Any) -> Mark:
+    return Mark(event.start_mark.line + 1, event.start_mark.column + 1)
 
 
-def _scalar(node: yaml.ScalarNode, *, as_text: bool) -> Any:
-    text: str = node.value
-    if node.style is not None or (as_text and _WORDS.get(text, True) is not None):
+def _scalar(text: str, style: str | None, *, as_text: bool) -> Any:
+    if style or (as_text and _WORDS.get(text, True) is not None):
         return text
     return scalar(text)
 
@@ -234,15 +301,19 @@ def _syntax_problem(failure: yaml.YAMLError) -> Problem:
     return Problem(message, "", mark.line + 1, mark.column + 1)
 
 
-def _problem_of(details: ErrorDetails, document: Document, model: type[BaseModel]) -> Problem:
+def _problem_of(
+    details: ErrorDetails, document: Document, model: type[BaseModel], *, with_hint: bool
+) -> Problem:
     location = details["loc"]
     path = document.path_of(location)
     context = details.get("ctx", {})
     match details["type"]:
         case "extra_forbidden":
-            known = sorted(_keys_at(model, path[:-1]))
-            hint = suggestion(str(path[-1]), known) or f"known keys: {', '.join(known)}"
-            return document.problem(path, f"unknown key {path[-1]!r}", hint)
+            hint = ""
+            if with_hint:
+                known = sorted(_keys_at(model, path[:-1]))
+                hint = suggestion(str(path[-1]), known) or f"known keys: {', '.join(known)}"
+            return document.problem(path, f"unknown key {shortened(str(path[-1]))!r}", hint)
         case "missing":
             missing = (*path, location[-1])
             return document.problem(missing, f"{location[-1]!r} is missing")

@@ -20,6 +20,8 @@ def pinned(unit: list[TaskRun]) -> bool:
     gang of which some have lost their place is open to planning again. One of which some are done
     stays where it is: a move would have them all start over.
     """
+    if len(unit) == 1 and unit[0].state is RunState.WAITING:
+        return unit[0].target is not None  # most of a long queue
     if any(in_transit(run) for run in unit):
         return True
     states = {run.state for run in unit}

@@ -9,6 +9,7 @@ from functools import partial
 from operator import itemgetter
 
 from eva_master.control.state import sizes
+from eva_master.control.state.active_load import ActiveLoad
 from eva_master.control.state.counters import Counters
 from eva_master.control.state.records import total_demand
 from eva_master.control.state.tally import Tally
@@ -107,6 +108,7 @@ class State:
         self.trouble = CloudTrouble(None)
         self.view_cache = ViewCache()
         self._tally = Tally()
+        self.active_load = ActiveLoad()
         self._over: deque[tuple[Millis, type[Job] | type[Instance], str]] = deque()
         """Jobs that have ended and instances that are gone, those first that were over first."""
         self._unwritten = _Unwritten()
@@ -171,6 +173,7 @@ class State:
         self.view_cache.job_changed(job.id)
         self._unwritten.jobs[job.id] = None
         self._tally.job(old, job)
+        self.active_load.follow(old, job)
         if self._unpublished is not None:
             self._unpublished.jobs[job.id] = None
         if old is None:

@@ -27,6 +27,7 @@ from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterStub, JobsStub, T
 from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersStub
 from eva_master.adapters.rpc.errors import error_of
 from eva_master.adapters.rpc.server.access import AccessInterceptor
+from eva_master.adapters.rpc.server.admission.pacing import Pacing, Share
 from eva_master.adapters.rpc.server.cluster import About, ClusterService
 from eva_master.adapters.rpc.server.jobs import JobsService
 from eva_master.adapters.rpc.server.ports import MasterServer, Ports
@@ -386,6 +387,7 @@ async def served(
     planner: InlinePlanner,
     archive: Archive,
     history: RoundHistory | None = None,
+    share: Share | None = None,
 ) -> AsyncIterator[RpcMaster]:
     """Run the server over a control loop, on free ports of this machine."""
     clock = SystemClock()
@@ -410,7 +412,7 @@ async def served(
         tokens=TokensService(tokens),
         enrolment=EnrolmentService(agent_certificates(gateway), join_tokens),
         workers=sessions,
-        access=AccessInterceptor(tokens),
+        access=AccessInterceptor(tokens, Pacing(share)),
         identity=authority().server(),
     )
     ports = await server.start("127.0.0.1:0", "127.0.0.1:0")
@@ -432,6 +434,7 @@ async def rpc_master(
     *,
     history: RoundHistory | None = None,
     policy: Policy | None = None,
+    share: Share | None = None,
 ) -> AsyncIterator[RpcMaster]:
     """Run the server over a control loop that does as it is told."""
     loop = ScriptedLoop(answer)
@@ -446,6 +449,7 @@ async def rpc_master(
             planner=InlinePlanner(loop.inbox, policy or FirstFit()),
             archive=LoadedArchive(loop.journal.load),
             history=history,
+            share=share,
         ) as master:
             yield master
     finally:

@@ -158,8 +158,8 @@ def test_a_start_decodes_nothing_of_what_was_over_before(journal: SqlJournal) ->
 def test_the_journal_forgets_the_specs_of_jobs_that_have_ended(journal: SqlJournal) -> None:
     changes = history(10, 3)
     journal.commit(changes)
-    assert set(journal._specs) == {it.id for it in changes.jobs[-3:]}
+    assert set(journal._active._jobs) == {it.id for it in changes.jobs[-3:]}
     ended = replace(changes.jobs[-1], history=(("succeeded", 9),))
     journal.commit(Changes(jobs=(ended,)))
-    assert set(journal._specs) == {it.id for it in changes.jobs[-3:-1]}
+    assert set(journal._active._jobs) == {it.id for it in changes.jobs[-3:-1]}
     assert journal.load().jobs[journal.load().jobs.index(ended)].spec == ended.spec

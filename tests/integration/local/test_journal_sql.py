@@ -12,6 +12,7 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from pydantic import TypeAdapter
 from sqlalchemy import create_engine
 from sqlalchemy.dialects import postgresql
 
@@ -60,7 +61,9 @@ def test_a_journal_of_the_first_schema_is_brought_up_to_this_one(path: Path) -> 
     with engine.begin() as connection:
         command.upgrade(migrate.configured(connection), "0001")
     engine.dispose()
-    job, spec = rows.job_row(JOB), rows.spec_row(JOB)
+    job = rows.job_row(JOB)
+    whole = TypeAdapter(JobSpec).dump_json(JOB.spec).decode()
+    spec = {"job_id": JOB.id, "record": whole, "version": 1}
     with closing(sqlite3.connect(path)) as written:
         written.execute(
             "INSERT INTO jobs VALUES"
@@ -101,9 +104,9 @@ def test_a_newer_schema_is_refused(path: Path) -> None:
 def test_a_newer_record_is_refused(path: Path, table: str) -> None:
     SqlJournal.open(f"sqlite:///{path}").close()
     columns = next(each for each in VERSIONED if each.name == table).columns
-    values = ["2" if column.name == "version" else "'1'" for column in columns]
+    values = ["3" if column.name == "version" else "'1'" for column in columns]
     execute(path, f"INSERT INTO {table} VALUES ({', '.join(values)})")
-    refusal = pytest.raises(JournalTooNew, match=f"{table} have records of version 2")
+    refusal = pytest.raises(JournalTooNew, match=f"{table} have records of version 3")
     with SqlJournal.open(f"sqlite:///{path}") as journal, refusal:
         journal.load()
 

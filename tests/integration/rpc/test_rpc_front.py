@@ -164,7 +164,7 @@ async def test_a_watch_is_woken_by_its_own_jobs_alone_and_ends(gateway: LoopGate
         gateway.publish(changed("a"), nothing)
         gateway.publish(changed("a", "b"), nothing)
         assert await anext(watch) == {"b"}
-    assert gateway._watches == []
+    assert not gateway._watches
     gateway.publish(changed("b"), nothing)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from eva_master.adapters.http import server as http_server
 from eva_master.adapters.http.server import HttpsServer
 from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.pki import MASTER_NAME, Authority, ServerIdentity
@@ -299,6 +302,36 @@ async def test_a_silent_client_keeps_nobody_from_the_metrics(https: Https) -> No
     trusting = ssl.create_default_context(cadata=ours.certificates.decode())
     with socket.create_connection(("127.0.0.1", server.port)):
         assert (await answer(server.port, trusting)).endswith(b"hello")
+
+
+async def test_clients_of_the_metrics_are_few_and_have_little_time(
+    https: Https, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, ours, _ = https
+    monkeypatch.setattr(http_server, "_CONNECTIONS_PER_HOST", 3)
+    trusting = ssl.create_default_context(cadata=ours.certificates.decode())
+    dripping = [
+        await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting) for _ in range(3)
+    ]
+    for _, writer in dripping:
+        writer.write(b"GET /me")
+    # One more is closed, before or in its handshake.
+    with pytest.raises(OSError):  # noqa: PT011 - which one is up to the timing
+        await answer(server.port, trusting)
+    before = threading.active_count()
+    # Their time is up, whatever they have sent meanwhile.
+    with server._server._lock:
+        for connection, (_, host) in list(server._server._open.items()):
+            server._server._open[connection] = (0.0, host)
+    async with asyncio.timeout(DEADLINE_S):
+        for reader, writer in dripping:
+            with contextlib.suppress(OSError):
+                assert b"200" not in await reader.read()
+            writer.close()
+        while server._server._open:
+            await asyncio.sleep(0.01)
+    assert threading.active_count() <= before
+    assert (await answer(server.port, trusting)).endswith(b"hello")
 
 
 async def test_metrics_show_the_renewed_certificate(https: Https) -> None:

@@ -260,7 +260,7 @@ def test_what_a_job_needs(missing: str) -> None:
         ("name: a\n  b: c\n", "not YAML"),
         ("name: !!python/object:os.system x\n", "tag"),
         ("? [a]\n: b\n", "a key must be a word"),
-        ('name: "\\ud800"\n', "not Unicode"),
+        ('name: "\\ud800"\n', "Unicode"),
         ("a: " + "[" * 5000, "nested too deeply"),
         ("a: &a [*a]\n", "nested too deeply"),
     ],

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eva_master.adapters.store import codec
+from eva_master.adapters.store import codec, task_specs
 from eva_master.model.errors import StorageError
 from eva_master.model.records import Instance, Job, TaskRun
 
@@ -18,9 +18,13 @@ from eva_master.model.records import Instance, Job, TaskRun
 @given(st.lists(st.from_type(Job), max_size=2))
 def test_jobs_come_back_exactly(jobs: list[Job]) -> None:
     documents = [
-        codec.with_spec(codec.JOBS.encode(job), codec.SPECS.encode(job.spec)) for job in jobs
+        (
+            codec.JOBS.encode(job),
+            codec.StoredSpec(codec.SPECS.encode(job.spec), task_specs.encode(job.spec.tasks)),
+        )
+        for job in jobs
     ]
-    assert repr(codec.JOBS.decode(documents)) == repr(jobs)
+    assert repr(codec.jobs(documents)) == repr(jobs)
 
 
 @settings(deadline=None)

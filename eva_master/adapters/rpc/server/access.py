@@ -16,7 +16,11 @@ import grpc
 import structlog
 
 from eva_master.adapters.rpc.errors import Context, Handler, wrapped
+from eva_master.adapters.rpc.log_pace import LogPace
 from eva_master.adapters.rpc.methods import METHODS
+from eva_master.adapters.rpc.server.admission.pacing import Pacing
+from eva_master.adapters.rpc.server.admission.requests import checked
+from eva_master.adapters.rpc.server.admission.strangers import Strangers, only
 from eva_master.adapters.store import UserTokens
 from eva_master.model.errors import NotAuthenticated, NotAuthorised
 from eva_master.model.users import Role, UserToken
@@ -55,17 +59,22 @@ def require_owner(owner: str, what: str) -> None:
 
 
 class AccessInterceptor(grpc.aio.ServerInterceptor):
-    """Lets a call through if its token is in force and of a sufficient role.
+    """Lets a call through if its token is in force and of a sufficient role, and not too many.
 
-    It follows an `ErrorInterceptor`, which tells the caller why a call was refused. A stream ends
-    with its token: each answer is preceded by a look at it.
+    It follows an `ErrorInterceptor`, which tells the caller why a call was refused. The request of
+    a call that is refused, or waits in line, is not read. A stream ends with its token: each
+    answer is preceded by a look at it.
 
     Args:
         tokens: The tokens of this cluster.
+        pacing: What each user gets.
     """
 
-    def __init__(self, tokens: UserTokens) -> None:
+    def __init__(self, tokens: UserTokens, pacing: Pacing | None = None) -> None:
         self._tokens = tokens
+        self._pacing = pacing or Pacing()
+        self._strangers = Strangers()
+        self._refusals = LogPace()
 
     async def intercept_service(
         self,
@@ -74,26 +83,38 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
         ],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        """Wrap the handlers of Eva's services; health and reflection are for everybody."""
+        """Wrap all handlers; health, reflection and joining are for callers without a token."""
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
-        if handler is None or not method.startswith("/eva."):
+        if handler is None:
             return handler
         row = METHODS.get(method)
-        if row is not None and row.role is None:
-            return handler
-        return wrapped(handler, lambda behaviour: self._guarded(behaviour, method))
+        if not method.startswith("/eva.") or (row is not None and row.role is None):
+            return self._strangers.wrapped(handler)
+        return wrapped(
+            handler,
+            lambda behaviour: self._guarded(behaviour, handler, method),
+            request_streaming=True,
+            serializer=_serializer(handler.response_serializer),
+        )
 
-    def _guarded(self, behaviour: Handler, method: str) -> Handler:
-        async def generator(request: Any, context: Context) -> AsyncIterator[Any]:
+    def _guarded(
+        self, behaviour: Handler, handler: grpc.RpcMethodHandler[Any, Any], method: str
+    ) -> Handler:
+        async def request(requests: AsyncIterator[Any]) -> Any:
+            return requests if handler.request_streaming else checked(await only(requests))
+
+        async def generator(requests: Any, context: Context) -> AsyncIterator[Any]:
             token = self._admit(context, method)
-            async for response in behaviour(request, context):
+            _until_over(context, await self._pacing.begin(token.owner, METHODS[method].line))
+            async for response in behaviour(await request(requests), context):
                 self._tokens.check(token.id)
                 yield response
 
-        async def coroutine(request: Any, context: Context) -> Any:
-            self._admit(context, method)
-            return await behaviour(request, context)
+        async def coroutine(requests: Any, context: Context) -> Any:
+            owner = self._admit(context, method).owner
+            _until_over(context, await self._pacing.begin(owner, METHODS[method].line))
+            return await behaviour(await request(requests), context)
 
         return generator if inspect.isasyncgenfunction(behaviour) else coroutine
 
@@ -101,12 +122,14 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
         try:
             token = self._tokens.authenticate(_secret(context))
         except NotAuthenticated as error:
-            log.warning("refused", method=method, peer=context.peer(), reason=error.message)
+            self._refusals.warning(
+                "refused", method=method, peer=context.peer(), reason=error.message
+            )
             raise
         row = METHODS.get(method)
         needed = None if row is None else row.role
         if needed is None or not token.role.covers(needed):
-            log.warning(
+            self._refusals.warning(
                 "refused",
                 method=method,
                 peer=context.peer(),
@@ -123,6 +146,30 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
         # Each call is a task of its own, with a context of its own.
         _CALLER.set(token)
         return token
+
+
+def _until_over(context: Context, end: Callable[[], None]) -> None:
+    """Have something end with a call: when its last answer is sent, or its caller gone."""
+    ended = False
+
+    def once(_: Any = None) -> None:
+        nonlocal ended
+        if not ended:
+            ended = True
+            end()
+
+    context.add_done_callback(once)  # type: ignore[arg-type]  # it is called with the context
+    if context.done():  # it has gone already, and nobody will say so again
+        once()
+
+
+def _serializer(encode: Callable[[Any], bytes] | None) -> Callable[[Any], bytes]:
+    """Encode a message, unless it is encoded already."""
+
+    def encoded(message: Any) -> bytes:
+        return message if isinstance(message, bytes) or encode is None else encode(message)
+
+    return encoded
 
 
 def _secret(context: Context) -> str:

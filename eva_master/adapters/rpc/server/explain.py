@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.server import reasons, views
 from eva_master.adapters.store.journal import ROUNDS_EXPLAINED
 from eva_master.model.changes import Round
@@ -55,6 +56,7 @@ def find(
 
     Raises:
         NotFound: There is nothing of that name.
+        BadRequest: It is a number that no round can have.
     """
     if not reference:
         return None
@@ -67,7 +69,9 @@ def find(
     ended = archive.job(JobId(reference)) or archive.newest_named(owner, reference)
     if ended is not None and ended.job.state in TERMINAL_JOB:
         return _job(model, ended, now)
-    if reference.isascii() and reference.isdigit() and number_of(reference) >= 0:
+    if reference.isascii() and reference.isdigit():
+        if number_of(reference) < 0:
+            raise BadRequest(f"no round has a number of {len(reference)} digits")
         return int(reference)
     raise NotFound(
         f"there is no job, instance or round {reference!r}",

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Collection, Sequence
-from functools import partial
+from collections.abc import AsyncIterator, Collection
 from itertools import islice
 from typing import Any, Protocol
 
 import grpc
 
-from eva_master.adapters.jobfile import parse_job
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.objects.blobs import missing, put_blob
 from eva_master.adapters.rpc._proto import api_pb2 as pb
@@ -19,21 +17,19 @@ from eva_master.adapters.rpc._proto.api_pb2_grpc import JobsServicer
 from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.server import pages, views
 from eva_master.adapters.rpc.server.access import caller, require_owner
-from eva_master.adapters.rpc.server.logs import LogReader
+from eva_master.adapters.rpc.server.job_messages import JobMessages, SendingRoom
+from eva_master.adapters.rpc.server.logs import PIECE_BYTES, LogReader
+from eva_master.adapters.rpc.server.parsing import JobParser
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
 from eva_master.model.errors import InvalidJob, NotFound
 from eva_master.model.events import CancelRequested, JobSubmitted
-from eva_master.model.ids import JobId, Millis, run_id
+from eva_master.model.ids import JobId, run_id
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.states import TERMINAL_JOB
 from eva_master.ports import Clock, ObjectStore
 from eva_master.ports.reading import Archive, JobRecord, ReadModel
-
-_JOBS_PER_READ = 100
-"""How many jobs are turned into messages at a time."""
-_LOG_BYTES = 256 * 1024
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -77,6 +73,9 @@ class JobsService(JobsServicer):
         self._planner = planner
         self._archive = archive
         self._containers = containers
+        self._parser = JobParser()
+        self._messages = JobMessages(gateway, archive, clock)
+        self._sending = SendingRoom()
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -103,7 +102,8 @@ class JobsService(JobsServicer):
             )
         if request.build and await missing(self._store, [request.build]):
             raise InvalidJob("the build context has not been uploaded", hint="submit the job again")
-        spec = await self._parse(request)
+        async with self._parser.turn(caller().owner):
+            spec = await self._parse(request)
         if any(task.program.build and not task.program.build.context for task in spec.tasks):
             raise InvalidJob(
                 "the job needs a build context and none was uploaded",
@@ -129,9 +129,7 @@ class JobsService(JobsServicer):
 
     async def _parse(self, request: pb.SubmitRequest | pb.PlanRequest) -> JobSpec:
         submitted = request if isinstance(request, pb.SubmitRequest) else pb.SubmitRequest()
-        # A file of a thousand tasks takes long enough to hold up every other call.
-        return await asyncio.to_thread(
-            parse_job,
+        return await self._parser.parse(
             request.job_yaml,
             file_name=request.file_name,
             owner=caller().owner,
@@ -167,44 +165,37 @@ class JobsService(JobsServicer):
                 newest = model.newest(pages.decoded(request.page_token, JobId))
                 names, token = pages.cut([job.id for job in islice(newest, limit + 1)], limit)
                 records = [model.record(name, now) for name in names]
-            return pb.ListJobsResponse(
-                jobs=[views.job(model, record, now) for record in records], next_page_token=token
-            )
+            made = (views.job(model, record, now) for record in records)
+            messages, token = pages.that_fit(made, records, token)
+            return pb.ListJobsResponse(jobs=messages, next_page_token=token)
 
         return await self._gateway.read(page)
 
-    async def Watch(  # noqa: N802
+    # The messages are encoded already, though the generated code expects some that are not.
+    async def Watch(  # type: ignore[override]  # noqa: N802
         self,
         request: pb.WatchRequest,
         context: Context,  # noqa: ARG002
-    ) -> AsyncIterator[pb.Job]:
-        """Jobs as they are and as they change; ends when all jobs asked for have ended.
+    ) -> AsyncIterator[bytes]:
+        """Jobs, encoded, as they are and as they change; ends when all jobs asked for have ended.
 
         If none is asked for, that is those that have not ended, and those that come. A reader
         that is too slow for all the changes gets the latest state of each job.
         """
+        owner = caller().owner
         chosen = {(await self._find(reference)).job.id for reference in request.jobs}
         with self._gateway.watch(chosen or None) as changes:
             due: Collection[JobId] = chosen or list((await self._gateway.model()).active)
             unfinished = set(chosen)
             while True:
-                async for job in self._messages(list(due)):
-                    yield job
-                    if job.state in TERMINAL_JOB:
-                        unfinished.discard(JobId(job.id))
+                async for message in self._messages.all(list(due)):
+                    async with self._sending.taken(owner, len(message.data)):
+                        yield message.data
+                    if message.over:
+                        unfinished.discard(message.job)
                 if chosen and not unfinished:
                     return
                 due = await anext(changes)
-
-    async def _messages(self, jobs: Sequence[JobId]) -> AsyncIterator[pb.Job]:
-        for start in range(0, len(jobs), _JOBS_PER_READ):
-            some, now = jobs[start : start + _JOBS_PER_READ], self._clock.now()
-            for message in await self._gateway.read(partial(self._some, some, now)):
-                yield message
-
-    def _some(self, names: Sequence[JobId], now: Millis, model: ReadModel) -> list[pb.Job]:
-        found = pages.jobs(model, self._archive, names, now)
-        return [views.job(model, record, now) for record in found.values()]
 
     async def Logs(  # noqa: N802
         self,
@@ -219,8 +210,8 @@ class JobsService(JobsServicer):
         reader = LogReader(self._gateway, self._sessions, self._store, run)
         with self._gateway.watch({job.id}) as changes:
             async for data in reader.read(changes if request.follow else None):
-                for start in range(0, len(data), _LOG_BYTES):
-                    yield pb.LogChunk(data=data[start : start + _LOG_BYTES])
+                for start in range(0, len(data), PIECE_BYTES):
+                    yield pb.LogChunk(data=data[start : start + PIECE_BYTES])
 
     async def Plan(  # noqa: N802
         self,
@@ -228,10 +219,11 @@ class JobsService(JobsServicer):
         context: Context,  # noqa: ARG002
     ) -> pb.PlanResponse:
         """What would happen to a job; changes nothing."""
-        spec = await self._parse(request)
-        model, now = await self._gateway.model(), self._clock.now()
-        snapshot = await asyncio.to_thread(model.preview, spec, now)
-        decided = await self._planner.preview(snapshot, model.memory)
+        async with self._parser.turn(caller().owner):
+            spec = await self._parse(request)
+            model, now = await self._gateway.model(), self._clock.now()
+            snapshot = await self._gateway.read(lambda _: model.preview(spec, now))
+            decided = await self._planner.preview(snapshot, model.memory)
         return views.plan(snapshot, decided, sum(model.reservation_prices(spec)))
 
     async def _find(self, reference: str) -> JobRecord:

@@ -23,6 +23,8 @@ from eva_master.model.states import TERMINAL_JOB, TERMINAL_RUN, RunState
 from eva_master.ports import ObjectStore
 from eva_master.ports.reading import ReadModel
 
+PIECE_BYTES = 64 * 1024
+"""What is sent of a log at a time."""
 _RUNS = (RunState.STARTING, RunState.RUNNING, RunState.STOPPING)
 _RETRY_S = 2.0
 """A session that broke, or an attempt whose end is not reported yet, changes no record: look again
@@ -127,7 +129,10 @@ class LogReader:
                 self._attempt, self._offset = attempt, 0
             if next_attempt == attempt and next_start <= self._offset:
                 continue
-            if data := await self._store.get(key, offset=max(0, self._offset - start)):
+            # In parts: many readers hold one at a time each, however slowly they read.
+            while data := await self._store.get(
+                key, offset=max(0, self._offset - start), length=PIECE_BYTES
+            ):
                 self._offset = max(start, self._offset) + len(data)
                 yield data
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.model.ids import InstanceId, JobId, Millis, number_of
 from eva_master.model.states import TERMINAL_JOB, InstanceState
@@ -19,6 +20,8 @@ Name = TypeVar("Name", JobId, InstanceId)
 
 _USUAL = 100
 _ENTRIES_PER_PAGE_AT_MOST = 1000
+_BYTES_PER_PAGE = 1024 * 1024
+"""A page ends with the entry that takes it beyond this size."""
 
 
 def size(asked: int) -> int:
@@ -50,6 +53,29 @@ def cut(names: Sequence[Name], limit: int) -> tuple[Sequence[Name], str]:
     """A page of at most `limit` names, and the token of the next one, empty if there is none."""
     page = names[:limit]
     return page, encoded(page[-1]) if len(names) > limit else ""
+
+
+def that_fit(
+    made: Iterable[pb.Job], records: Sequence[JobRecord], token: str
+) -> tuple[list[pb.Job], str]:
+    """As many messages of a page as are small enough together, at least one.
+
+    Args:
+        made: The messages of the page, made as they are taken.
+        records: Of the same jobs.
+        token: Of the page that follows all of them.
+
+    Returns:
+        The messages, and the token of the page that follows.
+    """
+    messages: list[pb.Job] = []
+    size = 0
+    for message, record in zip(made, records, strict=True):
+        messages.append(message)
+        size += message.ByteSize()
+        if size > _BYTES_PER_PAGE and len(messages) < len(records):
+            return messages, encoded(record.job.id)
+    return messages, token
 
 
 def all_jobs(

@@ -25,7 +25,7 @@ from eva_master.adapters.rpc._proto.worker_pb2_grpc import (
     add_EnrolmentServicer_to_server,
     add_WorkersServicer_to_server,
 )
-from eva_master.adapters.rpc.channels import server_options
+from eva_master.adapters.rpc.channels import MAX_REQUEST_BYTES, server_options
 from eva_master.adapters.rpc.errors import ErrorInterceptor
 from eva_master.adapters.rpc.server.access import AccessInterceptor
 from eva_master.model.errors import InvalidConfig
@@ -83,8 +83,9 @@ class MasterServer:
         identity: ServerIdentity,
     ) -> None:
         options = [*server_options(), *_KEEPALIVE]
+        users = [*server_options(MAX_REQUEST_BYTES), *_KEEPALIVE]
         self._identity = identity
-        self._users = grpc.aio.server(interceptors=[ErrorInterceptor(), access], options=options)
+        self._users = grpc.aio.server(interceptors=[ErrorInterceptor(), access], options=users)
         self._workers = grpc.aio.server(interceptors=[ErrorInterceptor()], options=options)
         self._health = health.aio.HealthServicer()
         add_JobsServicer_to_server(jobs, self._users)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +20,16 @@ from eva_master.adapters.pki.tokens import JoinTokens
 from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.adapters.rpc._proto.worker_pb2_grpc import EnrolmentServicer
 from eva_master.adapters.rpc.errors import BadRequest
+from eva_master.adapters.rpc.log_pace import LogPace
 from eva_master.model.changes import Changes
 from eva_master.model.errors import NotAuthorised
 from eva_master.model.ids import InstanceId, Millis
 from eva_master.model.states import InstanceState
 
 Context = grpc.aio.ServicerContext[Any, Any]
+
+_JOINS_AT_ONCE = 2
+_LONGEST_NAME = 1_000
 
 log = structlog.get_logger(__name__)
 
@@ -102,17 +107,24 @@ class EnrolmentService(EnrolmentServicer):
     def __init__(self, certificates: AgentCertificates, tokens: JoinTokens) -> None:
         self._certificates = certificates
         self._tokens = tokens
+        # Threads of its own, so that no user's call is waited for.
+        self._threads = ThreadPoolExecutor(_JOINS_AT_ONCE, thread_name_prefix="join")
+        self._refusals = LogPace()
 
     async def Join(self, request: pb.JoinRequest, context: Context) -> pb.Identity:  # noqa: N802
         """Issue a certificate in exchange for a join token."""
+        if max(map(len, (request.instance_id, request.token))) > _LONGEST_NAME:
+            raise BadRequest("no instance and no join token has so long a name")
         instance = InstanceId(request.instance_id)
         key = asked_for(request.signing_request)
         der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         try:
-            await asyncio.to_thread(self._tokens.redeem, instance, request.token, der)
+            await asyncio.get_running_loop().run_in_executor(
+                self._threads, self._tokens.redeem, instance, request.token, der
+            )
             await self._certificates.require_live(instance)
         except NotAuthorised as error:
-            log.warning(
+            self._refusals.warning(
                 "join refused", instance=instance, peer=context.peer(), reason=error.message
             )
             raise

@@ -14,7 +14,7 @@ import structlog
 
 from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersServicer
-from eva_master.adapters.rpc.errors import BadRequest, SessionReplaced
+from eva_master.adapters.rpc.errors import BadRequest, SessionReplaced, TooSlow
 from eva_master.adapters.rpc.workers import messages
 from eva_master.adapters.rpc.workers.enrolment import (
     AgentCertificates,
@@ -23,7 +23,7 @@ from eva_master.adapters.rpc.workers.enrolment import (
     certified,
     no_such,
 )
-from eva_master.adapters.rpc.workers.log_relay import LogPiece, LogRelay
+from eva_master.adapters.rpc.workers.log_relay import LogPiece, LogRelay, WaitingBytes
 from eva_master.model.actions import WorkerAction
 from eva_master.model.errors import EvaError, NotAuthorised, Unreachable
 from eva_master.model.events import (
@@ -41,6 +41,9 @@ Context = grpc.aio.ServicerContext[pb.WorkerMessage, pb.MasterMessage]
 
 _LAST_WRITE_S = 1.0
 """Seconds to wait for a peer that does not read, before its session ends without a reason."""
+_MOST_WAITING = 10_000
+_MOST_WAITING_BYTES = 64 * 1024 * 1024
+"""Messages that wait to be written to one agent. An instance has a few hundred tasks at most."""
 _MISSED_BEATS = 3
 _MOST_STAGES = 16
 _MOST_MIB = 2**40
@@ -102,6 +105,7 @@ class WorkerSessions(WorkersServicer):
         self._last_number = 0
         self._syncs = itertools.count(1)
         certificates.on_gone(self._cut)
+        self._waiting_logs = WaitingBytes()
         self.heartbeats = 0
         self.boots: dict[tuple[str, str], tuple[int, int]] = {}
 
@@ -214,7 +218,7 @@ class WorkerSessions(WorkersServicer):
                 hint="a state directory belongs to one instance",
             )
         reports = messages.reports(register.tasks)
-        session = _Session(instance, self._number(), context)
+        session = _Session(instance, self._number(), context, self._waiting_logs)
         if (older := self._sessions.get(instance)) is not None:
             older.break_off(SessionReplaced(f"{instance} has a newer session"))
         self._sessions[instance] = session
@@ -322,7 +326,13 @@ class WorkerSessions(WorkersServicer):
 class _Session:
     """One stream. Only the asyncio thread uses it, except for `loop`."""
 
-    def __init__(self, instance: InstanceId, number: int, context: Context) -> None:
+    def __init__(
+        self,
+        instance: InstanceId,
+        number: int,
+        context: Context,
+        waiting_logs: WaitingBytes | None = None,
+    ) -> None:
         self.instance = instance
         self.number = number
         self.context = context
@@ -333,18 +343,29 @@ class _Session:
         self.task = task
         self.goodbye = False
         self.close_reason: EvaError | None = None
-        self.logs = LogRelay(self.send)
+        self.logs = LogRelay(self.send, waiting_logs)
         # By command id, so that a command that is still queued is not queued again.
         self._outgoing: dict[str, pb.MasterMessage] = {}
+        self._outgoing_bytes = 0
         self._writer: asyncio.Task[None] | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._ended = False
 
     def send(self, message: pb.MasterMessage) -> None:
-        """Queue a message to be written in order."""
-        if self._ended:
+        """Queue a message to be written in order; an agent that does not read loses its session."""
+        if self._ended or self.close_reason or message.command_id in self._outgoing:
             return
-        self._outgoing.setdefault(message.command_id, message)
+        self._outgoing[message.command_id] = message
+        self._outgoing_bytes += message.ByteSize()
+        if len(self._outgoing) > _MOST_WAITING or self._outgoing_bytes > _MOST_WAITING_BYTES:
+            self.break_off(
+                TooSlow(
+                    f"{len(self._outgoing):,} messages of {self._outgoing_bytes:,} bytes wait for"
+                    f" the agent on {self.instance!r}, which does not read them",
+                    hint="it is told again what still applies when it has connected again",
+                )
+            )
+            return
         if self._writer is None:
             self._writer = self.loop.create_task(self._write())
 
@@ -357,7 +378,9 @@ class _Session:
     async def _write(self) -> None:
         try:
             while self._outgoing:
-                await self.context.write(self._outgoing.pop(next(iter(self._outgoing))))
+                message = self._outgoing.pop(next(iter(self._outgoing)))
+                self._outgoing_bytes -= message.ByteSize()
+                await self.context.write(message)
         except Exception as error:
             # The reader sees the end of the stream too, and closes the session.
             log.debug("write failed", instance=self.instance, error=str(error))
@@ -376,6 +399,7 @@ class _Session:
         """End this session, and tell the agent why."""
         if self.close_reason is None and not self._ended:
             self.close_reason = error
+            self._outgoing.clear()
             self.task.cancel()
 
     def end(self) -> None:

@@ -57,8 +57,12 @@ class _Local(CloudProvider):
     def prices_taken(self, config: MasterConfig) -> str | None:  # noqa: ARG002
         return None
 
-    def loop_settings(self, config: MasterConfig, settings: Settings) -> Settings:  # noqa: ARG002
-        return replace(settings, unwanted_ms=0, rebalance_ms=0)
+    def loop_settings(self, config: MasterConfig, settings: Settings) -> Settings:
+        from eva_master.app.clouds.local.section import section_of
+
+        most = min(settings.limits.instances, section_of(config).max_instances)
+        limits = replace(settings.limits, instances=most)
+        return replace(settings, unwanted_ms=0, rebalance_ms=0, limits=limits)
 
     def runs_containers(self, config: MasterConfig) -> bool:
         from eva_master.app.clouds.local.section import section_of

@@ -23,6 +23,7 @@ class LocalSection(Section):
         launch_delay: Milliseconds from launch to up.
         data_rate_mib: MiB per second that one emulated instance may read, `None` for its
             type's.
+        max_instances: Processes of this machine that are instances at the same time.
         runtime: What tasks run in. `auto` is containers if `docker_image` names an image and an
             engine answers, plain processes otherwise.
         docker_host: URL of the engine's socket, `None` for where ``DOCKER_HOST`` says or the
@@ -33,6 +34,7 @@ class LocalSection(Section):
 
     launch_delay: Duration = 2_000
     data_rate_mib: Annotated[int, Field(gt=0)] | None = None
+    max_instances: Annotated[int, Field(gt=0)] = 50
     runtime: Literal["auto", "process", "docker"] = "auto"
     docker_host: Annotated[str, AfterValidator(_check_socket)] | None = None
     docker_image: Annotated[str, Field(min_length=1)] | None = None

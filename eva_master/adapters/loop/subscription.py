@@ -1,0 +1,39 @@
+"""What follows something that goes on: an asynchronous iterator that is ended by its context."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+T = TypeVar("T")
+
+
+class Subscription(ABC, Generic[T]):
+    """An asynchronous iterator that is also a context manager.
+
+    Args:
+        end: Called when the context is left; it may be called again.
+    """
+
+    def __init__(self, end: Callable[[], None]) -> None:
+        self._end = end
+
+    @abstractmethod
+    async def __anext__(self) -> T:
+        """Wait for what comes next."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._end()

@@ -1,0 +1,217 @@
+"""Jobs as messages, encoded once for all who watch them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+from eva_master.adapters.loop.gateway import LoopGateway
+from eva_master.adapters.rpc.errors import TooSlow
+from eva_master.adapters.rpc.server import pages, views
+from eva_master.model.changes import Changes
+from eva_master.model.ids import JobId, Millis
+from eva_master.model.states import TERMINAL_JOB
+from eva_master.ports import Clock
+from eva_master.ports.reading import Archive, ReadModel
+
+_JOBS_AT_ONCE = 100
+_TASKS_AT_ONCE = 1_000
+"""Jobs that are turned into messages together have so many tasks at most, or are one."""
+_KEPT_S = 2.0
+"""What a message says of time, such as when a job is to end, may be so old."""
+_KEPT_BYTES = 32 * 1024 * 1024
+_SMALL_BYTES = 64 * 1024
+"""Messages up to this size are sent without waiting for those of others."""
+_UNIT_BYTES = 1024 * 1024
+_UNITS_PER_USER = 16
+_UNITS = 64
+"""Large messages that are being sent take so much memory at most, also if nobody reads them."""
+_PATIENCE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobMessage:
+    """A job, encoded.
+
+    Attributes:
+        over: Whether it has ended.
+    """
+
+    job: JobId
+    data: bytes
+    over: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    made_s: float
+    message: asyncio.Future[JobMessage | None] = field(default_factory=asyncio.Future)
+
+
+class JobMessages:
+    """Makes messages of jobs, and keeps them until the job changes.
+
+    Args:
+        gateway: Has the newest model, and tells what changes.
+        archive: Has the jobs that are over.
+        clock: For what jobs owe.
+    """
+
+    def __init__(self, gateway: LoopGateway, archive: Archive, clock: Clock) -> None:
+        self._gateway = gateway
+        self._archive = archive
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._kept: dict[JobId, _Kept] = {}
+        self._bytes = 0
+        self._making: set[asyncio.Task[None]] = set()
+        gateway.observe(self._changed)
+
+    def _changed(self, changes: Changes) -> None:
+        """Forget messages that are no longer true; in the control loop's thread."""
+        with self._lock:
+            for name in {job.id for job in changes.jobs} | {run.job for run in changes.runs}:
+                self._kept.pop(name, None)
+
+    async def all(self, names: Sequence[JobId]) -> AsyncIterator[JobMessage]:
+        """The messages of jobs, of those that there are."""
+        for some in _in_parts(names, await self._gateway.model()):
+            for message in await self._some(some):
+                yield message
+
+    async def _some(self, names: Sequence[JobId]) -> list[JobMessage]:
+        """The messages of a few jobs: those that are kept, and the rest made together."""
+        oldest_s = time.monotonic() - _KEPT_S
+        wanted: dict[JobId, _Kept] = {}
+        new: dict[JobId, _Kept] = {}
+        with self._lock:
+            for name in names:
+                kept = self._kept.get(name)
+                if kept is None or kept.made_s < oldest_s:
+                    kept = self._kept[name] = new[name] = _Kept(time.monotonic())
+                wanted[name] = kept
+        if new:
+            # A task of its own: others may wait for it too when this caller goes away.
+            making = asyncio.create_task(self._make(new))
+            self._making.add(making)
+            making.add_done_callback(self._making.discard)
+        found = [await asyncio.shield(kept.message) for kept in wanted.values()]
+        return [message for message in found if message is not None]
+
+    async def _make(self, new: dict[JobId, _Kept]) -> None:
+        try:
+            encode = partial(self._encoded, list(new), self._clock.now())
+            made = await self._gateway.read(encode)
+        except Exception as error:
+            self._forget(new)
+            for kept in new.values():
+                kept.message.set_exception(error)
+                kept.message.exception()  # whoever waited may have gone
+            return
+        for name, kept in new.items():
+            kept.message.set_result(made.get(name))
+        self._bytes += sum(len(message.data) for message in made.values())
+        if self._bytes > _KEPT_BYTES:
+            with self._lock:
+                self._kept.clear()
+            self._bytes = 0
+
+    def _forget(self, some: Mapping[JobId, _Kept]) -> None:
+        with self._lock:
+            for name, kept in some.items():
+                if self._kept.get(name) is kept:
+                    del self._kept[name]
+
+    def _encoded(
+        self, names: Sequence[JobId], now: Millis, model: ReadModel
+    ) -> dict[JobId, JobMessage]:
+        found = pages.jobs(model, self._archive, names, now)
+        return {
+            name: JobMessage(
+                name,
+                views.job(model, record, now).SerializeToString(),
+                record.job.state in TERMINAL_JOB,
+            )
+            for name, record in found.items()
+        }
+
+
+def _in_parts(names: Sequence[JobId], model: ReadModel) -> Iterator[Sequence[JobId]]:
+    """Jobs in parts of few enough tasks."""
+    part: list[JobId] = []
+    tasks = 0
+    for name in names:
+        job = model.jobs.get(name)
+        more = 1 if job is None else len(job.spec.tasks)
+        if part and (len(part) >= _JOBS_AT_ONCE or tasks + more > _TASKS_AT_ONCE):
+            yield part
+            part, tasks = [], 0
+        part.append(name)
+        tasks += more
+    if part:
+        yield part
+
+
+class SendingRoom:
+    """The memory that large messages take while they are being sent."""
+
+    def __init__(self) -> None:
+        self._all = _Units(_UNITS)
+        self._users: dict[str, _Units] = {}
+
+    @asynccontextmanager
+    async def taken(self, owner: str, size: int) -> AsyncIterator[None]:
+        """Wait until a message of some bytes may be sent to a user, and count it meanwhile.
+
+        Raises:
+            TooSlow: Other messages to the user are not read.
+        """
+        if size <= _SMALL_BYTES:
+            yield
+            return
+        units = min(_UNITS_PER_USER, -(-size // _UNIT_BYTES))
+        # There are no more users than tokens.
+        user = self._users.setdefault(owner, _Units(_UNITS_PER_USER))
+        releases: list[Callable[[], None]] = []
+        try:
+            try:
+                async with asyncio.timeout(_PATIENCE_S):
+                    for room in (user, self._all):
+                        releases.append(await room.take(units))
+            except TimeoutError:
+                raise TooSlow(
+                    f"{owner} has {_UNITS_PER_USER} MiB of messages that nobody reads",
+                    hint="end the watches that do not read, and watch again",
+                ) from None
+            yield
+        finally:
+            for release in releases:
+                release()
+
+
+class _Units:
+    """A number of units, taken in the order of asking."""
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._line = asyncio.Lock()
+        self._freed = asyncio.Event()
+
+    async def take(self, units: int) -> Callable[[], None]:
+        """Wait for some units; returns what gives them back."""
+        async with self._line:
+            while self._free < units:
+                self._freed.clear()
+                await self._freed.wait()
+            self._free -= units
+
+        def release() -> None:
+            self._free += units
+            self._freed.set()
+
+        return release

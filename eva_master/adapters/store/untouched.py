@@ -1,0 +1,156 @@
+"""Task runs that are as their job's submission made them: the journal has no rows of these.
+
+A job of ten thousand tasks comes with ten thousand task runs, which say nothing that the job does
+not say. A row is written when one of them changes for the first time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Any
+
+from eva_master.model.ids import JobId, Millis, RunId
+from eva_master.model.job import JobSpec
+from eva_master.model.records import Job, TaskRun, first_runs
+from eva_master.model.states import TERMINAL_JOB, RunState
+
+
+@dataclass(frozen=True, slots=True)
+class _Active:
+    """A job that has not ended.
+
+    Attributes:
+        spec: As it is in the database.
+        first: What its task runs were at its submission.
+        rows: For each task run that began with the job, whether it has a row.
+    """
+
+    spec: JobSpec
+    first: tuple[Any, ...]
+    rows: bytearray
+
+
+class ActiveJobs:
+    """What the journal knows to be in its database of jobs that have not ended."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[JobId, _Active] = {}
+
+    def loaded(
+        self, jobs: Iterable[Job], begun: Mapping[JobId, int], runs: Iterable[TaskRun]
+    ) -> None:
+        """Note what was read.
+
+        Args:
+            jobs: The jobs.
+            begun: How many task runs each of them began with.
+            runs: Those that have rows.
+        """
+        self._jobs = {
+            job.id: _Active(job.spec, _state_at_first(job.submitted_ms), bytearray(begun[job.id]))
+            for job in jobs
+            if job.state not in TERMINAL_JOB
+        }
+        self.written((), runs, {})
+
+    def has_spec(self, job: Job) -> bool:
+        """Whether the job's spec is known to be written."""
+        known = self._jobs.get(job.id)
+        return known is not None and known.spec is job.spec
+
+    def begun(self, jobs: Iterable[Job], runs: Iterable[TaskRun]) -> dict[JobId, int]:
+        """How many task runs new jobs begin with, as a commit has them: all, or none."""
+        new = {job.id: job for job in jobs if job.id not in self._jobs}
+        together: defaultdict[JobId, list[TaskRun]] = defaultdict(list)
+        first = {name: _state_at_first(job.submitted_ms) for name, job in new.items()}
+        for run in runs if new else ():
+            if run.job in new and _STATE(run) == first[run.job] and _is_first(run):
+                together[run.job].append(run)
+        return {
+            name: len(job.spec.tasks)
+            if len(together[name]) == len(job.spec.tasks)
+            and {run.index for run in together[name]} == set(range(len(job.spec.tasks)))
+            else 0
+            for name, job in new.items()
+        }
+
+    def to_write(self, runs: Iterable[TaskRun], new: Mapping[JobId, int]) -> list[TaskRun]:
+        """The task runs that need a row, or have one that is to be replaced.
+
+        Args:
+            runs: Those of a commit.
+            new: The answer of `begun` for that commit.
+        """
+        return [run for run in runs if not self._needs_none(run, new)]
+
+    def _needs_none(self, run: TaskRun, new: Mapping[JobId, int]) -> bool:
+        if run.job in new:
+            return new[run.job] > 0  # all of them are as at first
+        known = self._jobs.get(run.job)
+        return (
+            known is not None
+            and run.index < len(known.rows)
+            and not known.rows[run.index]
+            and _STATE(run) == known.first
+            and _is_first(run)
+        )
+
+    def written(
+        self, jobs: Iterable[Job], runs: Iterable[TaskRun], new: Mapping[JobId, int]
+    ) -> None:
+        """Note what a commit has written.
+
+        Args:
+            jobs: All jobs of the commit.
+            runs: The task runs that got rows.
+            new: The answer of `begun` for that commit.
+        """
+        for job in jobs:
+            known = self._jobs.get(job.id)
+            if job.state in TERMINAL_JOB:
+                self._jobs.pop(job.id, None)
+            elif known is None or known.spec is not job.spec:
+                rows = bytearray(new.get(job.id, 0)) if known is None else known.rows
+                first = _state_at_first(job.submitted_ms)
+                self._jobs[job.id] = _Active(job.spec, first, rows)
+        for run in runs:
+            known = self._jobs.get(run.job)
+            if known is not None and run.index < len(known.rows):
+                known.rows[run.index] = 1
+
+
+def missing(
+    jobs: Iterable[Job], begun: Mapping[JobId, int], runs: Sequence[TaskRun]
+) -> Iterator[TaskRun]:
+    """The task runs that jobs began with and that have no row.
+
+    Args:
+        jobs: The jobs.
+        begun: How many task runs each of them began with.
+        runs: Those that have rows.
+    """
+    rows = {run.id for run in runs}
+    for job in jobs:
+        if begun[job.id]:
+            yield from (run for run in first_runs(job) if run.id not in rows)
+
+
+_WAITS_FOR = "waiting_for"
+_STATE = attrgetter(
+    *(it.name for it in fields(TaskRun) if it.name not in ("id", "job", "index", _WAITS_FOR))
+)
+"""Of a task run all but its name and why it waits."""
+
+
+def _state_at_first(submitted_ms: Millis) -> tuple[Any, ...]:
+    waiting = ((RunState.WAITING.value, int(submitted_ms)),)
+    first: tuple[Any, ...] = _STATE(TaskRun(RunId(""), JobId(""), 0, waiting))
+    return first
+
+
+def _is_first(run: TaskRun) -> bool:
+    """Whether it is the task's own run, no extra one."""
+    return run.id == f"{run.job}/{run.index}"

@@ -1,0 +1,171 @@
+"""How much one job, one user and all together may have.
+
+A job that would be too much is refused when it is submitted. Of a plan that would launch too much
+a part is carried out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from eva_master.control.settings import Limits
+from eva_master.control.state.active_load import ActiveLoad
+from eva_master.model.errors import LimitExceeded
+from eva_master.model.ids import InstanceId, JobId, RunId
+from eva_master.model.job import JobKind, JobSpec
+from eva_master.model.planning.plan import Assign, Hold, Plan, PlanEntry
+from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
+
+Where = InstanceId | int
+"""A live instance, or a new one by its key in the plan."""
+
+
+def refusal(load: ActiveLoad, limits: Limits, spec: JobSpec) -> LimitExceeded | None:
+    """Why a job would be too much, `None` if it would not.
+
+    Args:
+        load: What there is already.
+        limits: What there may be.
+        spec: The job.
+    """
+    owner, tasks = spec.owner, len(spec.tasks)
+    if tasks > limits.tasks_per_job:
+        return LimitExceeded(
+            f"the job has {tasks:,} tasks, and a job may have {limits.tasks_per_job:,}"
+            " (limits.tasks_per_job)",
+            hint="split it into several jobs, or have an operator raise the limit",
+        )
+    for what, there, most, setting in (
+        ("your unfinished jobs", load.jobs_of[owner] + 1, limits.jobs_per_user, "jobs_per_user"),
+        (
+            "the tasks of your unfinished jobs",
+            load.tasks_of[owner] + tasks,
+            limits.tasks_per_user,
+            "tasks_per_user",
+        ),
+        ("the cluster's unfinished jobs", load.jobs + 1, limits.jobs, "jobs"),
+        ("the tasks of the cluster's unfinished jobs", load.tasks + tasks, limits.tasks, "tasks"),
+    ):
+        if there > most:
+            return LimitExceeded(
+                f"with this job {what} would be {there:,}, and {most:,} are allowed"
+                f" (limits.{setting})",
+                hint="submit it again when some have ended, cancel some, or have an operator "
+                "raise the limit",
+            )
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """Task runs that are placed together: the members of a gang, or one task of an array."""
+
+    job: JobView
+    entries: tuple[Assign, ...]
+
+
+def within(
+    plan: Plan, now: Snapshot, limits: Limits, live: int, owner_of: Callable[[JobId], str]
+) -> Plan:
+    """The part of a plan that takes no more instances than are allowed.
+
+    Whoever would have to go beyond that waits, the jobs of least priority first.
+
+    Args:
+        plan: The policy's.
+        now: The cluster as it is.
+        limits: How many instances there may be.
+        live: How many there are, those that are going included.
+        owner_of: Of a job.
+    """
+    if not plan.launches:
+        return plan
+    check = _Check(now, limits, live, owner_of)
+    held: dict[RunId, str] = {}
+    for unit in _units(plan, now):
+        if reason := check.refusal(unit):
+            held.update((entry.run, reason) for entry in unit.entries)
+        else:
+            check.take(unit)
+    if not held:
+        return plan
+    entries = tuple(_entries(plan.entries, held, {view.id: view for view in now.runs}))
+    launches = tuple(launch for launch in plan.launches if launch.key in check.new)
+    return replace(plan, launches=launches, entries=entries)
+
+
+def _units(plan: Plan, now: Snapshot) -> list[_Unit]:
+    """What a plan places, the most urgent first; else in the plan's order."""
+    jobs = {job.id: job for job in now.jobs}
+    job_of = {view.id: view.job for view in now.runs}
+    together: dict[JobId | RunId, list[Assign]] = {}
+    for entry in plan.entries:
+        if isinstance(entry, Assign) and entry.run in job_of:
+            job = jobs[job_of[entry.run]]
+            key = job.id if job.kind is JobKind.GANG else entry.run
+            together.setdefault(key, []).append(entry)
+    units = [_Unit(jobs[job_of[it[0].run]], tuple(it)) for it in together.values()]
+    return sorted(units, key=lambda unit: -unit.job.priority)
+
+
+def _entries(
+    entries: Sequence[PlanEntry], held: Mapping[RunId, str], runs: Mapping[RunId, RunView]
+) -> Iterator[PlanEntry]:
+    for entry in entries:
+        if entry.run not in held:
+            yield entry
+        elif runs[entry.run].instance is None:
+            yield Hold(entry.run, held[entry.run])
+        # Else it stays where it is.
+
+
+class _Check:
+    """Counts instances while units are placed one after the other.
+
+    Attributes:
+        new: Keys of the instances that are launched.
+    """
+
+    def __init__(
+        self, now: Snapshot, limits: Limits, live: int, owner_of: Callable[[JobId], str]
+    ) -> None:
+        self.new: set[int] = set()
+        self._limits = limits
+        self._live = live
+        self._owner_of = owner_of
+        self._of_job: defaultdict[JobId, set[Where]] = defaultdict(set)
+        self._of_user: defaultdict[str, set[Where]] = defaultdict(set)
+        for view in now.runs:
+            if view.instance is not None:
+                self._of_job[view.job].add(view.instance)
+                self._of_user[owner_of(view.job)].add(view.instance)
+
+    def refusal(self, unit: _Unit) -> str:
+        """Why a unit would take too many instances; empty if it would not."""
+        limits, owner = self._limits, self._owner_of(unit.job.id)
+        places: set[Where] = {entry.on for entry in unit.entries}
+        new = {where for where in places if isinstance(where, int)}
+        if not new:
+            return ""
+        if self._live + len(self.new | new) > limits.instances:
+            return f"the cluster may have {limits.instances:,} instances (limits.instances)"
+        if len(self._of_user[owner] | places) > limits.instances_per_user:
+            return (
+                f"tasks of {owner} may be on {limits.instances_per_user:,} instances"
+                " (limits.instances_per_user)"
+            )
+        if len(self._of_job[unit.job.id] | places) > limits.instances_per_job:
+            return (
+                f"tasks of a job may be on {limits.instances_per_job:,} instances"
+                " (limits.instances_per_job)"
+            )
+        return ""
+
+    def take(self, unit: _Unit) -> None:
+        """Place a unit."""
+        places: set[Where] = {entry.on for entry in unit.entries}
+        self.new |= {where for where in places if isinstance(where, int)}
+        self._of_user[self._owner_of(unit.job.id)] |= places
+        self._of_job[unit.job.id] |= places

@@ -1,0 +1,37 @@
+"""How much of the cluster's unfinished work is whose, kept as running sums."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from eva_master.model.records import Job
+from eva_master.model.states import TERMINAL_JOB
+
+
+class ActiveLoad:
+    """Counts jobs that have not ended, and their tasks, per owner and in all.
+
+    Attributes:
+        jobs: Of all owners. tasks: Those of these jobs.
+        jobs_of: By owner. tasks_of: By owner.
+    """
+
+    def __init__(self) -> None:
+        self.jobs = 0
+        self.tasks = 0
+        self.jobs_of: Counter[str] = Counter()
+        self.tasks_of: Counter[str] = Counter()
+
+    def follow(self, old: Job | None, new: Job) -> None:
+        """A job was added or replaced."""
+        was = old is not None and old.state not in TERMINAL_JOB
+        change = (new.state not in TERMINAL_JOB) - was
+        if not change:
+            return
+        owner, tasks = new.spec.owner, change * len(new.spec.tasks)
+        self.jobs += change
+        self.tasks += tasks
+        for counted, more in ((self.jobs_of, change), (self.tasks_of, tasks)):
+            counted[owner] += more
+            if not counted[owner]:
+                del counted[owner]

@@ -1,0 +1,108 @@
+"""What one user gets of the users' port, by a clock that the test sets."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from eva_master.adapters.rpc.methods import Line
+from eva_master.adapters.rpc.server.admission import pacing
+from eva_master.adapters.rpc.server.admission.pacing import Pacing, Share
+from eva_master.model.errors import Busy
+
+
+class Timer:
+    """A monotonic clock that only a sleep moves on."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def timer(monkeypatch: pytest.MonkeyPatch) -> Timer:
+    timer = Timer()
+    monkeypatch.setattr(pacing.asyncio, "sleep", timer.sleep)
+    return timer
+
+
+async def calls(pace: Pacing, owner: str, count: int) -> None:
+    for _ in range(count):
+        (await pace.begin(owner, Line.CALLS))()
+
+
+async def test_calls_in_the_long_run_come_at_the_rate_and_bursts_at_once(timer: Timer) -> None:
+    pace = Pacing(Share(calls_per_second=10), now=timer)
+    await calls(pace, "ann", 50)
+    assert timer.slept == []
+    await calls(pace, "ann", 101)
+    assert timer.now == pytest.approx(1010.0, abs=0.2)
+
+
+async def test_others_are_not_held_up(timer: Timer) -> None:
+    pace = Pacing(Share(calls_per_second=10), now=timer)
+    await calls(pace, "ann", 60)
+    slept = len(timer.slept)
+    assert slept
+    await calls(pace, "bob", 40)
+    assert len(timer.slept) == slept
+
+
+async def test_whoever_is_much_too_fast_is_told_when_to_come_back() -> None:
+    now = 5.0
+    pace = Pacing(Share(calls_per_second=1), now=lambda: now)
+    begun = [asyncio.ensure_future(pace.begin("ann", Line.CALLS)) for _ in range(30)]
+    await asyncio.sleep(0)
+    refused = [it.exception() for it in begun if it.done() and it.exception()]
+    assert refused
+    assert all(isinstance(error, Busy) for error in refused)
+    last = refused[-1]
+    assert isinstance(last, Busy)
+    assert last.retry_after_ms >= 2_000
+    assert f"try again in {last.retry_after_ms / 1000:.1f} s" in last.message
+    for it in begun:
+        it.cancel()
+    await asyncio.gather(*begun, return_exceptions=True)
+    assert pace._user("ann").in_line == 0
+
+
+async def test_calls_at_once_wait_for_each_other_and_end_once() -> None:
+    pace = Pacing(Share())
+    ends = [await pace.begin("ann", Line.CALLS) for _ in range(pacing.AT_ONCE[Line.CALLS])]
+    waiting = asyncio.ensure_future(pace.begin("ann", Line.CALLS))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    # Neither others wait for them, nor what has another line.
+    (await pace.begin("bob", Line.CALLS))()
+    for line in (Line.FILES, Line.UPLOADS, Line.TOKENS, Line.STREAMS):
+        (await pace.begin("ann", line))()
+    ends[0]()
+    (await waiting)()
+
+
+async def test_streams_of_a_user_are_limited_and_given_back() -> None:
+    pace = Pacing(Share(streams=3))
+    ends = [await pace.begin("ann", Line.STREAMS) for _ in range(3)]
+    with pytest.raises(Busy, match="ann has 3 open streams") as refused:
+        await pace.begin("ann", Line.STREAMS)
+    assert "limits.streams" in refused.value.hint
+    (await pace.begin("bob", Line.STREAMS))()
+    ends[0]()
+    (await pace.begin("ann", Line.STREAMS))()
+
+
+async def test_all_users_together_have_so_many_streams() -> None:
+    pace = Pacing(Share(streams=2))
+    for owner in range(10):
+        for _ in range(2):
+            await pace.begin(f"user{owner}", Line.STREAMS)
+    with pytest.raises(Busy, match="master has too many"):
+        await pace.begin("one more", Line.STREAMS)
