@@ -60,7 +60,10 @@ class Agent:
         self._gpus = _gpus(settings)
         home = settings.state_dir
         self._cluster_file = home / "cluster.json"
-        self._storage = Storage(home / "cache", home / "uploads")
+        mount = settings.storage_mount
+        # What other tasks write is not for all to read.
+        private = [home, *([mount / "jobs"] if mount else [])]
+        self._storage = Storage(home / "cache", home / "uploads", private)
         self._metrics = Metrics()
         cpus = -(-settings.milli_cpus // _MILLI)
         provider = runtime(settings.runtime)
@@ -74,7 +77,7 @@ class Agent:
             base_env=provider.base_env(),
             task_env=settings.task_env,
             log_kept=settings.log_kept_mib << 20,
-            shared=SharedStorage(settings.storage_mount) if settings.storage_mount else None,
+            shared=SharedStorage(mount) if mount else None,
         )
         self._identity = Identity.at(settings)
         enrolment = Enrolment(
@@ -107,7 +110,7 @@ class Agent:
         """
         await asyncio.to_thread(reserve.keep, self._settings.state_dir / "reserve")
         if saved := await asyncio.to_thread(read_json, self._cluster_file):
-            self._storage.configure(Welcome(**saved))
+            self._storage.configure(Welcome.from_json(saved))
         elif self._settings.boot_file:
             self._boot = await asyncio.to_thread(_boot_stages, self._settings.boot_file)
         await self._tasks.adopt()

@@ -8,6 +8,8 @@ from eva_worker._proto import worker_pb2 as pb
 from eva_worker.link.notices import Notice
 from eva_worker.orders import Build, Gang, Order, Phase, Progress, Report, TaskKey, Welcome
 
+_MOST_CODE = 2**31 - 1
+_LONGEST_MESSAGE = 2_000
 _PHASES = {
     Phase.STARTING: pb.PHASE_STARTING,
     Phase.RUNNING: pb.PHASE_RUNNING,
@@ -54,6 +56,7 @@ def welcome(message: pb.Welcome) -> Welcome:
         heartbeat_ms=message.heartbeat_ms,
         object_store=message.object_store,
         upload_ms=message.upload_ms,
+        input_roots=tuple(message.input_roots),
     )
 
 
@@ -74,13 +77,18 @@ def task_report(report: Report) -> pb.TaskReport:
         run_id=report.key.run,
         attempt=report.key.attempt,
         phase=_PHASES[report.phase],
-        exit_code=report.exit_code,
+        exit_code=max(-_MOST_CODE, min(_MOST_CODE, report.exit_code)),
         never_started=report.never_started,
         generation=report.generation,
         progress=sample(report.key, report.progress),
-        message=report.message,
+        message=_clean(report.message),
         stopped=report.stopped,
     )
+
+
+def _clean(text: str) -> str:
+    """Cut a message, and replace what is not UTF-8, such as parts of file names."""
+    return text[:_LONGEST_MESSAGE].encode(errors="replace").decode()
 
 
 def reports(of: Iterable[Report], *, complete: bool = False) -> pb.WorkerMessage:

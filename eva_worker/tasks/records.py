@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from eva_worker.files.beneath import remove_tree
 from eva_worker.orders import Order, TaskKey
 from eva_worker.process.durable_files import read_json, write_json
 from eva_worker.tasks.devices import Assignment
@@ -34,6 +34,7 @@ class Record:
         devices: The devices assigned to it, from its start to its end.
         stop_grace_ms: The grace period of the stop that was requested before it ended; `None` if
             none was.
+        refusal: Why the attempt must fail, whatever its program's exit code; empty for no reason.
         exit_code: As in `Report`, like the other attributes.
     """
 
@@ -46,6 +47,7 @@ class Record:
     never_started: bool = False
     generation: int = 0
     message: str = ""
+    refusal: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Convert it to a JSON document for the state directory."""
@@ -111,7 +113,7 @@ class AttemptRecords:
         directory = self.directory(key)
         # The record goes first, so that a half-removed attempt does not come back.
         (directory / "record.json").unlink(missing_ok=True)
-        shutil.rmtree(directory, ignore_errors=True)
+        remove_tree(directory)
 
     def directory(self, key: TaskKey) -> Path:
         """The directory of all files of an attempt."""

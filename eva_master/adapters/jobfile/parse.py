@@ -14,6 +14,7 @@ from eva_master.adapters.jobfile.images import (
     image_of,
     image_problems,
 )
+from eva_master.adapters.jobfile.inputs import InputRoots
 from eva_master.adapters.jobfile.placement import unplaceable
 from eva_master.adapters.jobfile.schema import (
     ByFamily,
@@ -44,6 +45,7 @@ def parse_job(
     envs: Mapping[str, str] | None = None,
     name: str | None = None,
     containers: bool = True,
+    inputs: InputRoots | None = None,
 ) -> JobSpec:
     """Turn a job file into a job.
 
@@ -58,6 +60,7 @@ def parse_job(
         name: Used instead of the file's name. The default workload keeps the file's, so that
             what was learned of the same program under other names holds.
         containers: Whether the cluster runs tasks in containers: only then can they have images.
+        inputs: Where inputs may come from; the default roots if not given.
 
     Raises:
         InvalidJob: The file cannot be accepted; carries every problem that was found.
@@ -67,6 +70,7 @@ def parse_job(
     problems = [
         *_overrides_problems(envs or {}, name),
         *_job_problems(document, job, name),
+        *(inputs or InputRoots()).problems(document, job.storage.inputs),
     ]
     families = sorted({offering.type.family for offering in catalog})
     problems += _family_problems(document, job, sorted({base_family(it) for it in families}))

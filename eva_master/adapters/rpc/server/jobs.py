@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import grpc
 
 from eva_master.adapters.jobfile import parse_job
+from eva_master.adapters.jobfile.inputs import InputRoots
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.objects.blobs import missing, put_blob
 from eva_master.adapters.rpc._proto import api_pb2 as pb
@@ -57,6 +58,7 @@ class JobsService(JobsServicer):
         planner: For previews.
         archive: Has the jobs that are over.
         containers: Whether tasks run in containers, and can have images.
+        inputs: Where inputs may come from; the default roots if not given.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class JobsService(JobsServicer):
         planner: Previewer,
         archive: Archive,
         containers: bool = True,
+        inputs: InputRoots | None = None,
     ) -> None:
         self._gateway = gateway
         self._sessions = sessions
@@ -77,6 +80,7 @@ class JobsService(JobsServicer):
         self._planner = planner
         self._archive = archive
         self._containers = containers
+        self._inputs = inputs
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -138,6 +142,7 @@ class JobsService(JobsServicer):
             envs=dict(submitted.envs),
             name=submitted.name or None,
             containers=self._containers,
+            inputs=self._inputs,
         )
 
     # -- questions -------------------------------------------------------------------------------

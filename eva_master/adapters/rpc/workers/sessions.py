@@ -53,12 +53,14 @@ class Welcome:
         object_store: URL of where files, logs and checkpoints are kept.
         heartbeat_ms: Interval of progress reports.
         upload_ms: Interval of uploads of logs, outputs and new checkpoints of running tasks.
+        input_roots: URLs that inputs may come from.
     """
 
     cluster: str
     object_store: str
     heartbeat_ms: int
     upload_ms: int
+    input_roots: tuple[str, ...] = ()
 
 
 class WorkerSessions(WorkersServicer):
@@ -220,6 +222,7 @@ class WorkerSessions(WorkersServicer):
             heartbeat_ms=self._welcome.heartbeat_ms,
             object_store=self._welcome.object_store,
             upload_ms=self._welcome.upload_ms,
+            input_roots=self._welcome.input_roots,
         )
 
     async def _listen(self, session: _Session) -> None:
