@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import resource
 import signal
 import sys
 import time
@@ -43,6 +44,7 @@ _MILLI = 1000
 _OF_NOTICE_FOR_STOPPING = 50
 """Share of the time before a cloud's deadline that tasks get to stop in, in per cent."""
 _LEAST_GRACE_MS = 1_000
+_MOST_FILES = 65_536
 
 _log = structlog.get_logger()
 
@@ -234,6 +236,14 @@ def _gpus(settings: Settings) -> tuple[str, ...]:
     return found[: settings.gpus]
 
 
+def _allow_files() -> None:
+    """Allow this process more open files: every task has some, and connections to its socket."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < _MOST_FILES:
+        wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 @contextlib.contextmanager
 def _alone(state_dir: Path) -> Iterator[None]:
     """Lock the state directory, so that no two agents work on it."""
@@ -268,6 +278,7 @@ def main() -> int:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     settings = Settings.from_json(os.environ.pop(ENVIRONMENT))
     configure(instance=settings.instance)
+    _allow_files()
     try:
         with _alone(settings.state_dir):
             asyncio.run(_serve(settings))

@@ -47,7 +47,7 @@ _MOST_CALLS = 64
 _OPTIONS = (
     ("grpc.max_receive_message_length", 1 << 20),
     # All open files of an agent are shared by its tasks.
-    ("grpc.max_allowed_incoming_connections", 512),
+    ("grpc.max_allowed_incoming_connections", 256),
 )
 
 _log = structlog.get_logger()

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from eva_master.adapters.rpc._proto import worker_pb2 as pb
+from eva_master.adapters.rpc.workers.messages import MOST_COUNT
 from eva_master.model.errors import Unreachable
 from eva_master.model.ids import RunId
 
@@ -53,6 +54,8 @@ class LogRelay:
 
     def hear(self, chunk: pb.LogChunk) -> None:
         """Handle a chunk of the worker; chunks without a reader are dropped."""
+        if chunk.offset > MOST_COUNT:
+            return  # No log is so long.
         if (follow := self._follows.get(chunk.stream_id)) is not None:
             follow.put(chunk)
             if chunk.end:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,11 @@ _LAST_WRITE_S = 1.0
 """Seconds to wait for a peer that does not read, before its session ends without a reason."""
 _MISSED_BEATS = 3
 _MOST_STAGES = 16
+_TYPE = re.compile(r"[A-Za-z0-9.+_-]{1,40}")
+_PARTS_PER_S = 5_000
+_PARTS_AT_ONCE = 50_000
+"""Reports and samples that one worker may send before it has to wait: those of some hundred tasks,
+many times over."""
 _STAGE = re.compile(r"[a-z_]{1,20}$")
 _SILENCE_MS = 5_000
 """Least silence that counts, since a few of quick heartbeats are late on any busy machine."""
@@ -180,10 +186,13 @@ class WorkerSessions(WorkersServicer):
         peer = certified(context.auth_context())
         if instance != peer.instance:
             log.warning(
-                "worker refused", instance=instance, certificate=peer.instance, peer=context.peer()
+                "worker refused",
+                instance=messages.words(instance),
+                certificate=peer.instance,
+                peer=context.peer(),
             )
             raise NotAuthorised(
-                f"the certificate is that of instance {peer.instance!r}, not of {instance!r}",
+                f"the certificate is that of instance {peer.instance!r}, not of {instance[:80]!r}",
                 hint="a state directory belongs to one instance",
             )
         reports = messages.reports(register.tasks)
@@ -197,7 +206,9 @@ class WorkerSessions(WorkersServicer):
         self._note_boot(instance, register)
         capacity = messages.resources(register.capacity)
         self._inbox.post(
-            WorkerRegistered(instance, session.number, capacity, reports, register.address)
+            WorkerRegistered(
+                instance, session.number, capacity, reports, messages.address(register)
+            )
         )
         return session
 
@@ -206,9 +217,10 @@ class WorkerSessions(WorkersServicer):
             return
         # Limits how many different names an agent can report.
         stages = {it.name: it.ms for it in register.boot[:_MOST_STAGES] if _STAGE.match(it.name)}
-        log.info("instance booted", instance=instance, type=register.instance_type, ms=stages)
+        kind = register.instance_type if _TYPE.fullmatch(register.instance_type) else "unknown"
+        log.info("instance booted", instance=instance, type=kind, ms=stages)
         for name, ms in stages.items():
-            key = register.instance_type, name
+            key = kind, name
             count, total = self.boots.get(key, (0, 0))
             self.boots[key] = count + 1, total + ms
 
@@ -232,6 +244,9 @@ class WorkerSessions(WorkersServicer):
             if not isinstance(message, pb.WorkerMessage):
                 return
             self._hear(session, message)
+            # A worker that says too much is read more slowly, and so has to wait itself.
+            if pause_s := session.pace.pause_s(messages.weight(message)):
+                await asyncio.sleep(pause_s)
 
     def _hear(self, session: _Session, message: pb.WorkerMessage) -> None:
         instance, number = session.instance, session.number
@@ -252,12 +267,13 @@ class WorkerSessions(WorkersServicer):
                 session.logs.hear(message.log)
             case "interruption":
                 notice = message.interruption
-                at_ms = Millis(notice.at_ms) if notice.at_ms else None
-                log.warning("interruption", instance=instance, reason=notice.reason, at_ms=at_ms)
-                self._inbox.post(InstanceInterrupted(instance, number, at_ms, notice.reason))
+                at_ms, reason = messages.interrupted_at(notice), messages.words(notice.reason)
+                log.warning("interruption", instance=instance, reason=reason, at_ms=at_ms)
+                self._inbox.post(InstanceInterrupted(instance, number, at_ms, reason))
             case "goodbye":
                 session.goodbye = True
-                log.info("worker leaves", instance=instance, reason=message.goodbye.reason)
+                reason = messages.words(message.goodbye.reason)
+                log.info("worker leaves", instance=instance, reason=reason)
             case "register":
                 raise BadRequest("a session registers once")
             case other:
@@ -269,8 +285,8 @@ class WorkerSessions(WorkersServicer):
             log.warning(
                 "files not fetched",
                 instance=session.instance,
-                run=fetched.run_id,
-                error=fetched.error,
+                run=messages.words(fetched.run_id),
+                error=messages.words(fetched.error),
             )
             return
         self._inbox.post(WorkerFetched(session.instance, session.number, RunId(fetched.run_id)))
@@ -283,6 +299,26 @@ class WorkerSessions(WorkersServicer):
             self._inbox.post(WorkerLost(session.instance, session.number, session.goodbye))
 
 
+class Pace:
+    """How fast the messages of one worker are read.
+
+    Args:
+        now: A monotonic clock, in seconds.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._at = now()
+        self._left = float(_PARTS_AT_ONCE)
+
+    def pause_s(self, parts: int) -> float:
+        """How long to read nothing after a message of so many parts, in seconds."""
+        now = self._now()
+        gained, self._at = (now - self._at) * _PARTS_PER_S, now
+        self._left = min(_PARTS_AT_ONCE, self._left + gained) - parts
+        return max(0.0, -self._left / _PARTS_PER_S)
+
+
 class _Session:
     """One stream. Only the asyncio thread uses it, except for `loop`."""
 
@@ -290,6 +326,7 @@ class _Session:
         self.instance = instance
         self.number = number
         self.context = context
+        self.pace = Pace()
         self._beat_ms: Millis | None = None
         self.loop = asyncio.get_running_loop()
         task = asyncio.current_task()
