@@ -150,7 +150,7 @@ def _put(kind: str, place: Path, host: Path, size: int, where: str) -> None:
         if not place.is_symlink():
             place.chmod(0)
         return
-    if place.is_symlink():
+    if place.is_symlink() or (place.exists() and not (place.is_file() or place.is_dir())):
         place.unlink()
     match kind:
         case "link":

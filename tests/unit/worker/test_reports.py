@@ -16,6 +16,7 @@ import pytest
 from eva_worker._proto.iterator_pb2 import ReportRequest
 from eva_worker.errors import Malformed, StartFailed
 from eva_worker.orders import MOST_STEPS
+from eva_worker.tasks import progress_server
 from eva_worker.tasks.progress_server import (
     Counters,
     IteratorServer,
@@ -223,6 +224,33 @@ async def test_whatever_is_where_the_socket_goes_is_replaced(tmp_path: Path, kin
             bench.socket.write_text("")
     await bench.server.start()
     assert await bench.report(ReportRequest(source="a", steps=7).SerializeToString()) is None
+    await bench.server.close()
+    assert (tmp_path / "victim").stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_link_in_the_place_of_a_new_socket_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task swaps it between the bind and the change of its mode."""
+    bench = Bench(tmp_path)
+    (tmp_path / "victim").touch(mode=0o600)
+    make = progress_server._server
+
+    def made(report: Any) -> Any:
+        server = make(report)
+        start = server.start
+
+        async def swapped() -> None:
+            await start()
+            bench.socket.unlink()
+            bench.socket.symlink_to(tmp_path / "victim")
+
+        server.start = swapped
+        return server
+
+    monkeypatch.setattr(progress_server, "_server", made)
+    with pytest.raises(StartFailed):
+        await bench.server.start()
     await bench.server.close()
     assert (tmp_path / "victim").stat().st_mode & 0o777 == 0o600
 
