@@ -21,7 +21,7 @@ import structlog
 
 from eva_worker.errors import Missing, UnstorableFile
 from eva_worker.files.beneath import CHANGED, Directory, File, Found, vanishing
-from eva_worker.files.checkpoints import checkpoint_key, generation_of, prune
+from eva_worker.files.checkpoints import MOST_GENERATION, checkpoint_key, generation_of, prune
 from eva_worker.files.download import FileEntry, checkpoint_manifest, together
 from eva_worker.files.objects import Objects
 from eva_worker.files.parts import PART
@@ -103,6 +103,8 @@ class Uploader:
         self._log_offset = int(saved.get("log", 0))
         self._sent: dict[str, list[int]] = saved.get("outputs", {})
         self.generation = int(saved.get("generation", 0))
+        if self.generation > MOST_GENERATION:  # An agent of an earlier version took any number.
+            self.generation = 0
         self._origin = int(saved.get("origin", 0))
         self._common = int(saved.get("common", 0))
         # The generation that is being stored and those of its files that are; the last one stored.

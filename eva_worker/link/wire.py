@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eva_worker._proto import worker_pb2 as pb
+from eva_worker.files.checkpoints import MOST_GENERATION
 from eva_worker.link.notices import Notice
 from eva_worker.orders import Build, Gang, Order, Phase, Progress, Report, TaskKey, Welcome
 
@@ -79,7 +80,8 @@ def task_report(report: Report) -> pb.TaskReport:
         phase=_PHASES[report.phase],
         exit_code=max(-_MOST_CODE, min(_MOST_CODE, report.exit_code)),
         never_started=report.never_started,
-        generation=report.generation,
+        # A record of an agent of an earlier version may have any number.
+        generation=report.generation if report.generation <= MOST_GENERATION else 0,
         progress=sample(report.key, report.progress),
         message=_clean(report.message),
         stopped=report.stopped,

@@ -323,7 +323,14 @@ class Attempt:
         self._log.info("task ended", code=ended.code, reason=self._record.message)
         await uploads
         await self._iterator.close()
-        await persistently(self._uploader.all, subject=f"remains of {self.key}")
+        try:
+            await persistently(self._uploader.all, subject=f"remains of {self.key}")
+        except Exception as error:
+            self._log.exception("upload failed")
+            await self._update(
+                exit_code=self._record.exit_code or 1,
+                message=f"its files cannot be stored, internal error: {error!r}",
+            )
         await self._update(stage=Stage.EXITED, generation=self._uploader.generation)
         self._uploader.close()
 
@@ -343,6 +350,9 @@ class Attempt:
                 await self._uploader.all()
             except (StoreUnavailable, OSError) as error:
                 self._log.warning("upload failed", error=str(error))
+            except Exception:
+                # Whatever a task has left there must not end the agent, again and again.
+                self._log.exception("upload failed")
             if self._uploader.generation > self._record.generation:
                 await self._update(generation=self._uploader.generation)
 

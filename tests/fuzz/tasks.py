@@ -214,8 +214,12 @@ def _swap(chance: random.Random) -> tuple[str, _Do]:
 
     def do(home: Path, host: Path) -> None:
         place = home / path
-        aside = home / "work" / "aside"
-        place.rename(aside) if path != "work" else remove_tree(place)
+        parent = place.parent.resolve()
+        if not parent.is_relative_to(home):
+            return
+        aside = home / ".aside"
+        remove_tree(aside)
+        place.rename(aside)
         _put(kind, place, host, 3, where)
 
     return f"{kind} {path} {where}", do

@@ -98,7 +98,13 @@ def test_metrics_of_many_tasks_share_a_message() -> None:
 
 @pytest.mark.parametrize("code", [2**31, -(2**31) - 1, 10**30])
 def test_an_agent_survives_any_exit_and_any_message(code: int) -> None:
-    odd = Report(TaskKey(RUN, 1), Phase.EXITED, exit_code=code, message="\udcff" * 10_000)
+    odd = Report(
+        TaskKey(RUN, 1),
+        Phase.EXITED,
+        exit_code=code,
+        generation=10**26,
+        message="\udcff" * 10_000,
+    )
     sent = wire.task_report(odd)
     assert len(sent.message) == 2_000
     assert sent.SerializeToString()

@@ -340,3 +340,14 @@ async def test_notices_are_few(task: Task) -> None:
     await task.uploader.all()
     assert len(task.told) == 20
     assert "may be more" in task.told[-1]
+
+
+async def test_a_record_with_a_poisonous_generation_is_not_believed(
+    objects: Objects, tmp_path: Path
+) -> None:
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "uploads.json").write_text(json.dumps({"generation": int(POISON)}))
+    task = Task(objects, tmp_path / "task")
+    (task.checkpoints / "00000001").mkdir()
+    await task.uploader.all()
+    assert task.uploader.generation == 1
