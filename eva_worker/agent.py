@@ -21,6 +21,7 @@ import structlog
 
 from eva_worker._proto import worker_pb2 as pb
 from eva_worker.files.storage import SharedStorage, Storage
+from eva_worker.files.trash import Trash
 from eva_worker.link import notices, wire
 from eva_worker.link.address import own_address
 from eva_worker.link.enrolment import Enrolment
@@ -71,7 +72,7 @@ class Agent:
         provider = runtime(settings.runtime)
         services = Services(
             runtime=provider.open(settings, home / "runtime"),
-            records=AttemptRecords(home / "tasks"),
+            records=AttemptRecords(home / "tasks", Trash(home / "trash", reserve.keep)),
             devices=Devices(self._gpus, settings.milli_cpus),
             cpus=CpuMap(settings.instance, cpus, emulated=settings.emulated),
             storage=self._storage,
@@ -199,7 +200,7 @@ class Agent:
                 milli_cpus=settings.milli_cpus,
                 memory_mib=settings.memory_mib,
             ),
-            tasks=[wire.task_report(report) for report in self._tasks.reports()],
+            tasks=wire.registered(self._tasks.reports()),
             agent_version=version("eva-scheduler"),
             instance_type=settings.instance_type,
             address=self._address,

@@ -10,6 +10,7 @@ import re
 import shutil
 import stat
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -108,6 +109,7 @@ class Fetcher:
         self._roots = roots or Roots((), objects.url)
         self._copier = Copier(self._roots, private)
         self._parallel = asyncio.Semaphore(_PARALLEL)
+        self._readers = ThreadPoolExecutor(_PARALLEL, thread_name_prefix="downloads")
         self._fetching: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def prefetch(self, manifest: str) -> list[FileEntry]:
@@ -138,7 +140,7 @@ class Fetcher:
             Missing, Corrupt, StoreUnavailable, BadOrder: As for `prefetch`.
         """
         entries = await self.prefetch(manifest)
-        await asyncio.to_thread(self._lay_out, entries, target)
+        await self._read(lambda: self._lay_out(entries, target))
 
     async def inputs(self, inputs: Mapping[str, str], target: Path) -> None:
         """Copy a task's inputs, each to ``target/NAME``, read-only.
@@ -224,9 +226,9 @@ class Fetcher:
     async def _restore(self, key: str, entry: FileEntry, directory: Directory) -> None:
         async with self._parallel:
             place = await asyncio.to_thread(_place, directory, entry.path)
-            if not await asyncio.to_thread(_is_whole, place, entry):
+            if not await self._read(lambda: _is_whole(place, entry)):
                 await self._objects.fetch(key, place, size=entry.size)
-                await asyncio.to_thread(_verify, place, entry.sha256)
+                await self._read(lambda: _verify(place, entry.sha256))
             _change_mode(place, entry.mode)
 
     async def _blob(self, digest: str, size: int = 0) -> Path:
@@ -241,11 +243,15 @@ class Fetcher:
                 aside = Place(directory, f".unverified-{digest}")
                 await self._objects.fetch(f"blobs/{digest[:2]}/{digest}", aside, size=size)
                 try:
-                    await asyncio.to_thread(_verify, aside, digest)
+                    await self._read(lambda: _verify(aside, digest))
                     aside.path.replace(path)
                 finally:
                     aside.path.unlink(missing_ok=True)
         return path
+
+    async def _read(self, what: Callable[[], _T]) -> _T:
+        """Run what reads whole files in a thread that nobody else waits for."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, what)
 
     def _cached(self, digest: str) -> Path:
         return self._cache / digest[:2] / digest

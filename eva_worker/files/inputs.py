@@ -24,7 +24,8 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,62}")
 _SETTING = "the operator decides with the master's setting input_roots"
 _MOST_COPIED = 2_000_000
 """Files and directories of one input from a directory."""
-_COPIERS = 4
+_COPIERS = 64
+"""Inputs that are copied at a time: many, so that a large one holds up no other task."""
 
 
 class Roots:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eva_worker.files.beneath import remove_tree
+from eva_worker.files.trash import Trash
 from eva_worker.orders import Order, TaskKey
 from eva_worker.process.durable_files import read_json, write_json
 from eva_worker.tasks.devices import Assignment
@@ -75,10 +76,12 @@ class AttemptRecords:
 
     Args:
         root: The directory of the records.
+        trash: Takes what is removed; beside the records if not given.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, trash: Trash | None = None) -> None:
         self._root = root
+        self._trash = trash or Trash(root.with_name("trash"))
         self._highest: dict[str, int] = {}
         for path in root.glob("*/*/seen.json"):
             run = "/".join(path.parent.parts[-2:])
@@ -113,7 +116,10 @@ class AttemptRecords:
         directory = self.directory(key)
         # The record goes first, so that a half-removed attempt does not come back.
         (directory / "record.json").unlink(missing_ok=True)
-        remove_tree(directory)
+        try:
+            self._trash.throw_away(directory)
+        except OSError:  # Then here, however long it takes.
+            remove_tree(directory)
 
     def directory(self, key: TaskKey) -> Path:
         """The directory of all files of an attempt."""

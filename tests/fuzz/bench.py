@@ -19,6 +19,7 @@ from eva_master.adapters.rpc.workers import messages
 from eva_worker.errors import TransferFailed
 from eva_worker.files.objects import Objects
 from eva_worker.files.storage import Storage
+from eva_worker.files.trash import Trash
 from eva_worker.link import wire
 from eva_worker.orders import Order, Phase, Report, TaskKey, Welcome
 from eva_worker.process.metrics import Metrics
@@ -109,6 +110,7 @@ class Bench:
         (self._host / "linked").write_bytes(b"a further name of a file of the task's own user")
         self._before = self._seen()
         self._metrics = Metrics()
+        self._trash = Trash(directory / "trash")
 
     def _seen(self) -> dict[str, tuple[int, int, bytes]]:
         """The host's files: owner, mode and content."""
@@ -155,7 +157,7 @@ class Bench:
     def _services(self, home: Path, runtime: _Runtime, storage: Storage) -> Services:
         return Services(
             runtime=runtime,
-            records=AttemptRecords(home / "tasks"),
+            records=AttemptRecords(home / "tasks", self._trash),
             devices=Devices((), 1_000),
             cpus=CpuMap("i-1", 1, emulated=True),
             storage=storage,

@@ -12,7 +12,7 @@ from eva_master.adapters.rpc.server.views import _metrics
 from eva_master.adapters.rpc.workers import messages
 from eva_master.adapters.rpc.workers.sessions import Pace
 from eva_worker.link import wire
-from eva_worker.orders import Phase, Report, TaskKey
+from eva_worker.orders import Phase, Progress, Report, TaskKey
 
 RUN = "job-1/0"
 
@@ -108,3 +108,34 @@ def test_an_agent_survives_any_exit_and_any_message(code: int) -> None:
     sent = wire.task_report(odd)
     assert len(sent.message) == 2_000
     assert sent.SerializeToString()
+
+
+def test_reports_of_many_tasks_fit_into_messages() -> None:
+    """All the metrics that 500 tasks may have are 27 MB, and the master takes 16 MiB."""
+    metrics = {f"{number:03d}" + "x" * 197: 1.0 for number in range(256)}
+    reports = [
+        Report(TaskKey(f"job-1/{number}", 1), Phase.RUNNING, progress=Progress(7, 9, metrics))
+        for number in range(500)
+    ]
+    together = wire.all_reports(reports)
+    assert max(message.ByteSize() for message in together) < 2 << 20
+    listed = [task.run_id for message in together for task in message.reports.tasks]
+    assert listed == [report.key.run for report in reports]
+    assert not any(message.reports.complete for message in together)
+    register = wire.registered(reports)
+    assert sum(task.ByteSize() for task in register) < 1 << 20
+    assert [task.run_id for task in register] == listed
+    beats = wire.heartbeats(wire.sample(it.key, it.progress) for it in reports)
+    assert max(message.ByteSize() for message in beats) < 2 << 20
+    assert sum(len(message.heartbeat.samples) for message in beats) == 500
+
+
+def test_few_reports_are_one_message() -> None:
+    few = [Report(TaskKey("job-1/0", 1), Phase.RUNNING, progress=Progress(7))]
+    (message,) = wire.all_reports(few)
+    assert message.reports.complete
+    assert wire.registered(few)[0].progress.steps == 7
+    (message,) = wire.all_reports([])
+    assert message.reports.complete
+    (beat,) = wire.heartbeats([])
+    assert beat.HasField("heartbeat")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import queue
 import socket
 import stat
 import threading
@@ -16,6 +17,7 @@ import pytest
 from eva_worker.errors import Missing, UnstorableFile
 from eva_worker.files import beneath
 from eva_worker.files.beneath import Directory, File, remove_tree, vanishing
+from eva_worker.files.trash import Trash
 from tests.fakes.patience import DEADLINE_S
 
 SECRET = "the host's own"
@@ -273,3 +275,19 @@ async def test_swaps_at_any_moment_never_reveal_the_host(home: Path, host: Path)
         over.set()
         thread.join()
     assert read <= {b"", b"ours"}
+
+
+def test_trash_goes_at_once_and_what_an_earlier_agent_left_goes_too(
+    home: Path, host: Path, tmp_path: Path
+) -> None:
+    gone: queue.SimpleQueue[None] = queue.SimpleQueue()
+    (tmp_path / "trash" / "old" / "deep").mkdir(parents=True)
+    (tmp_path / "trash" / "link").symlink_to(host)
+    trash = Trash(tmp_path / "trash", lambda: gone.put(None))
+    trash.throw_away(home)
+    trash.throw_away(home)
+    assert not home.exists()
+    for _ in range(3):
+        gone.get(timeout=DEADLINE_S)
+    assert list((tmp_path / "trash").iterdir()) == []
+    assert (host / "secret").read_text() == SECRET
