@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from eva_worker._proto import worker_pb2 as pb
+from tests.fakes.docker import dockerd
 from tests.fakes.rpc.master import FakeMaster
 from tests.integration.worker.test_worker_agent import RUN, Worker, until
 
@@ -115,3 +116,39 @@ async def test_inputs_of_the_host_are_refused(worker: Worker, master: FakeMaster
         assert report.never_started
         assert "input_roots" in report.message
         assert not (worker.path(run) / "storage" / "inputs" / "t").exists()
+
+
+@pytest.mark.docker
+async def test_a_container_gets_nothing_of_its_host(
+    master: FakeMaster, docker_engine: str, tmp_path: Path
+) -> None:
+    """The agent follows none of its links, the next agent neither."""
+    host = tmp_path / "host"
+    (host / "outputs").mkdir(parents=True)
+    for name in ("secret", "outputs/secret"):
+        (host / name).write_text("the host's own")
+        (host / name).chmod(0o600)
+    container = Worker(master, tmp_path)
+    options = ("--runtime", "docker", "--docker-host", docker_engine)
+    await container.start(*options, "--docker-image", dockerd.IMAGE)
+    container.order(f"""
+        ln -s {host} $EVA_CHECKPOINT_DIR/00000001
+        rm -r $EVA_STORAGE/outputs; ln -s {host} $EVA_STORAGE/outputs
+        rm $EVA_SOCKET; ln -s {host}/secret $EVA_SOCKET
+        mkdir $EVA_CHECKPOINT_DIR/{POISON}
+        until [ -e go ]; do sleep 0.1; done
+        exit 3
+    """)
+    log = container.path() / "log"
+    await until(lambda: log.exists() and POISON in log.read_text())
+    agent = container.agent()
+    assert agent
+    agent.kill()
+    await until((container.path() / "run" / "eva.sock").is_socket)
+    (container.path() / "work" / "go").touch()
+    report = await master.phase(RUN, 1, pb.PHASE_EXITED)
+    assert (report.exit_code, report.generation) == (3, 0)
+    stored = [path for path in master.store.rglob("*") if path.is_file()]
+    assert not [path for path in stored if "the host's own" in path.read_text()]
+    assert (host / "secret").stat().st_mode & 0o777 == 0o600
+    assert await container.stop() == 0
