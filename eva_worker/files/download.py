@@ -27,7 +27,7 @@ from eva_worker.orders import MOST_STEPS
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PARALLEL = 8
-_MOST_LISTED = 64 << 20
+MOST_LISTED = 64 << 20
 """Bytes of a file list, which users and tasks make: that of some 300,000 files."""
 _T = TypeVar("_T")
 
@@ -65,8 +65,8 @@ def read_manifest(data: bytes) -> list[FileEntry]:
     Raises:
         BadOrder: It is no file list, or a path in it leaves the directory.
     """
-    if len(data) > _MOST_LISTED:
-        raise BadOrder(f"a list of files of more than {_MOST_LISTED >> 20} MiB")
+    if len(data) > MOST_LISTED:
+        raise BadOrder(f"a list of files of more than {MOST_LISTED >> 20} MiB")
     try:
         entries = [
             FileEntry(str(e["path"]), int(e["mode"]) & 0o777, str(e["sha256"]), int(e["size"]))
@@ -121,8 +121,8 @@ class Fetcher:
         if not manifest:
             return []
         path = await self._blob(manifest)
-        if path.stat().st_size > _MOST_LISTED:
-            raise BadOrder(f"a list of files of more than {_MOST_LISTED >> 20} MiB")
+        if path.stat().st_size > MOST_LISTED:
+            raise BadOrder(f"a list of files of more than {MOST_LISTED >> 20} MiB")
         entries = read_manifest(await asyncio.to_thread(path.read_bytes))
         await together(self._blob(entry.sha256, entry.size) for entry in entries)
         return entries

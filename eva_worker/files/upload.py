@@ -22,7 +22,7 @@ import structlog
 from eva_worker.errors import Missing, UnstorableFile
 from eva_worker.files.beneath import CHANGED, Directory, File, Found, vanishing
 from eva_worker.files.checkpoints import MOST_GENERATION, checkpoint_key, generation_of, prune
-from eva_worker.files.download import FileEntry, checkpoint_manifest, together
+from eva_worker.files.download import MOST_LISTED, FileEntry, checkpoint_manifest, together
 from eva_worker.files.objects import Objects
 from eva_worker.files.parts import PART
 from eva_worker.orders import TaskKey
@@ -180,6 +180,8 @@ class Uploader:
         if (began.st_dev, began.st_ino) != (ended.st_dev, ended.st_ino):
             raise Missing(f"replaced while it was stored: {name}")
         manifest = checkpoint_manifest(entries, self._steps_kept(generation))
+        if len(manifest) > MOST_LISTED:
+            raise UnstorableFile("the names of its files are too long together")
         await self._objects.put(f"{prefix}/manifest.json", manifest)
         self._last = {"generation": generation, "files": {e.path: e.sha256 for e in entries}}
         self._under_way, self._whole = 0, {}
@@ -198,6 +200,9 @@ class Uploader:
             key = f"{prefix}/files/{name}"
             if self._whole.get(name) != digest and not await self._copied(name, digest, size, key):
                 self._count(await self._objects.put(key, file))
+            after = os.fstat(file.fd)
+            if (after.st_size, after.st_mtime_ns) != (size, file.status.st_mtime_ns):
+                raise Missing(f"changed while it was stored: {name}")
             self._whole[name] = digest
             if size > PART:
                 await self._remember()

@@ -28,7 +28,7 @@ from eva_worker.process.durable_files import read_json, write_json
 _LONGEST_SOCKET = 107  # sockaddr_un holds 108 bytes including the zero at the end.
 _INTERVAL_MS = 1_000
 _SAVE_EVERY_S = 1.0
-_SERVICE = "eva.iterator.v1.Iterator"
+_METHOD = "/eva.iterator.v1.Iterator/Report"
 
 # What a task may report. The master has the same limits (rpc/workers/messages.py).
 _MOST_SOURCES = 1_024
@@ -143,9 +143,9 @@ class Counters:
 
     def _check_metrics(self, metrics: Mapping[str, float]) -> None:
         for name in metrics:
-            if not name or len(name.encode()) > _LONGEST_NAME:
+            if not name or len(name.encode()) > _LONGEST_NAME or not name.isprintable():
                 raise Malformed(
-                    f"metric {name[:40]!r}: its name has no or more than {_LONGEST_NAME} bytes"
+                    f"metric {name[:40]!r}: a name has 1 to {_LONGEST_NAME} bytes, all printable"
                 )
         if len(self._metrics.keys() | metrics.keys()) > _MOST_METRICS:
             raise Malformed(f"more than {_MOST_METRICS} metrics")
@@ -249,7 +249,7 @@ class IteratorServer:
             # By the descriptor, so that no link can be put in the directory's place meanwhile.
             self._directory = Directory.at(self._socket.parent)
             remove_tree(self._directory.place(self._socket.name))
-            self._server = _server(self._report)
+            self._server = _server(_Methods(self._report, self._other))
             self._server.add_insecure_port(f"unix:{self._directory.place(self._socket.name)}")
             await self._server.start()
             # The directory's mode keeps other users out; the task may run as another user.
@@ -278,13 +278,23 @@ class IteratorServer:
             if self._rate.take():
                 self._note(data)
         except Malformed as error:
-            if not self._refused:
-                self._refused = str(error)
-                _log.warning("report refused", socket=str(self._socket), reason=str(error))
-                self._refuse(f"its program broke a rule of EVA_SOCKET: {error}")
+            self._fail(error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         interval_ms = max(_INTERVAL_MS, self._counters.sources * _INTERVAL_MS // _SHARED_PER_S)
         return iterator_pb2.ReportResponse(interval_ms=interval_ms)
+
+    def _other(self) -> None:
+        """Count a call of a method that there is not: a flood of them costs as much."""
+        try:
+            self._rate.take()
+        except Malformed as error:
+            self._fail(error)
+
+    def _fail(self, error: Malformed) -> None:
+        if not self._refused:
+            self._refused = str(error)
+            _log.warning("report refused", socket=str(self._socket), reason=str(error))
+            self._refuse(f"its program broke a rule of EVA_SOCKET: {error}")
 
     def _note(self, data: bytes) -> None:
         if len(data) > _LONGEST_REPORT:
@@ -308,16 +318,35 @@ class IteratorServer:
             await asyncio.to_thread(self._counters.save)
 
 
-def _server(report: Callable[[bytes, Any], Awaitable[iterator_pb2.ReportResponse]]) -> Any:
-    """A server whose handler gets the bytes as they are, so that none is refused unseen."""
+class _Methods(grpc.GenericRpcHandler):
+    """Hands the bytes of a report over as they are, so that none is refused unseen.
+
+    Args:
+        report: Takes in a report.
+        other: Called for a call of any other method, which there is not.
+    """
+
+    def __init__(
+        self,
+        report: Callable[[bytes, Any], Awaitable[iterator_pb2.ReportResponse]],
+        other: Callable[[], None],
+    ) -> None:
+        self._report: Any = grpc.unary_unary_rpc_method_handler(
+            report, response_serializer=iterator_pb2.ReportResponse.SerializeToString
+        )
+        self._other = other
+
+    def service(self, handler_call_details: Any) -> Any:
+        """See `grpc.GenericRpcHandler`."""
+        if handler_call_details.method == _METHOD:
+            return self._report
+        self._other()
+        return None
+
+
+def _server(methods: _Methods) -> Any:
     server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_MOST_CALLS)
-    handler: Any = grpc.unary_unary_rpc_method_handler(
-        report,
-        response_serializer=iterator_pb2.ReportResponse.SerializeToString,
-    )
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler(_SERVICE, {"Report": handler}),)
-    )
+    server.add_generic_rpc_handlers((methods,))
     return server
 
 

@@ -16,7 +16,7 @@ import grpc
 
 from eva_master.adapters.rpc._proto import worker_pb2 as master_pb
 from eva_master.adapters.rpc.workers import messages
-from eva_worker.errors import TransferFailed
+from eva_worker.errors import Corrupt
 from eva_worker.files.objects import Objects
 from eva_worker.files.storage import Storage
 from eva_worker.files.trash import Trash
@@ -191,8 +191,8 @@ class Bench:
         target = home / "next"
         try:
             generation, steps = await storage.fetcher.checkpoint(_RUN, None, target)
-        except TransferFailed:
-            return
+        except Corrupt:
+            return  # The task went on writing, too quickly for its times to show it.
         assert 0 <= generation < 2**53
         assert 0 <= steps <= 2**53
         for path in target.rglob("*"):

@@ -23,10 +23,11 @@ def report(**fields: Any) -> pb.TaskReport:
 
 def test_metrics_are_bounded_however_an_agent_came_to_them() -> None:
     bomb = {f"{number:05d}" + "x" * 175: 1.0 for number in range(17_000)}
-    bomb |= {"y" * 201: 1.0, "": 1.0, "nan": math.nan, "inf": math.inf}
+    bomb |= {"y" * 201: 1.0, "": 1.0, "a\0": 1.0, "nan": math.nan, "inf": math.inf}
     kept = messages.progress(pb.Sample(run_id=RUN, attempt=1, metrics=bomb)).metrics
     assert len(kept) == 256
     assert all(0 < len(name.encode()) <= 200 and math.isfinite(value) for name, value in kept)
+    assert all(name.isprintable() for name, _ in kept)
 
 
 @pytest.mark.parametrize("number", [2**53, 2**63, 2**64 - 1])
@@ -56,6 +57,8 @@ def test_task_runs_that_cannot_be_are_left_out(run: str) -> None:
 def test_texts_are_cut_and_fit_for_a_log() -> None:
     (heard,) = messages.reports([report(message="x" * 10**6)])
     assert len(heard.message) == 2_000
+    (heard,) = messages.reports([report(message="a\0b\x1b[31m\n\tc")])
+    assert heard.message == "a?b?[31m\n\tc"
     assert messages.words("a\x1b[31m\n" + "b" * 10**6) == "a?[31m?" + "b" * 193
 
 

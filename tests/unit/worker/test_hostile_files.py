@@ -351,3 +351,37 @@ async def test_a_record_with_a_poisonous_generation_is_not_believed(
     (task.checkpoints / "00000001").mkdir()
     await task.uploader.all()
     assert task.uploader.generation == 1
+
+
+async def test_a_checkpoint_that_changes_while_it_is_stored_is_stored_later(
+    task: Task, objects: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of it old and half of it new would be refused by every attempt that begins from it."""
+    place = task.checkpoints / "00000001" / "m"
+    place.parent.mkdir()
+    place.write_text("old")
+    put = objects.put
+
+    async def changing(key: str, data: object) -> int:
+        place.write_text("newer")
+        return await put(key, data)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(objects, "put", changing)
+    await task.uploader.all()
+    assert task.uploader.generation == 0
+    assert await newest(objects, KEY.run) == 0
+    monkeypatch.undo()
+    await task.uploader.all()
+    await Fetcher(objects, tmp_path / "cache").checkpoint(KEY.run, None, tmp_path / "r")
+    assert (tmp_path / "r" / "00000001" / "m").read_text() == "newer"
+
+
+async def test_a_checkpoint_whose_list_no_attempt_would_read_is_not_stored(
+    task: Task, objects: Objects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eva_worker.files.upload.MOST_LISTED", 100)
+    (task.checkpoints / "00000001").mkdir()
+    (task.checkpoints / "00000001" / ("x" * 100)).touch()
+    await task.uploader.all()
+    assert await newest(objects, KEY.run) == 0
+    assert "too long together" in task.told[0]

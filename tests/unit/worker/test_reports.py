@@ -44,6 +44,8 @@ def counters(tmp_path: Path) -> Counters:
         {"steps": 1, "metrics": {"x" * 201: 1.0}},
         {"steps": 1, "metrics": {"é" * 101: 1.0}},
         {"steps": 1, "metrics": {"": 1.0}},
+        {"steps": 1, "metrics": {"a\0b": 1.0}},
+        {"steps": 1, "metrics": {"\x1b[31m": 1.0}},
         {"steps": 1, "metrics": {f"m{number}": 1.0 for number in range(257)}},
         {"source": "s" * 201, "steps": 1},
     ],
@@ -182,6 +184,20 @@ async def test_a_malformed_report_is_told_once_and_nothing_is_taken_in_after(
     assert await bench.report(good) is grpc.StatusCode.INVALID_ARGUMENT
     assert len(bench.refusals) == 1
     assert bench.counters.progress().steps == 0
+
+
+async def test_calls_of_no_method_are_counted_too(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_server, "_MOST_DROPPED", 0)
+    monkeypatch.setattr(bench.server, "_rate", ReportRate(lambda: 0.0))
+    bench.server._rate._left = 3
+    async with grpc.aio.insecure_channel(f"unix:{bench.socket}") as channel:
+        call: Any = channel.unary_unary("/eva.iterator.v1.Iterator/Other")
+        for _ in range(4):
+            with pytest.raises(grpc.aio.AioRpcError, match="UNIMPLEMENTED"):
+                await call(b"")
+    assert len(bench.refusals) == 1
 
 
 async def test_a_report_of_megabytes_is_refused(bench: Bench) -> None:

@@ -122,6 +122,12 @@ def words(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in cut)
 
 
+def _text(text: str) -> str:
+    """A message for the user, in lines without control characters, which a database may refuse."""
+    cut = text[:_LONGEST_TEXT]
+    return "".join(it if it.isprintable() or it in "\n\t" else "?" for it in cut)
+
+
 def reports(messages: Iterable[pb.TaskReport]) -> tuple[RunReport, ...]:
     """Convert a worker's reports on attempts; those of impossible task runs are left out.
 
@@ -147,7 +153,7 @@ def _report(message: pb.TaskReport) -> RunReport:
         progress=progress(message.progress)
         if message.HasField("progress") and _plausible(message.progress)
         else None,
-        message=message.message[:_LONGEST_TEXT],
+        message=_text(message.message),
     )
 
 
@@ -172,7 +178,7 @@ def progress(sample: pb.Sample) -> Progress:
     metrics = (
         (name, value)
         for name, value in sample.metrics.items()
-        if name and len(name.encode()) <= _LONGEST_NAME and math.isfinite(value)
+        if 0 < len(name.encode()) <= _LONGEST_NAME and name.isprintable() and math.isfinite(value)
     )
     return Progress(
         steps=sample.steps,
