@@ -146,6 +146,8 @@ def _within(home: Path, place: Path) -> Path:
 
 
 def _put(kind: str, place: Path, host: Path, size: int, where: str) -> None:
+    if place.is_file() and place.stat().st_nlink > 1:
+        place.unlink()  # Else what is written would be written to the host's file.
     if kind == "closed":
         if not place.is_symlink():
             place.chmod(0)
