@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PROTO_VENV := .venv-proto
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test explore check proto bench bundle lock clean
+.PHONY: setup demo test explore fuzz check proto bench bundle lock clean
 
 setup: $(VENV)/.done
 
@@ -26,6 +26,10 @@ test: setup
 # Property tests with examples that no run has seen. What they find becomes a fixed example.
 explore: setup
 	EVA_NEW_EXAMPLES=1 $(BIN)/python -m pytest tests/property tests/conformance/test_policies.py -n 2
+
+# Tasks that say and do what nobody expects; goes on where it was stopped (build/fuzz.txt).
+fuzz: setup
+	$(BIN)/python -m tests.fuzz --count 100000
 
 check: setup proto
 	git diff --exit-code -- '*/_proto/*'

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import resource
 import signal
 import sys
 import time
@@ -21,6 +22,7 @@ import structlog
 
 from eva_worker._proto import worker_pb2 as pb
 from eva_worker.files.storage import SharedStorage, Storage
+from eva_worker.files.trash import Trash
 from eva_worker.link import notices, wire
 from eva_worker.link.address import own_address
 from eva_worker.link.enrolment import Enrolment
@@ -44,6 +46,7 @@ _MILLI = 1000
 _OF_NOTICE_FOR_STOPPING = 50
 """Share of the time before a cloud's deadline that tasks get to stop in, in per cent."""
 _LEAST_GRACE_MS = 1_000
+_MOST_FILES = 65_536
 
 _log = structlog.get_logger()
 
@@ -61,13 +64,16 @@ class Agent:
         self._gpus = _gpus(settings)
         home = settings.state_dir
         self._cluster_file = home / "cluster.json"
-        self._storage = Storage(home / "cache", home / "uploads")
+        mount = settings.storage_mount
+        # What other tasks write is not for all to read.
+        private = [home, *([mount / "jobs"] if mount else [])]
+        self._storage = Storage(home / "cache", home / "uploads", private)
         self._metrics = Metrics()
         cpus = -(-settings.milli_cpus // _MILLI)
         provider = runtime(settings.runtime)
         services = Services(
             runtime=provider.open(settings, home / "runtime"),
-            records=AttemptRecords(home / "tasks"),
+            records=AttemptRecords(home / "tasks", Trash(home / "trash", reserve.keep)),
             devices=Devices(self._gpus, settings.milli_cpus),
             cpus=CpuMap(settings.instance, cpus, emulated=settings.emulated),
             storage=self._storage,
@@ -75,7 +81,7 @@ class Agent:
             base_env=provider.base_env(),
             task_env=settings.task_env,
             log_kept=settings.log_kept_mib << 20,
-            shared=SharedStorage(settings.storage_mount) if settings.storage_mount else None,
+            shared=SharedStorage(mount) if mount else None,
         )
         self._identity = Identity.at(settings)
         enrolment = Enrolment(
@@ -108,7 +114,7 @@ class Agent:
         """
         await asyncio.to_thread(reserve.keep, self._settings.state_dir / "reserve")
         if saved := await asyncio.to_thread(read_json, self._cluster_file):
-            self._storage.configure(Welcome(**saved))
+            self._storage.configure(Welcome.from_json(saved))
         elif self._settings.boot_file:
             self._boot = await asyncio.to_thread(_boot_stages, self._settings.boot_file)
         await self._tasks.adopt()
@@ -195,7 +201,7 @@ class Agent:
                 milli_cpus=settings.milli_cpus,
                 memory_mib=settings.memory_mib,
             ),
-            tasks=[wire.task_report(report) for report in self._tasks.reports()],
+            tasks=wire.registered(self._tasks.reports()),
             agent_version=version("eva-scheduler"),
             instance_type=settings.instance_type,
             address=self._address,
@@ -240,6 +246,14 @@ def _gpus(settings: Settings) -> tuple[str, ...]:
     return found[: settings.gpus]
 
 
+def _allow_files() -> None:
+    """Allow this process more open files: every task has some, and connections to its socket."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < _MOST_FILES:
+        wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 @contextlib.contextmanager
 def _alone(state_dir: Path) -> Iterator[None]:
     """Lock the state directory, so that no two agents work on it."""
@@ -274,6 +288,7 @@ def main() -> int:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     settings = Settings.from_json(os.environ.pop(ENVIRONMENT))
     configure(instance=settings.instance)
+    _allow_files()
     try:
         with _alone(settings.state_dir):
             asyncio.run(_serve(settings))

@@ -1,16 +1,23 @@
 """The errors of the worker, as one tree.
 
-::
+WorkerError
+├── BadOrder               an order or a file list that no correct master sends
+├── DevicesExhausted       more GPUs or CPUs asked for than the instance has left
+├── BadIdentity            a key or certificate that is damaged or another instance's
+├── NotEnrolled            there is no certificate to talk to the master with
+├── RuntimeUnavailable     what runs the tasks does not answer
+├── StartFailed            the task's process could not be started
+├── Malformed              a report of a task that breaks a rule: the task fails
+└── TransferFailed         a download or an upload failed
+    ├── Missing            the object or file does not exist: do not try again
+    ├── Corrupt            the data do not match their digest
+    ├── UnsupportedInput   inputs with this kind of URL cannot be fetched
+    │   └── InputRefused   the operator does not allow inputs from there
+    ├── UnstorableFile     a file of a task that cannot be stored, however often it is tried
+    │   └── UnstorableName a file name that cannot be a key of the object store
+    └── StoreUnavailable   the object store does not answer: try again later
 
-    WorkerError ├── BadOrder            an order or a file list that no correct master sends ├──
-    DevicesExhausted    more GPUs or CPUs asked for than the instance has left ├── BadIdentity a key
-    or certificate that is damaged or another instance's ├── NotEnrolled         there is no
-    certificate to talk to the master with ├── RuntimeUnavailable  what runs the tasks does not
-    answer ├── StartFailed         the task's process could not be started └── TransferFailed a
-    download or an upload failed ├── Missing             the object or file does not exist: do not
-    try again ├── Corrupt             the data do not match their digest ├── UnsupportedInput inputs
-    with this kind of URL cannot be fetched ├── UnstorableName a file name that cannot be a key of
-    the object store └── StoreUnavailable    the object store does not answer: try again later
+Their messages are fit for the user.
 """
 
 
@@ -42,6 +49,10 @@ class StartFailed(WorkerError):
     """The task's process could not be started."""
 
 
+class Malformed(WorkerError):
+    """A task has reported something that breaks a rule of the protocol."""
+
+
 class TransferFailed(WorkerError):
     """Files could not be downloaded or uploaded."""
 
@@ -58,7 +69,15 @@ class UnsupportedInput(TransferFailed):
     """Inputs of this kind cannot be fetched."""
 
 
-class UnstorableName(TransferFailed):
+class InputRefused(UnsupportedInput):
+    """The operator does not allow inputs from this place."""
+
+
+class UnstorableFile(TransferFailed):
+    """A file or directory of a task cannot be stored, however often it is tried."""
+
+
+class UnstorableName(UnstorableFile):
     """The file's name cannot be an object's key."""
 
 

@@ -11,6 +11,12 @@ from typing import Any
 
 from eva_worker.errors import BadOrder
 
+MOST_STEPS = 2**53
+"""Largest count of steps that counts: larger ones are not exact in a float."""
+
+DEFAULT_ROOTS = ("s3://",)
+"""Where inputs may come from if a master of an earlier version does not say."""
+
 # The parts become directory names: they must not begin with a dot or lead upwards.
 _COPY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}/[0-9]{1,9}(\+[0-9]{1,9})?")
 
@@ -216,9 +222,17 @@ class Welcome:
         heartbeat_ms: Time between heartbeats.
         object_store: URL of the store.
         upload_ms: Time between uploads of a running task's logs, outputs and checkpoints.
+        input_roots: URLs that tasks' inputs may come from.
     """
 
     cluster: str
     heartbeat_ms: int
     object_store: str
     upload_ms: int
+    input_roots: tuple[str, ...] = DEFAULT_ROOTS
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Welcome:
+        """Restore the settings from the document of `dataclasses.asdict`."""
+        roots = tuple(document.get("input_roots", DEFAULT_ROOTS))
+        return cls(**{**document, "input_roots": roots})

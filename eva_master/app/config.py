@@ -26,6 +26,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from eva_master.adapters.jobfile.inputs import DEFAULT_ROOTS, Place
 from eva_master.adapters.text.quantities import Duration
 from eva_master.app.policy_registry import current_name
 from eva_master.ports import PolicyKind
@@ -87,8 +88,21 @@ def _parse_ports(text: object) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
+def _check_root(url: str) -> str:
+    try:
+        place = Place.of(url)
+    except ValueError as error:
+        raise refusal(
+            f"{url!r} is no place for inputs: {error}", "write s3://BUCKET/PREFIX or file:///DIR"
+        ) from None
+    if place.scheme == "file" and not place.names:
+        raise refusal("inputs from all of a machine's files", "name directories: file:///data")
+    return url
+
+
 Address = Annotated[str, AfterValidator(_check_address)]
 Url = Annotated[str, AfterValidator(_check_url)]
+InputRoot = Annotated[str, AfterValidator(_check_root)]
 Period = Annotated[Duration, AfterValidator(_check_period)]
 Ports = Annotated[
     tuple[int, int],
@@ -231,6 +245,9 @@ class MasterConfig(BaseConfig):
         metrics_port: Prometheus and health on the same host, `None` for none.
         journal: URL of the journal; see `journal_url`.
         objects: URL of the object store; see `objects_url`.
+        input_roots: Where jobs' inputs may come from: `s3://` for all that the workers may read in
+            S3, `s3://BUCKET/PREFIX`, and `file:///DIR` for directories of instances. No other file
+            of an instance is ever an input.
         round_period: From one planning round to the next when nothing happens.
         round_min_interval: From one round to the next however much happens.
         register_timeout: An instance whose worker has not registered by then is replaced.
@@ -265,6 +282,7 @@ class MasterConfig(BaseConfig):
     metrics_port: Annotated[int, Field(ge=0, le=65_535)] | None = None
     journal: Url | None = None
     objects: Url | None = None
+    input_roots: tuple[InputRoot, ...] = DEFAULT_ROOTS
     policy: PolicySection = PolicySection()
     round_period: Period = 300_000
     round_min_interval: Period = 5_000

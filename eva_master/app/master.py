@@ -16,6 +16,7 @@ import structlog
 
 from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.adapters.http.metrics import MasterMetrics
+from eva_master.adapters.jobfile.inputs import InputRoots
 from eva_master.adapters.listening import require_free
 from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.loop.collector import spare_lasting_values
@@ -143,7 +144,11 @@ class Master:
             self._inbox, _shown(config.policy), config.policy.options, f"{__name__}:build_policy"
         )
         welcome = Welcome(
-            config.cluster, config.objects_url, config.heartbeat, config.upload_interval
+            config.cluster,
+            config.objects_url,
+            config.heartbeat,
+            config.upload_interval,
+            config.input_roots,
         )
         self._sessions = WorkerSessions(self._inbox, self._clock, self._certificates, welcome)
         self._metrics = MasterMetrics(
@@ -170,6 +175,7 @@ class Master:
                 planner=self._planner,
                 archive=archive,
                 containers=self._other_cloud or self._provider.runs_containers(config),
+                inputs=InputRoots(config.input_roots, config.objects_url),
             ),
             cluster=ClusterService(
                 gateway=self._gateway,

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError, create_model
 
+from eva_master.adapters.jobfile.inputs import InputRoots, Place
 from eva_master.adapters.text import yamlfile
 from eva_master.adapters.text.yamlfile import Document
 from eva_master.app.clouds import cloud_of, clouds
@@ -59,6 +60,7 @@ def load_master_config(
     config = layers.settings()
     problems = _policy_problems(config.policy, policies, layers.document)
     problems += _cloud_problems(config, layers.document)
+    problems += _input_problems(config, layers.document)
     if problems:
         raise layers.invalid(problems)
     return config
@@ -67,6 +69,30 @@ def load_master_config(
 def _cloud_problems(config: MasterConfig, document: Document) -> list[Problem]:
     found = cloud_of(config).complaints(config)
     return [document.problem(path, message, hint) for path, message, hint in found]
+
+
+def _input_problems(config: MasterConfig, document: Document) -> list[Problem]:
+    """Roots of inputs that have the master's own files, such as its keys."""
+    ours = _place(config.state_dir)
+    store = InputRoots(config.input_roots, config.objects_url).store_place
+    problems = []
+    for number, url in enumerate(config.input_roots):
+        root = Place.of(url)
+        if root.scheme == "file":
+            root = _place(Path("/", *root.names))
+        if (root.covers(ours) or ours.covers(root)) and not (store and store.covers(root)):
+            problems.append(
+                document.problem(
+                    ("input_roots", number),
+                    f"{url} has the master's own files ({config.state_dir})",
+                    "name directories that have only what every user may read",
+                )
+            )
+    return problems
+
+
+def _place(path: Path) -> Place:
+    return Place("file", "", path.resolve().parts[1:])
 
 
 def _policy_problems(

@@ -6,10 +6,15 @@ A generation exists as long as its manifest, which is written last and removed f
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from eva_worker.files.objects import Objects
 
+MOST_GENERATION = 2**53 - 1
+"""Largest number of a generation: larger ones are not exact everywhere they are kept."""
+
+_NUMBER = re.compile(r"[0-9]{8,16}")
 _GENERATIONS_KEPT = 2
 """Generations kept: the newest, and the one before in case the newest proves unusable."""
 
@@ -22,6 +27,12 @@ def checkpoints_prefix(run: str) -> str:
 def checkpoint_key(run: str, generation: int) -> str:
     """Key prefix of one generation in the object store."""
     return f"{checkpoints_prefix(run)}/{generation:08d}"
+
+
+def generation_of(name: str) -> int | None:
+    """The generation whose directory has this name, `None` if none can have it."""
+    number = int(name) if _NUMBER.fullmatch(name) else 0
+    return number if 0 < number <= MOST_GENERATION and name == f"{number:08d}" else None
 
 
 def newest_in_common(own: Collection[int], others: Iterable[Collection[int]]) -> int:
@@ -81,9 +92,9 @@ async def _stored(objects: Objects, run: str) -> dict[int, list[str]]:
     prefix = checkpoints_prefix(run)
     found: dict[int, list[str]] = {}
     async for key in objects.list(prefix):
-        number = key.removeprefix(f"{prefix}/").partition("/")[0]
-        if number.isdecimal():
-            found.setdefault(int(number), []).append(key)
+        number = generation_of(key.removeprefix(f"{prefix}/").partition("/")[0])
+        if number is not None:
+            found.setdefault(number, []).append(key)
     return found
 
 

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import json
+import os
 import re
 import shutil
+import stat
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 from weakref import WeakValueDictionary
 
 from eva_worker.errors import BadOrder, Corrupt, Missing, UnsupportedInput
+from eva_worker.files.beneath import Directory, File, Place, relative
 from eva_worker.files.checkpoints import checkpoint_key, newest
+from eva_worker.files.inputs import Copier, Roots
 from eva_worker.files.objects import Objects
 from eva_worker.files.parts import is_part
+from eva_worker.orders import MOST_STEPS
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PARALLEL = 8
+MOST_LISTED = 64 << 20
+"""Bytes of a file list, which users and tasks make: that of some 300,000 files."""
 _T = TypeVar("_T")
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,30 +65,26 @@ def read_manifest(data: bytes) -> list[FileEntry]:
     Raises:
         BadOrder: It is no file list, or a path in it leaves the directory.
     """
+    if len(data) > MOST_LISTED:
+        raise BadOrder(f"a list of files of more than {MOST_LISTED >> 20} MiB")
     try:
         entries = [
-            FileEntry(str(e["path"]), int(e["mode"]), str(e["sha256"]), int(e["size"]))
+            FileEntry(str(e["path"]), int(e["mode"]) & 0o777, str(e["sha256"]), int(e["size"]))
             for e in json.loads(data)["files"]
         ]
-    except (ValueError, TypeError, KeyError) as error:
-        raise BadOrder(f"not a list of files: {error!r}") from error
+    except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
+        raise BadOrder(f"not a list of files: {error!r}"[:500]) from error
     for entry in entries:
-        parts = PurePosixPath(entry.path).parts
-        if entry.path != "/".join(parts) or {"..", "/", ""} & {*parts} or "\0" in entry.path:
-            raise BadOrder(f"file outside its directory: {entry.path!r}")
-        if not parts or not _DIGEST.fullmatch(entry.sha256):
-            raise BadOrder(f"not a file: {entry.path!r} {entry.sha256!r}")
+        if not relative(entry.path) or "\0" in entry.path:
+            raise BadOrder(f"file outside its directory: {entry.path[:200]!r}")
+        if not _DIGEST.fullmatch(entry.sha256) or entry.size < 0:
+            raise BadOrder(f"not a file: {entry.path[:200]!r} {entry.sha256[:80]!r}")
     return entries
 
 
 def _steps_held(manifest: bytes) -> int:
-    return int(json.loads(manifest).get("steps", 0))
-
-
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file in hex; blocks."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    steps = json.loads(manifest).get("steps", 0)
+    return steps if isinstance(steps, int) and 0 <= steps <= MOST_STEPS else 0
 
 
 class Fetcher:
@@ -91,12 +93,23 @@ class Fetcher:
     Args:
         objects: The store that they come from.
         cache: Directory for blobs, shared by all tasks of the instance.
+        roots: Where inputs may come from; nowhere if not given.
+        private: Directories that no input may come from.
     """
 
-    def __init__(self, objects: Objects, cache: Path) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        cache: Path,
+        roots: Roots | None = None,
+        private: Collection[Path] = (),
+    ) -> None:
         self._objects = objects
         self._cache = cache
+        self._roots = roots or Roots((), objects.url)
+        self._copier = Copier(self._roots, private)
         self._parallel = asyncio.Semaphore(_PARALLEL)
+        self._readers = ThreadPoolExecutor(_PARALLEL, thread_name_prefix="downloads")
         self._fetching: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def prefetch(self, manifest: str) -> list[FileEntry]:
@@ -108,6 +121,8 @@ class Fetcher:
         if not manifest:
             return []
         path = await self._blob(manifest)
+        if path.stat().st_size > MOST_LISTED:
+            raise BadOrder(f"a list of files of more than {MOST_LISTED >> 20} MiB")
         entries = read_manifest(await asyncio.to_thread(path.read_bytes))
         await together(self._blob(entry.sha256, entry.size) for entry in entries)
         return entries
@@ -125,45 +140,53 @@ class Fetcher:
             Missing, Corrupt, StoreUnavailable, BadOrder: As for `prefetch`.
         """
         entries = await self.prefetch(manifest)
-        await asyncio.to_thread(self._lay_out, entries, target)
+        await self._read(lambda: self._lay_out(entries, target))
 
     async def inputs(self, inputs: Mapping[str, str], target: Path) -> None:
         """Copy a task's inputs, each to ``target/NAME``, read-only.
 
         Raises:
-            UnsupportedInput: A URL is neither local nor of S3, or a name is not a file name.
+            UnsupportedInput: The operator does not allow one, or a name is not a file name.
             Missing: There is nothing at a URL.
             StoreUnavailable: S3 failed. What has arrived is kept for the next try.
         """
-        target.mkdir(parents=True, exist_ok=True)
+        directory = await asyncio.to_thread(lambda: Directory.at(target, make=True))
         for name, url in sorted(inputs.items()):
             if name in {"", ".", ".."} or "/" in name:
                 raise UnsupportedInput(f"input {name!r}: not a file name")
-            if urlsplit(url).scheme == "s3":
-                await self._stored_input(url, target / name)
+            _, place = self._roots.place(url)
+            if place.scheme == "s3":
+                await self._stored_input(url, directory, name)
             else:
-                await asyncio.to_thread(_copy_input, _local_path(url), target / name)
+                await asyncio.get_running_loop().run_in_executor(
+                    self._copier.threads, self._copier.copy, url, directory, name
+                )
 
-    async def _stored_input(self, url: str, target: Path) -> None:
+    async def _stored_input(self, url: str, target: Directory, name: str) -> None:
         """Download an object, or all objects below a prefix."""
         parts = urlsplit(url)
         store = self._objects.elsewhere(urlunsplit(parts._replace(path="")))
         key = unquote(parts.path).strip("/")
         size = await store.size(key) if key and not parts.path.endswith("/") else None
         if size is not None:
-            wanted = [(key, size, target)]
+            wanted = [(key, size, name)]
         else:
             found = [it async for it in store.sizes(key)]
-            wanted = [(it, size, target / it.removeprefix(key).lstrip("/")) for it, size in found]
+            wanted = [
+                (it, size, f"{name}/{it.removeprefix(key).lstrip('/')}") for it, size in found
+            ]
         if not wanted:
             raise Missing(f"no such input: {url}")
-        await together(self._one_input(store, *each) for each in wanted)
+        await together(self._one_input(store, target, *each) for each in wanted)
 
-    async def _one_input(self, store: Objects, key: str, size: int, target: Path) -> None:
+    async def _one_input(
+        self, store: Objects, target: Directory, key: str, size: int, path: str
+    ) -> None:
         async with self._parallel:
-            if not (target.is_file() and target.stat().st_size == size):
-                await store.fetch(key, target, size=size)
-                target.chmod(0o444)
+            place = await asyncio.to_thread(_place, target, path)
+            if _size_of(place) != size:
+                await store.fetch(key, place, size=size)
+                _change_mode(place, 0o444)
 
     async def checkpoint(self, run: str, wanted: int | None, target: Path) -> tuple[int, int]:
         """Restore a checkpoint generation.
@@ -180,31 +203,33 @@ class Fetcher:
             Missing: The wanted generation is not stored.
             Corrupt, StoreUnavailable, BadOrder: The download failed.
         """
-        target.mkdir(parents=True, exist_ok=True)
+        directory = await asyncio.to_thread(lambda: Directory.at(target, make=True))
         generation = await newest(self._objects, run) if wanted is None else wanted
         if generation == 0:
             return 0, 0
         prefix = checkpoint_key(run, generation)
         manifest = await self._objects.get(f"{prefix}/manifest.json")
         entries, steps = read_manifest(manifest), _steps_held(manifest)
-        if (target / f"{generation:08d}").exists():
+        name = f"{generation:08d}"
+        if name in directory.names():
             return generation, steps
-        aside = target / f".tmp-restore-{generation:08d}"
+        unfinished = f".tmp-restore-{name}"
+        aside = await asyncio.to_thread(lambda: directory.directory(unfinished, make=True))
         # Files that an earlier try has downloaded are kept if they are in this list and complete.
         paths = {entry.path for entry in entries}
         await asyncio.to_thread(_remove_others, aside, paths, keep=is_part)
         await together(self._restore(f"{prefix}/files/{e.path}", e, aside) for e in entries)
         await asyncio.to_thread(_remove_others, aside, paths)
-        aside.rename(target / f"{generation:08d}")
+        os.rename(unfinished, name, src_dir_fd=directory.fd, dst_dir_fd=directory.fd)
         return generation, steps
 
-    async def _restore(self, key: str, entry: FileEntry, directory: Path) -> None:
-        target = directory / entry.path
+    async def _restore(self, key: str, entry: FileEntry, directory: Directory) -> None:
         async with self._parallel:
-            if not await asyncio.to_thread(_is_whole, target, entry):
-                await self._objects.fetch(key, target, size=entry.size)
-                await asyncio.to_thread(_verify, target, entry.sha256)
-        target.chmod(entry.mode)
+            place = await asyncio.to_thread(_place, directory, entry.path)
+            if not await self._read(lambda: _is_whole(place, entry)):
+                await self._objects.fetch(key, place, size=entry.size)
+                await self._read(lambda: _verify(place, entry.sha256))
+            _change_mode(place, entry.mode)
 
     async def _blob(self, digest: str, size: int = 0) -> Path:
         if not _DIGEST.fullmatch(digest):
@@ -214,26 +239,31 @@ class Fetcher:
         # so that a later try continues where an earlier one stopped.
         async with self._fetching.setdefault(digest, asyncio.Lock()), self._parallel:
             if not path.exists():
-                aside = path.with_name(f".unverified-{digest}")
+                directory = Directory.at(path.parent, make=True)
+                aside = Place(directory, f".unverified-{digest}")
                 await self._objects.fetch(f"blobs/{digest[:2]}/{digest}", aside, size=size)
                 try:
-                    await asyncio.to_thread(_verify, aside, digest)
-                    aside.replace(path)
+                    await self._read(lambda: _verify(aside, digest))
+                    aside.path.replace(path)
                 finally:
-                    aside.unlink(missing_ok=True)
+                    aside.path.unlink(missing_ok=True)
         return path
+
+    async def _read(self, what: Callable[[], _T]) -> _T:
+        """Run what reads whole files in a thread that nobody else waits for."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, what)
 
     def _cached(self, digest: str) -> Path:
         return self._cache / digest[:2] / digest
 
     def _lay_out(self, entries: Iterable[FileEntry], target: Path) -> None:
-        target.mkdir(parents=True, exist_ok=True)
-        for entry in entries:
-            path = target / entry.path
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.unlink(missing_ok=True)
-            shutil.copyfile(self._cached(entry.sha256), path)
-            path.chmod(entry.mode & 0o777)
+        with Directory.at(target, make=True) as directory:
+            for entry in entries:
+                with (
+                    self._cached(entry.sha256).open("rb") as source,
+                    os.fdopen(directory.created(entry.path, entry.mode), "wb") as copy,
+                ):
+                    shutil.copyfileobj(source, copy, 1 << 20)
 
 
 async def together(work: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
@@ -246,52 +276,56 @@ async def together(work: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
     return [task.result() for task in tasks]
 
 
-def _verify(path: Path, digest: str) -> None:
-    found = digest_of(path)
+def _place(directory: Directory, path: str) -> Place:
+    """Where a file goes below a directory; the directories above it are made."""
+    parent, _, name = path.rpartition("/")
+    return Place(directory.directory(parent, make=True) if parent else directory, name)
+
+
+def _opened(place: Place) -> File | None:
+    try:
+        return place.directory.file(place.name)
+    except OSError:
+        return None
+
+
+def _size_of(place: Place) -> int | None:
+    file = _opened(place)
+    return file.status.st_size if file else None
+
+
+def _change_mode(place: Place, mode: int) -> None:
+    with place.directory.file(place.name) as file:
+        os.fchmod(file.fd, mode & 0o777)
+
+
+def _verify(place: Place, digest: str) -> None:
+    with place.directory.file(place.name) as file:
+        found = file.digest()
     if found != digest:
-        raise Corrupt(f"{path.name}: digest {found} instead of {digest}")
+        raise Corrupt(f"{place.name}: digest {found} instead of {digest}")
 
 
-def _is_whole(path: Path, entry: FileEntry) -> bool:
-    return path.is_file() and path.stat().st_size == entry.size and digest_of(path) == entry.sha256
+def _is_whole(place: Place, entry: FileEntry) -> bool:
+    file = _opened(place)
+    return bool(file and file.status.st_size == entry.size and file.digest() == entry.sha256)
 
 
 def _remove_others(
-    directory: Path, wanted: Collection[str], *, keep: Callable[[Path], bool] = lambda _: False
+    directory: Directory,
+    wanted: Collection[str],
+    prefix: str = "",
+    *,
+    keep: Callable[[str], bool] = lambda _: False,
 ) -> None:
-    """Make a directory, and remove all files from it but those that are wanted or kept."""
-    directory.mkdir(exist_ok=True)
-    for path in sorted(directory.rglob("*"), reverse=True):
-        if path.is_dir() and not path.is_symlink():
+    """Remove all files below a directory but those that are wanted or kept."""
+    for name in directory.names():
+        path = prefix + name
+        status = os.stat(name, dir_fd=directory.fd, follow_symlinks=False)
+        if stat.S_ISDIR(status.st_mode):
+            with directory.directory(name) as below:
+                _remove_others(below, wanted, f"{path}/", keep=keep)
             with contextlib.suppress(OSError):
-                path.rmdir()
-        elif not keep(path) and path.relative_to(directory).as_posix() not in wanted:
-            path.unlink()
-
-
-def _local_path(url: str) -> Path:
-    parts = urlsplit(url)
-    if parts.scheme not in {"", "file"} or parts.netloc not in {"", "localhost"}:
-        raise UnsupportedInput(
-            f"cannot fetch {url}: only s3:// and file:// URLs and paths are supported"
-        )
-    path = Path(unquote(parts.path) if parts.scheme else url)
-    if not path.is_absolute():
-        raise UnsupportedInput(f"cannot fetch {url}: the path is not absolute")
-    return path
-
-
-def _copy_input(source: Path, target: Path) -> None:
-    if source.is_dir():
-        shutil.copytree(source, target, dirs_exist_ok=True, copy_function=_copy_read_only)
-    elif source.exists():
-        _copy_read_only(str(source), str(target))
-    else:
-        raise Missing(f"no such input: {source}")
-
-
-def _copy_read_only(source: str, target: str) -> None:
-    path = Path(target)
-    path.unlink(missing_ok=True)  # A leftover of an earlier try that was interrupted.
-    shutil.copyfile(source, path)
-    path.chmod(0o444)
+                os.rmdir(name, dir_fd=directory.fd)
+        elif not keep(name) and path not in wanted:
+            os.unlink(name, dir_fd=directory.fd)

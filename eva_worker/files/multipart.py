@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from eva_worker.errors import Missing, StoreUnavailable
+from eva_worker.files.beneath import File
 from eva_worker.files.parts import Plan
 from eva_worker.process.durable_files import read_json, write_json
 
@@ -65,31 +66,23 @@ class _Upload:
 class Source:
     """A file as it was when its upload began."""
 
-    path: Path
+    file: File
     size: int
-    inode: int
     version: str
 
     @classmethod
-    def of(cls, path: Path) -> Source:
-        """Read a file's size and version; raises `Missing`."""
-        try:
-            found = path.stat()
-        except FileNotFoundError as error:
-            raise Missing(f"no such file: {path}") from error
+    def of(cls, file: File) -> Source:
+        """Note an open file's size and version."""
+        found = file.status
         version = f"{found.st_size}-{found.st_mtime_ns}-{found.st_ino}"
-        return cls(path, found.st_size, found.st_ino, version)
+        return cls(file, found.st_size, version)
 
     def part(self, start: int, length: int) -> Section:
-        """Open a part; the caller closes it. Raises `Missing` if the file was replaced or cut."""
-        try:
-            file = self.path.open("rb", buffering=0)
-        except FileNotFoundError as error:
-            raise Missing(f"no such file: {self.path}") from error
-        found = os.fstat(file.fileno())
-        if found.st_ino != self.inode or found.st_size < start + length:
+        """Open a part; the caller closes it. Raises `Missing` if the file was cut meanwhile."""
+        file = io.FileIO(os.dup(self.file.fd))
+        if os.fstat(file.fileno()).st_size < start + length:
             file.close()
-            raise Missing(f"replaced while it was stored: {self.path}")
+            raise Missing(f"cut while it was stored: {self.file.label}")
         return Section(file, start, length)
 
 
@@ -159,26 +152,27 @@ class Multipart:
         # records.
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="s3")
 
-    async def put(self, location: str, path: Path, how: Plan) -> int:
+    async def put(self, location: str, file: File, how: Plan) -> int:
         """Store a file. The object appears when the last part is stored.
 
         Args:
             location: Key below the prefix.
-            path: The file. If it is replaced during the upload, it has to be stored again.
+            file: The open file. A copy of its descriptor is used, so that the caller may close it.
             how: Size and number of the parts.
 
         Returns:
             How many bytes were sent. Parts that an earlier try has stored are not sent again.
 
         Raises:
-            Missing: The file does not exist or has changed.
+            Missing: The file was cut meanwhile.
             StoreUnavailable: S3 failed. The next try continues from here.
         """
         key = self._prefix + location
         name = hashlib.sha256(f"{self._bucket}/{key}".encode()).hexdigest()[:32]
         record = self._records / f"{name}.json"
         await self._abandon_orphans()
-        source = await asyncio.to_thread(Source.of, path)
+        # Never closed by hand: a part may still be sent in a thread after a cancellation.
+        source = Source.of(File(os.dup(file.fd), file.label))
         self._active.add(record)
         try:
             return await self._put(key, record, source, how)
@@ -240,7 +234,7 @@ class Multipart:
         begin = {"Key": key, "Metadata": {_VERSION: source.version}}
         begun = await self._call("create_multipart_upload", begin)
         upload = _Upload(
-            self._bucket, key, begun["UploadId"], str(source.path), source.version, part
+            self._bucket, key, begun["UploadId"], source.file.label, source.version, part
         )
         await asyncio.to_thread(write_json, record, asdict(upload), sync=False)
         return upload, {}
@@ -258,7 +252,7 @@ class Multipart:
             if record in self._active:
                 continue
             upload = await asyncio.to_thread(_read, record)
-            if upload is None or upload.bucket != self._bucket or Path(upload.path).exists():
+            if upload is None or upload.bucket != self._bucket or os.path.lexists(upload.path):
                 continue
             try:
                 await self._abort(upload)

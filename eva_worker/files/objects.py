@@ -9,7 +9,7 @@ import re
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 import obstore
@@ -19,8 +19,9 @@ from obstore.store import LocalStore, S3Store
 from obstore.store import ObjectStore as Backend
 
 from eva_worker.errors import Missing, StoreUnavailable, TransferFailed, UnstorableName
+from eva_worker.files.beneath import Directory, File, Place
 from eva_worker.files.multipart import Multipart
-from eva_worker.files.parts import MIB, PART, Allowance, PartFile, plan
+from eva_worker.files.parts import MIB, PART, Allowance, PartFile, Plan, plan
 from eva_worker.process.backoff import Backoff
 
 if TYPE_CHECKING:
@@ -32,6 +33,12 @@ if TYPE_CHECKING:
 _SPECIAL = re.compile(r"[%#:|\x00-\x1f\x7f-\x9f]")
 _ESCAPED = re.compile(r"%([0-9A-F]{2})")
 _BLOCK = MIB
+_LONGEST_KEY = 1_000
+"""Bytes of an escaped key below the store's own prefix; S3 takes 1,024 in all."""
+_LONGEST_NAME = 240
+"""Bytes of a name in it: a directory takes 255, and the store adds a few while it writes."""
+# What a directory says when an object is in the way of another one, such as a/b where there is a.
+_IN_THE_WAY = re.compile(r"\(os error (?:20|21|36|39)\)")
 _PATIENCE = "10m"
 _T = TypeVar("_T")
 
@@ -49,21 +56,28 @@ class Objects:
         uploads: Directory of the records of uploads to S3 in progress, which a later try continues.
             Without it, a later try begins again.
 
+    Attributes:
+        url: As given.
+
     Every method raises `StoreUnavailable` when the store fails, and so does the constructor.
     """
 
     def __init__(self, url: str, *, escaped: bool = True, uploads: Path | None = None) -> None:
         self._location = _location if escaped else _checked
         self._key = _key if escaped else str
-        self._url = url
+        self.url = url
         self._store = _backend(url)
         # S3 may take minutes to assemble the parts of a very large object.
         self._patient = _backend(url, timeout=_PATIENCE)
         self._allowance = Allowance()
         self._multipart = _multipart(url, uploads) if uploads else None
 
-    async def put(self, key: str, data: bytes | Path) -> int:
+    async def put(self, key: str, data: bytes | Path | File) -> int:
         """Store bytes, or a file as it is now.
+
+        Args:
+            key: The object's key.
+            data: The bytes; an open file; or the path of a file that no task can change.
 
         Returns:
             How many bytes were sent. Parts of a large file that an earlier try has stored are not.
@@ -72,28 +86,38 @@ class Objects:
             Missing: The file does not exist.
             UnstorableName: The key is not valid in the store.
         """
-        if isinstance(data, Path) and not await asyncio.to_thread(data.is_file):
-            raise Missing(f"no such file: {data}")
+        if isinstance(data, Path):
+            with await asyncio.to_thread(File.at, data) as file:
+                return await self.put(key, file)
         location = self._location(key)
-        try:
-            size = len(data) if isinstance(data, bytes) else data.stat().st_size
-        except FileNotFoundError as error:
-            raise Missing(f"no such file: {data!s}") from error
+        self._require_room(key, location)
+        size = len(data) if isinstance(data, bytes) else data.status.st_size
         how = plan(size)
-        if self._multipart and isinstance(data, Path) and size > PART:
+        if self._multipart and isinstance(data, File) and size > PART:
             return await self._multipart.put(location, data, how)
-        # The store does not know the upload because an earlier try of the client has completed it.
-        with _translated(key, missing=StoreUnavailable):
-            async with self._allowance.of(how.buffers):
-                await obstore.put_async(
-                    self._patient if size > PART else self._store,
-                    location,
-                    data,
-                    use_multipart=size > PART,
-                    chunk_size=how.part,
-                    max_concurrency=how.at_once,
-                )
+        try:
+            # The store does not know the upload because an earlier try has completed it.
+            with _translated(key, missing=StoreUnavailable):
+                async with self._allowance.of(how.buffers):
+                    store = self._patient if size > PART else self._store
+                    await _put(store, location, data, how)
+        except StoreUnavailable as error:
+            if await asyncio.to_thread(self._is_in_the_way, error):
+                raise UnstorableName(f"another object is in its way: {key[:200]!r}") from error
+            raise
         return size
+
+    def _is_in_the_way(self, error: StoreUnavailable) -> bool:
+        """Whether a store that is a directory, and is well, has a file for a directory."""
+        root = Path(unquote(urlsplit(self.url).path))
+        known = _IN_THE_WAY.search(str(error.__cause__))
+        return isinstance(self._store, LocalStore) and known is not None and root.is_dir()
+
+    def _require_room(self, key: str, location: str) -> None:
+        """Refuse keys that are too long for the store; raises `UnstorableName`."""
+        names = [len(name.encode()) for name in location.split("/")]
+        if sum(names) + len(names) > _LONGEST_KEY or max(names) > _LONGEST_NAME:
+            raise UnstorableName(f"too long for the object store: {key[:80]!r}...")
 
     async def copy(self, source: str, key: str) -> None:
         """Copy an object within the store, without downloading it; raises `Missing`."""
@@ -106,31 +130,32 @@ class Objects:
             result = await obstore.get_async(self._store, self._location(key))
             return bytes(await result.bytes_async())
 
-    async def fetch(self, key: str, target: Path, *, size: int = 0) -> None:
+    async def fetch(self, key: str, target: Path | Place, *, size: int = 0) -> None:
         """Download an object to a file, which appears atomically; raises `Missing`.
 
         Args:
             key: The object's key.
-            target: The file; its directory is made if need be.
+            target: The file, or its path if no task can change that; its directory is then made.
             size: About how large the object is, if known. A large object is downloaded in several
                 parts at a time, and a second try continues where the first one failed.
         """
-        target.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(target, Path):
+            target = Place(Directory.at(target.parent, make=True), target.name)
         if size > PART:
             await self._fetch_parts(key, target)
             return
-        aside = target.with_name(f".tmp-{secrets.token_hex(8)}")
+        aside = target.path.with_name(f".tmp-{secrets.token_hex(8)}")
         try:
-            with _translated(key), aside.open("wb") as file:
+            with _translated(key), aside.open("xb") as file:
                 async with self._allowance.of(2 * _BLOCK):
                     result = await obstore.get_async(self._store, self._location(key))
                     async for block in result.stream(min_chunk_size=_BLOCK):
                         await asyncio.to_thread(file.write, block)
-            aside.replace(target)
+            aside.replace(target.path)
         finally:
             aside.unlink(missing_ok=True)
 
-    async def _fetch_parts(self, key: str, target: Path) -> None:
+    async def _fetch_parts(self, key: str, target: Place) -> None:
         location = self._location(key)
         with _translated(key):
             found = await obstore.head_async(self._store, location)
@@ -171,7 +196,7 @@ class Objects:
 
     def elsewhere(self, url: str) -> Objects:
         """Another store, such as ``s3://bucket``, by default with this one's region."""
-        parts, ours = urlsplit(url), urlsplit(self._url)
+        parts, ours = urlsplit(url), urlsplit(self.url)
         options = dict(parse_qsl(ours.query)) if ours.scheme == parts.scheme else {}
         query = urlencode({**options, **dict(parse_qsl(parts.query))})
         there = urlunsplit((parts.scheme, parts.netloc, parts.path, query, ""))
@@ -183,8 +208,36 @@ class Objects:
         with contextlib.suppress(Missing), _translated(key):
             await obstore.delete_async(self._store, location)
         if isinstance(self._store, LocalStore):
-            root = Path(unquote(urlsplit(self._url).path))
+            root = Path(unquote(urlsplit(self.url).path))
             await asyncio.to_thread(_remove_empty, root / location, root)
+
+
+async def _put(store: Backend, location: str, data: bytes | File, how: Plan) -> None:
+    """Store bytes or an open file. A file is read by its descriptor, whatever its name means now.
+
+    If the caller is cancelled, the file stays open until the store has done with it: the number of
+    a closed descriptor may be another file's at once.
+    """
+    source = data if isinstance(data, bytes) else File(os.dup(data.fd), data.label)
+    work = asyncio.ensure_future(
+        obstore.put_async(
+            store,
+            location,
+            source if isinstance(source, bytes) else source.place,
+            use_multipart=how.several,
+            chunk_size=how.part,
+            max_concurrency=how.at_once,
+        )
+    )
+
+    def over(_: Any) -> None:
+        if isinstance(source, File):
+            source.close()
+        if not work.cancelled():
+            work.exception()  # A caller that was cancelled does not ask for it.
+
+    work.add_done_callback(over)
+    await asyncio.shield(work)
 
 
 def _remove_empty(gone: Path, root: Path) -> None:

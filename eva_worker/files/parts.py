@@ -9,7 +9,8 @@ import os
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
-from pathlib import Path
+
+from eva_worker.files.beneath import Place
 
 MIB = 1 << 20
 PART = 8 * MIB
@@ -29,10 +30,13 @@ class Plan:
     Attributes:
         part: Bytes in each part but the last.
         at_once: Parts under way at a time.
+        several: Whether there is more than one part.
     """
 
     part: int
     at_once: int
+
+    several: bool
 
     @property
     def buffers(self) -> int:
@@ -45,7 +49,7 @@ def plan(size: int) -> Plan:
     part = max(PART, -(-size // _MOST_PARTS))
     parts = max(1, -(-size // part))
     at_once = max(1, min(parts, BUFFERS // part))
-    return Plan(min(part, max(size, 1)) if parts == 1 else part, at_once)
+    return Plan(min(part, max(size, 1)) if parts == 1 else part, at_once, parts > 1)
 
 
 class Allowance:
@@ -95,9 +99,9 @@ class Allowance:
             self._waiting.popleft()
 
 
-def is_part(path: Path) -> bool:
+def is_part(name: str) -> bool:
     """Whether a file's name is that of an unfinished `PartFile`, which a later try may need."""
-    return path.name.startswith(_PREFIX)
+    return name.startswith(_PREFIX)
 
 
 class PartFile:
@@ -107,17 +111,21 @@ class PartFile:
     object, so that parts of two versions are never mixed.
 
     Args:
-        target: Where the whole file is to appear.
+        place: Where the whole file is to appear.
         version: Names the object's content, such as its ETag.
         size: In bytes.
         part: Bytes in each part.
     """
 
-    def __init__(self, target: Path, version: str, size: int, part: int) -> None:
+    def __init__(self, place: Place, version: str, size: int, part: int) -> None:
+        # Kept, so that the directory is open while a thread may still write.
+        self._place = place
+        target = place.path
+        hashed = hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]
         name = hashlib.sha256(f"{version}\0{size}\0{part}".encode()).hexdigest()[:16]
         self._target = target
         self._size, self._part = size, part
-        self.path = target.with_name(f"{_PREFIX}{name}-{target.name}"[:200])
+        self.path = target.with_name(f"{_PREFIX}{name}-{hashed}")
         self._list = self.path.with_name(f"{self.path.name}.list")
 
     async def fill(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
+from eva_worker.errors import UnsupportedInput
+from eva_worker.files.beneath import Directory
 from eva_worker.files.download import Fetcher
+from eva_worker.files.inputs import Roots
 from eva_worker.files.objects import Objects
 from eva_worker.orders import Order, Welcome
 
@@ -16,12 +19,15 @@ class Storage:
     Args:
         cache: Directory for blobs.
         uploads: Directory of the records of uploads in progress.
+        private: Directories that no input may come from.
     """
 
-    def __init__(self, cache: Path, uploads: Path) -> None:
+    def __init__(self, cache: Path, uploads: Path, private: Collection[Path] = ()) -> None:
         self._cache = cache
         self._uploads = uploads
-        self._url = ""
+        self._private = private
+        self._welcome: Welcome | None = None
+        self._roots = Roots((), "")
         self._objects: Objects | None = None
         self._fetcher: Fetcher | None = None
         self.upload_s = 0.0
@@ -29,10 +35,18 @@ class Storage:
     def configure(self, welcome: Welcome) -> None:
         """Take over the cluster's settings. A new store applies to attempts that begin later."""
         self.upload_s = welcome.upload_ms / 1000
-        if welcome.object_store != self._url:
-            self._url = welcome.object_store
+        before, self._welcome = self._welcome, welcome
+        if before is None or before.object_store != welcome.object_store:
             self._objects = Objects(welcome.object_store, uploads=self._uploads)
-            self._fetcher = Fetcher(self._objects, self._cache)
+            self._fetcher = None
+        if self._fetcher is None or before is None or before.input_roots != welcome.input_roots:
+            self._roots = Roots(welcome.input_roots, welcome.object_store)
+            self._fetcher = Fetcher(self.objects, self._cache, self._roots, self._private)
+
+    @property
+    def roots(self) -> Roots:
+        """Where inputs may come from."""
+        return self._roots
 
     @property
     def objects(self) -> Objects:
@@ -59,25 +73,46 @@ class SharedStorage:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def parts(self, order: Order) -> dict[str, Path]:
+    def parts(self, order: Order, roots: Roots) -> dict[str, Path]:
         """The parts of ``$EVA_STORAGE`` that lie here, by their path in it; blocks.
+
+        Args:
+            order: The order of the attempt.
+            roots: Where inputs may come from.
 
         Raises:
             OSError: The mount fails.
         """
-        found = {
-            "outputs": self._root / "jobs" / order.run / "outputs",
-            "shared": self._root / "jobs" / order.job / "shared",
-        }
-        for directory in found.values():
-            directory.mkdir(parents=True, exist_ok=True)
-        inputs = {name: self.input(url) for name, url in order.inputs.items()}
-        return found | {f"inputs/{name}": path for name, path in inputs.items() if path}
+        found = {"outputs": f"jobs/{order.run}/outputs", "shared": f"jobs/{order.job}/shared"}
+        with Directory.at(self._root) as root:
+            for path in found.values():
+                root.directory(path, make=True).close()
+        inputs = {name: self.input(url, roots) for name, url in order.inputs.items()}
+        parts = {name: self._root / path for name, path in found.items()}
+        return parts | {f"inputs/{name}": path for name, path in inputs.items() if path}
 
-    def input(self, url: str) -> Path | None:
-        """Where an input lies that need not be copied; `None` if it must be copied."""
-        parts = urlsplit(url)
-        if parts.scheme not in {"", "file"}:
+    def input(self, url: str, roots: Roots) -> Path | None:
+        """Where an input lies that need not be copied; `None` if it must be copied.
+
+        What tasks write (``jobs``), and what is reached by a link, is copied: it might be something
+        else by the time it is mounted.
+        """
+        try:
+            _, wanted = roots.place(url)
+        except UnsupportedInput:
+            return None  # Copying it will be refused, and say why.
+        mount = self._root.absolute().parts[1:]
+        inside = wanted.names[len(mount) :]
+        if (
+            wanted.scheme != "file"
+            or wanted.names[: len(mount)] != mount
+            or inside[:1] == ("jobs",)
+        ):
             return None
-        path = Path(unquote(parts.path)).resolve()
-        return path if path.is_relative_to(self._root.resolve()) and path.exists() else None
+        try:
+            with Directory.at(self._root) as root:
+                if inside:
+                    root.status("/".join(inside))
+        except OSError:
+            return None
+        return wanted.path if inside else None

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from eva_worker.files.upload import first_kept, read_at
+from eva_worker.files.upload import read_data
 
 _CHUNK = 64 << 10
 _POLL_S = 0.2
@@ -28,8 +28,10 @@ async def follow(
     """
     while True:
         last = ended()  # Asked first, so that the read below finds all that was written.
-        offset = await asyncio.to_thread(first_kept, path, offset)
-        while chunk := await asyncio.to_thread(read_at, path, offset, _CHUNK):
+        while True:
+            offset, chunk = await asyncio.to_thread(read_data, path, offset, _CHUNK)
+            if not chunk:
+                break
             yield offset, chunk
             offset += len(chunk)
         if last:

@@ -1,21 +1,28 @@
-"""Uploads a task's log, outputs and checkpoints while it runs and when it ends."""
+"""Uploads a task's log, outputs and checkpoints while it runs and when it ends.
+
+All of these are the task's to change at any moment, so they are opened by `beneath` alone.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import mmap
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from ctypes import CDLL, c_int, c_int64, get_errno
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
-from eva_worker.errors import Missing, UnstorableName
-from eva_worker.files.checkpoints import checkpoint_key, prune
-from eva_worker.files.download import FileEntry, checkpoint_manifest, digest_of, together
+from eva_worker.errors import Missing, UnstorableFile
+from eva_worker.files.beneath import CHANGED, Directory, File, Found, vanishing
+from eva_worker.files.checkpoints import MOST_GENERATION, checkpoint_key, generation_of, prune
+from eva_worker.files.download import MOST_LISTED, FileEntry, checkpoint_manifest, together
 from eva_worker.files.objects import Objects
 from eva_worker.files.parts import PART
 from eva_worker.orders import TaskKey
@@ -26,10 +33,19 @@ LOG_KEPT = 64 << 20
 
 _LOG_CHUNK = 4 << 20
 _PARALLEL = 8
+_READERS = 4
+"""Threads that read the files of one attempt. They are its own, so that a file that takes long to
+read holds up nobody else."""
+_REMEMBER_S = 1.0
+"""Least time between two records of which outputs are stored."""
 _MOST_COPIED = 5 << 30
 """Bytes that S3 copies in one request."""
+_MOST_NOTICES = 20
+"""Lines about files that cannot be stored in the log of one attempt, for each agent."""
 # From linux/falloc.h; Python has no name for them.
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
 _libc = CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = (c_int, c_int, c_int64, c_int64)
@@ -43,17 +59,20 @@ class Uploader:
     A document records what is stored, so that the next agent continues from there. A log chunk that
     was stored just before an agent died is replaced by one that begins at the same byte.
 
+    A file that cannot be stored, whatever the store does, is left out, and the user is told.
+
     Args:
         objects: The store.
         key: The attempt.
         gang: The other members of its gang.
-        log: The task's log file.
-        log_kept: How many bytes of it stay on the disk once they are stored.
-        outputs: ``$EVA_STORAGE/outputs``; `None` if it need not be uploaded.
-        checkpoints: ``$EVA_CHECKPOINT_DIR``.
+        home: The attempt's directory, which its task cannot replace. It has the log file (``log``)
+            and ``$EVA_CHECKPOINT_DIR`` (``checkpoints``).
+        log_kept: How many bytes of the log stay on the disk once they are stored.
+        outputs: ``$EVA_STORAGE/outputs`` below `home`; `None` if it need not be uploaded.
         memory: Path of the document.
         steps_kept: Tells how many steps a generation holds.
         count: Called with the number of bytes of every upload.
+        tell: Called, in any thread, with what the user should know.
     """
 
     def __init__(
@@ -62,37 +81,47 @@ class Uploader:
         key: TaskKey,
         *,
         gang: Sequence[str] = (),
-        log: Path,
+        home: Path,
         log_kept: int = LOG_KEPT,
-        outputs: Path | None,
-        checkpoints: Path,
+        outputs: str | None,
         memory: Path,
         steps_kept: Callable[[int], int],
         count: Callable[[int], None],
+        tell: Callable[[str], None],
     ) -> None:
         self._objects = objects
         self._key = key
         self._gang = gang
-        self._log_file = log
+        self._home = home
         self._log_kept = log_kept
         self._outputs = outputs
-        self._checkpoints = checkpoints
         self._memory = memory
         self._steps_kept = steps_kept
         self._count = count
+        self._tell = tell
         saved: dict[str, Any] = read_json(memory) or {}
         self._log_offset = int(saved.get("log", 0))
         self._sent: dict[str, list[int]] = saved.get("outputs", {})
         self.generation = int(saved.get("generation", 0))
+        if self.generation > MOST_GENERATION:  # An agent of an earlier version took any number.
+            self.generation = 0
         self._origin = int(saved.get("origin", 0))
         self._common = int(saved.get("common", 0))
         # The generation that is being stored and those of its files that are; the last one stored.
         self._under_way = int(saved.get("under_way", 0))
         self._whole: dict[str, str] = saved.get("whole", {})
         self._last: dict[str, Any] = saved.get("last", {"generation": 0, "files": {}})
+        self._refused: set[int] = set()
+        self._notices: set[str] = set()
+        self._remembered_at = 0.0
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix=f"files of {key}")
         self._parallel = asyncio.Semaphore(_PARALLEL)
         self._remembering = asyncio.Lock()
         self._log = structlog.get_logger().bind(run=key.run, attempt=key.attempt)
+
+    def close(self) -> None:
+        """Let go of its threads."""
+        self._readers.shutdown(wait=False, cancel_futures=True)
 
     async def began_from(self, generation: int) -> None:
         """Note the checkpoint that was restored: only newer ones are uploaded."""
@@ -117,70 +146,99 @@ class Uploader:
         have the newest yet. The files go first and their list last: a generation without a list
         does not exist.
         """
-        while generation := await asyncio.to_thread(self._next):
+        while generation := await self._aside(self._next):
             try:
                 await self._checkpoint(generation)
             except Missing:
                 # The program has removed it meanwhile, in favour of a newer one.
-                if await asyncio.to_thread(self._next) <= generation:
+                if await self._aside(self._next) <= generation:
                     self._log.warning("checkpoint vanished", generation=generation)
                     return
-            except UnstorableName as error:
-                self._log.error("checkpoint cannot be stored", error=str(error))
-                return
+            except UnstorableFile as error:
+                self._refused.add(generation)
+                self._notice(f"checkpoint {generation:08d} cannot be stored: {error}")
             else:
                 self.generation = generation
                 await self._remember()
                 await self._prune()
 
     async def _checkpoint(self, generation: int) -> None:
-        directory = self._checkpoints / f"{generation:08d}"
+        name = f"checkpoints/{generation:08d}"
         prefix = checkpoint_key(self._key.run, generation)
-        # An earlier attempt may have stored another generation of this number, if this attempt
-        # resumed from an older one. The generation must not be half old, half new.
-        await self._objects.delete(f"{prefix}/manifest.json")
-        if self._under_way != generation:
-            self._under_way, self._whole = generation, {}
-            await self._remember()
-        found = await asyncio.to_thread(lambda: list(_files(directory)))
-        entries = await together(
-            self._file(prefix, directory, path, status) for path, status in found
-        )
-        if not directory.is_dir():
-            raise Missing(f"no such directory: {directory}")
+        with self._opened(name) as directory:
+            began = os.fstat(directory.fd)
+            found = await self._aside(directory.files)
+            # An earlier attempt may have stored another generation of this number, if this attempt
+            # resumed from an older one. The generation must not be half old, half new.
+            await self._objects.delete(f"{prefix}/manifest.json")
+            if self._under_way != generation:
+                self._under_way, self._whole = generation, {}
+                await self._remember()
+            entries = await _each(found, lambda file: self._file(prefix, directory, file))
+        with self._opened(name) as directory:
+            ended = os.fstat(directory.fd)
+        if (began.st_dev, began.st_ino) != (ended.st_dev, ended.st_ino):
+            raise Missing(f"replaced while it was stored: {name}")
         manifest = checkpoint_manifest(entries, self._steps_kept(generation))
+        if len(manifest) > MOST_LISTED:
+            raise UnstorableFile("the names of its files are too long together")
         await self._objects.put(f"{prefix}/manifest.json", manifest)
         self._last = {"generation": generation, "files": {e.path: e.sha256 for e in entries}}
         self._under_way, self._whole = 0, {}
 
-    async def _file(
-        self, prefix: str, directory: Path, path: Path, status: os.stat_result
-    ) -> FileEntry:
+    async def _file(self, prefix: str, directory: Directory, found: Found) -> FileEntry:
         """Store a file of a checkpoint unless it is stored; copy it if it has not changed.
 
         Raises:
             Missing: The file no longer exists.
+            UnstorableFile: It cannot be stored.
         """
-        name = path.relative_to(directory).as_posix()
+        name = found.path
+        async with self._file_of(directory, name) as file:
+            size = file.status.st_size
+            digest = await self._aside(file.digest)
+            key = f"{prefix}/files/{name}"
+            if self._whole.get(name) != digest and not await self._copied(name, digest, size, key):
+                self._count(await self._objects.put(key, file))
+            after = os.fstat(file.fd)
+            if (after.st_size, after.st_mtime_ns) != (size, file.status.st_mtime_ns):
+                raise Missing(f"changed while it was stored: {name}")
+            self._whole[name] = digest
+            if size > PART:
+                await self._remember()
+            return FileEntry(name, stat.S_IMODE(file.status.st_mode) & 0o777, digest, size)
+
+    @contextlib.asynccontextmanager
+    async def _file_of(self, directory: Directory, name: str) -> AsyncIterator[File]:
+        """Open a file of the task, a limited number at a time.
+
+        Raises:
+            Missing: The file no longer exists, or something else is in its place.
+            UnstorableFile: It cannot be stored.
+        """
         async with self._parallel:
             try:
-                digest = await asyncio.to_thread(digest_of, path)
-            except FileNotFoundError as error:
-                raise Missing(f"no such file: {path}") from error
-            key = f"{prefix}/files/{name}"
-            if self._whole.get(name) != digest and not await self._copied(
-                name, digest, status, key
-            ):
-                self._count(await self._objects.put(key, path))
-            self._whole[name] = digest
-            if status.st_size > PART:
-                await self._remember()
-        return FileEntry(name, stat.S_IMODE(status.st_mode), digest, status.st_size)
+                with vanishing(name):
+                    file = await self._aside(lambda: directory.file(name))
+                with file:
+                    file.require_dense()
+                    _require_own(file, directory)
+                    yield file
+            except UnstorableFile as error:
+                raise UnstorableFile(f"{name[:200]!r}: {error}") from error
 
-    async def _copied(self, name: str, digest: str, status: os.stat_result, key: str) -> bool:
+    @contextlib.contextmanager
+    def _opened(self, name: str) -> Iterator[Directory]:
+        """Open a directory of the task; raises `Missing` if there is none."""
+        with vanishing(name), Directory.at(self._home) as home:
+            directory = home.directory(name)
+        with directory:
+            yield directory
+
+    async def _copied(self, name: str, digest: str, size: int, key: str) -> bool:
         """Have the store copy a large file that the previous generation also has."""
         known = self._last["files"].get(name) == digest
-        if not known or not PART < status.st_size <= _MOST_COPIED:
+        if not known or not PART < size <= _MOST_COPIED:
             return False
         source = f"{checkpoint_key(self._key.run, self._last['generation'])}/files/{name}"
         try:
@@ -197,46 +255,90 @@ class Uploader:
     def _next(self) -> int:
         """The generation on disk that is to be stored next, 0 for none."""
         try:
-            names = [entry.name for entry in self._checkpoints.iterdir() if entry.is_dir()]
-        except FileNotFoundError:
+            with self._opened("checkpoints") as directory:
+                names = [
+                    name
+                    for name in directory.names()
+                    if name.isdigit() and stat.S_ISDIR(_mode_of(directory, name))
+                ]
+        except (Missing, UnstorableFile):
             return 0
-        numbers = [int(name) for name in names if name.isdecimal()]
-        new = [number for number in numbers if number > self.generation]
+        new: list[int] = []
+        for name in names:
+            number = generation_of(name)
+            if number is None:
+                self._notice(
+                    f"{name[:40]!r} is no checkpoint: the name of a generation is its number, from"
+                    " 1 to 9007199254740991, with zeros before it up to eight digits"
+                )
+            elif number > self.generation and number not in self._refused:
+                new.append(number)
         return (min if self._gang else max)(new, default=0)
 
     async def log(self) -> None:
         """Upload the new part of the log, and free the disk space of the old part."""
         prefix = f"jobs/{self._key.run}/logs/{self._key.attempt:04d}"
-        while chunk := await asyncio.to_thread(read_at, self._log_file, self._log_offset):
-            self._count(await self._objects.put(f"{prefix}/{self._log_offset:016d}", chunk))
-            self._log_offset += len(chunk)
+        while True:
+            start, chunk = await self._aside(self._log_chunk)
+            if not chunk:
+                break
+            self._count(await self._objects.put(f"{prefix}/{start:016d}", chunk))
+            self._log_offset = start + len(chunk)
             await self._remember()
         if self._log_offset > self._log_kept:
-            await asyncio.to_thread(
-                forget_before, self._log_file, self._log_offset - self._log_kept
+            await self._aside(
+                lambda: forget_before(self._home / "log", self._log_offset - self._log_kept)
             )
 
-    async def _changed_outputs(self, outputs: Path) -> None:
-        found = await asyncio.to_thread(lambda: list(_files(outputs)))
-        names = [path.relative_to(outputs).as_posix() for path, _ in found]
-        await together(self._output(name, *it) for name, it in zip(names, found, strict=True))
+    def _log_chunk(self) -> tuple[int, bytes]:
+        return read_data(self._home / "log", self._log_offset)
 
-    async def _output(self, name: str, path: Path, status: os.stat_result) -> None:
+    async def _changed_outputs(self, outputs: str) -> None:
+        try:
+            with self._opened(outputs) as directory:
+                found = await self._aside(directory.files)
+                try:
+                    await _each(found, lambda file: self._output(directory, file))
+                finally:
+                    await self._remember()
+        except Missing:
+            return  # The program has removed the directory, or put a link in its place.
+        except UnstorableFile as error:
+            self._notice(f"outputs cannot be stored: {error}")
+
+    async def _output(self, directory: Directory, found: Found) -> None:
+        name, status = found.path, found.status
         seen = [status.st_size, status.st_mtime_ns, status.st_ino]
         if self._sent.get(name) == seen:
             return
-        async with self._parallel:
-            try:
-                self._count(await self._objects.put(f"jobs/{self._key.run}/outputs/{name}", path))
-            except Missing:
-                return  # The program has removed it meanwhile.
-            except UnstorableName as error:
-                self._log.error("output cannot be stored", error=str(error))
-            self._sent[name] = seen
+        try:
+            async with self._file_of(directory, name) as file:
+                self._count(await self._objects.put(f"jobs/{self._key.run}/outputs/{name}", file))
+        except Missing:
+            return  # The program has removed it meanwhile.
+        except UnstorableFile as error:
+            self._notice(f"output {error}; it is not stored")
+        self._sent[name] = seen
+        if time.monotonic() - self._remembered_at > _REMEMBER_S:
             await self._remember()
+
+    def _notice(self, line: str) -> None:
+        """Tell the user of something that is not stored, once."""
+        if line in self._notices or len(self._notices) >= _MOST_NOTICES:
+            return
+        self._notices.add(line)
+        self._log.warning("not stored", reason=line)
+        if len(self._notices) == _MOST_NOTICES:
+            line = f"{line} (there may be more that is not told)"
+        self._tell(f"eva: {line}")
+
+    async def _aside(self, what: Callable[[], _T]) -> _T:
+        """Run what reads the task's files in a thread of this attempt."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, what)
 
     async def _remember(self) -> None:
         async with self._remembering:
+            self._remembered_at = time.monotonic()
             # Copies, since others change the originals while a thread writes these down.
             document = {
                 "log": self._log_offset,
@@ -251,14 +353,55 @@ class Uploader:
             await asyncio.to_thread(write_json, self._memory, document, sync=False)
 
 
-def read_at(path: Path, offset: int, length: int = _LOG_CHUNK) -> bytes:
-    """Read part of a file, up to its end; empty if there is no such file."""
+async def _each(items: Iterable[_T], what: Callable[[_T], Coroutine[Any, Any, _R]]) -> list[_R]:
+    """Do something with every item, some at a time; the first failure cancels the rest."""
+    waiting = iter(items)
+    done: list[_R] = []
+
+    async def work() -> None:
+        for item in waiting:
+            done.append(await what(item))
+
+    await together(work() for _ in range(_PARALLEL))
+    return done
+
+
+def _require_own(file: File, directory: Directory) -> None:
+    """Refuse a further name of a file that is not the task's own; raises `UnstorableFile`."""
+    if file.status.st_nlink > 1 and file.status.st_uid != os.fstat(directory.fd).st_uid:
+        raise UnstorableFile("it is a hard link to a file of another user")
+
+
+def _mode_of(directory: Directory, name: str) -> int:
     try:
-        with path.open("rb") as file:
-            file.seek(offset)
-            return file.read(length)
-    except FileNotFoundError:
-        return b""
+        return os.stat(name, dir_fd=directory.fd, follow_symlinks=False).st_mode
+    except OSError:
+        return 0
+
+
+def read_data(path: Path, offset: int, length: int = _LOG_CHUNK) -> tuple[int, bytes]:
+    """Read the next data of a task's log; holes are skipped.
+
+    Returns:
+        Where the data begin, and the data; none at the end, and if there is no such file.
+    """
+    try:
+        with Directory.at(path.parent) as directory, directory.file(path.name) as file:
+            return file.data_at(offset, length)
+    except OSError as error:
+        if error.errno not in CHANGED:
+            raise
+        return offset, b""
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append a line to a task's log; raises `OSError`."""
+    with Directory.at(path.parent) as directory:
+        descriptor = directory.appended(path.name)
+    try:
+        os.write(descriptor, f"{line}\n".encode(errors="replace"))
+    finally:
+        os.close(descriptor)
 
 
 def forget_before(path: Path, offset: int) -> None:
@@ -266,31 +409,16 @@ def forget_before(path: Path, offset: int) -> None:
 
     Where the file system cannot do that, the blocks stay.
     """
-    with path.open("r+b") as file:
-        # A part of a block would be zeroed without being freed.
-        whole = offset - offset % max(mmap.PAGESIZE, os.fstat(file.fileno()).st_blksize)
-        if whole and _libc.fallocate(file.fileno(), _PUNCH_HOLE | _KEEP_SIZE, 0, whole) != 0:
-            _log.warning("log cannot be cut", path=str(path), error=os.strerror(get_errno()))
-
-
-def first_kept(path: Path, offset: int) -> int:
-    """The first offset, from a given one on, at which a file still has data."""
     try:
-        with path.open("rb") as file:
-            return os.lseek(file.fileno(), offset, os.SEEK_DATA)
-    except OSError:  # There is no such file, it is empty, or the file system has no holes.
-        return offset
-
-
-def _files(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """The regular files below a directory; links are not followed, not even to files."""
-    for root, directories, names in os.walk(directory):
-        directories.sort()
-        for name in sorted(names):
-            path = Path(root) / name
-            try:
-                status = path.lstat()
-            except FileNotFoundError:
-                continue
-            if stat.S_ISREG(status.st_mode):
-                yield path, status
+        with Directory.at(path.parent) as directory:
+            descriptor = directory.writable(path.name)
+    except OSError as error:
+        _log.warning("log cannot be cut", path=str(path), error=str(error))
+        return
+    try:
+        # A part of a block would be zeroed without being freed.
+        whole = offset - offset % max(mmap.PAGESIZE, os.fstat(descriptor).st_blksize)
+        if whole and _libc.fallocate(descriptor, _PUNCH_HOLE | _KEEP_SIZE, 0, whole) != 0:
+            _log.warning("log cannot be cut", path=str(path), error=os.strerror(get_errno()))
+    finally:
+        os.close(descriptor)

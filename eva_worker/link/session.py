@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -91,7 +91,7 @@ class Session:
             up()
             self._spawn(self._beat(welcome.heartbeat_ms / 1000))
             # Changes between Register and now were sent to no session.
-            self.send(wire.reports(self._tasks.reports(), complete=True))
+            self._send_all(wire.all_reports(self._tasks.reports()))
             if notice := self._notice():
                 self.send(wire.interruption(notice))
             while isinstance(message := await call.read(), pb.MasterMessage):
@@ -109,6 +109,14 @@ class Session:
     def send(self, message: pb.WorkerMessage) -> None:
         """Queue a message; messages are sent in order."""
         self._queue.put_nowait(message)
+
+    def report(self, report: Report) -> None:
+        """Queue a report on one attempt."""
+        self._send_all(wire.reports([report]))
+
+    def _send_all(self, messages: Iterable[pb.WorkerMessage]) -> None:
+        for message in messages:
+            self.send(message)
 
     async def say_goodbye(self, reason: str) -> None:
         """Send what is queued and a goodbye, and wait for the master to close the stream."""
@@ -139,7 +147,7 @@ class Session:
                 if self._told.get(key) != progress
             ]
             self._told = dict(now)
-            self.send(pb.WorkerMessage(heartbeat=pb.Heartbeat(samples=news)))
+            self._send_all(wire.heartbeats(news))
 
     async def _handle(self, message: pb.MasterMessage) -> None:
         """Carry out a command; long ones continue in the background."""
@@ -154,7 +162,7 @@ class Session:
                 case "forget":
                     await self._tasks.forget(wire.key(message.forget))
                 case "sync":
-                    self.send(wire.reports(self._tasks.reports(), complete=True))
+                    self._send_all(wire.all_reports(self._tasks.reports()))
                 case "follow":
                     self._follow(message.follow)
                 case "unfollow":
@@ -317,7 +325,7 @@ class Link:
     def report(self, report: Report) -> None:
         """Report a change to the master; without a session, the next one reports it."""
         if self._session:
-            self._session.send(wire.reports([report]))
+            self._session.report(report)
 
     def warn(self, notice: Notice) -> None:
         """Report the cloud's notice to the master; without a session, the next one reports it."""

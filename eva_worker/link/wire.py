@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from eva_worker._proto import worker_pb2 as pb
+from eva_worker.files.checkpoints import MOST_GENERATION
 from eva_worker.link.notices import Notice
 from eva_worker.orders import Build, Gang, Order, Phase, Progress, Report, TaskKey, Welcome
 
+_MOST_CODE = 2**31 - 1
+_LONGEST_MESSAGE = 2_000
+_MESSAGE_BYTES = 1 << 20
+"""Bytes of reports in a message: the master takes 16 MiB, and some hundred tasks may report."""
+_M = TypeVar("_M", pb.TaskReport, pb.Sample)
 _PHASES = {
     Phase.STARTING: pb.PHASE_STARTING,
     Phase.RUNNING: pb.PHASE_RUNNING,
@@ -54,6 +61,7 @@ def welcome(message: pb.Welcome) -> Welcome:
         heartbeat_ms=message.heartbeat_ms,
         object_store=message.object_store,
         upload_ms=message.upload_ms,
+        input_roots=tuple(message.input_roots),
     )
 
 
@@ -74,20 +82,68 @@ def task_report(report: Report) -> pb.TaskReport:
         run_id=report.key.run,
         attempt=report.key.attempt,
         phase=_PHASES[report.phase],
-        exit_code=report.exit_code,
+        exit_code=max(-_MOST_CODE, min(_MOST_CODE, report.exit_code)),
         never_started=report.never_started,
-        generation=report.generation,
+        # A record of an agent of an earlier version may have any number.
+        generation=report.generation if report.generation <= MOST_GENERATION else 0,
         progress=sample(report.key, report.progress),
-        message=report.message,
+        message=_clean(report.message),
         stopped=report.stopped,
     )
 
 
-def reports(of: Iterable[Report], *, complete: bool = False) -> pb.WorkerMessage:
-    """Put reports into a message of the session."""
-    return pb.WorkerMessage(
-        reports=pb.Reports(tasks=[task_report(report) for report in of], complete=complete)
-    )
+def _clean(text: str) -> str:
+    """Cut a message, and replace what is not UTF-8, such as parts of file names."""
+    return text[:_LONGEST_MESSAGE].encode(errors="replace").decode()
+
+
+def registered(of: Iterable[Report]) -> list[pb.TaskReport]:
+    """Convert the reports on all attempts for `Register`, which is one message however many.
+
+    If they are too much for one, they are without progress, which other messages have.
+    """
+    found = [task_report(report) for report in of]
+    if sum(report.ByteSize() for report in found) > _MESSAGE_BYTES:
+        for report in found:
+            report.ClearField("progress")
+    return found
+
+
+def reports(of: Iterable[Report]) -> list[pb.WorkerMessage]:
+    """Put reports into messages of the session, as many as are needed."""
+    return [
+        pb.WorkerMessage(reports=pb.Reports(tasks=some))
+        for some in _batches(task_report(report) for report in of)
+    ]
+
+
+def all_reports(of: Iterable[Report]) -> list[pb.WorkerMessage]:
+    """Put the reports on all attempts into messages of the session."""
+    sent = reports(of) or [pb.WorkerMessage(reports=pb.Reports())]
+    sent[-1].reports.complete = len(sent) == 1
+    return sent
+
+
+def heartbeats(samples: Iterable[pb.Sample]) -> list[pb.WorkerMessage]:
+    """Put samples into heartbeats, of which there is at least one."""
+    return [
+        pb.WorkerMessage(heartbeat=pb.Heartbeat(samples=some))
+        for some in list(_batches(samples)) or [[]]
+    ]
+
+
+def _batches(messages: Iterable[_M]) -> Iterator[list[_M]]:
+    """Divide messages so that no batch is more than a session takes at a time."""
+    batch: list[_M] = []
+    size = 0
+    for message in messages:
+        size += message.ByteSize()
+        if batch and size > _MESSAGE_BYTES:
+            yield batch
+            batch, size = [], message.ByteSize()
+        batch.append(message)
+    if batch:
+        yield batch
 
 
 def interruption(notice: Notice) -> pb.WorkerMessage:

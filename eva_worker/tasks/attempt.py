@@ -15,7 +15,7 @@ from eva_worker.errors import StartFailed, StoreUnavailable, WorkerError
 from eva_worker.files.download import together
 from eva_worker.files.objects import persistently
 from eva_worker.files.storage import SharedStorage, Storage
-from eva_worker.files.upload import LOG_KEPT, Uploader
+from eva_worker.files.upload import LOG_KEPT, Uploader, append_line
 from eva_worker.orders import Order, Phase, Progress, Report
 from eva_worker.process.durable_files import is_full, reserve
 from eva_worker.process.exits import shell_code
@@ -91,18 +91,19 @@ class Attempt:
         self._checkpoints = directory / "checkpoints"
         self._socket = socket_path(directory)
         self._counters = Counters(directory / "progress.json")
-        self._iterator = IteratorServer(self._socket, self._counters)
+        self._iterator = IteratorServer(self._socket, self._counters, self._refuse)
+        self._refusing: asyncio.Task[None] | None = None
         self._uploader = Uploader(
             services.storage.objects,
             record.key,
             gang=record.order.companions if record.order else (),
-            log=self.log_file,
+            home=directory,
             log_kept=services.log_kept,
-            outputs=None if services.shared else self._outputs,
-            checkpoints=self._checkpoints,
+            outputs=None if services.shared else "storage/outputs",
             memory=directory / "uploads.json",
             steps_kept=self._counters.steps_kept,
             count=services.metrics.uploaded_bytes.inc,
+            tell=self._tell,
         )
         self._log = structlog.get_logger().bind(run=record.key.run, attempt=record.key.attempt)
 
@@ -213,7 +214,9 @@ class Attempt:
         for directory in (work, self._outputs, self._checkpoints):
             directory.mkdir(parents=True, exist_ok=True)
         shared = services.shared
-        elsewhere = await asyncio.to_thread(shared.parts, order) if shared else {}
+        elsewhere = (
+            await asyncio.to_thread(shared.parts, order, services.storage.roots) if shared else {}
+        )
         inputs = {
             name: url for name, url in order.inputs.items() if f"inputs/{name}" not in elsewhere
         }
@@ -251,8 +254,17 @@ class Attempt:
 
     def _tell(self, line: str) -> None:
         """Write a line of the worker into the task's log."""
-        with contextlib.suppress(OSError), self.log_file.open("a", encoding="utf-8") as log:
-            log.write(f"{line}\n")
+        with contextlib.suppress(OSError):
+            append_line(self.log_file, line)
+
+    def _refuse(self, why: str) -> None:
+        """Have the attempt fail, whatever its program does."""
+        self._refusing = asyncio.create_task(self._fail(why))
+
+    async def _fail(self, why: str) -> None:
+        await asyncio.to_thread(self._tell, f"eva: the task fails: {why}")
+        await self._update(refusal=why)
+        await self._services.runtime.kill(self.key)
 
     async def _restore(self, order: Order) -> None:
         storage = self._services.storage
@@ -289,6 +301,8 @@ class Attempt:
         if self._stop_asked.is_set():
             grace_ms = self._record.stop_grace_ms or 0
             await self._services.runtime.stop(self.key, grace_ms / 1000)
+        if self._record.refusal:  # The program may break a rule before it is known to run.
+            await self._services.runtime.kill(self.key)
         over = asyncio.Event()
         uploads = asyncio.create_task(self._upload_until(over))
         try:
@@ -296,21 +310,31 @@ class Attempt:
         finally:
             over.set()
         self._services.devices.release(self.key)
+        if self._refusing:
+            await self._refusing
         if not self.over:
-            message = ended.message
+            message = self._record.refusal or ended.message
             if ended.code and not message and await asyncio.to_thread(is_full, self._directory):
                 message = "the disk of its instance is full"
             await self._update(
                 stage=Stage.CLOSING,
-                exit_code=ended.code,
+                exit_code=ended.code or (1 if self._record.refusal else 0),
                 never_started=not ended.ran,
                 message=message,
             )
         self._log.info("task ended", code=shell_code(ended.code), reason=self._record.message)
         await uploads
         await self._iterator.close()
-        await persistently(self._uploader.all, subject=f"remains of {self.key}")
+        try:
+            await persistently(self._uploader.all, subject=f"remains of {self.key}")
+        except Exception as error:
+            self._log.exception("upload failed")
+            await self._update(
+                exit_code=self._record.exit_code or 1,
+                message=f"its files cannot be stored, internal error: {error!r}",
+            )
         await self._update(stage=Stage.EXITED, generation=self._uploader.generation)
+        self._uploader.close()
 
     async def _take_over(self) -> None:
         """Continue with an attempt that an earlier agent started."""
@@ -328,6 +352,9 @@ class Attempt:
                 await self._uploader.all()
             except (StoreUnavailable, OSError) as error:
                 self._log.warning("upload failed", error=str(error))
+            except Exception:
+                # Whatever a task has left there must not end the agent, again and again.
+                self._log.exception("upload failed")
             if self._uploader.generation > self._record.generation:
                 await self._update(generation=self._uploader.generation)
 
@@ -346,6 +373,7 @@ class Attempt:
             exit_code=-signal.SIGKILL if ran else 0,
             message=message,
         )
+        self._uploader.close()
         self._log.info("task not started", reason=message)
 
     async def _update(self, **changes: Any) -> None:

@@ -5,25 +5,50 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import math
 import os
-import shutil
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import grpc
 import structlog
+from google.protobuf.message import DecodeError
 
-from eva_worker._proto import iterator_pb2, iterator_pb2_grpc
-from eva_worker.errors import StartFailed
-from eva_worker.orders import Progress
+from eva_worker._proto import iterator_pb2
+from eva_worker.errors import Malformed, StartFailed
+from eva_worker.files.beneath import Directory, remove_tree
+from eva_worker.files.checkpoints import MOST_GENERATION
+from eva_worker.orders import MOST_STEPS, Progress
 from eva_worker.process.durable_files import read_json, write_json
 
 _LONGEST_SOCKET = 107  # sockaddr_un holds 108 bytes including the zero at the end.
 _INTERVAL_MS = 1_000
 _SAVE_EVERY_S = 1.0
+_METHOD = "/eva.iterator.v1.Iterator/Report"
+
+# What a task may report. The master has the same limits (rpc/workers/messages.py).
+_MOST_SOURCES = 1_024
+_MOST_METRICS = 256
+_LONGEST_NAME = 200
+"""Bytes of the name of a metric or a source."""
+_LONGEST_REPORT = 64 << 10
+_REPORTS_PER_S = 200
+_BURST = 2_000
+_SHARED_PER_S = 100
+"""Reports a second that all processes of a task together are asked for."""
+_FLOOD_PER_S = 2_000
+"""Reports a second that nobody needs and all neighbours pay for, for as long as 10 s."""
+_MOST_DROPPED = 10 * _FLOOD_PER_S
+_MOST_CALLS = 64
+_OPTIONS = (
+    ("grpc.max_receive_message_length", 1 << 20),
+    # All open files of an agent are shared by its tasks.
+    ("grpc.max_allowed_incoming_connections", 256),
+)
 
 _log = structlog.get_logger()
 
@@ -49,6 +74,14 @@ class Counters:
         self._base = int(saved.get("base", 0))
         self._kept: tuple[int, int] = (0, 0)
         self._dirty = False
+        if self._base + sum(self._steps.values()) > MOST_STEPS or self._total > MOST_STEPS:
+            # An agent of an earlier version believed all that it was told.
+            self._steps, self._total, self._base = {}, 0, 0
+
+    @property
+    def sources(self) -> int:
+        """How many processes have reported."""
+        return len(self._steps)
 
     def begin_from(self, steps: int) -> None:
         """Continue from the count in the restored checkpoint."""
@@ -74,15 +107,48 @@ class Counters:
             published: The newest checkpoint generation.
             metrics: The program's own figures.
             kept: How many of `steps` that generation contains, 0 if unknown.
+
+        Raises:
+            Malformed: The report breaks a rule. Nothing of it is taken in.
         """
+        self._check(source, {"steps": steps, "total_steps": total, "saved_steps": kept})
+        if published > MOST_GENERATION:
+            raise Malformed(f"checkpoint generation {published}: at most {MOST_GENERATION}")
+        self._check_metrics(metrics)
         self._steps[source] = max(steps, self._steps.get(source, 0))
         self._total = total or self._total
         self._published = max(published, self._published)
-        self._metrics.update(metrics)
+        for name, value in metrics.items():
+            if math.isfinite(value):
+                self._metrics[name] = value
+            else:
+                self._metrics.pop(name, None)  # What is neither shown nor compared is not kept.
         if published and kept:
             others = sum(n for name, n in self._steps.items() if name != source)
             self._kept = (published, self._base + others + kept)
         self._dirty = True
+
+    def _check(self, source: str, counts: Mapping[str, int]) -> None:
+        if len(source.encode()) > _LONGEST_NAME:
+            raise Malformed(f"a source of more than {_LONGEST_NAME} bytes")
+        if source not in self._steps and len(self._steps) >= _MOST_SOURCES:
+            raise Malformed(f"more than {_MOST_SOURCES} sources: each process has one")
+        for name, count in counts.items():
+            if count > MOST_STEPS:
+                raise Malformed(f"{name} is {count}: at most 2^53")
+        others = sum(count for name, count in self._steps.items() if name != source)
+        for count in counts.values():
+            if self._base + others + count > MOST_STEPS:
+                raise Malformed("the steps of all processes together are more than 2^53")
+
+    def _check_metrics(self, metrics: Mapping[str, float]) -> None:
+        for name in metrics:
+            if not name or len(name.encode()) > _LONGEST_NAME or not name.isprintable():
+                raise Malformed(
+                    f"metric {name[:40]!r}: a name has 1 to {_LONGEST_NAME} bytes, all printable"
+                )
+        if len(self._metrics.keys() | metrics.keys()) > _MOST_METRICS:
+            raise Malformed(f"more than {_MOST_METRICS} metrics")
 
     def progress(self) -> Progress:
         """The sum over all sources, plus the count in the restored checkpoint."""
@@ -118,34 +184,76 @@ class Counters:
                 _log.warning("progress cannot be saved", error=str(error))
 
 
-class IteratorServer(iterator_pb2_grpc.IteratorServicer):
-    """The service ``eva.iterator.v1.Iterator`` for one attempt.
+class ReportRate:
+    """How many reports of one task are taken in, and how many are too many.
+
+    A program that reports too often loses reports, which does no harm, since the next one has all
+    figures. One that goes on at a rate that costs its neighbours fails.
 
     Args:
-        socket: Path that it listens on; an existing file is replaced.
-        counters: Takes in the reports.
+        now: A monotonic clock, in seconds.
     """
 
-    def __init__(self, socket: Path, counters: Counters) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._at = now()
+        self._left = float(_BURST)
+        self._dropped = 0.0
+
+    def take(self) -> bool:
+        """Whether the next report is taken in; raises `Malformed` if there are far too many."""
+        now = self._now()
+        passed, self._at = now - self._at, now
+        self._left = min(_BURST, self._left + passed * _REPORTS_PER_S)
+        self._dropped = max(0.0, self._dropped - passed * _FLOOD_PER_S)
+        if self._left >= 1:
+            self._left -= 1
+            return True
+        self._dropped += 1
+        if self._dropped > _MOST_DROPPED:
+            raise Malformed(f"more than {_FLOOD_PER_S} reports a second")
+        return False
+
+
+class IteratorServer:
+    """The service ``Iterator`` on the socket of one attempt.
+
+    Whatever the task sends is checked before it is taken in. The first report that breaks a rule
+    ends the attempt; nothing is taken in from then on.
+
+    Args:
+        socket: Path of the socket.
+        counters: Where the reports go.
+        refuse: Called once with why the task must fail.
+    """
+
+    def __init__(
+        self, socket: Path, counters: Counters, refuse: Callable[[str], None] = lambda _: None
+    ) -> None:
         self._socket = socket
         self._counters = counters
+        self._refuse = refuse
+        self._refused = ""
+        self._rate = ReportRate()
+        self._directory: Directory | None = None
         self._server: grpc.aio.Server | None = None
         self._saver: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Listen on the socket.
+        """Listen on the socket, in the directory that `make_socket_directory` has made.
 
         Raises:
             StartFailed: The socket cannot be created.
         """
-        self._socket.unlink(missing_ok=True)
-        self._server = grpc.aio.server()
-        iterator_pb2_grpc.add_IteratorServicer_to_server(self, self._server)
         try:
-            self._server.add_insecure_port(f"unix:{self._socket}")
+            # By the descriptor, so that no link can be put in the directory's place meanwhile.
+            self._directory = Directory.at(self._socket.parent)
+            remove_tree(self._directory.place(self._socket.name))
+            self._server = _server(_Methods(self._report, self._other))
+            self._server.add_insecure_port(f"unix:{self._directory.place(self._socket.name)}")
             await self._server.start()
             # The directory's mode keeps other users out; the task may run as another user.
-            self._socket.chmod(0o666)
+            self._directory.chmod_socket(self._socket.name, 0o666)
         except (RuntimeError, OSError) as error:
             raise StartFailed(f"cannot listen on {self._socket}: {error}") from error
         self._saver = asyncio.create_task(self._save_regularly())
@@ -158,13 +266,43 @@ class IteratorServer(iterator_pb2_grpc.IteratorServicer):
                 await self._saver
         if self._server:
             await self._server.stop(None)
+        if self._directory:
+            self._directory.close()
         self._counters.save()
 
-    async def Report(  # noqa: N802 - gRPC's name
-        self, request: iterator_pb2.ReportRequest, context: Any
-    ) -> iterator_pb2.ReportResponse:
+    async def _report(self, data: bytes, context: Any) -> iterator_pb2.ReportResponse:
         """Take in a report of a task's process, as iterator.proto describes it."""
-        del context
+        try:
+            if self._refused:
+                raise Malformed(self._refused)
+            if self._rate.take():
+                self._note(data)
+        except Malformed as error:
+            self._fail(error)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        interval_ms = max(_INTERVAL_MS, self._counters.sources * _INTERVAL_MS // _SHARED_PER_S)
+        return iterator_pb2.ReportResponse(interval_ms=interval_ms)
+
+    def _other(self) -> None:
+        """Count a call of a method that there is not: a flood of them costs as much."""
+        try:
+            self._rate.take()
+        except Malformed as error:
+            self._fail(error)
+
+    def _fail(self, error: Malformed) -> None:
+        if not self._refused:
+            self._refused = str(error)
+            _log.warning("report refused", socket=str(self._socket), reason=str(error))
+            self._refuse(f"its program broke a rule of EVA_SOCKET: {error}")
+
+    def _note(self, data: bytes) -> None:
+        if len(data) > _LONGEST_REPORT:
+            raise Malformed(f"a report of {len(data)} bytes: at most {_LONGEST_REPORT}")
+        try:
+            request = iterator_pb2.ReportRequest.FromString(data)
+        except DecodeError as error:
+            raise Malformed("a report that is no ReportRequest of iterator.proto") from error
         self._counters.note(
             request.source,
             steps=request.steps,
@@ -173,12 +311,43 @@ class IteratorServer(iterator_pb2_grpc.IteratorServicer):
             metrics=request.metrics,
             kept=request.saved_steps,
         )
-        return iterator_pb2.ReportResponse(interval_ms=_INTERVAL_MS)
 
     async def _save_regularly(self) -> None:
         while True:
             await asyncio.sleep(_SAVE_EVERY_S)
             await asyncio.to_thread(self._counters.save)
+
+
+class _Methods(grpc.GenericRpcHandler):
+    """Hands the bytes of a report over as they are, so that none is refused unseen.
+
+    Args:
+        report: Takes in a report.
+        other: Called for a call of any other method, which there is not.
+    """
+
+    def __init__(
+        self,
+        report: Callable[[bytes, Any], Awaitable[iterator_pb2.ReportResponse]],
+        other: Callable[[], None],
+    ) -> None:
+        self._report: Any = grpc.unary_unary_rpc_method_handler(
+            report, response_serializer=iterator_pb2.ReportResponse.SerializeToString
+        )
+        self._other = other
+
+    def service(self, handler_call_details: Any) -> Any:
+        """See `grpc.GenericRpcHandler`."""
+        if handler_call_details.method == _METHOD:
+            return self._report
+        self._other()
+        return None
+
+
+def _server(methods: _Methods) -> Any:
+    server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_MOST_CALLS)
+    server.add_generic_rpc_handlers((methods,))
+    return server
 
 
 def socket_path(directory: Path) -> Path:
@@ -201,15 +370,18 @@ def make_socket_directory(socket: Path) -> None:
     Raises:
         StartFailed: Another user has a directory of that name.
     """
-    directory = socket.parent
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = directory.lstat()
-    if directory.is_symlink() or status.st_uid != os.geteuid():
-        raise StartFailed(f"{directory} belongs to another user")
-    # A runtime may have let the group of its tasks in, for a task that still runs.
-    directory.chmod(0o700 | status.st_mode & 0o010)
+    path = socket.parent
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        with Directory.at(path) as directory:
+            if os.fstat(directory.fd).st_uid != os.geteuid():
+                raise StartFailed(f"{path} belongs to another user")
+            # A runtime may have let the group of its tasks in, for a task that still runs.
+            os.fchmod(directory.fd, 0o700 | os.fstat(directory.fd).st_mode & 0o010)
+    except OSError as error:
+        raise StartFailed(f"{path} is no directory: {error.strerror}") from error
 
 
 def remove_socket_directory(socket: Path) -> None:
     """Remove the socket and its directory."""
-    shutil.rmtree(socket.parent, ignore_errors=True)
+    remove_tree(socket.parent)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from eva_worker.files.beneath import remove_tree
+from eva_worker.files.trash import Trash
 from eva_worker.orders import Order, TaskKey
 from eva_worker.process.durable_files import read_json, write_json
 from eva_worker.tasks.devices import Assignment
@@ -34,6 +35,7 @@ class Record:
         devices: The devices assigned to it, from its start to its end.
         stop_grace_ms: The grace period of the stop that was requested before it ended; `None` if
             none was.
+        refusal: Why the attempt must fail, whatever its program's exit code; empty for no reason.
         exit_code: As in `Report`, like the other attributes.
     """
 
@@ -46,6 +48,7 @@ class Record:
     never_started: bool = False
     generation: int = 0
     message: str = ""
+    refusal: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Convert it to a JSON document for the state directory."""
@@ -73,10 +76,12 @@ class AttemptRecords:
 
     Args:
         root: The directory of the records.
+        trash: Takes what is removed; beside the records if not given.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, trash: Trash | None = None) -> None:
         self._root = root
+        self._trash = trash or Trash(root.with_name("trash"))
         self._highest: dict[str, int] = {}
         for path in root.glob("*/*/seen.json"):
             run = "/".join(path.parent.parts[-2:])
@@ -111,7 +116,10 @@ class AttemptRecords:
         directory = self.directory(key)
         # The record goes first, so that a half-removed attempt does not come back.
         (directory / "record.json").unlink(missing_ok=True)
-        shutil.rmtree(directory, ignore_errors=True)
+        try:
+            self._trash.throw_away(directory)
+        except OSError:  # Then here, however long it takes.
+            remove_tree(directory)
 
     def directory(self, key: TaskKey) -> Path:
         """The directory of all files of an attempt."""

@@ -14,6 +14,7 @@ from eva_master.adapters.jobfile.images import (
     image_of,
     image_problems,
 )
+from eva_master.adapters.jobfile.inputs import InputRoots
 from eva_master.adapters.jobfile.placement import unplaceable
 from eva_master.adapters.jobfile.schema import (
     ByFamily,
@@ -53,6 +54,7 @@ def parse_job(
     name: str | None = None,
     containers: bool = True,
     cancelled: Cancellation = NEVER_CANCELLED,
+    inputs: InputRoots | None = None,
 ) -> JobSpec:
     """Turn a job file into a job.
 
@@ -68,6 +70,7 @@ def parse_job(
             what was learned of the same program under other names holds.
         containers: Whether the cluster runs tasks in containers: only then can they have images.
         cancelled: Says when nobody waits for the job any more.
+        inputs: Where inputs may come from; the default roots if not given.
 
     Raises:
         Cancelled: Nobody waits for it any more.
@@ -78,6 +81,7 @@ def parse_job(
     problems = [
         *_overrides_problems(envs or {}, name),
         *_job_problems(document, job, name),
+        *(inputs or InputRoots()).problems(document, job.storage.inputs),
     ]
     families = sorted({offering.type.family for offering in catalog})
     problems += _family_problems(document, job, sorted({base_family(it) for it in families}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from concurrent.futures import Future
 
 import structlog
@@ -12,6 +13,10 @@ from eva_master.model.errors import EvaError
 from eva_master.model.events import CheckpointsListed
 from eva_master.model.ids import RunId
 from eva_master.ports import Inbox, ObjectStore
+
+_NUMBER = re.compile(r"[0-9]{8,16}")
+_MOST_GENERATION = 2**53 - 1
+"""Largest number of a generation: agents store none that is larger."""
 
 log = structlog.get_logger(__name__)
 
@@ -60,7 +65,7 @@ class StoredCheckpoints:
         stored: dict[int, list[str]] = {}
         for key in await self._store.list(prefix):
             name = key.removeprefix(f"{prefix}/").partition("/")[0]
-            if name.isdecimal():
+            if _NUMBER.fullmatch(name) and int(name) <= _MOST_GENERATION:
                 stored.setdefault(int(name), []).append(key)
         going = [] if last is None else [number for number in stored if number > last]
         for number in going:

@@ -47,6 +47,15 @@ _FLAGS: list[tuple[str, Mapping[str, Any]]] = [
         "--objects",
         {"metavar": "URL", "help": "URL of the object store; if absent, the state directory."},
     ),
+    (
+        "--input-roots",
+        {
+            "metavar": "URL",
+            "multiple": True,
+            "help": "Where jobs' inputs may come from, such as s3:// or file:///data; may be"
+            " repeated.",
+        },
+    ),
     ("--policy-name", {"metavar": "NAME", "help": "Which scheduler decides."}),
     (
         "--round-period",

@@ -44,6 +44,7 @@ class FakeMaster(WorkersServicer):
     """The service ``Workers``, scripted, and ``Enrolment``, which takes any token.
 
     Attributes:
+        input_roots: What agents are told.
         certificate_ms: How long the next certificates are valid.
         joins: Who has joined, with which token.
         refusal: Why nobody may join, empty while everybody may.
@@ -59,6 +60,7 @@ class FakeMaster(WorkersServicer):
         self.store = store
         self.heartbeat_ms = heartbeat_ms
         self.upload_ms = upload_ms
+        self.input_roots = ["s3://"]
         self.sessions: list[FakeSession] = []
         self.reports: dict[tuple[str, int], pb.TaskReport] = {}
         self.samples: dict[tuple[str, int], pb.Sample] = {}
@@ -176,6 +178,7 @@ class FakeMaster(WorkersServicer):
                 heartbeat_ms=self.heartbeat_ms,
                 object_store=self.store.as_uri(),
                 upload_ms=self.upload_ms,
+                input_roots=self.input_roots,
             ),
         )
         async with self._news:

@@ -16,6 +16,7 @@ import pytest
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.pool import StaticPool
 
+from eva_master.adapters.jobfile.inputs import InputRoots
 from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.loop.inbox import LiveInbox
@@ -401,6 +402,7 @@ async def served(
             clock=clock,
             planner=planner,
             archive=archive,
+            inputs=InputRoots(("s3://", "file:///data")),
         ),
         cluster=ClusterService(
             gateway=gateway,

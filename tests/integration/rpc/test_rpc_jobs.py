@@ -108,6 +108,20 @@ async def test_submissions_without_an_id_are_different_commands(master: RpcMaste
     assert len({command.command for command in master.loop.commands} - {""}) == 2
 
 
+@pytest.mark.parametrize("url", ["file:///etc/shadow", "file:///data2", "file:///data/../etc"])
+async def test_inputs_come_from_where_the_operator_allows(master: RpcMaster, url: str) -> None:
+    yaml = JOB_YAML.format(name="thief") + f"storage: {{inputs: {{t: '{url}'}}}}\n"
+    for call in (
+        master.jobs.Submit(pb.SubmitRequest(job_yaml=yaml)),
+        master.jobs.Plan(pb.PlanRequest(job_yaml=yaml)),
+    ):
+        status, error = await refusal(call)
+        assert (status, type(error)) == (grpc.StatusCode.INVALID_ARGUMENT, InvalidJob)
+        assert "input_roots" in str(error.problems[0].hint)
+    yaml = JOB_YAML.format(name="honest") + "storage: {inputs: {t: 'file:///data/set'}}\n"
+    await master.jobs.Submit(pb.SubmitRequest(job_yaml=yaml))
+
+
 async def test_a_bad_job_file_is_refused_with_every_problem(master: RpcMaster) -> None:
     yaml = JOB_YAML.format(name="resnet") + "colour: red\nshape: round\n"
     request = pb.SubmitRequest(job_yaml=yaml, file_name="job.yaml")

@@ -120,6 +120,7 @@ async def master(tmp_path: Path) -> AsyncIterator[FakeMaster]:
     store = tmp_path / "objects"
     store.mkdir()
     master = FakeMaster(store)
+    master.input_roots = [(tmp_path / "data").as_uri()]
     await master.start()
     yield master
     await master.vanish()

@@ -11,6 +11,7 @@ import pytest
 from eva_worker._proto import worker_pb2 as pb
 from eva_worker.errors import Missing
 from eva_worker.files.download import Fetcher
+from eva_worker.files.inputs import Roots
 from eva_worker.files.objects import Objects
 from tests.fakes.aws.service import bucket_url, shared
 from tests.fakes.rpc.master import FakeMaster
@@ -28,7 +29,8 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def fetcher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fetcher:
-    return Fetcher(Objects(bucket_url(monkeypatch)), tmp_path / "cache")
+    objects = Objects(bucket_url(monkeypatch))
+    return Fetcher(objects, tmp_path / "cache", Roots(["s3://"], objects.url))
 
 
 async def test_inputs_come_from_s3(bucket: str, fetcher: Fetcher, tmp_path: Path) -> None:
@@ -85,6 +87,7 @@ async def test_a_mount_takes_the_place_of_uploads_and_copies(
     mount = tmp_path / "mount"
     (mount / "sets" / "large").mkdir(parents=True)
     (mount / "sets" / "large" / "data").write_text("much of it")
+    master.input_roots = [mount.as_uri()]
     worker = Worker(master, tmp_path)
     await worker.start("--storage-mount", str(mount))
     run = """

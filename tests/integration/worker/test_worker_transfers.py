@@ -57,9 +57,8 @@ def counted(size):
 
 uploader = Uploader(
     Objects(sys.argv[1], uploads=home / "uploads"), TaskKey("job-1/0", 1),
-    log=home / "log", outputs=home / "outputs", checkpoints=home / "checkpoints",
-    memory=home / "uploads.json", steps_kept=lambda _: 7,
-    count=counted,
+    home=home, outputs="outputs", memory=home / "uploads.json", steps_kept=lambda _: 7,
+    count=counted, tell=lambda _: None,
 )
 asyncio.run(uploader.newest_checkpoint())
 print(count)

@@ -85,6 +85,23 @@ def test_ports_are_a_range(file: Path) -> None:
     assert load().shown()["gang_ports"] == "20000-29999"
 
 
+def test_inputs_come_from_s3_unless_the_operator_says_more(
+    file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert load().input_roots == ("s3://",)
+    monkeypatch.setenv("EVA_MASTER_INPUT_ROOTS", '["s3://data", "file:///data"]')
+    assert load(file, "input_roots: []\n").input_roots == ("s3://data", "file:///data")
+    # A link to the master's files is no way round.
+    (tmp_path / "state").mkdir()
+    (tmp_path / "data").symlink_to(tmp_path / "state")
+    flags = {"state_dir": str(tmp_path / "state"), "input_roots": [(tmp_path / "data").as_uri()]}
+    (problem,) = problems_of(flags=flags)
+    assert "the master's own files" in problem.message
+    # What other jobs have stored may be meant.
+    store = (tmp_path / "state" / "objects" / "jobs").as_uri()
+    assert load(flags={**flags, "input_roots": [store]}).input_roots == (store,)
+
+
 def test_sections_are_merged_key_by_key(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVA_MASTER_POLICY__OPTIONS", '{"greedy": true}')
     monkeypatch.setenv("EVA_MASTER_CATALOG__ONLY", '["c7i"]')
@@ -114,6 +131,11 @@ def test_state_directory_holds_what_no_setting_puts_elsewhere(tmp_path: Path) ->
         ("heartbeat: 1\n", 1, "heartbeat", "a duration needs a unit", "write 1s"),
         ("heartbeat: 1ms\n", 1, "heartbeat", "must be between 10ms and 1d", ""),
         ("gang_ports: 20000\n", 1, "gang_ports", "not a range of ports", "write FIRST-LAST"),
+        ("input_roots: [ftp://x]\n", 1, "input_roots[0]", "is no place for inputs", "write s3://"),
+        ("input_roots: [file:///]\n", 1, "input_roots[0]", "all of a machine's files", "name dir"),
+        ("input_roots: [file:///a/../b]\n", 1, "input_roots[0]", "'..'", "write s3://"),
+        ("input_roots: [file:///var/lib]\n", 1, "input_roots[0]", "the master's own", "name dir"),
+        ("input_roots: [file:///var/lib/eva/pki]\n", 1, "input_roots[0]", "the master's own", ""),
         ("gang_ports: 9-80\n", 1, "gang_ports", "not a range of ports", "write FIRST-LAST"),
         ("gang_ports: 3000-2000\n", 1, "gang_ports", "not a range of ports", "write FIRST-LAST"),
         ("gang_ports: 3000-70000\n", 1, "gang_ports", "not a range of ports", "write FIRST"),

@@ -32,6 +32,9 @@ CATALOG: Catalog = (
 )
 
 
+REFUSED_INPUT = ("storage.inputs.a", "no input from", "master's setting input_roots")
+
+
 def parse(text: str, **options: object) -> JobSpec:
     defaults = {"file_name": "job.yaml", "owner": "ana", "catalog": CATALOG, "workdir": None}
     return parse_job(text, **{**defaults, **options})
@@ -192,7 +195,10 @@ def test_one_throughput_holds_for_all_families() -> None:
         ("envs: [a]", "envs", "must hold keys and values", ""),
         ("envs: {A: null}", "envs.A", "must be text", ""),
         ("storage: {inputs: {a: /data}}", "storage.inputs.a", "is not a URL", "write s3://"),
-        ("storage: {inputs: {../a: s3://b}}", "storage.inputs.../a", "cannot be a name", ""),
+        ("storage: {inputs: {../a: s3://bucket}}", "storage.inputs.../a", "cannot be a name", ""),
+        ("storage: {inputs: {a: file:///etc/shadow}}", *REFUSED_INPUT),
+        ("storage: {inputs: {a: 's3://bucket/x?endpoint=http://x'}}", *REFUSED_INPUT),
+        ("storage: {inputs: {a: http://169.254.169.254/}}", *REFUSED_INPUT),
         ("resources_by_family: {x1: null}", "resources_by_family.x1", "no instances", "known: "),
         ("run: y", "run", "the key stands twice", ""),
         ("delays: {checkpont: 1s}", "delays.checkpont", "unknown key", "did you mean"),

@@ -20,7 +20,9 @@ from eva_worker.errors import (
     UnstorableName,
     UnsupportedInput,
 )
+from eva_worker.files.beneath import File
 from eva_worker.files.download import Fetcher, FileEntry, checkpoint_manifest, read_manifest
+from eva_worker.files.inputs import Roots
 from eva_worker.files.objects import Objects, persistently
 from eva_worker.files.task_log import follow
 from eva_worker.files.upload import LOG_KEPT, Uploader
@@ -37,7 +39,8 @@ def objects(tmp_path: Path) -> Objects:
 
 @pytest.fixture
 def fetcher(objects: Objects, tmp_path: Path) -> Fetcher:
-    return Fetcher(objects, tmp_path / "cache")
+    roots = Roots([(tmp_path / "data").as_uri(), "file:///does"], objects.url)
+    return Fetcher(objects, tmp_path / "cache", roots)
 
 
 async def put_workdir(objects: Objects, files: dict[str, bytes]) -> str:
@@ -53,19 +56,24 @@ async def put_workdir(objects: Objects, files: dict[str, bytes]) -> str:
 
 
 def uploader(
-    objects: Objects, home: Path, *, gang: tuple[str, ...] = (), log_kept: int = LOG_KEPT
+    objects: Objects,
+    home: Path,
+    *,
+    gang: tuple[str, ...] = (),
+    log_kept: int = LOG_KEPT,
+    told: list[str] | None = None,
 ) -> Uploader:
     return Uploader(
         objects,
         KEY,
         gang=gang,
-        log=home / "log",
+        home=home,
         log_kept=log_kept,
-        outputs=home / "outputs",
-        checkpoints=home / "checkpoints",
+        outputs="outputs",
         memory=home / "uploads.json",
         steps_kept=lambda generation: 100 * generation,
         count=lambda _: None,
+        tell=(lambda _: None) if told is None else told.append,
     )
 
 
@@ -239,7 +247,7 @@ class Failing(Objects):
         super().__init__(url)
         self.parts = set(parts)
 
-    async def put(self, key: str, data: bytes | Path) -> int:
+    async def put(self, key: str, data: bytes | Path | File) -> int:
         if any(part in key for part in self.parts):
             raise StoreUnavailable(key)
         return await super().put(key, data)

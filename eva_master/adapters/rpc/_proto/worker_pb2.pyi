@@ -295,12 +295,17 @@ class Welcome(google.protobuf.message.Message):
     HEARTBEAT_MS_FIELD_NUMBER: builtins.int
     OBJECT_STORE_FIELD_NUMBER: builtins.int
     UPLOAD_MS_FIELD_NUMBER: builtins.int
+    INPUT_ROOTS_FIELD_NUMBER: builtins.int
     cluster: builtins.str
     heartbeat_ms: builtins.int
     object_store: builtins.str
     """Where files, logs and checkpoints are kept, such as file:///var/lib/eva/objects."""
     upload_ms: builtins.int
     """How often logs, outputs and new checkpoints of running tasks go up."""
+    @property
+    def input_roots(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Where inputs may come from: s3://, s3://BUCKET/PREFIX, file:///DIRECTORY."""
+
     def __init__(
         self,
         *,
@@ -308,8 +313,9 @@ class Welcome(google.protobuf.message.Message):
         heartbeat_ms: builtins.int = ...,
         object_store: builtins.str = ...,
         upload_ms: builtins.int = ...,
+        input_roots: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cluster", b"cluster", "heartbeat_ms", b"heartbeat_ms", "object_store", b"object_store", "upload_ms", b"upload_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cluster", b"cluster", "heartbeat_ms", b"heartbeat_ms", "input_roots", b"input_roots", "object_store", b"object_store", "upload_ms", b"upload_ms"]) -> None: ...
 
 global___Welcome = Welcome
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import grpc
 
+from eva_master.adapters.jobfile.inputs import InputRoots
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.objects.blobs import missing, put_blob
 from eva_master.adapters.rpc._proto import api_pb2 as pb
@@ -53,6 +54,7 @@ class JobsService(JobsServicer):
         planner: For previews.
         archive: Has the jobs that are over.
         containers: Whether tasks run in containers, and can have images.
+        inputs: Where inputs may come from; the default roots if not given.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class JobsService(JobsServicer):
         planner: Previewer,
         archive: Archive,
         containers: bool = True,
+        inputs: InputRoots | None = None,
     ) -> None:
         self._gateway = gateway
         self._sessions = sessions
@@ -76,6 +79,7 @@ class JobsService(JobsServicer):
         self._parser = JobParser()
         self._messages = JobMessages(gateway, archive, clock)
         self._sending = SendingRoom()
+        self._inputs = inputs
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -139,6 +143,7 @@ class JobsService(JobsServicer):
             envs=dict(submitted.envs),
             name=submitted.name or None,
             containers=self._containers,
+            inputs=self._inputs,
         )
 
     # -- questions -------------------------------------------------------------------------------

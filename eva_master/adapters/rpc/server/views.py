@@ -19,6 +19,10 @@ from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.states import InstanceState, RunState
 from eva_master.ports.reading import JobRecord, Outlook, ReadModel
 
+_METRICS_BYTES = 64 << 10
+"""Bytes of metrics in the message of one job: all that one task may have, or some of each task."""
+_METRIC_BYTES = 13
+"""Of a metric besides its name."""
 _NO_PACKING_STATES = (RunState.STARTING, RunState.RUNNING)
 
 
@@ -70,13 +74,24 @@ def task(model: ReadModel, of: Job, run: TaskRun, outlook: Outlook, now: Millis)
         total_steps=run.progress.total_steps or of.spec.total_steps or 0,
         rate=run.progress.rate,
         normalised=model.normalised(run) or 0.0,
-        metrics=dict(run.progress.metrics),
+        metrics=_metrics(run.progress.metrics, _METRICS_BYTES // len(of.spec.tasks)),
         workload=spec.workload,
         waiting_for=_waiting_for(model, spec, run, now),
         remaining_ms=outlook.left_ms,
         remaining_estimated=outlook.estimated,
         eta_ms=outlook.eta_ms,
     )
+
+
+def _metrics(metrics: Iterable[tuple[str, float]], room: int) -> dict[str, float]:
+    """The first metrics, as many as there is room for."""
+    shown: dict[str, float] = {}
+    for name, value in metrics:
+        room -= len(name.encode()) + _METRIC_BYTES
+        if room < 0:
+            break
+        shown[name] = value
+    return shown
 
 
 def _waiting_for(model: ReadModel, spec: TaskSpec, run: TaskRun, now: Millis) -> str:

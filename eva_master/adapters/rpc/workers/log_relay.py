@@ -15,6 +15,7 @@ from operator import attrgetter
 
 from eva_master.adapters.loop.subscription import Subscription
 from eva_master.adapters.rpc._proto import worker_pb2 as pb
+from eva_master.adapters.rpc.workers.messages import MOST_COUNT
 from eva_master.model.errors import Unreachable
 from eva_master.model.ids import RunId
 
@@ -93,6 +94,8 @@ class LogRelay:
 
     def hear(self, chunk: pb.LogChunk) -> None:
         """Handle a chunk of the worker; chunks without a reader are dropped."""
+        if chunk.offset > MOST_COUNT:
+            return  # No log is so long.
         log = self._logs.get(chunk.stream_id)
         if log is None:
             return

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable
+from itertools import islice
 
 from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.adapters.rpc.errors import BadRequest
@@ -17,12 +20,23 @@ from eva_master.model.actions import (
 )
 from eva_master.model.events import Phase, RunReport
 from eva_master.model.exits import shell_code
-from eva_master.model.ids import RunId
+from eva_master.model.ids import Millis, RunId
 from eva_master.model.records import Progress
 from eva_master.model.resources import Resources
 
-_MOST_STEPS = 2**53
-"""Largest plausible count: larger ones are not exact in a float, so they must be wrong."""
+# What an agent may report of a task. Agents check the same (eva_worker/tasks/progress_server.py).
+# A worker whose certificate was stolen, or that is of an earlier version, may not.
+MOST_COUNT = 2**53
+"""Largest plausible count, offset or time: larger ones are not exact in a float."""
+_MOST_METRICS = 256
+_LONGEST_NAME = 200
+"""Bytes of the name of a metric."""
+_LONGEST_TEXT = 2_000
+"""Characters of a message for the user."""
+_LONGEST_WORDS = 200
+"""Characters of what goes into the log."""
+_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}/[0-9]{1,9}(?:\+[0-9]{1,9})?")
+_ADDRESS = re.compile(r"[A-Za-z0-9.:_\[\]%-]{0,253}")
 
 _PHASES = {
     pb.PHASE_STARTING: Phase.STARTING,
@@ -98,13 +112,30 @@ def resources(message: pb.Resources) -> Resources:
     return Resources(message.gpus, message.milli_cpus, message.memory_mib)
 
 
+def address(register: pb.Register) -> str:
+    """Where other instances reach this one; empty if what the worker says can be no address."""
+    return register.address if _ADDRESS.fullmatch(register.address) else ""
+
+
+def words(text: str) -> str:
+    """What an agent says, fit for the log and for a reason: short, and one line."""
+    cut = text[:_LONGEST_WORDS]
+    return "".join(letter if letter.isprintable() else "?" for letter in cut)
+
+
+def _text(text: str) -> str:
+    """A message for the user, in lines without control characters, which a database may refuse."""
+    cut = text[:_LONGEST_TEXT]
+    return "".join(it if it.isprintable() or it in "\n\t" else "?" for it in cut)
+
+
 def reports(messages: Iterable[pb.TaskReport]) -> tuple[RunReport, ...]:
-    """Convert a worker's reports on attempts.
+    """Convert a worker's reports on attempts; those of impossible task runs are left out.
 
     Raises:
         BadRequest: A report has no phase.
     """
-    return tuple(map(_report, messages))
+    return tuple(_report(message) for message in messages if _RUN.fullmatch(message.run_id))
 
 
 def _report(message: pb.TaskReport) -> RunReport:
@@ -119,27 +150,54 @@ def _report(message: pb.TaskReport) -> RunReport:
         exit_code=shell_code(message.exit_code) if ran else None,
         never_started=message.never_started,
         stopped=message.stopped,
-        generation=message.generation,
+        generation=message.generation if message.generation < MOST_COUNT else 0,
         progress=progress(message.progress)
         if message.HasField("progress") and _plausible(message.progress)
         else None,
-        message=message.message,
+        message=_text(message.message),
     )
 
 
 def samples(messages: Iterable[pb.Sample]) -> tuple[tuple[RunId, int, Progress], ...]:
     """Task run, attempt and progress of each sample of a heartbeat, without implausible ones."""
-    return tuple((RunId(it.run_id), it.attempt, progress(it)) for it in messages if _plausible(it))
+    return tuple(
+        (RunId(it.run_id), it.attempt, progress(it))
+        for it in messages
+        if _plausible(it) and _RUN.fullmatch(it.run_id)
+    )
 
 
 def _plausible(sample: pb.Sample) -> bool:
-    return max(sample.steps, sample.total_steps) <= _MOST_STEPS
+    return max(sample.steps, sample.total_steps) <= MOST_COUNT
 
 
 def progress(sample: pb.Sample) -> Progress:
-    """Convert the progress of an attempt. The control loop computes its rate."""
+    """Convert the progress of an attempt. The control loop computes its rate.
+
+    Of more metrics than a task may have, some are kept.
+    """
+    metrics = (
+        (name, value)
+        for name, value in sample.metrics.items()
+        if 0 < len(name.encode()) <= _LONGEST_NAME and name.isprintable() and math.isfinite(value)
+    )
     return Progress(
         steps=sample.steps,
         total_steps=sample.total_steps,
-        metrics=tuple(sorted(sample.metrics.items())),
+        metrics=tuple(islice(sorted(metrics), _MOST_METRICS)),
     )
+
+
+def interrupted_at(message: pb.Interruption) -> Millis | None:
+    """When the cloud takes an instance away, `None` if it only recommends to leave."""
+    return Millis(message.at_ms) if 0 < message.at_ms < MOST_COUNT else None
+
+
+def weight(message: pb.WorkerMessage) -> int:
+    """What a message of an agent costs the master, in parts such as reports."""
+    match message.WhichOneof("body"):
+        case "reports":
+            return 1 + len(message.reports.tasks)
+        case "heartbeat":
+            return 1 + len(message.heartbeat.samples)
+    return 1

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +48,11 @@ _MOST_WAITING_BYTES = 64 * 1024 * 1024
 _MISSED_BEATS = 3
 _MOST_STAGES = 16
 _MOST_MIB = 2**40
+_TYPE = re.compile(r"[A-Za-z0-9.+_-]{1,40}")
+_PARTS_PER_S = 5_000
+_PARTS_AT_ONCE = 50_000
+"""Reports and samples that one worker may send before it has to wait: those of some hundred tasks,
+many times over."""
 _STAGE = re.compile(r"[a-z_]{1,20}$")
 _SILENCE_MS = 5_000
 """Least silence that counts, since a few of quick heartbeats are late on any busy machine."""
@@ -63,12 +69,14 @@ class Welcome:
         object_store: URL of where files, logs and checkpoints are kept.
         heartbeat_ms: Interval of progress reports.
         upload_ms: Interval of uploads of logs, outputs and new checkpoints of running tasks.
+        input_roots: URLs that inputs may come from.
     """
 
     cluster: str
     object_store: str
     heartbeat_ms: int
     upload_ms: int
+    input_roots: tuple[str, ...] = ()
 
 
 class WorkerSessions(WorkersServicer):
@@ -211,10 +219,13 @@ class WorkerSessions(WorkersServicer):
         instance = InstanceId(register.instance_id)
         if instance != peer.instance:
             log.warning(
-                "worker refused", instance=instance, certificate=peer.instance, peer=context.peer()
+                "worker refused",
+                instance=messages.words(instance),
+                certificate=peer.instance,
+                peer=context.peer(),
             )
             raise NotAuthorised(
-                f"the certificate is that of instance {peer.instance!r}, not of {instance!r}",
+                f"the certificate is that of instance {peer.instance!r}, not of {instance[:80]!r}",
                 hint="a state directory belongs to one instance",
             )
         reports = messages.reports(register.tasks)
@@ -236,7 +247,7 @@ class WorkerSessions(WorkersServicer):
                 session.number,
                 capacity,
                 reports,
-                register.address,
+                messages.address(register),
                 min(register.measured_mib, _MOST_MIB),
             )
         )
@@ -247,9 +258,10 @@ class WorkerSessions(WorkersServicer):
             return
         # Limits how many different names an agent can report.
         stages = {it.name: it.ms for it in register.boot[:_MOST_STAGES] if _STAGE.match(it.name)}
-        log.info("instance booted", instance=instance, type=register.instance_type, ms=stages)
+        kind = register.instance_type if _TYPE.fullmatch(register.instance_type) else "unknown"
+        log.info("instance booted", instance=instance, type=kind, ms=stages)
         for name, ms in stages.items():
-            key = register.instance_type, name
+            key = kind, name
             count, total = self.boots.get(key, (0, 0))
             self.boots[key] = count + 1, total + ms
 
@@ -263,6 +275,7 @@ class WorkerSessions(WorkersServicer):
             heartbeat_ms=self._welcome.heartbeat_ms,
             object_store=self._welcome.object_store,
             upload_ms=self._welcome.upload_ms,
+            input_roots=self._welcome.input_roots,
         )
 
     async def _listen(self, session: _Session) -> None:
@@ -272,6 +285,9 @@ class WorkerSessions(WorkersServicer):
             if not isinstance(message, pb.WorkerMessage):
                 return
             self._hear(session, message)
+            # A worker that says too much is read more slowly, and so has to wait itself.
+            if pause_s := session.pace.pause_s(messages.weight(message)):
+                await asyncio.sleep(pause_s)
 
     def _hear(self, session: _Session, message: pb.WorkerMessage) -> None:
         instance, number = session.instance, session.number
@@ -292,12 +308,13 @@ class WorkerSessions(WorkersServicer):
                 session.logs.hear(message.log)
             case "interruption":
                 notice = message.interruption
-                at_ms = Millis(notice.at_ms) if notice.at_ms else None
-                log.warning("interruption", instance=instance, reason=notice.reason, at_ms=at_ms)
-                self._inbox.post(InstanceInterrupted(instance, number, at_ms, notice.reason))
+                at_ms, reason = messages.interrupted_at(notice), messages.words(notice.reason)
+                log.warning("interruption", instance=instance, reason=reason, at_ms=at_ms)
+                self._inbox.post(InstanceInterrupted(instance, number, at_ms, reason))
             case "goodbye":
                 session.goodbye = True
-                log.info("worker leaves", instance=instance, reason=message.goodbye.reason)
+                reason = messages.words(message.goodbye.reason)
+                log.info("worker leaves", instance=instance, reason=reason)
             case "register":
                 raise BadRequest("a session registers once")
             case other:
@@ -309,8 +326,8 @@ class WorkerSessions(WorkersServicer):
             log.warning(
                 "files not fetched",
                 instance=session.instance,
-                run=fetched.run_id,
-                error=fetched.error,
+                run=messages.words(fetched.run_id),
+                error=messages.words(fetched.error),
             )
             return
         self._inbox.post(WorkerFetched(session.instance, session.number, RunId(fetched.run_id)))
@@ -321,6 +338,26 @@ class WorkerSessions(WorkersServicer):
             del self._sessions[session.instance]
             log.info("worker lost", instance=session.instance, session=session.number)
             self._inbox.post(WorkerLost(session.instance, session.number, session.goodbye))
+
+
+class Pace:
+    """How fast the messages of one worker are read.
+
+    Args:
+        now: A monotonic clock, in seconds.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._at = now()
+        self._left = float(_PARTS_AT_ONCE)
+
+    def pause_s(self, parts: int) -> float:
+        """How long to read nothing after a message of so many parts, in seconds."""
+        now = self._now()
+        gained, self._at = (now - self._at) * _PARTS_PER_S, now
+        self._left = min(_PARTS_AT_ONCE, self._left + gained) - parts
+        return max(0.0, -self._left / _PARTS_PER_S)
 
 
 class _Session:
@@ -336,6 +373,7 @@ class _Session:
         self.instance = instance
         self.number = number
         self.context = context
+        self.pace = Pace()
         self._beat_ms: Millis | None = None
         self.loop = asyncio.get_running_loop()
         task = asyncio.current_task()

@@ -1,0 +1,1 @@
+"""Tasks that say and do what nobody expects, against the agent's own code."""

@@ -1,0 +1,280 @@
+"""What a task may report of itself, and what happens to one that reports something else."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from eva_worker._proto.iterator_pb2 import ReportRequest
+from eva_worker.errors import Malformed, StartFailed
+from eva_worker.orders import MOST_STEPS
+from eva_worker.tasks import progress_server
+from eva_worker.tasks.progress_server import (
+    Counters,
+    IteratorServer,
+    ReportRate,
+    make_socket_directory,
+    socket_path,
+)
+
+_METHOD = "/eva.iterator.v1.Iterator/Report"
+
+
+@pytest.fixture
+def counters(tmp_path: Path) -> Counters:
+    return Counters(tmp_path / "progress.json")
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        {"steps": 2**64 - 1},
+        {"steps": MOST_STEPS + 1},
+        {"steps": 1, "total": 2**63},
+        {"steps": 1, "kept": 2**63, "published": 1},
+        {"steps": 1, "published": 2**53},
+        {"steps": 1, "metrics": {"x" * 201: 1.0}},
+        {"steps": 1, "metrics": {"é" * 101: 1.0}},
+        {"steps": 1, "metrics": {"": 1.0}},
+        {"steps": 1, "metrics": {"a\0b": 1.0}},
+        {"steps": 1, "metrics": {"\x1b[31m": 1.0}},
+        {"steps": 1, "metrics": {f"m{number}": 1.0 for number in range(257)}},
+        {"source": "s" * 201, "steps": 1},
+    ],
+)
+def test_a_malformed_report_changes_nothing(counters: Counters, report: dict[str, Any]) -> None:
+    counters.note("good", steps=5, metrics={"loss": 1.0})
+    before = counters.progress()
+    with pytest.raises(Malformed):
+        counters.note(**{"source": "bad", **report})
+    assert counters.progress() == before
+
+
+def test_the_sum_of_all_processes_is_bounded(counters: Counters) -> None:
+    counters.note("a", steps=MOST_STEPS)
+    counters.note("a", steps=MOST_STEPS)
+    with pytest.raises(Malformed, match="together"):
+        counters.note("b", steps=1)
+    assert counters.progress().steps == MOST_STEPS
+    counters.begin_from(0)
+
+
+def test_the_restored_steps_count_too(counters: Counters) -> None:
+    counters.begin_from(MOST_STEPS - 1)
+    with pytest.raises(Malformed):
+        counters.note("a", steps=2)
+    counters.note("a", steps=1)
+
+
+def test_metrics_of_many_reports_are_counted_together(counters: Counters) -> None:
+    for number in range(256):
+        counters.note("a", steps=number, metrics={f"m{number}": 1.0})
+    with pytest.raises(Malformed, match="256 metrics"):
+        counters.note("a", steps=256, metrics={"one more": 1.0})
+    counters.note("a", steps=256, metrics={"m0": 2.0})
+    assert counters.progress().metrics["m0"] == 2.0
+
+
+def test_processes_are_counted(counters: Counters) -> None:
+    for number in range(1_024):
+        counters.note(str(number), steps=1)
+    with pytest.raises(Malformed, match="sources"):
+        counters.note("one more", steps=1)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_loss_that_is_no_number_is_not_shown(counters: Counters, value: float) -> None:
+    """Programs diverge. What was shown before no longer holds either."""
+    counters.note("a", steps=1, metrics={"loss": 1.0, "accuracy": 0.5})
+    counters.note("a", steps=2, metrics={"loss": value})
+    assert counters.progress().metrics == {"accuracy": 0.5}
+    counters.save()
+
+
+def test_what_an_earlier_agent_believed_is_not_believed(tmp_path: Path) -> None:
+    document = {"steps": {"a": 2**64 - 1, "b": 2**64 - 1}, "base": 0}
+    (tmp_path / "progress.json").write_text(json.dumps(document))
+    assert Counters(tmp_path / "progress.json").progress().steps == 0
+
+
+def test_reports_that_come_too_often_are_dropped_and_floods_fail() -> None:
+    now = 0.0
+    rate = ReportRate(lambda: now)
+    for _ in range(3_000):  # A thousand a second for an hour does no harm.
+        now += 0.001
+        rate.take()
+    for _ in range(100_000):
+        now += 0.001
+        rate.take()
+    taken = 0
+    for _ in range(10_000):
+        now += 0.001
+        taken += rate.take()
+    assert 1_900 <= taken <= 2_100
+
+    def flood() -> None:
+        nonlocal now
+        for _ in range(1_000_000):
+            now += 0.0001
+            rate.take()
+
+    with pytest.raises(Malformed, match="2000 reports a second"):
+        flood()
+
+
+class Bench:
+    """A server as an attempt has it, and what it said to the attempt."""
+
+    def __init__(self, directory: Path) -> None:
+        self.socket = socket_path(directory)
+        self.refusals: list[str] = []
+        self.counters = Counters(directory / "progress.json")
+        self.server = IteratorServer(self.socket, self.counters, self.refusals.append)
+        make_socket_directory(self.socket)
+
+    async def report(self, data: bytes) -> grpc.StatusCode | None:
+        """Send bytes; returns with what they were refused, if they were."""
+        async with grpc.aio.insecure_channel(f"unix:{self.socket}") as channel:
+            call: Callable[[bytes], Any] = channel.unary_unary(_METHOD)
+            try:
+                await call(data)
+            except grpc.aio.AioRpcError as error:
+                return error.code()
+        return None
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    bench = Bench(tmp_path)
+    await bench.server.start()
+    yield bench
+    await bench.server.close()
+
+
+async def test_reports_are_taken_in(bench: Bench) -> None:
+    assert await bench.report(ReportRequest(source="a", steps=7).SerializeToString()) is None
+    assert bench.counters.progress().steps == 7
+    assert bench.socket.stat().st_mode & 0o777 == 0o666
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xff\xff",
+        b"\x0a\x02\xff\xfe",
+        ReportRequest(steps=2**64 - 1).SerializeToString(),
+        ReportRequest(metrics={"x" * 201: 1.0}).SerializeToString(),
+        ReportRequest(source="x" * (65 << 10)).SerializeToString(),
+    ],
+)
+async def test_a_malformed_report_is_told_once_and_nothing_is_taken_in_after(
+    bench: Bench, data: bytes
+) -> None:
+    assert await bench.report(data) is grpc.StatusCode.INVALID_ARGUMENT
+    assert await bench.report(data) is grpc.StatusCode.INVALID_ARGUMENT
+    good = ReportRequest(source="a", steps=7).SerializeToString()
+    assert await bench.report(good) is grpc.StatusCode.INVALID_ARGUMENT
+    assert len(bench.refusals) == 1
+    assert bench.counters.progress().steps == 0
+
+
+async def test_calls_of_no_method_are_counted_too(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_server, "_MOST_DROPPED", 0)
+    monkeypatch.setattr(bench.server, "_rate", ReportRate(lambda: 0.0))
+    bench.server._rate._left = 3
+    async with grpc.aio.insecure_channel(f"unix:{bench.socket}") as channel:
+        call: Any = channel.unary_unary("/eva.iterator.v1.Iterator/Other")
+        for _ in range(4):
+            with pytest.raises(grpc.aio.AioRpcError, match="UNIMPLEMENTED"):
+                await call(b"")
+    assert len(bench.refusals) == 1
+
+
+async def test_a_report_of_megabytes_is_refused(bench: Bench) -> None:
+    assert await bench.report(bytes(2 << 20)) is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_connections_are_limited(bench: Bench) -> None:
+    """All files that an agent may open are shared by its tasks."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    clients = []
+    for _ in range(2_000):
+        client = socket.socket(socket.AF_UNIX)
+        client.settimeout(1)
+        try:
+            client.connect(str(bench.socket))
+        except OSError:
+            client.close()
+            break
+        clients.append(client)
+    assert await bench.report(b"") in {None, grpc.StatusCode.UNAVAILABLE}
+    ours = len(list(Path("/proc/self/fd").iterdir())) - before - len(clients)
+    assert ours < 1_000
+    for client in clients:
+        client.close()
+
+
+@pytest.mark.parametrize("kind", ["link", "directory", "fifo", "file"])
+async def test_whatever_is_where_the_socket_goes_is_replaced(tmp_path: Path, kind: str) -> None:
+    bench = Bench(tmp_path)
+    (tmp_path / "victim").write_text("secret")
+    (tmp_path / "victim").chmod(0o600)
+    match kind:
+        case "link":
+            bench.socket.symlink_to(tmp_path / "victim")
+        case "directory":
+            (bench.socket / "deep").mkdir(parents=True)
+        case "fifo":
+            os.mkfifo(bench.socket)
+        case _:
+            bench.socket.write_text("")
+    await bench.server.start()
+    assert await bench.report(ReportRequest(source="a", steps=7).SerializeToString()) is None
+    await bench.server.close()
+    assert (tmp_path / "victim").stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_link_in_the_place_of_a_new_socket_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task swaps it between the bind and the change of its mode."""
+    bench = Bench(tmp_path)
+    (tmp_path / "victim").touch(mode=0o600)
+    make = progress_server._server
+
+    def made(report: Any) -> Any:
+        server = make(report)
+        start = server.start
+
+        async def swapped() -> None:
+            await start()
+            bench.socket.unlink()
+            bench.socket.symlink_to(tmp_path / "victim")
+
+        server.start = swapped
+        return server
+
+    monkeypatch.setattr(progress_server, "_server", made)
+    with pytest.raises(StartFailed):
+        await bench.server.start()
+    await bench.server.close()
+    assert (tmp_path / "victim").stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_socket_directory_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    path = socket_path(tmp_path)
+    (tmp_path / "elsewhere").mkdir(mode=0o755)
+    path.parent.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StartFailed):
+        make_socket_directory(path)
+    assert (tmp_path / "elsewhere").stat().st_mode & 0o777 == 0o755
