@@ -13,9 +13,9 @@ import click
 from cryptography import x509
 
 from eva_worker.errors import RuntimeUnavailable
+from eva_worker.isolation import Isolation
 from eva_worker.link.identity import Identity
 from eva_worker.process.supervisor import supervise
-from eva_worker.runtime.isolation import Isolation
 from eva_worker.runtime.registry import runtime, runtimes
 from eva_worker.settings import Settings
 

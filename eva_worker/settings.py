@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from eva_worker.runtime.isolation import Isolation
+from eva_worker.isolation import Isolation
 
 ENVIRONMENT = "EVA_WORKER_SETTINGS"
 

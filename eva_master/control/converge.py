@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from eva_master.control import availability, failures, gangs, spot
+from eva_master.control import failures, gangs
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
 from eva_master.control.measure import learn
+from eva_master.control.supply import availability, spot
 from eva_master.model.actions import SyncWorker
 from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.records import Instance, Job, Outcome, Progress, StopReason, TaskRun

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
-from eva_master.model import exits
+from eva_master.model import states
 from eva_master.model.events import RunReport
 from eva_master.model.ids import Millis
 from eva_master.model.records import Failure, Job, Outcome
@@ -18,7 +18,7 @@ def described(report: RunReport) -> Failure:
     if report.never_started:
         what = "could not be started"
     else:
-        what = "exited" if code is None else f"exited with code {exits.described(code)}"
+        what = "exited" if code is None else f"exited with code {states.exit_text(code)}"
     why = f": {report.message}" if report.message else ""
     return Failure(code, f"task {report.run} {what}{why}")
 

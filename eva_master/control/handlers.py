@@ -7,9 +7,10 @@ twice and none is given up before its end is certain.
 
 from __future__ import annotations
 
-from eva_master.control import availability, failures, spot
+from eva_master.control import failures
 from eva_master.control.context import Context
 from eva_master.control.measure import learn, ledger, memory, remaining
+from eva_master.control.supply import availability, spot
 from eva_master.model.catalog import Purchase
 from eva_master.model.events import (
     CloudListed,

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from eva_master.control import availability, commands, converge, gangs, handlers, limits, spot
+from eva_master.control import commands, converge, gangs, handlers, limits
 from eva_master.control.alarms import Alarm, Wake
 from eva_master.control.context import Context
-from eva_master.control.measure import learn
+from eva_master.control.measure import learn, memory
 from eva_master.control.planning.snapshot_builder import revision, snapshot
 from eva_master.control.planning.validate_plan import Decision, reconcile
 from eva_master.control.readside.publisher import Publisher
 from eva_master.control.settings import NEVER_MS, Settings
 from eva_master.control.state.store import State
+from eva_master.control.supply import availability, spot
 from eva_master.model.actions import Action, RequestPlan, SyncCloud
 from eva_master.model.changes import Changes, Round
 from eva_master.model.events import (
@@ -64,6 +65,7 @@ class Machine:
     """
 
     def __init__(self, state: State, settings: Settings) -> None:
+        memory.fit(state)
         self.state = state
         self.settings = settings
         self._context = Context(state, settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from enum import StrEnum
+from signal import Signals
 from typing import TypeVar
 
 from eva_master.model.errors import IllegalTransition
@@ -136,3 +137,18 @@ TERMINAL_RUN = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLE
 """States in which a task run is not to be placed."""
 LIVE = frozenset({InstanceState.LAUNCHING, InstanceState.UP, InstanceState.READY})
 """States in which an instance may be given tasks."""
+
+_SIGNALLED = 128
+"""A shell's exit code for a signal is the signal's number plus this."""
+_NAMES = {number.value: number.name for number in Signals}
+
+
+def shell_code(code: int) -> int:
+    """Convert a code in which a signal is negative, as workers and older journals have it."""
+    return _SIGNALLED + min(-code, _SIGNALLED - 1) if code < 0 else code
+
+
+def exit_text(code: int) -> str:
+    """An exit code for people, with the signal that it stands for: ``137 (SIGKILL)``."""
+    name = _NAMES.get(code - _SIGNALLED)
+    return f"{code} ({name})" if name else str(code)

@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from eva_worker.errors import StartFailed
+from eva_worker.isolation import Isolation
 from eva_worker.orders import TaskKey
 from eva_worker.runtime import Exit, Image, Runtime, TaskSpec
 from eva_worker.runtime.docker.runtime import DockerRuntime, connect
-from eva_worker.runtime.isolation import Isolation
 from eva_worker.runtime.process.measures import measures
 from eva_worker.runtime.process.runtime import ProcessRuntime
 from tests.fakes.docker import dockerd

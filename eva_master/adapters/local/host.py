@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from eva_master.adapters.local.dataserver import DataServer
-from eva_master.model.exits import shell_code
+from eva_master.model.states import shell_code
 
 RESTART_S = 1.0
 """Seconds until a dead worker is started again, as a machine's init would."""

@@ -54,7 +54,7 @@ class VisibleBytes:
         self._out.write(visible(text).encode())
 
     def flush(self) -> None:
-        """Flush the stream."""
+        """Flush the stream that is written to."""
         self._out.flush()
 
     def close(self) -> None:

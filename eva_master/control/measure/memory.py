@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
 from eva_master.control.measure import ledger
-from eva_master.control.state import sizes
 from eva_master.control.state.store import State
+from eva_master.model.catalog import Offering
 from eva_master.model.ids import InstanceId, Millis
 from eva_master.model.records import Instance
+from eva_master.model.states import JobState
 
 
 def heard(state: State, name: InstanceId, mib: int, now: Millis) -> bool:
@@ -37,5 +42,64 @@ def _fit(state: State, instance: Instance, now: Millis) -> bool:
     # Shares of an instance's price are booked as they were.
     for name in tuple(state.live):
         ledger.book(state, name, now)
-    sizes.fit(state)
+    fit(state)
     return True
+
+
+def fit(state: State) -> None:
+    """Give offerings and live instances the sizes that they are to have.
+
+    No type becomes smaller than what tasks take, or are about to take, of an instance of it, nor
+    than a task of a job that was submitted when it was larger: a task that runs could have no place
+    then, not even its own.
+    """
+    least = _taken(state)
+    for machine, mib in _promised(state):
+        least[machine] = max(least[machine], mib)
+    sizes = {
+        machine: max(state.sizes.wanted(machine) or 0, least[machine])
+        for machine in state.sizes.listed
+    }
+    catalog = tuple(_sized(offering, sizes) for offering in state.catalog)
+    if catalog != state.catalog:
+        state.set_catalog(catalog)
+    for name in tuple(state.live):
+        instance = state.instances[name]
+        offering = _sized(instance.offering, sizes)
+        if offering is not instance.offering:
+            state.put_instance(replace(instance, offering=offering))
+
+
+def _taken(state: State) -> defaultdict[str, int]:
+    """What tasks take at most of one instance of a type."""
+    taken: defaultdict[str, int] = defaultdict(int)
+    for name in state.live:
+        instance = state.instances[name]
+        machine = instance.offering.type.name
+        runs = {run.id: run for run in (*state.occupants(name), *state.targeting(name))}
+        demand = state.demand(runs.values(), instance).memory_mib
+        taken[machine] = max(taken[machine], demand)
+    return taken
+
+
+def _promised(state: State) -> Iterator[tuple[str, int]]:
+    """Types that are smaller than listed, and tasks that only what is listed could hold."""
+    for machine in {offering.type for offering in state.catalog}:
+        listed, now = state.sizes.listed[machine.name], state.sizes.wanted(machine.name)
+        if now is None or now >= listed:
+            continue
+        jobs = (state.jobs[job] for job in state.active)
+        for job in (job for job in jobs if job.state is not JobState.ENDING):
+            for task in job.spec.tasks:
+                need = task.demand_on(machine.family)
+                if need is not None and now < need.memory_mib <= listed:
+                    yield machine.name, need.memory_mib
+
+
+def _sized(offering: Offering, sizes: Mapping[str, int]) -> Offering:
+    capacity = offering.type.capacity
+    mib = sizes.get(offering.type.name, capacity.memory_mib)
+    if mib == capacity.memory_mib:
+        return offering
+    machine = replace(offering.type, capacity=replace(capacity, memory_mib=mib))
+    return replace(offering, type=machine)

@@ -12,8 +12,8 @@ from operator import is_
 from eva_master.control.measure import remaining
 from eva_master.control.planning import scope
 from eva_master.control.settings import Settings
-from eva_master.control.spot import valued
 from eva_master.control.state.records import PlanningRecords
+from eva_master.control.supply.spot import valued
 from eva_master.learning.delays import Delay
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.ids import InstanceId, Millis, RunId

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from eva_master.control.readside.model import ClusterModel, ReadersValuation
 from eva_master.control.readside.persistent_map import PersistentMap
 from eva_master.control.settings import Settings
-from eva_master.control.state.store import State, Unpublished
+from eva_master.control.state.store import State
+from eva_master.control.state.unwritten import Unpublished
 from eva_master.model.ids import JobId, Millis, instance_order, job_order, run_order
 
 K = TypeVar("K")

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
 from operator import itemgetter
 
-from eva_master.control.state import sizes
 from eva_master.control.state.active_load import ActiveLoad
 from eva_master.control.state.counters import Counters
 from eva_master.control.state.records import total_demand
 from eva_master.control.state.tally import Tally
+from eva_master.control.state.unwritten import Unpublished, Unwritten
 from eva_master.control.state.view_cache import ViewCache
 from eva_master.learning.boots import Boots
 from eva_master.learning.colocation import Key, lookup
 from eva_master.learning.interruptions import Interruptions
 from eva_master.learning.knowledge import Knowledge
+from eva_master.learning.memory_sizes import MemorySizes
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.accounting.totals import Totals
 from eva_master.model.catalog import Catalog, Offering
-from eva_master.model.changes import Changes, Deferred, InstanceAccount, JobAccount, Round
+from eva_master.model.changes import Changes, InstanceAccount, JobAccount, Round
 from eva_master.model.errors import StorageError
 from eva_master.model.events import CloudTrouble
 from eva_master.model.ids import (
@@ -89,7 +90,7 @@ class State:
         self._learned_written = self.learned
         self.interruptions = Interruptions()
         self.boots = Boots()
-        self.sizes = sizes.MemorySizes.of(catalog)
+        self.sizes = MemorySizes.of(catalog)
         self.counters = Counters()
         self.active: dict[JobId, None] = {}
         """Jobs that have not ended, in order of submission."""
@@ -111,7 +112,7 @@ class State:
         self.active_load = ActiveLoad()
         self._over: deque[tuple[Millis, type[Job] | type[Instance], str]] = deque()
         """Jobs that have ended and instances that are gone, those first that were over first."""
-        self._unwritten = _Unwritten()
+        self._unwritten = Unwritten()
         self._unpublished: Unpublished | None = None
 
     @classmethod
@@ -135,8 +136,7 @@ class State:
             state.put_instance_account(charged)
         state._over = deque(sorted(state._over, key=itemgetter(0)))
         state._restore_values(written)
-        sizes.fit(state)
-        state._unwritten = _Unwritten()
+        state._unwritten = Unwritten()
         return state
 
     def _restore_values(self, written: Changes) -> None:
@@ -373,8 +373,8 @@ class State:
         self._reservations.clear()
         self.view_cache.rates_changed()
 
-    def set_sizes(self, learned: sizes.MemorySizes) -> None:
-        """Remember how much memory workers have; `sizes.fit` has it apply."""
+    def set_sizes(self, learned: MemorySizes) -> None:
+        """Remember how much memory workers have; `control.measure.memory.fit` has it apply."""
         self.sizes = learned
         self._unwritten.values["memory_sizes"] = dict(learned.measured)
 
@@ -533,7 +533,7 @@ class State:
         if self._tally.changed:
             self._tally.changed = False
             self._unwritten.values["totals"] = self._tally.to_json
-        taken, self._unwritten = self._unwritten, _Unwritten()
+        taken, self._unwritten = self._unwritten, Unwritten()
         return Changes(
             jobs=tuple(self.jobs[key] for key in taken.jobs),
             runs=tuple(self.runs[key] for key in taken.runs),
@@ -564,52 +564,6 @@ def _submission(job: Job) -> tuple[int, str]:
 def _launch(instance: Instance) -> tuple[int, int, str]:
     """When an instance was asked for; those of one plan are numbered."""
     return instance.requested_ms, len(instance.id), instance.id
-
-
-@dataclass(slots=True)
-class _Unwritten:
-    """What the journal does not have yet; dicts serve as ordered sets."""
-
-    jobs: dict[JobId, None] = field(default_factory=dict)
-    runs: dict[RunId, None] = field(default_factory=dict)
-    instances: dict[InstanceId, None] = field(default_factory=dict)
-    job_accounts: dict[JobId, None] = field(default_factory=dict)
-    instance_accounts: dict[InstanceId, None] = field(default_factory=dict)
-    rounds: list[Round] = field(default_factory=list)
-    values: dict[str, Json | Deferred] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(
-            self.jobs
-            or self.runs
-            or self.instances
-            or self.job_accounts
-            or self.instance_accounts
-            or self.rounds
-            or self.values
-        )
-
-
-@dataclass(slots=True)
-class Unpublished:
-    """Names of what changed since a model was published; dicts serve as ordered sets.
-
-    Attributes:
-        jobs: Whose record or account changed.
-        runs: Whose record or progress changed.
-        instances: Whose record, account, session or occupants changed.
-    """
-
-    jobs: dict[JobId, None] = field(default_factory=dict)
-    runs: dict[RunId, None] = field(default_factory=dict)
-    instances: dict[InstanceId, None] = field(default_factory=dict)
-
-    def moved(self, old: InstanceId | None, new: InstanceId | None) -> None:
-        """A task run has left one instance, and is on another."""
-        if old is not None:
-            self.instances[old] = None
-        if new is not None:
-            self.instances[new] = None
 
 
 _NO_CHANGES = Changes()

@@ -10,7 +10,7 @@ from typing import Any
 
 from docker.types import Ulimit
 
-from eva_worker.runtime.isolation import UNPRIVILEGED, Isolation
+from eva_worker.isolation import UNPRIVILEGED, Isolation
 
 
 @dataclass(frozen=True, slots=True)

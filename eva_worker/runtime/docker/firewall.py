@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from eva_worker.runtime.isolation import UNPRIVILEGED
+from eva_worker.isolation import UNPRIVILEGED
 
 TABLE = "eva_tasks"
 _METADATA = ("169.254.169.254", "169.254.170.2")

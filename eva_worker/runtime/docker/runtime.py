@@ -27,6 +27,7 @@ from docker.errors import APIError, NotFound
 from docker.types import DeviceRequest, LogConfig, Mount
 
 from eva_worker.errors import BadOrder, RuntimeUnavailable, StartFailed
+from eva_worker.isolation import Isolation, hand_over, let_in
 from eva_worker.orders import TaskKey
 from eva_worker.process.durable_files import read_json, write_json
 from eva_worker.runtime import Exit, Image, TaskSpec, Tell
@@ -47,7 +48,6 @@ from eva_worker.runtime.docker.engine import (
     unanswered,
 )
 from eva_worker.runtime.docker.images import Images
-from eva_worker.runtime.isolation import Isolation, hand_over, let_in
 
 _T = TypeVar("_T")
 

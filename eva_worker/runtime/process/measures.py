@@ -11,8 +11,8 @@ from typing import Any
 
 import structlog
 
+from eva_worker.isolation import Isolation
 from eva_worker.runtime import TaskSpec
-from eva_worker.runtime.isolation import Isolation
 from eva_worker.runtime.process import confinement
 from eva_worker.runtime.process.groups import Groups, NoGroups
 

@@ -18,10 +18,10 @@ from docker.models.containers import Container
 
 from eva_worker._proto import worker_pb2 as pb
 from eva_worker.errors import StartFailed
+from eva_worker.isolation import UNPRIVILEGED
 from eva_worker.orders import TaskKey
 from eva_worker.runtime import Exit, Image, TaskSpec
 from eva_worker.runtime.docker.runtime import DockerRuntime, connect
-from eva_worker.runtime.isolation import UNPRIVILEGED
 from tests.fakes.docker import dockerd
 from tests.fakes.rpc.master import DEADLINE_S, FakeMaster
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eva_master.control.failures import described
-from eva_master.model import exits
+from eva_master.model import states
 from eva_master.model.events import Phase, RunReport
 from eva_master.model.ids import RunId
 from eva_worker.process.exits import shell_code
@@ -25,8 +25,8 @@ from eva_worker.process.exits import shell_code
 )
 def test_a_signal_is_128_and_its_number(raw: int, code: int, words: str) -> None:
     """Master and worker agree, and a code that is one already stays."""
-    assert exits.shell_code(raw) == shell_code(raw) == code
-    assert exits.described(code) == words
+    assert states.shell_code(raw) == shell_code(raw) == code
+    assert states.exit_text(code) == words
 
 
 def test_a_reason_names_code_and_signal() -> None:

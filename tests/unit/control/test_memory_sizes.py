@@ -8,11 +8,12 @@ import pytest
 
 from eva_master.adapters.ec2.memory import offered_mib
 from eva_master.control.machine import Machine
+from eva_master.control.measure.memory import fit
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.planning.validate_plan import reconcile
 from eva_master.control.settings import Settings
-from eva_master.control.state.sizes import MemorySizes, fit
 from eva_master.control.state.store import State
+from eva_master.learning.memory_sizes import MemorySizes
 from eva_master.model.actions import Action, RequestPlan
 from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.changes import Changes
@@ -125,6 +126,7 @@ def test_what_a_worker_measures_applies_at_once_and_after_a_restart(
     assert sizes(it.state) == (size, size)
     written = it.state.take_changes()
     restored = State.restored((KIND,), Changes(values=written.documents()))
+    fit(restored)
     assert restored.catalog[0].type.capacity.memory_mib == size
 
 
@@ -164,4 +166,5 @@ def test_a_catalog_with_less_memory_leaves_what_runs_alone() -> None:
             job_accounts=tuple(written.job_accounts.values()),
         ),
     )
+    fit(restored)
     assert sizes(restored) == (1_000, 1_000)

@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 import eva_worker.runtime
 from eva_worker import cli
 from eva_worker.errors import RuntimeUnavailable
+from eva_worker.isolation import Isolation
 from eva_worker.runtime.docker.runtime import connect
-from eva_worker.runtime.isolation import Isolation
 from eva_worker.runtime.registry import RuntimeProvider, checked, runtime, runtimes
 from eva_worker.settings import Settings
 from tests.fakes.rpc.authority import authority

@@ -9,14 +9,13 @@ from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.server import reasons
 from eva_master.model.catalog import Offering
 from eva_master.model.changes import InstanceAccount
-from eva_master.model.exits import shell_code
 from eva_master.model.ids import InstanceId, Millis, RunId, micro_usd
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.plan import Assign, Hold, Plan, Suspend
 from eva_master.model.planning.snapshot import PREVIEW, Snapshot
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.model.states import InstanceState, RunState
+from eva_master.model.states import InstanceState, RunState, shell_code
 from eva_master.ports.reading import JobRecord, Outlook, ReadModel
 
 _METRICS_BYTES = 64 << 10

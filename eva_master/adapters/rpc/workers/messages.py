@@ -19,10 +19,10 @@ from eva_master.model.actions import (
     WorkerAction,
 )
 from eva_master.model.events import Phase, RunReport
-from eva_master.model.exits import shell_code
 from eva_master.model.ids import Millis, RunId
 from eva_master.model.records import Progress
 from eva_master.model.resources import Resources
+from eva_master.model.states import shell_code
 
 # What an agent may report of a task. Agents check the same (eva_worker/tasks/progress_server.py).
 # A worker whose certificate was stolen, or that is of an earlier version, may not.

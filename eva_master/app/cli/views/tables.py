@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eva_master.app.cli.views.words import ago, count, money, plain, price, share, span
-from eva_master.model import exits
+from eva_master.model import states
 
 if TYPE_CHECKING:
     from eva_master.adapters.rpc.messages import (
@@ -100,7 +100,7 @@ def job(message: Job, now: int) -> RenderableType:
             ("eta", f"unknown; {span(message.remaining_ms)} of standalone run time are left")
         )
     if message.HasField("exit_code"):
-        rows.append(("exit code", exits.described(message.exit_code)))
+        rows.append(("exit code", states.exit_text(message.exit_code)))
     if message.failures:
         rows.append(("failures", str(message.failures)))
     alone = money(message.no_packing_micro_usd)

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from eva_worker.isolation import UNPRIVILEGED, Isolation
 from eva_worker.orders import TaskKey
 from eva_worker.runtime import Exit, TaskSpec
 from eva_worker.runtime.docker.runtime import DockerRuntime, connect
-from eva_worker.runtime.isolation import UNPRIVILEGED, Isolation
 from eva_worker.tasks.progress_server import make_socket_directory
 from tests.fakes.docker import dockerd
 from tests.fakes.patience import DEADLINE_S

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from eva_worker.isolation import UNPRIVILEGED, Isolation
 from eva_worker.runtime import docker
 from eva_worker.runtime.docker import firewall
-from eva_worker.runtime.isolation import UNPRIVILEGED, Isolation
 from eva_worker.settings import Settings
 
 TRIAL = """

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eva_master.control.alarms import Alarm, Wake
-from eva_master.control.boot_gate import BootGate
 from eva_master.control.context import Context
+from eva_master.control.supply.boot_gate import BootGate
 from eva_master.learning.boots import Boots, scopes
 from eva_master.model.ids import JobId, Millis, OfferingId
 from eva_master.model.records import Instance

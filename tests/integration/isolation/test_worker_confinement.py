@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from eva_worker.isolation import Isolation
 from eva_worker.orders import TaskKey
 from eva_worker.runtime import Exit, TaskSpec
-from eva_worker.runtime.isolation import Isolation
 from eva_worker.runtime.process import confinement, measures
 from eva_worker.runtime.process.groups import Groups, NoGroups
 from eva_worker.runtime.process.measures import Measures

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eva_master.control import availability
 from eva_master.control.context import Context
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import Records
+from eva_master.control.supply import availability
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.events import InstanceInterrupted
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis, Price

@@ -1,0 +1,55 @@
+"""What changed of the state since it was written, and since it was published."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from eva_master.model.changes import Deferred, Round
+from eva_master.model.ids import InstanceId, JobId, RunId
+from eva_master.model.planning.plan import Json
+
+
+@dataclass(slots=True)
+class Unwritten:
+    """What the journal does not have yet; dicts serve as ordered sets."""
+
+    jobs: dict[JobId, None] = field(default_factory=dict)
+    runs: dict[RunId, None] = field(default_factory=dict)
+    instances: dict[InstanceId, None] = field(default_factory=dict)
+    job_accounts: dict[JobId, None] = field(default_factory=dict)
+    instance_accounts: dict[InstanceId, None] = field(default_factory=dict)
+    rounds: list[Round] = field(default_factory=list)
+    values: dict[str, Json | Deferred] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.jobs
+            or self.runs
+            or self.instances
+            or self.job_accounts
+            or self.instance_accounts
+            or self.rounds
+            or self.values
+        )
+
+
+@dataclass(slots=True)
+class Unpublished:
+    """Names of what changed since a model was published; dicts serve as ordered sets.
+
+    Attributes:
+        jobs: Whose record or account changed.
+        runs: Whose record or progress changed.
+        instances: Whose record, account, session or occupants changed.
+    """
+
+    jobs: dict[JobId, None] = field(default_factory=dict)
+    runs: dict[RunId, None] = field(default_factory=dict)
+    instances: dict[InstanceId, None] = field(default_factory=dict)
+
+    def moved(self, old: InstanceId | None, new: InstanceId | None) -> None:
+        """A task run has left one instance, and is on another."""
+        if old is not None:
+            self.instances[old] = None
+        if new is not None:
+            self.instances[new] = None

@@ -1,0 +1,1 @@
+"""Which instances may be bought now: what is sold out, what fails to boot, spot."""
