@@ -21,6 +21,8 @@ from eva_worker.errors import InputRefused, Missing, UnsupportedInput
 from eva_worker.files.beneath import CHANGED, MOST_DEPTH, Directory, check, open_inside
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,62}")
+# It becomes part of a host's name.
+_REGION = re.compile(r"region=[a-z0-9-]{1,40}")
 _SETTING = "the operator decides with the master's setting input_roots"
 _MOST_COPIED = 2_000_000
 """Files and directories of one input from a directory."""
@@ -72,7 +74,7 @@ class Roots:
         """Refuse options that would send this instance's credentials elsewhere."""
         query = urlsplit(url).query
         for option in query.split("&") if query else ():
-            if not option.startswith("region=") and option not in self._options:
+            if not _REGION.fullmatch(option) and option not in self._options:
                 raise InputRefused(f"input {url[:200]}: only the option region is allowed")
 
 

@@ -18,6 +18,8 @@ DEFAULT_ROOTS = ("s3://",)
 """Whatever the workers' role may read in S3, and no file of an instance."""
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,62}")
+# It becomes part of a host's name.
+_REGION = re.compile(r"region=[a-z0-9-]{1,40}")
 _LONGEST = 2_000
 
 
@@ -97,7 +99,7 @@ class InputRoots:
         query = urlsplit(url).query
         options = query.split("&") if query else []
         # Others could have an instance send its credentials elsewhere.
-        if any(it not in own and not it.startswith("region=") for it in options):
+        if any(it not in own and not _REGION.fullmatch(it) for it in options):
             return "only the option region is allowed"
         if any(self._allows(Place.of(root), wanted) for root in self.roots):
             return ""
