@@ -140,6 +140,46 @@ async def test_no_way_leads_to_the_keys(confined: Bench, monkeypatch: pytest.Mon
                 Path("/proc/sys/kernel/core_pattern").write_text(before)
 
 
+async def test_a_task_does_not_leave_its_control_group(confined: Bench) -> None:
+    before = Path("/proc/self/cgroup").read_text()
+    await confined.run(
+        "for file in $(find /sys/fs/cgroup -maxdepth 2 -name cgroup.procs); do"
+        " echo $$ >$file && echo left; done; cat /proc/$$/cgroup; echo end"
+    )
+    assert "left" not in confined.log
+    assert confined.log.endswith(f"{before}end\n")
+
+
+async def test_services_that_run_programs_are_not_seen(confined: Bench, tmp_path: Path) -> None:
+    if confined.confined and confined.confined.how == confinement.LANDLOCK:
+        pytest.skip("Landlock knows no sockets")
+    found = subprocess.run(
+        [sys.executable, "-c", SERVICE, str(Path(confinement.__file__).parent), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (found.returncode, found.stdout) == (0, "ConnectionRefusedError\n"), found.stderr
+
+
+SERVICE = """
+import os, socket, sys
+sys.path.insert(0, sys.argv[1])
+import confinement
+place = sys.argv[2] + "/service.sock"
+server = socket.socket(socket.AF_UNIX)
+server.bind(place)
+server.listen()
+confinement.SERVICES = (place,)
+confinement.confine("namespaces", [], [], harmless=True)
+try:
+    socket.socket(socket.AF_UNIX).connect(place)
+    print("reached")
+except OSError as error:
+    print(type(error).__name__)
+"""
+
+
 async def test_a_task_reads_and_writes_what_is_its_own(confined: Bench) -> None:
     ended = await confined.run(
         "set -e; echo a >a; cat a; mkdir $EVA_CHECKPOINT_DIR/1 $EVA_STORAGE/outputs/o;"
