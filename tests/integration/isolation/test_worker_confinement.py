@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from eva_master.adapters.local.processes import remove_groups
 from eva_worker.isolation import Isolation
 from eva_worker.orders import TaskKey
 from eva_worker.runtime import Exit, TaskSpec
@@ -249,6 +251,8 @@ async def test_memory_is_limited_and_the_user_is_told(limited: Bench) -> None:
     assert ended.code == -signal.SIGKILL
     assert ended.message == "out of memory: the task's limit is 64 MiB"
     own = [Path(it) for it in _groups(limited)]
+    written = json.loads((limited.disk / "groups.json").read_text())
+    assert written == [str(it.parent) for it in own]
     assert all(it.is_dir() for it in own)
     await limited.runtime.cleanup(KEY)
     assert not any(it.exists() or it.parent.exists() for it in own)
@@ -258,6 +262,15 @@ def _groups(bench: Bench) -> list[str]:
     assert bench.confined
     assert bench.confined.groups
     return [f"{top}/job-1-0-0001" for top in bench.confined.groups._tops.values()]
+
+
+async def test_groups_of_an_instance_that_is_gone_are_removed(limited: Bench) -> None:
+    await limited.run("true")
+    own = [Path(it) for it in _groups(limited)]
+    assert all(it.is_dir() for it in own)
+    remove_groups(limited.disk / "groups.json")
+    assert not any(it.exists() or it.parent.exists() for it in own)
+    remove_groups(limited.disk / "no such file")
 
 
 async def test_processes_that_change_their_environment_die_with_their_shim(limited: Bench) -> None:
