@@ -390,6 +390,7 @@ class LocalCloud:
         disk = self._files.directory(record.instance) / "disk"
         if record.engine:
             await self._clear_engine(record, disk)
+        await asyncio.to_thread(processes.remove_groups, disk / "groups.json")
         await asyncio.to_thread(shutil.rmtree, disk, ignore_errors=True)
 
     async def _clear_engine(self, record: Record, disk: Path) -> None:

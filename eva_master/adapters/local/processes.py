@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 from collections.abc import Mapping
@@ -174,3 +175,16 @@ def clear(value: str) -> bool:
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 process.send_signal(number)
     return not left
+
+
+def remove_groups(file: Path) -> None:
+    """Remove the control groups of an instance without processes.
+
+    Args:
+        file: Where its worker wrote down the directories that they are in.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        for top in map(Path, json.loads(file.read_text())):
+            for group in (*top.glob("*/"), top):
+                with contextlib.suppress(OSError):
+                    group.rmdir()

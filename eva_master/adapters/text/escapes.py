@@ -54,7 +54,7 @@ class VisibleBytes:
         self._out.write(visible(text).encode())
 
     def flush(self) -> None:
-        """Flush the stream that is written to."""
+        """Hand on what was written so far."""
         self._out.flush()
 
     def close(self) -> None:

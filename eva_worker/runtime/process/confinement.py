@@ -31,18 +31,19 @@ LANDLOCK_WITH_SCOPES, LANDLOCK_SCOPE_SIGNAL = 6, 1 << 1
 CAPABILITY_VERSION = 0x20080522
 NAMESPACES, LANDLOCK, NOTHING = "namespaces", "landlock", ""
 
-# Where root reaches others' rights without any capability: services that do as root says.
+# Services that run what a user tells them to: outside of the task, or with more rights.
 SERVICES = (
     "/run/docker.sock",
     "/run/containerd",
     "/run/podman",
     "/run/dbus/system_bus_socket",
     "/run/systemd/private",
-    "/dev/mem",
-    "/dev/kmem",
-    "/dev/port",
-    "/dev/kmsg",
+    "/run/user/{user}",
+    "/tmp/tmux-{user}",  # noqa: S108
+    "/run/screen",
 )
+MEMORY = ("/dev/mem", "/dev/kmem", "/dev/port", "/dev/kmsg")
+CONTROL_GROUPS = "/sys/fs/cgroup"
 SHARED = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock")  # noqa: S108
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -55,26 +56,34 @@ def confine(how: str, hidden: list[str], kept: list[str], *, harmless: bool) -> 
         how: What `tried_out` found.
         hidden: Directories and files that it is not to see.
         kept: Directories below them, or anywhere, that it may read and write.
-        harmless: Whether root is to give up its rights, too.
+        harmless: Whether it is to lose what its user may do beyond its own files: leave its control
+            group, have services of the machine run programs, and all that root may.
 
     Raises:
         OSError: It is not confined as it should be.
     """
-    root = os.geteuid() == 0
+    user = os.geteuid()
+    root = user == 0
     written = []
+    if harmless:
+        hidden = [*hidden, *(it.format(user=user) for it in SERVICES)]
     if root and harmless:
-        hidden = [*hidden, *filter(os.path.exists, SERVICES), *_block_devices()]
+        hidden = [*hidden, *MEMORY, *_block_devices()]
         written = [*kept, *SHARED, os.path.expanduser("~/.cache")]  # noqa: PTH111
     if how == NAMESPACES:
         _unshare(root=root)
         _hide(hidden, kept)
         if written:
             _write_only(written)
+        elif harmless and os.path.isdir(CONTROL_GROUPS):  # noqa: PTH112
+            _mount(CONTROL_GROUPS, CONTROL_GROUPS, MS_BIND | MS_REC)
+            _set_read_only(CONTROL_GROUPS, set_=MOUNT_ATTR_RDONLY)
     if root and harmless:
         _drop_capabilities()
     _check(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     if how == LANDLOCK:
-        _refuse(hidden, kept, [*written, "/dev"] if written else ["/"])
+        fixed = [CONTROL_GROUPS] if harmless else []
+        _refuse(hidden, kept, [*written, "/dev"] if written else ["/"], fixed)
     _keep_signals_within()
 
 
@@ -201,13 +210,16 @@ def _drop_capabilities() -> None:
     _check(_libc.capset(header, none))
 
 
-def _refuse(hidden: Iterable[str], kept: Iterable[str], written: Iterable[str]) -> None:
+def _refuse(
+    hidden: Iterable[str], kept: Iterable[str], written: Iterable[str], fixed: Iterable[str]
+) -> None:
     """Allow the files of all directories but those that are hidden, and of what is kept.
 
     Args:
         hidden: What is refused.
         kept: What is not, even below that.
         written: Where files may be changed, too, unless they are refused.
+        fixed: Where they may be read alone, all the same.
     """
     version = _check(_libc.syscall(SYS_LANDLOCK, None, ctypes.c_size_t(0), 1))
     handled = LANDLOCK_READ | LANDLOCK_WRITE | LANDLOCK_REMOVE
@@ -216,11 +228,11 @@ def _refuse(hidden: Iterable[str], kept: Iterable[str], written: Iterable[str]) 
     attributes = struct.pack("Q", handled)
     size = ctypes.c_size_t(len(attributes))
     ruleset = _check(_libc.syscall(SYS_LANDLOCK, attributes, size, 0))
-    tops = [os.path.realpath(it) for it in hidden]
-    open_to_all = [os.path.join(os.path.realpath(it), "") for it in written]  # noqa: PTH118
-    for place in (*_beside(tops, "/"), *map(os.path.realpath, kept)):
+    tops = [os.path.realpath(it) for it in (*hidden, *fixed)]
+    changeable = tuple(os.path.join(os.path.realpath(it), "") for it in written)  # noqa: PTH118
+    for place in (*_beside(tops, "/"), *map(os.path.realpath, kept), *fixed):
         rights = LANDLOCK_READ
-        if any(os.path.join(place, "").startswith(top) for top in open_to_all):  # noqa: PTH118
+        if place not in fixed and f"{place}/".startswith(changeable):
             # A file takes no right that is for directories alone.
             rights = handled if os.path.isdir(place) else handled & ~LANDLOCK_REMOVE  # noqa: PTH112
         try:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eva_worker.orders import TaskKey
+from eva_worker.process.durable_files import write_json
 
 _MIB = 1 << 20
 _ROOT, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
@@ -106,13 +107,13 @@ class Groups:
                     break
                 groups = cls(dict.fromkeys(_CONTROLLERS, parent / name), unified=True)
                 if not (reason := groups._tried()):
-                    return groups
+                    return groups._noted(home)
                 reasons.append(f"{parent}: {reason}")
         if all((root / it / "cgroup.procs").exists() for it in _CONTROLLERS):
             tops = {it: root / it / paths.get(it, "") / name for it in _CONTROLLERS}
             groups = cls(tops, unified=False)
             if not (reason := groups._tried()):
-                return groups
+                return groups._noted(home)
             reasons.append(reason)
         raise NoGroups("; ".join(reasons) or f"{root} has no controllers of processes and memory")
 
@@ -166,6 +167,12 @@ class Groups:
             without_swap, most = memory / "memory.memsw.limit_in_bytes", limit
         if without_swap.exists():
             without_swap.write_text(most)
+
+    def _noted(self, home: Path) -> Groups:
+        """Write down where they are, for whoever removes what a worker that was killed leaves."""
+        with contextlib.suppress(OSError):  # The disk is full: empty groups may stay.
+            write_json(home / "groups.json", list(dict.fromkeys(map(str, self._tops.values()))))
+        return self
 
     def _tried(self) -> str:
         """Have a process join a group; returns why it cannot, empty if it can."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from eva_master.adapters.local.processes import remove_groups
 from eva_worker.isolation import Isolation
 from eva_worker.orders import TaskKey
 from eva_worker.runtime import Exit, TaskSpec
@@ -140,6 +142,46 @@ async def test_no_way_leads_to_the_keys(confined: Bench, monkeypatch: pytest.Mon
                 Path("/proc/sys/kernel/core_pattern").write_text(before)
 
 
+async def test_a_task_does_not_leave_its_control_group(confined: Bench) -> None:
+    before = Path("/proc/self/cgroup").read_text()
+    await confined.run(
+        "for file in $(find /sys/fs/cgroup -maxdepth 2 -name cgroup.procs); do"
+        " echo $$ >$file && echo left; done; cat /proc/$$/cgroup; echo end"
+    )
+    assert "left" not in confined.log
+    assert confined.log.endswith(f"{before}end\n")
+
+
+async def test_services_that_run_programs_are_not_seen(confined: Bench, tmp_path: Path) -> None:
+    if confined.confined and confined.confined.how == confinement.LANDLOCK:
+        pytest.skip("Landlock knows no sockets")
+    found = subprocess.run(
+        [sys.executable, "-c", SERVICE, str(Path(confinement.__file__).parent), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (found.returncode, found.stdout) == (0, "ConnectionRefusedError\n"), found.stderr
+
+
+SERVICE = """
+import os, socket, sys
+sys.path.insert(0, sys.argv[1])
+import confinement
+place = sys.argv[2] + "/service.sock"
+server = socket.socket(socket.AF_UNIX)
+server.bind(place)
+server.listen()
+confinement.SERVICES = (place,)
+confinement.confine("namespaces", [], [], harmless=True)
+try:
+    socket.socket(socket.AF_UNIX).connect(place)
+    print("reached")
+except OSError as error:
+    print(type(error).__name__)
+"""
+
+
 async def test_a_task_reads_and_writes_what_is_its_own(confined: Bench) -> None:
     ended = await confined.run(
         "set -e; echo a >a; cat a; mkdir $EVA_CHECKPOINT_DIR/1 $EVA_STORAGE/outputs/o;"
@@ -209,6 +251,8 @@ async def test_memory_is_limited_and_the_user_is_told(limited: Bench) -> None:
     assert ended.code == -signal.SIGKILL
     assert ended.message == "out of memory: the task's limit is 64 MiB"
     own = [Path(it) for it in _groups(limited)]
+    written = json.loads((limited.disk / "groups.json").read_text())
+    assert written == [str(it.parent) for it in own]
     assert all(it.is_dir() for it in own)
     await limited.runtime.cleanup(KEY)
     assert not any(it.exists() or it.parent.exists() for it in own)
@@ -218,6 +262,15 @@ def _groups(bench: Bench) -> list[str]:
     assert bench.confined
     assert bench.confined.groups
     return [f"{top}/job-1-0-0001" for top in bench.confined.groups._tops.values()]
+
+
+async def test_groups_of_an_instance_that_is_gone_are_removed(limited: Bench) -> None:
+    await limited.run("true")
+    own = [Path(it) for it in _groups(limited)]
+    assert all(it.is_dir() for it in own)
+    remove_groups(limited.disk / "groups.json")
+    assert not any(it.exists() or it.parent.exists() for it in own)
+    remove_groups(limited.disk / "no such file")
 
 
 async def test_processes_that_change_their_environment_die_with_their_shim(limited: Bench) -> None:

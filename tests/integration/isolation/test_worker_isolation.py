@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from eva_master.adapters.local.engine import Engine as LocalEngine
+from eva_master.adapters.local.engine import ready_image
 from eva_worker.isolation import UNPRIVILEGED, Isolation
 from eva_worker.orders import TaskKey
 from eva_worker.runtime import Exit, TaskSpec
 from eva_worker.runtime.docker.runtime import DockerRuntime, connect
-from eva_worker.tasks.progress_server import make_socket_directory
+from eva_worker.tasks.progress_server import Counters, IteratorServer, make_socket_directory
 from tests.fakes.docker import dockerd
 from tests.fakes.patience import DEADLINE_S
 
@@ -205,3 +207,29 @@ async def test_a_user_namespace_is_used_where_the_engine_has_them(
         else:
             assert it.log.split()[0] == "0"
             assert owner == FIRST_ID
+
+
+PROGRAM = """
+import sys
+from eva_iterator import EvaIterator
+for step in EvaIterator(range(7)):
+    pass
+"""
+
+
+async def test_progress_is_reported_by_a_user_without_rights(
+    docker_engine: str, tmp_path: Path
+) -> None:
+    with LocalEngine(docker_engine) as engine:
+        image = ready_image(engine, lambda _sentence: None)
+    async with bench(tmp_path, docker_engine) as it:
+        (it.home / "work" / "train.py").write_text(PROGRAM)
+        counters = Counters(tmp_path / "progress.json")
+        server = IteratorServer(it.home / "run" / "eva.sock", counters)
+        await server.start()
+        try:
+            ended = await it.run("python train.py", image=image)
+        finally:
+            await server.close()
+        assert ended.code == 0, it.log
+        assert counters.progress().steps == 7
