@@ -51,7 +51,6 @@ _RESYNC = Alarm(Wake.RESYNC)
 _ROUND = Alarm(Wake.ROUND)
 _PERIOD = Alarm(Wake.PERIOD)
 _FORGET = Alarm(Wake.FORGET)
-_REFUSALS_REMEMBERED = 64
 _FORGOTTEN_AT_ONCE = 1000
 """Jobs and instances that one turn forgets at most; the next turn goes on."""
 
@@ -75,8 +74,8 @@ class Machine:
         """The revision of the snapshot that the last plan was requested with."""
         self._reserved: Reserved | None = None
         """What the policy that plans was shown."""
-        self._refused: set[Occasion] = set()
-        """When the policy found no place for those for whom there seemed to be room."""
+        self._refused: dict[Occasion, Millis] = {}
+        """Occasions on which the policy found no place for who seemed to fit, with the time."""
         self._publisher: Publisher | None = None
         self._forgets = settings.history_kept_ms < NEVER_MS
 
@@ -212,6 +211,8 @@ class Machine:
         self._requested = context.now
         self._in_flight = self.state.count(rounds=1).rounds
         seen = snapshot(self.state, context.now, self.settings)
+        since = context.now - self.settings.round_period_ms
+        self._refused = {what: at for what, at in self._refused.items() if at > since}
         self._reserved = reserve(seen, self._refused, availability.paused_jobs(context))
         shown = self._reserved.snapshot
         context.outbox.add(RequestPlan(self._in_flight, shown, self.state.memory))
@@ -252,7 +253,7 @@ class Machine:
         plan, put_off = availability.gate(context).passed(present, plan)
         plan = limits.within(plan, present, self.settings.limits, len(self.state.live), self._owner)
         decision = reconcile(present, plan)
-        self._note_urgent(decision)
+        self._note_urgent(decision, put_off=put_off)
         names = self._adopt(decision)
         self.state.set_memory(event.memory)
         self.state.write_learned()
@@ -262,16 +263,15 @@ class Machine:
         if decision.dropped and not put_off:  # else there is a plan once it is known who boots
             context.plan_wanted = True
 
-    def _note_urgent(self, decision: Decision) -> None:
+    def _note_urgent(self, decision: Decision, *, put_off: bool) -> None:
         """Have those planned for who were kept back while the more urgent were."""
         reserved, self._reserved = self._reserved, None
         if reserved is None or not reserved.urgent:
             return
-        if reserved.urgent.isdisjoint(run for run, _ in decision.places):
-            if len(self._refused) >= _REFUSALS_REMEMBERED:
-                self._refused.clear()
-            self._refused.add(reserved.occasion)
-        self._context.plan_wanted = True
+        if reserved.urgent.isdisjoint(run for run, _ in decision.places) and not put_off:
+            self._refused[reserved.occasion] = self._context.now
+        if not put_off:
+            self._context.plan_wanted = True
 
     def _owner(self, job: JobId) -> str:
         return self.state.jobs[job].spec.owner

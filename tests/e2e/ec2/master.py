@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from tests.e2e.cluster import Cluster, until
-from tests.fakes.aws.purchases import check, purchases
+from tests.fakes.aws.purchases import check_ended
 from tests.fakes.aws.service import CREDENTIALS, IMAGE, REGION, shared
 
 LARGE, XLARGE = "c7i.large", "c7i.xlarge"
@@ -91,9 +91,7 @@ class Ec2Master(Cluster):
     def close(self) -> None:
         """See `Cluster.close`."""
         super().close()
-        with self.journal() as journal:
-            ready_ms = {str(it.id): it.ready_ms for it in journal.load().instances}
-        check(purchases(self.aws, self.name), ready_ms)
+        check_ended(self.aws, self.state_dir / "journal.db", self.name)
         if left := [it["InstanceId"] for it in self.alive()]:
             self.aws.client("ec2").terminate_instances(InstanceIds=left)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from eva_master.adapters.store.journal import SqlJournal
 from tests.fakes.aws.service import Aws
 
 MOST_IN_A_ROW = 4
@@ -62,3 +64,11 @@ def check(
     """Nothing was bought again and again although it never became of use."""
     found = {name: row for name, row in in_a_row(bought, ready_ms).items() if row > most}
     assert not found, f"bought in a row with no worker that registered: {found}"
+
+
+def check_ended(aws: Aws, journal: Path, cluster: str = "") -> None:
+    """The same of a cluster whose master has ended, by its journal's file."""
+    if journal.exists():
+        with SqlJournal.open(f"sqlite:///{journal}") as written:
+            ready_ms = {str(it.id): it.ready_ms for it in written.load().instances}
+        check(purchases(aws, cluster), ready_ms)

@@ -16,7 +16,7 @@ import psutil
 
 from eva_master.adapters.catalog import load_catalog
 from tests.e2e.cluster import PROGRAMS, Cluster, log_end, until
-from tests.fakes.aws.purchases import check, purchases
+from tests.fakes.aws.purchases import check_ended
 from tests.fakes.aws.service import CREDENTIALS, REGION, Aws
 from tests.fakes.ec2 import bundle
 from tests.fakes.ec2.hypervisor import Hypervisor, described
@@ -156,9 +156,7 @@ class Ec2Cluster(Cluster):
         try:
             self.hypervisor.close()
             super().close()
-            with self.journal() as journal:
-                ready_ms = {str(it.id): it.ready_ms for it in journal.load().instances}
-            check(purchases(self.aws), ready_ms)
+            check_ended(self.aws, self.state_dir / "journal.db")
         finally:
             self.aws.stop()
             self.site.close()

@@ -30,6 +30,7 @@ from eva_master.model.users import Role
 from tests.fakes.rpc.server import (
     DEADLINE_S,
     JOB_YAML,
+    SMALL,
     RpcMaster,
     add_instance,
     add_job,
@@ -281,6 +282,20 @@ async def test_a_preview_names_places_and_prices(master: RpcMaster) -> None:
     assert plan.alone_micro_usd_per_hour == 2 * 89_250
     assert plan.moves == 0
     assert (await master.jobs.List(pb.ListJobsRequest(all=True))).jobs == []
+
+
+async def test_a_preview_tells_what_would_be_kept_for_an_urgent_job(master: RpcMaster) -> None:
+    def full(state: State) -> None:
+        state.catalog = tuple(replace(it, limit=1) for it in state.catalog if it.id == SMALL.id)
+        place = add_instance(state)
+        (run,) = state.members(add_job(state, spec("busy")))
+        state.put_run(replace(run, target=place))
+
+    await master.loop.change(full)
+    urgent = JOB_YAML.format(name="resnet").replace("cpus: 1", "cpus: 2") + "priority: 5\n"
+    (placed,) = (await master.jobs.Plan(pb.PlanRequest(job_yaml=urgent))).placements
+    assert placed.instance_type == ""
+    assert placed.waiting_for.endswith("reached; kept for it once there is room: i-1")
 
 
 async def test_a_file_is_missing_until_it_is_put(master: RpcMaster) -> None:

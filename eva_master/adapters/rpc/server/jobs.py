@@ -29,6 +29,7 @@ from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.states import TERMINAL_JOB
+from eva_master.packing.reserving import reserve
 from eva_master.ports import Clock, ObjectStore
 from eva_master.ports.reading import Archive, JobRecord, ReadModel
 
@@ -228,7 +229,9 @@ class JobsService(JobsServicer):
             spec = await self._parse(request)
             model, now = await self._gateway.model(), self._clock.now()
             snapshot = await self._gateway.read(lambda _: model.preview(spec, now))
-            decided = await self._planner.preview(snapshot, model.memory)
+            shown = reserve(snapshot)
+            plan = await self._planner.preview(shown.snapshot, model.memory)
+            decided = shown.completed(plan)
         return views.plan(snapshot, decided, sum(model.reservation_prices(spec)))
 
     async def _find(self, reference: str) -> JobRecord:
