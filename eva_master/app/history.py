@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from eva_master.adapters.catalog import load_catalog
+from eva_master.adapters.catalog import current_types, load_catalog
 from eva_master.adapters.store.reading import copied_journal
 from eva_master.app.simulate import NO_PACKING, named_policy
 from eva_master.control.measure import ledger
@@ -14,6 +14,7 @@ from eva_master.control.state.store import State
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import InvalidTrace
 from eva_master.model.ids import Millis
+from eva_master.model.resources import Resources
 from eva_master.simulation.results.metrics import usd
 from eva_master.simulation.run import Setup
 from eva_master.simulation.scenario.journal_replay import Past, latest, past
@@ -77,10 +78,17 @@ def _date(now: Millis) -> str:
 
 def _listed(bought: Catalog) -> Catalog:
     """The offerings that the master may have chosen from."""
-    own = load_catalog()
-    known = {offering.type.name: offering for offering in own}
-    for offering in bought:
-        theirs = known.get(offering.type.name)
-        if theirs is None or theirs.type.capacity != offering.type.capacity:
-            return bought
-    return own
+    had = {offering.type.name: offering.type.capacity for offering in bought}
+    for own in (load_catalog(), load_catalog(known=current_types())):
+        known = {offering.type.name: offering.type.capacity for offering in own}
+        if all(name in known and _of_a_machine(size, known[name]) for name, size in had.items()):
+            return tuple(
+                replace(it, type=replace(it.type, capacity=had.get(it.type.name, it.type.capacity)))
+                for it in own
+            )
+    return bought
+
+
+def _of_a_machine(size: Resources, listed: Resources) -> bool:
+    """Whether this is what tasks had of a machine: all but some of the memory."""
+    return size.fits(listed) and replace(size, memory_mib=listed.memory_mib) == listed

@@ -48,7 +48,8 @@ def there(aws: Aws, tmp_path: Path) -> Deployer:
 def test_who_moves_changes_a_rule_and_nothing_else(there: Deployer) -> None:
     before = there.made()
     assert there.proposed("--users", "198.51.100.9/32") == {"MasterGroup": "False"}
-    there.deploy("--users", "198.51.100.9/32")
+    done = there.deploy("--users", "198.51.100.9/32")
+    assert "UserCidr: 203.0.113.7/32 -> 198.51.100.9/32" in done.output
     assert there.made() == before
     assert there.master()["ImageId"] == OLD_IMAGE
     assert "stopped and started" not in {reason for *_, reason in there.events()}
@@ -133,6 +134,17 @@ def test_a_master_that_cannot_be_replaced_can_be_deployed_again(there: Deployer,
     there.deploy("--set", "MasterImage=latest")
     assert there.master()["ImageId"] == NEW_IMAGE
     assert there.made()["StateVolume"] == volume
+
+
+def test_a_master_that_was_stopped_for_nothing_is_started_again(there: Deployer, aws: Aws) -> None:
+    """The update that is to remove it fails, as another change of it does."""
+    aws.fail_resources({"MasterGroup": "you are not permitted to do that"})
+    asked = ("--set", "MasterImage=latest", "--users", "198.51.100.9/32")
+    done = there.run("deploy", "aws", "-y", *asked)
+    assert done.exit_code != 0
+    assert "you are not permitted to do that" in done.output
+    assert there.master()["State"]["Name"] == "running"
+    assert there.master()["ImageId"] == OLD_IMAGE
 
 
 def test_after_an_update_that_rolled_back_all_is_as_it_was(there: Deployer, aws: Aws) -> None:

@@ -72,14 +72,18 @@ async def test_a_registered_agent_is_welcomed_and_reported(master: RpcMaster) ->
     assert master.sessions.connected == 1
 
 
-async def test_it_is_known_where_others_reach_a_worker(master: RpcMaster) -> None:
+async def test_it_is_known_where_others_reach_a_worker_and_what_it_has_measured(
+    master: RpcMaster,
+) -> None:
     await master.launched()
     agent = Agent(WorkersStub(master.worker_channel()).Session())
-    await agent.say(register=pb.Register(instance_id="i-1", address="10.0.0.7"))
+    register = pb.Register(instance_id="i-1", address="10.0.0.7", measured_mib=3_478)
+    await agent.say(register=register)
     await agent.hear()
     registered = await master.loop.event()
     assert isinstance(registered, WorkerRegistered)
     assert registered.address == "10.0.0.7"
+    assert registered.measured_mib == 3_478
 
 
 async def test_an_agent_cannot_pose_as_another_instance(master: RpcMaster) -> None:

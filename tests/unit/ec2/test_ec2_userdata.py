@@ -66,6 +66,7 @@ def test_a_worker_is_told_what_it_is_and_where_to_go() -> None:
     assert told["EVA_WORKER_JOIN"] == "10.0.0.1:7411"
     assert (told["EVA_WORKER_GPUS"], told["EVA_WORKER_CPUS"]) == ("1", "7.5")
     assert told["EVA_WORKER_MEMORY_MIB"] == "62464"
+    assert told["EVA_WORKER_MEMORY_RESERVED_MIB"] == "400"
     assert told["EVA_WORKER_ABANDONED_AFTER_S"] == "600"
     assert "EVA_WORKER_METADATA_URL" not in told
     assert variables(text, "authorities gpus") == [CA.strip(), "1"]

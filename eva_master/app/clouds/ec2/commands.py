@@ -121,9 +121,14 @@ def aws(
     _, cost = deployment.standing_cost
     if as_json:
         changes = [_shown(change) for change in deployment.changes]
-        print_json({"changes": changes, "standing_cost": _cost_shown(cost)})
+        parameters = {name: after for name, _, after in deployment.parameter_changes}
+        print_json(
+            {"changes": changes, "parameters": parameters, "standing_cost": _cost_shown(cost)}
+        )
     else:
         _print_changes(deployment.stack.name, deployment.changes)
+        for name, before, after in deployment.parameter_changes:
+            note(f"{name}: {before or 'none'} -> {after or 'none'}")
         _print_cost(*deployment.standing_cost)
         if deployment.master_replaced:
             note("The master gets another instance, and is away for some minutes; tasks run on.")

@@ -86,6 +86,8 @@ class Deployment:
 
     Attributes:
         changes: What would change.
+        parameter_changes: Parameters of a stack that is there which would change: name, before,
+            after.
         master_replaced: Whether the master gets another instance, which takes some minutes.
         standing_cost: What the cluster costs while no job runs, before the changes (if there is
             one) and after.
@@ -136,6 +138,11 @@ class Deployment:
                 hint="make another cluster (--cluster), and tear this one down when it is empty",
             )
         self.master_replaced = any(it.resource == "Master" and it.lost for it in self.changes)
+        self.parameter_changes = [
+            (name, had[name], value)
+            for name, value in sorted(self._parameters.items())
+            if name in had and had[name] != value
+        ]
         after = {**self.stack.defaults(), **had, **self._parameters}
         self.standing_cost = (
             None if self._new else self._cost({**self.stack.defaults(), **had}),
@@ -170,21 +177,25 @@ class Deployment:
         self.drop()
         ec2, master = self._clients("ec2"), self.stack.resources()["Master"]
         told("Stopping the master; tasks run on")
-        try:
-            ec2.stop_instances(InstanceIds=[master])
-            waiter = {"Delay": max(1, round(self._account.poll_s)), "MaxAttempts": 300}
-            ec2.get_waiter("instance_stopped").wait(InstanceIds=[master], WaiterConfig=waiter)
+        with contextlib.ExitStack() as otherwise:
+            # Whatever comes between, and be it Ctrl-C.
+            otherwise.callback(self._start_again, master)
+            try:
+                ec2.stop_instances(InstanceIds=[master])
+                waiter = {"Delay": max(1, round(self._account.poll_s)), "MaxAttempts": 300}
+                ec2.get_waiter("instance_stopped").wait(InstanceIds=[master], WaiterConfig=waiter)
+            except (BotoCoreError, ClientError) as error:
+                raise CloudError(f"EC2: {error}", hint="the old master is started again") from error
             told("Removing its instance; its state and its address stay")
             without, _ = self.stack.propose({**self._parameters, "MasterPresent": "false"})
             self.stack.execute(without)
             self.stack.settle()
-        except (BotoCoreError, ClientError, CloudError) as error:
-            with contextlib.suppress(BotoCoreError, ClientError):
-                ec2.start_instances(InstanceIds=[master])
-            if isinstance(error, CloudError):
-                raise
-            raise CloudError(f"EC2: {error}", hint="the old master is started again") from error
+            otherwise.pop_all()
         self._change_set, _ = self.stack.propose(self._parameters)
+
+    def _start_again(self, master: str) -> None:
+        with contextlib.suppress(BotoCoreError, ClientError):
+            self._clients("ec2").start_instances(InstanceIds=[master])
 
     def _packed(self, file: Path, had: Mapping[str, str]) -> bytes:
         known = {**had, **self._parameters}
