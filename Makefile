@@ -2,17 +2,19 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PROTO_VENV := .venv-proto
-PIP := -m pip install --quiet --disable-pip-version-check
+PIP := -m pip install --disable-pip-version-check
 
 .PHONY: setup demo test explore fuzz check proto bench bundle lock clean
 
 setup: $(VENV)/.done
 
 $(VENV)/.done: constraints.txt pyproject.toml iterator_sdk/pyproject.toml
+	@echo "Setting up $(VENV): Python, then $$(grep -c '^[^ #]' constraints.txt) packages, some minutes the first time"
 	python3 -m venv $(VENV)
 	$(BIN)/python $(PIP) --require-hashes -r constraints.txt
-	$(BIN)/python $(PIP) --no-deps --no-build-isolation -e ./iterator_sdk -e .
-	touch $@
+	$(BIN)/python $(PIP) --quiet --no-deps --no-build-isolation -e ./iterator_sdk -e .
+	@touch $@
+	@echo "Ready: $(BIN)/eva --help"
 
 demo: setup
 	$(BIN)/python -m examples.demo
@@ -41,7 +43,7 @@ check: setup proto
 
 $(PROTO_VENV)/.done: proto/requirements.txt
 	python3 -m venv $(PROTO_VENV)
-	$(PROTO_VENV)/bin/python $(PIP) --require-hashes -r proto/requirements.txt
+	$(PROTO_VENV)/bin/python $(PIP) --quiet --require-hashes -r proto/requirements.txt
 	touch $@
 
 proto: $(PROTO_VENV)/.done

@@ -19,6 +19,7 @@ from eva_master.testing import drawing
 from tests.fakes import hosts
 from tests.fakes.docker import dockerd
 from tests.fakes.iterator_agent import RecordingAgent
+from tests.fakes.paths import short_tempdir
 
 pytest.register_assert_rewrite("eva_master.testing.plan_checks", "eva_master.testing.policy_suite")
 
@@ -112,8 +113,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture
 def iterator_agent() -> Iterator[RecordingAgent]:
     """An agent that records what a task's program reports."""
-    # Not under tmp_path: the name of a Unix socket has at most 107 bytes.
-    with tempfile.TemporaryDirectory(prefix="eva-") as directory:
+    with tempfile.TemporaryDirectory(prefix="eva-", dir=short_tempdir()) as directory:
         agent = RecordingAgent(Path(directory) / "agent.sock")
         agent.start()
         yield agent

@@ -176,10 +176,9 @@ def _start(context: Context, job: Job, group: list[TaskRun]) -> None:
     if len(group) > 1:
         _start_gang(context, job, group)
         return
-    attempt = job.attempt + 1
-    context.put_job(replace(job, attempt=attempt))
-    for run in group:
-        context.put_run(_started(context, run, attempt, run.generation))
+    (run,) = group
+    context.put_job(replace(job, attempt=job.attempt + 1))
+    context.put_run(_started(context, run, run.attempt + 1, run.generation))
 
 
 def _start_gang(context: Context, job: Job, group: list[TaskRun]) -> None:

@@ -113,7 +113,8 @@ class Job:
     reason: str = ""
     exit_code: int | None = None
     attempt: int = 0
-    """Number of attempts started so far, which numbers them within the job."""
+    """Number of attempts started so far, which numbers those of a gang. Tasks of an array number
+    theirs each."""
     failures: int = 0
     not_before_ms: Millis = Millis(0)
     """Time before which no attempt starts, since retries back off."""

@@ -50,7 +50,7 @@ class Demo:
         self._explained = False
 
     def run(self) -> Report:
-        """Play it from the first job to the bill.
+        """Run the demo from the first job to the bill.
 
         Raises:
             DemoFailed: A job failed, it took too long, or no job was moved.
@@ -71,7 +71,7 @@ class Demo:
         return self._report(last)
 
     def _watch(self, enough: Callable[[Picture], bool]) -> Picture:
-        """Show what happens until it is enough; returns the last picture."""
+        """Show what happens until the demo is over; returns the last picture."""
         while True:
             picture = Picture.take(self._cluster.client)
             for line in self._story.lines(picture):
@@ -120,14 +120,14 @@ class Demo:
 
 
 def _kept_apart(picture: Picture) -> bool:
-    """Whether the readers run on instances of their own."""
+    """Whether the readers run on different instances."""
     readers = [picture.task(name) for name in READERS]
     running = all(one.state == "running" and one.target == one.instance for one in readers)
     return running and len({one.instance for one in readers}) == len(readers)
 
 
 def _awaited(picture: Picture) -> str:
-    """What a demo that takes too long waits for."""
+    """What the demo waits for, for the message that it took too long."""
     tasks = [
         f"{called(job, task)} ({task.state}, step {task.steps:,} of {task.total_steps:,}) "
         f"{task.waiting_for}".rstrip()
@@ -165,7 +165,7 @@ def main(*, as_json: bool, keep: bool) -> None:
         out.print("\nInterrupted; the cluster is being ended.")
         code = 130
     finally:
-        # Whoever is impatient now would leave processes behind.
+        # A second Ctrl-C here would leave processes behind.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         left = [*cluster.stop(), *(tasks.left(cluster.home) if tasks else [])]

@@ -26,7 +26,7 @@ _POLL_S = 0.1
 
 
 class DemoFailed(Exception):
-    """The demo did not do what it is to show; the message says what is wrong."""
+    """The demo failed; the message says how."""
 
 
 class Cluster:
@@ -65,7 +65,7 @@ class Cluster:
             settings: More of the master's settings, as variables of its environment.
 
         Raises:
-            DemoFailed: It ended instead, or took too long.
+            DemoFailed: The master ended, or it took too long to answer.
         """
         command = [
             *(sys.executable, "-m", "eva_master.app.cli", "up"),
@@ -93,12 +93,12 @@ class Cluster:
             time.sleep(_POLL_S)
 
     def _environment(self) -> dict[str, str]:
-        """Ours without the user's settings of Eva."""
+        """The environment of this process without the user's settings of Eva."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("EVA_")}
         return {**kept, "TMPDIR": str(self.scratch), "XDG_RUNTIME_DIR": str(self.scratch)}
 
     def _opened(self) -> bool:
-        """Whether the master has left its settings for us, and answers."""
+        """Whether the master has written the settings for clients, and answers."""
         settings = self.home / "state" / "client.yaml"
         if not settings.exists():
             return False
@@ -148,7 +148,7 @@ class Cluster:
         shutil.rmtree(self.home, ignore_errors=True)
 
     def _processes(self) -> list[psutil.Process]:
-        """Those whose arguments or environment name the cluster's directory."""
+        """The processes whose arguments or environment name the cluster's directory."""
         mark = str(self.home)
         found = []
         for process in psutil.process_iter(["cmdline", "environ", "status"]):

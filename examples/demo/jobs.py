@@ -1,4 +1,4 @@
-"""What the demo runs: eight jobs of six kinds, in an order that lets Eva show what it does."""
+"""The demo's jobs: eight of six kinds, in an order that shows what Eva does."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ READERS = ("stream-a", "stream-b")
 
 @dataclass
 class Submitter:
-    """Hands jobs in; the working directories are uploaded before, so that a wave is quick.
+    """Submits jobs. Working directories are uploaded first, so that a wave is submitted quickly.
 
     Attributes:
         scratch: For the jobs' temporary files, `None` where they have a place of their own.
@@ -104,13 +104,13 @@ class Submitter:
     _workdirs: dict[Path, str] = field(default_factory=dict)
 
     def upload(self) -> None:
-        """Bring every program to the cluster."""
+        """Upload every program to the cluster."""
         for job in (*FIRST_WAVE, *SECOND_WAVE):
             if job.folder not in self._workdirs:
                 self._workdirs[job.folder] = self.client.upload(job.folder)
 
     def submit(self, wave: tuple[DemoJob, ...]) -> None:
-        """Submit some jobs, one right after the other."""
+        """Submit several jobs, one after another."""
         for job in wave:
             self.client.submit(
                 job.file(),

@@ -1,4 +1,4 @@
-"""How it ended: what went on after its moves, and who owes what."""
+"""The report at the end of the demo: resumed jobs and the bill."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Report:
     """The end of the demo.
 
     Attributes:
-        last: The cluster when all was over.
+        last: The cluster at the end.
         resumptions: Of all jobs.
         places: The instance types on which each job's first task has run, by the job's name.
         took_s: From the start of the cluster until then.

@@ -1,4 +1,4 @@
-"""What the demo looks like while it runs."""
+"""Shows the demo while it runs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from examples.demo.story import Picture
 
 
 class Screen:
-    """Lines of what happens and, on a terminal, the cluster below them, redrawn in place.
+    """Prints a line for each event and, on a terminal, redraws the cluster below them.
 
     Args:
-        console: Where to.
+        console: The console to write to.
     """
 
     def __init__(self, console: Console) -> None:
@@ -52,7 +52,7 @@ class Screen:
         self._console.print(Text.assemble((f"{at // 60}:{at % 60:02}  ", "dim"), line))
 
     def answer(self, command: str, answer: RenderableType) -> None:
-        """Tell what a command says, as if the user had asked."""
+        """Show a command and its output, as if the user had typed it."""
         self.say(f"$ {command}")
         self._console.print(Padding(answer, (0, 0, 0, 6), expand=False))
 

@@ -1,4 +1,4 @@
-"""What happened, told from one picture of the cluster to the next, and from the jobs' own logs."""
+"""Tells what happened, by comparing pictures of the cluster and reading the jobs' logs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Picture:
 
     Attributes:
         state: Its instances, those that are gone included.
-        jobs: All that were submitted, in that order.
+        jobs: All submitted jobs, in the order of submission.
     """
 
     state: ClusterState
@@ -50,7 +50,7 @@ class Picture:
         return idle and all(job.state in ENDED for job in self.jobs)
 
     def task(self, name: str) -> Task:
-        """The first task of a job, in most the only one."""
+        """The first task of a job, which is the only one of most jobs."""
         return next(job.tasks[0] for job in self.jobs if job.name == name)
 
     def type_of(self, instance: str) -> str:
@@ -62,12 +62,12 @@ class Picture:
         return f"{instance} ({self.type_of(instance)})"
 
     def beside(self, job: Job, task: Task) -> str:
-        """Who shares the instance of a task."""
+        """The tasks that share the instance of a task."""
         others = self._others(job, task)
         return f"beside {', '.join(others)}" if others else "alone"
 
     def alone(self, job: Job, task: Task) -> bool:
-        """Whether nobody shares the instance of a task."""
+        """Whether a task is the only one on its instance."""
         return not self._others(job, task)
 
     def _others(self, job: Job, task: Task) -> list[str]:
@@ -94,7 +94,7 @@ class Story:
     _speeds: dict[str, float] = field(default_factory=dict)
 
     def lines(self, picture: Picture) -> Iterator[str]:
-        """What is new: first what ended, then what follows from it."""
+        """Lines on what changed: first what ended, then what follows from it."""
         for job in picture.jobs:
             if self._new(f"{job.id} state", job.state) and job.state in ENDED:
                 metrics = figures(job.tasks[0])
@@ -145,7 +145,7 @@ class Story:
             )
 
     def _new(self, what: str, value: object) -> bool:
-        """Whether it was not told yet."""
+        """Whether a line was not told before."""
         news = self._told.get(what) != value
         self._told[what] = value
         return news
@@ -156,7 +156,7 @@ class Point:
     """A line of a job's log that says how far it has come.
 
     Attributes:
-        metric: What it reports first, such as ``loss``.
+        metric: The first metric that it reports, such as ``loss``.
     """
 
     step: int
@@ -185,7 +185,7 @@ class Resumption:
 
     @property
     def continued(self) -> bool:
-        """Whether the count of steps went on where it was, and on from there."""
+        """Whether the count of steps continued from the checkpoint."""
         before = self.before.step if self.before else 1
         after = self.after.step if self.after else self.step
         return before <= self.step <= after
@@ -214,7 +214,7 @@ def resumptions(job: str, log: str) -> list[Resumption]:
 
 
 def called(job: Job, task: Task) -> str:
-    """A task for people: by its job, and by its number if there are several."""
+    """The name of a task for people: its job, and its number if there are several."""
     return job.name if len(job.tasks) == 1 else f"{job.name}/{task.index}"
 
 

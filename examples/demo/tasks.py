@@ -1,4 +1,4 @@
-"""What the demo's tasks run in: containers where an engine answers, plain processes otherwise."""
+"""Chooses how the demo's tasks run: in containers if an engine answers, else as processes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from eva_master.model.errors import EngineUnavailable, EvaError
 
 @dataclass(frozen=True)
 class Tasks:
-    """What was chosen.
+    """How tasks run.
 
     Attributes:
-        why: Says what, and why, in a sentence.
+        why: A sentence on the choice and its reason.
         engine: URL of the Docker engine, empty for plain processes.
         settings: The master's, as variables of its environment.
     """
@@ -26,7 +26,7 @@ class Tasks:
 
     @classmethod
     def choose(cls, told: Callable[[str], None]) -> Tasks:
-        """Look for an engine, and see that containers run.
+        """Look for an engine, and check that it runs containers.
 
         Args:
             told: Called with a sentence when something takes seconds.

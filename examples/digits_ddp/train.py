@@ -58,7 +58,7 @@ class Trainer:
         self.step = 0
 
     def share(self):
-        """Has all processes go on from where process 0 is, whatever checkpoint they have."""
+        """Makes all processes continue from the state of process 0, whatever they restored."""
         state = [self.model.state_dict(), self.optimizer.state_dict(), self.step]
         dist.broadcast_object_list(state)
         self.model.load_state_dict(state[0])
@@ -99,7 +99,7 @@ class Trainer:
 
 
 def anyone(flag):
-    """Whether it is so on any process; all must ask at the same step."""
+    """Whether a condition holds on any process; all processes must call it at the same step."""
     flags = torch.tensor([float(flag)])
     dist.all_reduce(flags, op=dist.ReduceOp.MAX)
     return bool(flags.item())

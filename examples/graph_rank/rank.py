@@ -35,7 +35,7 @@ def links():
 
 
 def home(topic):
-    """To which page the reader of `topic` returns: to a run of 1 in 1000, with equal odds."""
+    """The pages that the reader of `topic` returns to: a run of 1 in 1000, with equal odds."""
     size = max(1, NODES // 1000)
     first = np.random.default_rng((SEED, topic)).integers(NODES - size)
     start = np.zeros(NODES)
@@ -44,7 +44,7 @@ def home(topic):
 
 
 class Ranking:
-    """The topic being ranked and those that are done; the graph itself is made again."""
+    """The topic being ranked and those that are done. The graph is generated again at a restart."""
 
     def __init__(self):
         self.step = 0

@@ -26,7 +26,7 @@ HEADER = struct.Struct("!8sQ")
 
 
 class PeerLost(Exception):
-    """A member is gone, or sends what nobody expects: the gang has to start again."""
+    """A member is gone or sent something invalid: the gang has to start again."""
 
 
 class Ring:
@@ -36,7 +36,7 @@ class Ring:
     number; NNODES, how many there are. Eva sets them for every gang.
 
     Raises:
-        PeerLost: Not everybody came.
+        PeerLost: A member did not connect in time.
     """
 
     def __init__(self):
@@ -44,7 +44,7 @@ class Ring:
         self.size = int(os.environ.get("NNODES", "1"))
         self.left, self.right = (self.rank - 1) % self.size, (self.rank + 1) % self.size
         if self.size > 1:
-            # If everybody sent before they received, nobody would receive.
+            # If all members sent before they received, none would receive.
             self.sender = ThreadPoolExecutor(1)
             try:
                 self.connect(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
@@ -52,7 +52,7 @@ class Ring:
                 raise PeerLost(f"member {self.rank} found no ring: {error}") from error
 
     def connect(self, host, port):
-        """Learns from member 0 where everybody listens, then joins hands with the neighbours."""
+        """Learns the members' addresses from member 0, then connects to both neighbours."""
         deadline = time.monotonic() + JOIN_S
         with socket.create_server(("", 0 if self.rank else port)) as server:
             server.settimeout(JOIN_S)
@@ -72,7 +72,7 @@ class Ring:
             raise PeerLost(f"{rank!r} called, which is not member {self.left}")
 
     def gather(self, server, own):
-        """On member 0: waits for all others, then gives everybody the list of addresses."""
+        """On member 0: waits for all others, then sends all of them the list of addresses."""
         ring, callers = {0: own}, []
         while len(ring) < self.size:
             caller, _ = server.accept()
@@ -124,7 +124,7 @@ class Ring:
         return theirs
 
     def close(self):
-        """Lets the neighbours know at once that nothing more comes from here."""
+        """Closes the connections, so that the neighbours notice the end at once."""
         for connection in (self.next, self.previous) if self.size > 1 else ():
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)  # wakes the sender, too
@@ -132,7 +132,7 @@ class Ring:
 
 
 def dial(host, port, deadline):
-    """Connects as soon as somebody listens."""
+    """Connects to an address as soon as another member listens there."""
     while True:
         try:
             return socket.create_connection((host, port), timeout=JOIN_S)
@@ -143,7 +143,7 @@ def dial(host, port, deadline):
 
 
 def prepare(connection):
-    """Small messages go at once; a neighbour whose machine is gone is noticed."""
+    """Sends small messages at once, and notices when a neighbour's machine is gone."""
     connection.settimeout(SILENCE_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -157,7 +157,7 @@ def say(connection, words):
 
 
 def hear(connection):
-    """What was said; raises ValueError if it is nothing that a member says."""
+    """Reads a message; raises ValueError if it is not a member's."""
     length = bytearray(LENGTH.size)
     receive(connection, memoryview(length))
     if (size := LENGTH.unpack(length)[0]) > LONGEST:

@@ -58,7 +58,7 @@ class Trainer:
             yield self.step
 
     def share(self):
-        """Has all members go on from where member 0 is, whatever checkpoint they have."""
+        """Makes all members continue from the state of member 0, whatever checkpoint they have."""
         state = np.concatenate([self.parameters, self.velocity, [self.step]])
         # Added to nothing but zeros, it arrives as it is.
         state = self.ring.sum(state if self.ring.rank == 0 else np.zeros_like(state))

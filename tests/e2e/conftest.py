@@ -15,6 +15,7 @@ from tests.e2e.cluster import Cluster
 from tests.e2e.ec2.master import Ec2Master
 from tests.fakes.ec2.cluster import Ec2Cluster
 from tests.fakes.hosts.cluster import HostCluster
+from tests.fakes.paths import short_tempdir
 
 AnyCluster = TypeVar("AnyCluster", bound=Cluster)
 Clusters = Callable[..., Cluster]
@@ -75,8 +76,9 @@ def keep(request: pytest.FixtureRequest) -> Iterator[Keep]:
 @pytest.fixture
 def make_home() -> Iterator[Callable[[], Path]]:
     """Makes directories for clusters; they are gone after these are closed."""
-    # Not under tmp_path: the name of a Unix socket has at most 107 bytes.
-    with tempfile.TemporaryDirectory(prefix="eva-e2e-", ignore_cleanup_errors=True) as home:
+    with tempfile.TemporaryDirectory(
+        prefix="eva-e2e-", dir=short_tempdir(), ignore_cleanup_errors=True
+    ) as home:
         numbers = itertools.count()
 
         def make() -> Path:

@@ -21,6 +21,7 @@ from eva_master.adapters.rpc.messages import Bill, ClusterState, Instance, Job, 
 from examples.demo.jobs import FIRST_WAVE, SECOND_WAVE
 from examples.demo.story import Picture, Point, Story, resumptions
 from tests.fakes.docker import dockerd
+from tests.fakes.paths import short_tempdir
 
 ROOT = Path(__file__).parents[2]
 DEMO = (sys.executable, "-m", "examples.demo")
@@ -30,7 +31,9 @@ NO_ENGINE = "unix:///nowhere/docker.sock"
 @pytest.fixture
 def temporary() -> Iterator[Path]:
     """Where the demo makes its directory; short, for the names of sockets."""
-    with tempfile.TemporaryDirectory(prefix="demo-", ignore_cleanup_errors=True) as directory:
+    with tempfile.TemporaryDirectory(
+        prefix="demo-", dir=short_tempdir(), ignore_cleanup_errors=True
+    ) as directory:
         yield Path(directory)
         for process in processes(Path(directory)):
             process.kill()

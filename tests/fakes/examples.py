@@ -24,6 +24,7 @@ from eva_iterator._proto.iterator_pb2_grpc import (
     add_IteratorServicer_to_server,
 )
 
+from tests.fakes.paths import short_tempdir
 from tests.fakes.patience import DEADLINE_S
 from tests.fakes.rpc.ports import free_port
 
@@ -49,7 +50,7 @@ class Agent(IteratorServicer):
     """Takes reports over a socket."""
 
     def __init__(self) -> None:
-        self._directory = tempfile.TemporaryDirectory()
+        self._directory = tempfile.TemporaryDirectory(dir=short_tempdir())
         self.socket = f"{self._directory.name}/socket"
         self.reports: list[ReportRequest] = []
         self._server = grpc.server(ThreadPoolExecutor(4))

@@ -1,1 +1,1 @@
-"""What connects the control loop to the rest of a live master: inbox, gateway, clock."""
+"""Connects the control loop to the rest of a live master: inbox, gateway, clock."""

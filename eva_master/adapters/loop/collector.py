@@ -1,4 +1,4 @@
-"""How often Python searches for garbage in cycles."""
+"""Sets how often Python searches for cyclic garbage."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _YOUNG, _MIDDLE, _OLD = 200_000, 20, 100
 
 
 def spare_lasting_values() -> None:
-    """Have the cycle collector look at young objects seldom and at old ones hardly ever.
+    """Make the cycle collector search young objects seldom and old ones hardly ever.
 
-    Records, snapshots and plans are values without cycles: they go when nobody refers to them any
-    more. With Python's own thresholds half of a round for 100,000 tasks goes into searches among
-    them that find nothing. What exists already is never searched again.
+    Records, snapshots and plans have no cycles: reference counts free them. With Python's default
+    thresholds, half of a round for 100,000 tasks goes into searches that find nothing. Objects that
+    exist already are never searched again.
     """
     gc.collect()
     gc.freeze()

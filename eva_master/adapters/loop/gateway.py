@@ -1,4 +1,4 @@
-"""Between asyncio and the control loop's thread: commands, the newest model, and watches."""
+"""Connects asyncio with the control loop's thread: commands, the newest model, watches."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _READERS = 4
 
 
 class LoopGateway:
-    """Carries commands to the control loop and what it says back, as `eva_master.ports.Replies`.
+    """Carries commands to the control loop and replies back; `eva_master.ports.Replies`.
 
-    Questions do not go that way: whoever asks reads the newest model that was published.
+    Reads do not pass through the loop: they use the newest model that it published.
     `command`, `model`, `read` and `watch` belong to asyncio, `latest` to any thread; `reply` and
     `publish` are called by the control loop and never block it.
 
@@ -78,7 +78,7 @@ class LoopGateway:
     # -- reading ---------------------------------------------------------------------------------
 
     def latest(self, timeout_s: float | None = None) -> ReadModel:
-        """The newest model of the cluster, for any thread; waits for the first one alone.
+        """The newest model of the cluster, for any thread; waits only for the first one.
 
         Raises:
             TimeoutError: The control loop has not published anything yet.
@@ -86,7 +86,7 @@ class LoopGateway:
         return self._first.result(timeout_s) if self._model is None else self._model
 
     async def model(self) -> ReadModel:
-        """The newest model of the cluster; what was answered before is in it."""
+        """The newest model of the cluster, which has everything that was replied before."""
         if self._model is not None:
             return self._model
         return await asyncio.shield(asyncio.wrap_future(self._first))
@@ -94,13 +94,13 @@ class LoopGateway:
     async def read(self, fn: Callable[[ReadModel], T]) -> T:
         """Call a function with the newest model, in a thread of its own.
 
-        For what takes long enough to hold up every other call; `model` is for the rest.
+        It is for calls that would hold up all others; the rest use `model`.
         """
         model, loop = await self.model(), asyncio.get_running_loop()
         return await loop.run_in_executor(self._readers, fn, model)
 
     def watch(self, jobs: Collection[JobId] | None = None) -> Watch:
-        """Begin to collect changed jobs; call it before the first read, to miss nothing.
+        """Begin to collect changed jobs; call it before the first read, so that none is missed.
 
         Args:
             jobs: Which ones to watch, `None` for all.
@@ -116,13 +116,13 @@ class LoopGateway:
             self._watches.pop(watch, None)
 
     def observe(self, observer: Callable[[Changes], None]) -> None:
-        """Have every commit's changes handed to `observer`, in the loop's thread."""
+        """Call `observer` with the changes of every commit, in the loop's thread."""
         self._observers.append(observer)
 
     # -- the control loop's side -----------------------------------------------------------------
 
     def reply(self, reply: Reply) -> None:
-        """Hand an answer to all who sent the command; to nobody if they have gone."""
+        """Hand a reply to all callers that sent the command and still wait."""
         with self._lock:
             futures = self._waiting.pop((reply.owner, reply.command), ())
         for future in futures:
@@ -163,7 +163,7 @@ class Watch(Subscription[set[JobId]]):
         self._awake = asyncio.Event()
 
     def add(self, changed: set[JobId]) -> None:
-        """Note changed jobs, those that are watched; any thread may call it."""
+        """Note which of the watched jobs changed; any thread may call it."""
         matching = changed if self._jobs is None else changed & self._jobs
         if not matching:
             return

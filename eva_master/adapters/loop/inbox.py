@@ -1,4 +1,4 @@
-"""The control loop's inbox in a live master: many threads post, the loop's thread waits."""
+"""The control loop's inbox in a live master: any thread posts, the loop's thread waits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LiveInbox:
         self._queue.put(event)
 
     def wait(self, until: Millis | None) -> Sequence[Event]:
-        """Block until something has arrived or the time has come; one thread only.
+        """Block until an event has arrived or the time has come; for one thread only.
 
         Args:
             until: Milliseconds since the epoch; `None` waits for an event however long.
@@ -43,7 +43,7 @@ class LiveInbox:
         first = self._first(until)
         if first is None:
             return ()
-        # What is posted from now on belongs to the next wait: a busy inbox cannot hold this one.
+        # Events that are posted from now on wait for the next call, so this one ends.
         batch = [first, *(self._queue.get_nowait() for _ in range(self._queue.qsize()))]
         self.received += len(batch)
         return batch

@@ -1,4 +1,4 @@
-"""What is over, read from the journal's database: `eva_master.ports.reading.Archive`."""
+"""Reads ended jobs and gone instances from the journal's database."""
 
 from __future__ import annotations
 

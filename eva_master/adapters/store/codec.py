@@ -25,7 +25,7 @@ RECORD_VERSION = 1
 SPEC_VERSION = 2
 """Of the form of specs: 1 had the tasks written out."""
 
-# A diverged loss is NaN, which JSON cannot say as a number; as a string it comes back as NaN.
+# JSON has no number for NaN, which a diverged loss is. As a string it is read back as NaN.
 _CONFIG = ConfigDict(ser_json_inf_nan="strings")
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class Codec(Generic[T]):
         self._brief = brief
 
     def encode(self, record: T) -> str:
-        """The record as one JSON object."""
+        """Encode a record as one JSON object."""
         # A list of one, less its brackets.
         document = self._adapter.dump_json(
             [record], exclude=self._exclude, exclude_defaults=self._brief(record)
@@ -62,7 +62,7 @@ class Codec(Generic[T]):
         return document[1:-1].decode()
 
     def decode(self, documents: Iterable[str]) -> list[T]:
-        """The records that `documents` describe, in their order.
+        """Decode the records that `documents` describe, in their order.
 
         Raises:
             StorageError: A document is damaged.
@@ -98,7 +98,7 @@ _REASONS = TypeAdapter(Reasons)
 
 
 def encode_reasons(reasons: Reasons) -> bytes:
-    """A round's reasons, compressed: most of them are the same words again."""
+    """Encode a round's reasons, compressed because they repeat the same words."""
     return zlib.compress(_REASONS.dump_json(reasons))
 
 

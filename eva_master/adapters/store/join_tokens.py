@@ -1,4 +1,4 @@
-"""What became of the tokens with which instances join, in the journal's database."""
+"""Stores in the journal's database which join tokens were issued and used."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TokenRecord:
     """One token.
 
     Attributes:
-        expires_ms: From then on it is good for nothing.
+        expires_ms: When it expires.
         public_key: SHA-256 in hex of the key that it was used for, `None` before.
     """
 
@@ -50,7 +50,7 @@ class JoinTokenTable:
         self._engine = engine
 
     def issue(self, instance: InstanceId, attempt: int, expires_ms: Millis, now: Millis) -> None:
-        """Write down a token before anybody gets it; one that is known stays as it is."""
+        """Store a token before it is handed out; a token that is stored already is not changed."""
         row = {"instance_id": instance, "attempt": attempt, "expires_ms": expires_ms}
         with self._transaction() as connection:
             connection.execute(delete(JOIN_TOKENS).where(JOIN_TOKENS.c.expires_ms < now - _KEPT_MS))

@@ -50,9 +50,9 @@ T = TypeVar("T")
 
 
 class SqlJournal:
-    """Everything the master must not forget, in one database.
+    """Stores everything that must survive a restart of the master, in one database.
 
-    To be used by one thread at a time, in one master at a time: see `open`.
+    One thread of one master may use it at a time; see `open`.
     """
 
     def __init__(self, engine: Engine, lock: ProcessLock | None) -> None:
@@ -91,7 +91,7 @@ class SqlJournal:
 
     @property
     def engine(self) -> Engine:
-        """The database, for what else is kept in it; any thread may use it."""
+        """The database, for the other tables in it; any thread may use it."""
         return self._engine
 
     def load(self, since: Millis | None = None) -> Changes:
@@ -169,8 +169,8 @@ class SqlJournal:
         """Planning rounds, the newest first.
 
         Args:
-            limit: At most so many.
-            before: Only rounds of a smaller number, to read on; `None` for the newest.
+            limit: The largest number of rounds.
+            before: Only rounds with a smaller number are read; `None` for the newest.
 
         Raises:
             StorageError: The database cannot be read.
@@ -197,7 +197,7 @@ class SqlJournal:
             return None if row is None else rows.explained_round(row)
 
     def close(self) -> None:
-        """Let go of the database, and of the lock."""
+        """Close the database and release the lock."""
         self._engine.dispose()
         if self._lock is not None:
             self._lock.release()
@@ -275,7 +275,7 @@ class _Wanted:
 
 
 def check_versions(table: Table, found: Sequence[Row[Any]]) -> None:
-    """See that this release can read rows of a table of records.
+    """Check that this release can read the rows of a table of records.
 
     Raises:
         JournalTooNew: A later release wrote one of them.

@@ -1,4 +1,4 @@
-"""The parameters of launches under way, in the journal's database."""
+"""Stores the parameters of pending launches in the journal's database."""
 
 from __future__ import annotations
 

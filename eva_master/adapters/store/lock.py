@@ -1,4 +1,4 @@
-"""One master at a time."""
+"""Makes sure that one master at a time has a journal open."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eva_master.model.errors import JournalInUse
 
 
 class ProcessLock:
-    """A lock file held by this process until it lets go or dies, however it dies.
+    """A lock file that this process holds until it releases it or ends in any way.
 
     A record lock rather than ``flock``: children forked by the master do not inherit it, so that
     a planner process which outlives a killed master keeps no successor out. It keeps processes
@@ -35,5 +35,5 @@ class ProcessLock:
         os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Let others in; the file stays, since removing it would race with them."""
+        """Release the lock. The file stays, because another process may be about to lock it."""
         os.close(self._file)

@@ -1,4 +1,4 @@
-"""Bringing a database to the schema of this release, without an ini file or a command."""
+"""Migrates a database to the schema of this release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A journal as another process has it open, or had."""
+"""Opens copies of journals that other processes may have open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of the model as rows of the tables, and back."""
+"""Converts values of the model to rows of the tables and back."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def round_record(row: Row[Any]) -> Round:
 
 
 def reasons_row(record: Round) -> Values:
-    """Why a round's plan was as it was."""
+    """The row of the reasons for a round's plan."""
     assert record.reasons is not None
     return {"round": record.number, "record": codec.encode_reasons(record.reasons)}
 

@@ -1,4 +1,4 @@
-"""The tokens of users: digests in the journal's database, and a copy in memory to check against."""
+"""Stores digests of users' tokens in the journal's database, and checks tokens in memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class UserTokens:
 
     Args:
         engine: The journal's database.
-        clock: Says when a token is made, revoked and expired.
+        clock: The time at which tokens are made, revoked and expire.
 
     Raises:
         StorageError: The database cannot be read.
@@ -55,15 +55,15 @@ class UserTokens:
         """Make a token.
 
         Args:
-            owner: Whose jobs are submitted with it.
+            owner: The owner of the jobs that are submitted with it.
             role: What it allows.
-            lifetime_ms: From now on, `None` for no end.
+            lifetime_ms: How long it is valid from now, `None` for no end.
 
         Returns:
             The token and its secret, which is kept nowhere.
 
         Raises:
-            InvalidConfig: Nobody can have that name.
+            InvalidConfig: It is not a valid name of an owner.
             StorageError: The database refused; there is no new token.
         """
         if not is_owner(owner):
@@ -83,11 +83,11 @@ class UserTokens:
         return token, secret
 
     def revoke(self, key: str) -> UserToken:
-        """Take a token out of force, at once and for ever; no error if it is already.
+        """Revoke a token at once and for ever; a token that is revoked already stays so.
 
         Raises:
             NotFound: There is no such token.
-            StorageError: The database refused; the token is still in force.
+            StorageError: The database refused; the token is still valid.
         """
         with self._writing:
             token = self._tokens.get(key)
@@ -129,7 +129,7 @@ class UserTokens:
         return token
 
     def check(self, key: str) -> None:
-        """See that a token that was authenticated is still in force.
+        """Check that a token that was authenticated is still valid.
 
         Raises:
             NotAuthenticated: It has expired or was revoked.

@@ -6,8 +6,10 @@ Commands are imported when they are used, and import gRPC or a database only whe
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from io import TextIOWrapper
 from typing import Any
 
 import click
@@ -62,6 +64,7 @@ class _Commands(click.Group):
         return loaded(target) if target else None
 
     def invoke(self, ctx: click.Context) -> Any:
+        _write_anything()
         try:
             return super().invoke(ctx)
         except EvaError as error:
@@ -70,6 +73,13 @@ class _Commands(click.Group):
         except KeyboardInterrupt:
             click.echo(err=True)
             ctx.exit(130)
+
+
+def _write_anything() -> None:
+    """Have characters that the terminal's encoding lacks written as escapes, not fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _of_clouds() -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,7 @@ from eva_master.app.cli.views.words import money, plain
 from eva_master.model.errors import Unreachable
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress, TaskID
 
     from eva_master.adapters.rpc.client.master import Client
@@ -31,16 +34,11 @@ def wait_for(client: Client, ids: Sequence[str]) -> int:
     Raises:
         Unreachable: The master was away for too long.
     """
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
-
     screen = console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn())
     patience = Patience()
     ended: dict[str, Job] = {}
-    with Progress(
-        *columns, console=screen, transient=True, disable=not screen.is_terminal
-    ) as progress:
-        display = _Display(progress, ids)
+    with progress_table(screen) as progress:
+        display = Display(progress, ids)
         while len(ended) < len(ids):
             waiting = [one for one in ids if one not in ended]
             try:
@@ -66,32 +64,97 @@ def exit_code_of(job: Job) -> int:
     return code if 0 < code < 256 else 1
 
 
-class _Display:
-    """A bar per job on a terminal, and a line whenever a job enters another state."""
+def progress_table(screen: Console) -> Progress:
+    """A table with a row per job, that is drawn on a terminal only and vanishes at the end."""
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        TextColumn("{task.fields[state]}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[tasks]}", markup=False),
+    )
+    return Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal)
+
+
+class Display:
+    """A row per job on a terminal, and a line whenever a job has come further.
+
+    A job that runs and has to wait again has not come further: its tasks start and end, move and
+    are tried again all the time.
+
+    Args:
+        progress: The table, as `progress_table` makes it.
+        ids: The jobs.
+    """
 
     def __init__(self, progress: Progress, ids: Sequence[str]) -> None:
         self._progress = progress
-        self._bars: dict[str, TaskID] = {one: progress.add_task(one, total=None) for one in ids}
+        self._rows: dict[str, TaskID] = {
+            one: progress.add_task(one, total=None, state="", tasks="") for one in ids
+        }
         self._states: dict[str, str] = {}
+        self._failures: dict[str, int] = {}
 
     def show(self, job: Job) -> None:
-        total = sum(task.total_steps for task in job.tasks)
-        done = sum(task.steps for task in job.tasks)
-        if job.id in self._bars:
+        """Take in the newest about a job."""
+        before = self._states.get(job.id)
+        state = job.state
+        if before is not None and _RANKS.get(state, 0) < _RANKS.get(before, 0):
+            state = before
+        done = _share_done(job)
+        if job.id in self._rows:
             self._progress.update(
-                self._bars[job.id],
-                description=f"{job.id} {job.state}",
-                completed=done,
-                total=total or None,
+                self._rows[job.id],
+                state=state,
+                tasks=_tasks(job),
+                completed=done or 0.0,
+                total=None if done is None else 1.0,
             )
-        if self._states.get(job.id) != job.state:
-            self._states[job.id] = job.state
-            note(_line(job))
+        failures = self._failures.get(job.id, 0)
+        self._states[job.id], self._failures[job.id] = state, max(failures, job.failures)
+        if state != before:
+            self._tell(_line(job, state))
+        elif job.failures > failures:
+            self._tell(f"{job.id}: {state}, tried again after a failure: {plain(job.reason)}")
+
+    def _tell(self, line: str) -> None:
+        if self._progress.disable:
+            note(line)
+        else:  # Above the table, which is drawn again below it.
+            self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _line(job: Job) -> str:
-    text = f"{job.id}: {job.state}"
-    if job.state in ENDED:
+_RANKS = {"pending": 0, "running": 1, "ending": 2, **dict.fromkeys(ENDED, 3)}
+"""How far a job has come, by its state."""
+
+
+def _share_done(job: Job) -> float | None:
+    """The share of a job's work that is done, `None` if nobody knows."""
+    if len(job.tasks) <= 1 and not any(task.total_steps for task in job.tasks):
+        return None
+    shares = (
+        1.0 if task.state == "succeeded" else min(1.0, task.steps / (task.total_steps or math.inf))
+        for task in job.tasks
+    )
+    return sum(shares) / len(job.tasks)
+
+
+def _tasks(job: Job) -> str:
+    """How many tasks of a job are in which state; empty for a single task."""
+    if len(job.tasks) <= 1:
+        return ""
+    counts = Counter(task.state for task in job.tasks)
+    return ", ".join(f"{counts[state]} {state}" for state in _TASK_STATES if counts[state])
+
+
+_TASK_STATES = ("succeeded", "failed", "cancelled", "running", "stopping", "starting", "waiting")
+
+
+def _line(job: Job, state: str) -> str:
+    text = f"{job.id}: {state}"
+    if state in ENDED:
         text += f", cost {money(job.cost_micro_usd)}"
         if job.no_packing_micro_usd:
             text += f" ({money(job.no_packing_micro_usd)} on instances of its own)"

@@ -31,20 +31,20 @@ def cloud_of(config: MasterConfig) -> CloudProvider:
 
 
 def cloud_commands() -> dict[str, str]:
-    """Every command that comes with a cloud, such as ``deploy aws``, and where it is."""
+    """The module of every command that comes with a cloud, such as ``deploy aws``."""
     return {
         command: target for cloud in clouds().values() for command, target in cloud.commands.items()
     }
 
 
 def checked(found: Iterable[tuple[str, Any]]) -> dict[str, CloudProvider]:
-    """Clouds by name, if each says all that it has to.
+    """Clouds by name, once each is known to be complete.
 
     Args:
         found: Names of packages and what they export.
 
     Raises:
-        TypeError: One does not; a master does not start with half a cloud.
+        TypeError: A cloud lacks a part of `CloudProvider`.
     """
     known: dict[str, CloudProvider] = {}
     commands: dict[str, str] = {}

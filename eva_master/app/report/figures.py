@@ -207,7 +207,6 @@ _NOTES = {
 def _bars(axes: Axes, summary: Summary, by_group: dict[Group, list[Row]], measure: Measure) -> None:
     labels = policies_of(summary)
     width = 0.8 / len(labels)
-    ceiling = _top(summary, measure)
     for number, label in enumerate(labels):
         for place, rows in enumerate(by_group.values()):
             row = next((row for row in rows if row.label == label), None)
@@ -215,9 +214,11 @@ def _bars(axes: Axes, summary: Summary, by_group: dict[Group, list[Row]], measur
             if one is None:
                 continue
             at = place + (number - (len(labels) - 1) / 2) * width
-            height = _bar(axes, at, one, measure.factor, width * 0.92, number=number, label=label)
+            _bar(axes, at, one, measure.factor, width * 0.92, number=number, label=label)
             if width > 0.065:
-                _value(axes, at, one.mean * measure.factor, height, ceiling)
+                value = one.mean * measure.factor
+                text = f"{value:.0f}" if value >= 20 else f"{value:.2f}"
+                _value(axes, at, value, text, over_interval=one.half is not None)
     if measure is COST:
         for place, (group, rows) in enumerate(by_group.items()):
             share = summary.reference_share.get((group[0], rows[0].values))
@@ -229,26 +230,24 @@ def _bars(axes: Axes, summary: Summary, by_group: dict[Group, list[Row]], measur
 
 def _bar(
     axes: Axes, at: float, one: Estimate, factor: float, width: float, *, number: int, label: str
-) -> float:
-    """Draw a bar; returns its height with its interval."""
+) -> None:
+    """Draw a bar with its interval."""
     height, half = one.mean * factor, (one.half or 0) * factor
     axes.bar(at, height, width, color=colour(number), label=label, hatch=_hatch(number), ec="white")
     if one.half is not None:
         axes.errorbar(at, height, half, color="#222222", lw=1, capsize=3)
-    return height + half
 
 
-def _value(axes: Axes, at: float, value: float, reach: float, ceiling: float) -> None:
-    """Write a bar's value above it, or over its interval if that leaves the figure."""
-    text = f"{value:.0f}" if value >= 20 else f"{value:.2f}"
+def _value(axes: Axes, at: float, end: float, text: str, *, over_interval: bool = False) -> None:
+    """Write a bar's value where the bar ends, readable over its interval."""
     axes.annotate(
         text,
-        (at, min(reach, 0.95 * ceiling)),
-        (0, 2),
+        (at, end),
+        (0, 3),
         textcoords="offset points",
         ha="center",
         fontsize=8,
-        bbox={"fc": "white", "ec": "none", "pad": 0.5} if reach > 0.95 * ceiling else None,
+        bbox={"fc": "white", "ec": "none", "pad": 0.6, "alpha": 0.85} if over_interval else None,
         zorder=5,
     )
 
@@ -312,6 +311,10 @@ def _number(row: Row, key: str) -> float:
     return number
 
 
+_ROOM_FOR_VALUES = 112
+"""The end of an axis of shares, so that the value of a full bar stays below the title."""
+
+
 def _allocation(summary: Summary) -> Picture:
     labels = policies_of(summary)
     figure, axes = sheet(3.4, len(_RESOURCES))
@@ -321,12 +324,10 @@ def _allocation(summary: Summary) -> Picture:
             if shares:
                 mean = 100 * sum(shares) / len(shares)
                 one.bar(number, mean, 0.8, color=colour(number), hatch=_hatch(number), ec="white")
-                one.annotate(
-                    f"{mean:.0f}", (number, mean), (0, 2), textcoords="offset points",
-                    ha="center", fontsize=8,
-                )  # fmt: skip
+                _value(one, number, mean, f"{mean:.0f}")
         one.set_title(name, fontsize=10)
-        one.set_ylim(0, 100)
+        one.set_ylim(0, _ROOM_FOR_VALUES)
+        one.set_yticks(range(0, 101, 20))
         one.set_xticks(range(len(labels)), labels, rotation=40, ha="right", fontsize=8)
     axes[0].set_ylabel("allocated, % of what was up")
     caption = (

@@ -20,6 +20,8 @@ from typing import Any
 import docker
 import psutil
 
+from tests.fakes.paths import short_tempdir
+
 IMAGE = "eva-test:latest"
 START_S = 90
 _BUSYBOX = Path("/bin/busybox")
@@ -158,8 +160,7 @@ def engine(
         options: More of its own options.
         before: See `Engine`.
     """
-    # Not below a test's directory: the name of a Unix socket has at most 107 bytes.
-    root = Path(tempfile.mkdtemp(prefix="eva-dockerd-"))
+    root = Path(tempfile.mkdtemp(prefix="eva-dockerd-", dir=short_tempdir()))
     root.chmod(0o711)  # Containers' root may be another user.
     running = Engine(root, live_restore=live_restore, tools=tools, options=options, before=before)
     running.connect()

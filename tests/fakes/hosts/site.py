@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 
 from tests.fakes.hosts.network import Switch
+from tests.fakes.paths import short_tempdir
 from tests.fakes.patience import DEADLINE_S
 
 VARIABLE = "EVA_TEST_SITE"
@@ -37,7 +38,7 @@ class Site:
     """
 
     def __init__(self) -> None:
-        parent = Path(tempfile.gettempdir())
+        parent = Path(short_tempdir())
         _clear_abandoned(parent)
         # Whoever finds a site that nobody has locked takes it for abandoned.
         made = Path(tempfile.mkdtemp(prefix=f"new-{_PREFIX}", dir=parent))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import signal
@@ -14,9 +15,10 @@ from pathlib import Path
 import grpc
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.app.cli import main
+from eva_master.app.cli import main, waiting
 from eva_master.app.cli.session import Patience
 from eva_master.model.errors import DuplicateName, InvalidJob, NotAuthorised, Problem, Unplaceable
 from tests.fakes.rpc.api import TOKEN, FakeApi, sample_jobs
@@ -267,6 +269,61 @@ def test_wait_passes_the_exit_code_on(
     assert result.stdout == "job-1\n"
     states = [line.split(": ")[1].split(",")[0] for line in result.stderr.splitlines()]
     assert states == ["pending", "running", end.state]
+
+
+def array(*states: str, **fields: object) -> pb.Job:
+    tasks = [pb.Task(index=n, state=state) for n, state in enumerate(states)]
+    whole = "running" if "running" in states else "pending"
+    return pb.Job(id="job-1", state=whole, tasks=tasks, **fields)
+
+
+ARRAY = [
+    array("waiting", "waiting", "waiting"),
+    array("running", "waiting", "waiting"),
+    array("succeeded", "waiting", "waiting"),
+    array("succeeded", "running", "waiting"),
+    array("succeeded", "waiting", "waiting", failures=1, reason="task job-1/1 exited with code 1"),
+    array("succeeded", "running", "running", failures=1),
+]
+
+
+def test_wait_on_an_array_shows_a_steady_state(eva: Run, api: FakeApi, job_file: Path) -> None:
+    """Tasks that start and end one after another do not make the job pending again."""
+    api.jobs["job-1"] = ARRAY[0]
+    api.changes = [*ARRAY[1:], job("succeeded", 0)]
+    result = eva("submit", str(job_file), "--wait")
+    assert result.exit_code == 0
+    assert result.stderr.splitlines() == [
+        "job-1: pending",
+        "job-1: running",
+        "job-1: running, tried again after a failure: task job-1/1 exited with code 1",
+        "job-1: succeeded, cost $0.00",
+    ]
+
+
+def test_wait_draws_one_table_that_stays_as_it_is() -> None:
+    """On a terminal, lines are told above it, and no row or bar comes and goes."""
+    screen = Console(file=io.StringIO(), force_terminal=True, width=100)
+    with waiting.progress_table(screen) as progress:
+        display = waiting.Display(progress, ["job-1", "other-2"])
+        shown, done = [], []
+        for one in ARRAY:
+            display.show(one)
+            row, other = progress.tasks
+            assert (row.description, other.description) == ("job-1", "other-2")
+            shown.append((row.fields["state"], row.fields["tasks"]))
+            assert row.total == 1.0
+            done.append(row.completed)
+    assert shown == [
+        ("pending", "3 waiting"),
+        ("running", "1 running, 2 waiting"),
+        ("running", "1 succeeded, 2 waiting"),
+        ("running", "1 succeeded, 1 running, 1 waiting"),
+        ("running", "1 succeeded, 2 waiting"),
+        ("running", "1 succeeded, 2 running"),
+    ]
+    assert done == sorted(done)
+    assert screen.file.getvalue().count("job-1: running\n") == 1  # type: ignore[attr-defined]
 
 
 def test_wait_outlasts_a_master_that_goes_away(eva: Run, api: FakeApi, job_file: Path) -> None:

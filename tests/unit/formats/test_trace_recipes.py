@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -230,6 +233,17 @@ def test_what_cannot_be_converted_is_refused(tmp_path: Path) -> None:
         assert told.exit_code == 2
         assert f"'--delay-factor': {why}" in told.stderr
     assert list(tmp_path.iterdir()) == [source]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path, encoding: str) -> None:
+    """Whatever the locale is, a name with other characters does not end the command."""
+    file = write_jobs(tmp_path / "t.json", _0=job(name="na\u00efve\u2192\u2713"))
+    environ = {**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "200"}
+    command = [sys.executable, "-m", "eva_master.app.cli", "trace", "describe", str(file)]
+    told = subprocess.run(command, env=environ, capture_output=True, check=False)
+    assert (told.returncode, told.stderr) == (0, b"")
+    assert "na\u00efve\u2192".encode(encoding, "backslashreplace") in told.stdout
 
 
 def test_a_pod_list_is_converted(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""What the master answers to users over gRPC."""
+"""Answers users' calls over gRPC."""

@@ -1,4 +1,4 @@
-"""Who may call what on the users' port.
+"""Decides who may call which method on the users' port.
 
 A caller proves their identity with ``authorization: Bearer SECRET``; the token names the owner of
 what they submit, and its role what they may call. A method that is not in the table `METHODS` is
@@ -34,7 +34,7 @@ _CALLER: ContextVar[UserToken] = ContextVar("caller")
 
 
 def caller() -> UserToken:
-    """Whose call is being handled; only within a handler behind an `AccessInterceptor`."""
+    """The token of the call that is being handled; for handlers behind an `AccessInterceptor`."""
     return _CALLER.get()
 
 
@@ -42,11 +42,11 @@ def require_owner(owner: str, what: str) -> None:
     """Check that the caller owns something or is an operator.
 
     Args:
-        owner: Whose it is.
-        what: It is, for the message.
+        owner: The owner of the thing.
+        what: Names the thing in the message.
 
     Raises:
-        NotAuthorised: It is somebody else's.
+        NotAuthorised: It belongs to somebody else.
     """
     who = caller()
     if who.owner == owner or who.role is Role.OPERATOR:
@@ -149,7 +149,7 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
 
 
 def _until_over(context: Context, end: Callable[[], None]) -> None:
-    """Have something end with a call: when its last answer is sent, or its caller gone."""
+    """End something with a call: when its last answer is sent or its caller has gone."""
     ended = False
 
     def once(_: Any = None) -> None:

@@ -21,13 +21,13 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What does not change while a master runs.
+    """Facts that do not change while a master runs.
 
     Attributes:
         cluster: Its name.
-        policy: Name of the policy in force.
+        policy: Name of the policy.
         version: The master's release.
-        settings: The settings in force, as JSON, without secrets.
+        settings: The settings as JSON, without secrets.
     """
 
     cluster: str
@@ -37,14 +37,14 @@ class About:
 
 
 class ClusterService(ClusterServicer):
-    """Questions about the cluster.
+    """Answers questions about the cluster.
 
     Args:
         gateway: Has the newest model of the cluster.
-        clock: For what is owed now.
-        about: What does not change.
-        history: Why rounds were planned as they were.
-        archive: Has the jobs and instances that are over.
+        clock: The time up to which costs are counted.
+        about: Facts that do not change.
+        history: The reasons of planning rounds.
+        archive: Has ended jobs and gone instances.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ClusterService(ClusterServicer):
         request: pb.DescribeRequest,
         context: Context,  # noqa: ARG002
     ) -> pb.ClusterState:
-        """The cluster as it is."""
+        """Answer with the present state of the cluster."""
         now, about = self._clock.now(), self._about
 
         def describe(model: ReadModel) -> pb.ClusterState:
@@ -96,7 +96,7 @@ class ClusterService(ClusterServicer):
         request: pb.CostRequest,
         context: Context,  # noqa: ARG002
     ) -> pb.Bill:
-        """The bill's sums, and a page of what they are made of."""
+        """Answer with the bill's sums and a page of its items."""
         now = self._clock.now()
         return await self._gateway.read(lambda model: self._bill(model, request, now))
 
@@ -123,7 +123,7 @@ class ClusterService(ClusterServicer):
         request: pb.InterferenceRequest,  # noqa: ARG002
         context: Context,  # noqa: ARG002
     ) -> pb.Learned:
-        """What was learned of workloads and instance types."""
+        """Answer with what was learned about workloads and instance types."""
         now = self._clock.now()
         return await self._gateway.read(lambda model: learned.view(model, now))
 
@@ -132,7 +132,7 @@ class ClusterService(ClusterServicer):
         request: pb.ExplainRequest,
         context: Context,  # noqa: ARG002
     ) -> pb.Explanation:
-        """Why a job, an instance or a round is as it is."""
+        """Explain the placement of a job or an instance, or a round."""
         owner, now = caller().owner, self._clock.now()
 
         def explained(model: ReadModel) -> pb.Explanation:
@@ -146,5 +146,5 @@ class ClusterService(ClusterServicer):
         request: pb.ConfigRequest,  # noqa: ARG002
         context: Context,  # noqa: ARG002
     ) -> pb.ConfigResponse:
-        """Answer with the settings in force."""
+        """Answer with the settings of this master."""
         return pb.ConfigResponse(json=self._about.settings)

@@ -1,4 +1,4 @@
-"""What ``eva explain`` is told: the rounds in which somebody was placed and moved."""
+"""Answers ``eva explain``: the rounds in which a job or an instance was placed or moved."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Subject:
 
     Attributes:
         kind: ``job`` or ``instance``.
-        job: As it is now.
-        since_ms: No round before this knows of it.
-        hosted: Tells the instances that concern it; `None` if it has no place.
-        moved: Tells the moves that concern it; `None` if there were none.
+        job: The present state of the job.
+        since_ms: When it began; earlier rounds do not mention it.
+        hosted: Whether an instance concerns it; `None` if it has no place.
+        moved: Whether a move concerns it; `None` if there were none.
     """
 
     kind: str
@@ -42,14 +42,14 @@ class Subject:
 def find(
     model: ReadModel, archive: Archive, owner: str, reference: str, now: Millis
 ) -> Subject | int | None:
-    """What a user asks about; takes time.
+    """Find what a user asks about, which takes time.
 
     Args:
         model: The cluster.
-        archive: Has what is over.
-        owner: Whose job's name it may be.
+        archive: Has ended jobs and gone instances.
+        owner: The owner whose jobs may be named.
         reference: An instance, a round's number, or a job.
-        now: For what the job owes.
+        now: The time up to which the job's costs are counted.
 
     Returns:
         A number for a round, `None` for the newest one.

@@ -58,8 +58,8 @@ class JobMessages:
 
     Args:
         gateway: Has the newest model, and tells what changes.
-        archive: Has the jobs that are over.
-        clock: For what jobs owe.
+        archive: Has ended jobs.
+        clock: The time up to which costs are counted.
     """
 
     def __init__(self, gateway: LoopGateway, archive: Archive, clock: Clock) -> None:
@@ -142,7 +142,7 @@ class JobMessages:
 
 
 def _in_parts(names: Sequence[JobId], model: ReadModel) -> Iterator[Sequence[JobId]]:
-    """Jobs in parts of few enough tasks."""
+    """Split jobs into parts with few enough tasks."""
     part: list[JobId] = []
     tasks = 0
     for name in names:

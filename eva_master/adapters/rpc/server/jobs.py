@@ -1,4 +1,4 @@
-"""The Jobs service: what users do with jobs."""
+"""The Jobs service: users' commands and questions about jobs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class Previewer(Protocol):
-    """Makes plans that nobody carries out."""
+    """Makes plans that are not carried out."""
 
     async def preview(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Plan:
         """Make a plan; raises `InvalidPlan` if the policy breaks down."""
@@ -45,15 +45,15 @@ class Previewer(Protocol):
 
 
 class JobsService(JobsServicer):
-    """Users' commands and questions about jobs.
+    """Carries out users' commands and answers their questions about jobs.
 
     Args:
-        gateway: The way to the control loop.
+        gateway: Connects to the control loop.
         sessions: The workers, for the logs of running tasks.
         store: Blobs and stored logs.
-        clock: For what jobs owe now.
-        planner: For previews.
-        archive: Has the jobs that are over.
+        clock: The time up to which costs are counted.
+        planner: Makes previews.
+        archive: Has ended jobs.
         containers: Whether tasks run in containers, and can have images.
         inputs: Where inputs may come from; the default roots if not given.
     """
@@ -89,7 +89,7 @@ class JobsService(JobsServicer):
         request: pb.SubmitRequest,
         context: Context,  # noqa: ARG002
     ) -> pb.SubmitResponse:
-        """Check a job file and hand the job in.
+        """Check a job file and submit the job.
 
         A submission that is repeated is answered with the job that it made, however long ago: the
         journal knows all that were ever carried out, the control loop those that it carries out.
@@ -123,7 +123,7 @@ class JobsService(JobsServicer):
         request: pb.CancelRequest,
         context: Context,  # noqa: ARG002
     ) -> pb.CancelResponse:
-        """Have a job end; somebody else's only for an operator."""
+        """Cancel a job; only operators may cancel other users' jobs."""
         job = (await self._find(request.job)).job
         require_owner(job.spec.owner, f"job {job.id}")
         if job.state in TERMINAL_JOB:
@@ -224,7 +224,7 @@ class JobsService(JobsServicer):
         request: pb.PlanRequest,
         context: Context,  # noqa: ARG002
     ) -> pb.PlanResponse:
-        """What would happen to a job; changes nothing."""
+        """Preview what would happen to a job; nothing changes."""
         async with self._parser.turn(caller().owner):
             spec = await self._parse(request)
             model, now = await self._gateway.model(), self._clock.now()
@@ -255,7 +255,7 @@ class JobsService(JobsServicer):
         request: pb.MissingBlobsRequest,
         context: Context,  # noqa: ARG002
     ) -> pb.MissingBlobsResponse:
-        """Which files a client has to upload."""
+        """Answer which files a client still has to upload."""
         return pb.MissingBlobsResponse(digests=await missing(self._store, request.digests))
 
     async def PutBlob(  # noqa: N802

@@ -1,4 +1,4 @@
-"""What was learned, as a message to users; pure."""
+"""Converts what was learned to a message; pure functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eva_master.ports.reading import Measured, ReadModel
 
 
 def view(model: ReadModel, now: Millis) -> pb.Learned:
-    """All that was learned as of `now`, and what active jobs state of their workloads."""
+    """Everything learned up to `now`, and what active jobs state about their workloads."""
     known = model.learned_tables()
     return pb.Learned(
         standalone=_standalone(model, known.standalone),

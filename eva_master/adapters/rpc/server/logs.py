@@ -1,4 +1,4 @@
-"""A task's log from its first byte on, wherever it is kept at the moment.
+"""Reads a task's log from its first byte, wherever it is stored at the moment.
 
 Logs are read from the object store, where workers upload them as they grow and when an attempt
 ends, and while an attempt runs, or is being started, what is not there yet from its worker. A
@@ -33,7 +33,7 @@ after this time."""
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where the log is, as of one moment.
+    """Where the log is at one moment.
 
     Attributes:
         attempt: The newest one.
@@ -50,10 +50,10 @@ class LogReader:
     """Reads the log of one task run, for one reader.
 
     Args:
-        gateway: Tells where the task run is.
+        gateway: Knows where the task run is.
         sessions: The workers.
         store: The store, with objects ``jobs/RUN/logs/ATTEMPT/OFFSET``.
-        run: Whose log.
+        run: The task run whose log is read.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class LogReader:
             return
 
     async def _stored(self) -> AsyncIterator[bytes]:
-        """What the store has beyond the position."""
+        """Read what the store has beyond the position."""
         chunks = [_place(key) for key in await self._store.list(f"jobs/{self._run}/logs")]
         end = (0, 0, "")
         for (attempt, start, key), (next_attempt, next_start, _) in pairwise([*chunks, end]):

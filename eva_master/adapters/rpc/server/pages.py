@@ -1,6 +1,6 @@
-"""Pages of what there is, newest first: a token names the last one of the page before.
+"""Pages of lists, newest first. A token names the last entry of the previous page.
 
-So what comes or ends between two pages neither repeats nor hides anything.
+So entries that are added or end between two pages neither repeat nor hide others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BYTES_PER_PAGE = 1024 * 1024
 
 
 def size(asked: int) -> int:
-    """How many entries a page has at most, by what was asked for."""
+    """The largest number of entries of a page, by the requested number."""
     return min(asked or _USUAL, _ENTRIES_PER_PAGE_AT_MOST)
 
 
@@ -35,10 +35,10 @@ def encoded(last: str) -> str:
 
 
 def decoded(token: str, kind: Callable[[str], Name]) -> Name | None:
-    """What a token names, `None` for the first page.
+    """Decode the name in a token, `None` for the first page.
 
     Raises:
-        BadRequest: No master has made this token.
+        BadRequest: The token is not one of a master.
     """
     try:
         name = base64.urlsafe_b64decode(token.encode()).decode() if token else None
@@ -81,7 +81,7 @@ def that_fit(
 def all_jobs(
     model: ReadModel, archive: Archive, token: str, limit: int, now: Millis
 ) -> tuple[list[JobRecord], str]:
-    """A page of all jobs that ever were, and the token of the next one; takes time."""
+    """A page of all jobs ever submitted, and the token of the next one; takes time."""
     names, following = cut(archive.page_of_jobs(decoded(token, JobId), limit + 1), limit)
     return list(jobs(model, archive, names, now).values()), following
 
@@ -107,7 +107,7 @@ def jobs(
 def all_instances(
     model: ReadModel, archive: Archive, token: str, limit: int, now: Millis
 ) -> tuple[list[InstanceRecord], str]:
-    """A page of all instances that ever were, and the token of the next one; takes time."""
+    """A page of all instances ever launched, and the token of the next one; takes time."""
     found = archive.page_of_instances(decoded(token, InstanceId), limit + 1)
     names, following = cut(found, limit)
     missing = [name for name in names if name not in model.instances]

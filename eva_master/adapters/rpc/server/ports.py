@@ -1,4 +1,4 @@
-"""The master's listening ports: everything about the servers' transport, and nothing else."""
+"""The master's listening ports and their transport."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class MasterServer:
     hence the second port, where nobody gets in without one. On the users' port there are health
     checking, reflection, and the way for instances to get their first certificate.
 
-    To be made, started and stopped in the asyncio thread.
+    It is made, started and stopped in the asyncio thread.
 
     Args:
         jobs: Serves users.
@@ -67,8 +67,8 @@ class MasterServer:
         tokens: Serves users.
         enrolment: Serves instances without a certificate.
         workers: Serves agents.
-        access: Decides who may call what on the users' port.
-        identity: What both ports show.
+        access: Decides who may call which method on the users' port.
+        identity: The certificates that both ports present.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class MasterServer:
         add_WorkersServicer_to_server(workers, self._workers)
 
     async def start(self, users: str, workers: str) -> Ports:
-        """Listen.
+        """Begin to listen on both ports.
 
         Args:
             users: ``HOST:PORT``; port 0 takes any that is free.
@@ -124,7 +124,7 @@ class MasterServer:
         return ports
 
     async def stop(self, grace_s: float) -> None:
-        """Take no more calls, and end those that are left when the grace is over."""
+        """Accept no more calls, and end those that are left after the grace period."""
         await self._health.enter_graceful_shutdown()
         await asyncio.gather(self._users.stop(grace_s), self._workers.stop(grace_s))
 

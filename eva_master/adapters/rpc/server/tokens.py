@@ -1,4 +1,4 @@
-"""The Tokens service: who may use the cluster."""
+"""The Tokens service: makes, lists and revokes users' tokens."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TokensService(TokensServicer):
         request: pb.ListTokensRequest,  # noqa: ARG002
         context: Context,  # noqa: ARG002
     ) -> pb.ListTokensResponse:
-        """All tokens, those that are no longer in force too; oldest first."""
+        """List all tokens, expired and revoked ones included, oldest first."""
         return pb.ListTokensResponse(tokens=map(_message, self._tokens.all()))
 
     async def Revoke(  # noqa: N802
@@ -63,7 +63,7 @@ class TokensService(TokensServicer):
         request: pb.RevokeTokenRequest,
         context: Context,  # noqa: ARG002
     ) -> pb.RevokeTokenResponse:
-        """Take a token out of force: the next call with it is refused."""
+        """Revoke a token: the next call with it is refused."""
         token = await asyncio.get_running_loop().run_in_executor(
             self._thread, self._tokens.revoke, request.id
         )

@@ -1,4 +1,4 @@
-"""What the master knows, as messages to users; pure functions, for any thread."""
+"""Converts the master's state to messages for users; pure functions, for any thread."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _NO_PACKING_STATES = (RunState.STARTING, RunState.RUNNING)
 
 
 def job(model: ReadModel, record: JobRecord, now: Millis) -> pb.Job:
-    """A job with its tasks, and what it owes.
+    """A job with its tasks and its cost.
 
     Args:
         model: The cluster.
         record: The job, from the model or from the archive.
-        now: The time, for what it waits for.
+        now: The present time.
     """
     known, account = record.job, record.account
     whole, outlooks = model.outlooks(record, now)
@@ -58,7 +58,7 @@ def job(model: ReadModel, record: JobRecord, now: Millis) -> pb.Job:
 
 
 def task(model: ReadModel, of: Job, run: TaskRun, outlook: Outlook, now: Millis) -> pb.Task:
-    """A task as its task run has it."""
+    """A task with the state of its task run."""
     spec = of.spec.tasks[run.index]
     return pb.Task(
         index=run.index,
@@ -94,7 +94,7 @@ def _metrics(metrics: Iterable[tuple[str, float]], room: int) -> dict[str, float
 
 
 def _waiting_for(model: ReadModel, spec: TaskSpec, run: TaskRun, now: Millis) -> str:
-    """Why a task run waits, for the cloud perhaps."""
+    """Why a task run waits, the cloud's reason included."""
     told = _refusal(model, spec, run, now)
     if run.state is RunState.WAITING:
         target = None if run.target is None else model.instances[run.target].state
@@ -148,7 +148,7 @@ def cluster(
         now: Time of the description.
         listed: The instances to list.
         name: The cluster's.
-        policy: Name of the policy in force.
+        policy: Name of the policy.
         version: The master's.
     """
     return pb.ClusterState(
@@ -183,7 +183,7 @@ def no_packing_price_per_hour(model: ReadModel) -> int:
 
 
 def instance(model: ReadModel, record: Instance) -> pb.Instance:
-    """An instance with who is on it."""
+    """An instance with its tasks."""
     known = record.id in model.live
     offering, reason = record.offering, record.reason
     if record.state in (InstanceState.LAUNCHING, InstanceState.TERMINATING):
@@ -244,11 +244,11 @@ def instance_cost(record: Instance, account: InstanceAccount) -> pb.InstanceCost
 
 
 def plan(snapshot: Snapshot, decided: Plan, alone: int) -> pb.PlanResponse:
-    """What a plan would do for the job `PREVIEW`.
+    """The effect of a plan on the job `PREVIEW`.
 
     Args:
-        snapshot: What the policy was shown.
-        decided: Its plan.
+        snapshot: The snapshot that was planned for.
+        decided: The plan.
         alone: Price of one instance per task of the job, in micro-dollars per hour.
     """
     places: dict[RunId, InstanceId | int] = {

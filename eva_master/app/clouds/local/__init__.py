@@ -1,4 +1,4 @@
-"""Instances that are emulated on this machine."""
+"""The cloud whose instances are emulated on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A master's emulated instances: what its settings come to."""
+"""Makes the local cloud of a master from its settings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def local_cloud(
     *,
     worker_command: Sequence[str] = WORKER,
 ) -> LocalCloud:
-    """The cloud of this machine's processes."""
+    """Make the cloud whose instances are processes of this machine."""
     local = section_of(config)
     behaviour = LocalCloudConfig(launch_delay_ms=local.launch_delay, hidden=_secrets(config))
     if local.data_rate_mib is not None:

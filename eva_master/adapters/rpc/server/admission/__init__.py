@@ -1,1 +1,1 @@
-"""Who is let in, how much of them at a time, and with what requests."""
+"""Limits how many calls callers may make at a time, and with what requests."""

@@ -1,4 +1,4 @@
-"""How much one user may ask for at a time: calls a second, calls at once, open streams.
+"""Limits each user's calls per second, simultaneous calls and open streams.
 
 Whoever is a little too fast waits in line, with the request still unread; whoever is much too fast
 is refused, and told when to try again. Only the asyncio thread uses it.
@@ -29,10 +29,10 @@ _STREAMS_IN_ALL = 10
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one user gets.
+    """The limits of one user.
 
     Attributes:
-        calls_per_second: In the long run.
+        calls_per_second: The long-term rate of calls.
         streams: Watches and logs that are followed at the same time.
     """
 
@@ -44,7 +44,7 @@ class Pace:
     """A rate of calls, with bursts.
 
     Args:
-        per_second: In the long run.
+        per_second: The long-term rate.
         now: A monotonic clock in seconds.
     """
 
@@ -64,7 +64,7 @@ class Pace:
 
 
 class _User:
-    """What a user has under way."""
+    """The calls and streams that a user has open."""
 
     def __init__(self, share: Share, now: Callable[[], float]) -> None:
         self.pace = Pace(share.calls_per_second, now)
@@ -74,10 +74,10 @@ class _User:
 
 
 class Pacing:
-    """Gives every user their share.
+    """Holds every user to the same limits.
 
     Args:
-        share: What each of them gets.
+        share: The limits of each user.
         now: A monotonic clock in seconds.
     """
 
@@ -93,12 +93,12 @@ class Pacing:
         """Wait in line, and begin a call.
 
         Args:
-            owner: Who calls.
+            owner: The user who calls.
             line: Which other calls of theirs it waits for. Of uploads there are many in a row, so
                 only those at the same time are counted.
 
         Returns:
-            What ends the call.
+            A function that ends the call.
 
         Raises:
             Busy: The line is too long, or there are too many streams.

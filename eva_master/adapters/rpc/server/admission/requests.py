@@ -1,4 +1,4 @@
-"""What every request of a user is held to before anybody looks at what it says."""
+"""Checks the size of every request before its content is used."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ENTRIES: Mapping[str, int] = {"eva.api.v1.WatchRequest.jobs": _MOST_NAMES}
 
 
 def checked(request: Any) -> Any:
-    """A request whose texts and lists are not too long; ids and names go into queries and logs.
+    """Check that a request's texts and lists are short: ids and names go into queries and logs.
 
     Raises:
         BadRequest: One of them is too long, or holds a NUL character.

@@ -1,4 +1,4 @@
-"""What callers get whom nobody knows: small messages, few at a time, and few lines in the log."""
+"""Limits callers without a token: small messages, few calls at a time, few lines in the log."""
 
 from __future__ import annotations
 

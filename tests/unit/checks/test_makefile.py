@@ -1,0 +1,22 @@
+"""What `make` shows to whoever runs it for the first time."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+def test_setup_shows_progress(tmp_path: Path) -> None:
+    """It says what it begins and lets pip tell of each package, for it takes minutes."""
+    command = ["make", "-n", "setup", f"VENV={tmp_path / 'venv'}"]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    first, *others = shown.splitlines()
+    assert "some minutes" in first
+    (install,) = [line for line in others if "--require-hashes -r constraints.txt" in line]
+    assert "--quiet" not in install
