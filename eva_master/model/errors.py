@@ -2,23 +2,32 @@
 
 ::
 
-    EvaError ├── InvalidJob            a job file or job that cannot be accepted │   ├──
-    DuplicateName     an active job of this owner has this name │   └── Unplaceable       no
-    instance type can hold a task ├── InvalidConfig         settings that cannot be used │   └──
-    UnusablePolicy    the policy is installed, but broken ├── InvalidTrace          an input file of
-    a simulation that is not valid ├── SimulationStalled     jobs of a simulation that can never end
-    ├── NotFound              no such job, instance, task or object ├── CloudError            a
-    cloud refused or failed │   ├── CapacityUnavailable out of capacity: try another offering, or
-    this one later │   ├── QuotaExceeded         the account's limit, which only the user can raise
-    │ ├── Throttled             too many calls: slow down and repeat │   ├── CloudDenied credentials
-    missing, wrong or not allowed │   └── EngineUnavailable     no container engine can run tasks
-    ├── StorageError          the journal or the object store cannot do what was asked │   ├──
-    InvalidKey            an object key that is not a plain relative path │   ├── DigestMismatch
-    bytes that do not match the digest in their name │   ├── JournalInUse another master has the
-    journal open │ └── JournalTooNew a later release wrote the journal ├── IllegalTransition     a
-    state table was violated: a bug, not a mistake of the user ├── InvalidPlan a policy broke its
-    contract: a bug in the policy ├── Unreachable           the master does not answer ├── Untrusted
-    the master's identity cannot be verified ├── NotAuthenticated      the caller has no valid token
+    EvaError
+    ├── InvalidJob            a job file or job that cannot be accepted
+    │   ├── DuplicateName     an active job of this owner has this name
+    │   └── Unplaceable       no instance type can hold a task
+    ├── InvalidConfig         settings that cannot be used
+    │   └── UnusablePolicy    the policy is installed, but broken
+    ├── InvalidTrace          an input file of a simulation that is not valid
+    ├── SimulationStalled     jobs of a simulation that can never end
+    ├── NotFound              no such job, instance, task or object
+    ├── CloudError            a cloud refused or failed
+    │   ├── CapacityUnavailable  out of capacity: try another offering, or this one later
+    │   ├── QuotaExceeded     the account's limit, which only the user can raise
+    │   ├── Throttled         too many calls: slow down and repeat
+    │   ├── CloudDenied       credentials missing, wrong or not allowed
+    │   └── EngineUnavailable no container engine can run tasks
+    ├── StorageError          the journal or the object store cannot do what was asked
+    │   ├── StorageFull       no room on the disk; once there is, it goes on
+    │   ├── InvalidKey        an object key that is not a plain relative path
+    │   ├── DigestMismatch    bytes that do not match the digest in their name
+    │   ├── JournalInUse      another master has the journal open
+    │   └── JournalTooNew     a later release wrote the journal
+    ├── IllegalTransition     a state table was violated: a bug, not a mistake of the user
+    ├── InvalidPlan           a policy broke its contract: a bug in the policy
+    ├── Unreachable           the master does not answer
+    ├── Untrusted             the master's identity cannot be verified
+    ├── NotAuthenticated      the caller has no valid token
     └── NotAuthorised         the caller may not do this
 """
 
@@ -118,6 +127,10 @@ class EngineUnavailable(CloudError):
 
 class StorageError(EvaError):
     """The journal or the object store cannot do what was asked."""
+
+
+class StorageFull(StorageError):
+    """The disk has no room for what is to be written; it works again once there is."""
 
 
 class InvalidKey(StorageError):
