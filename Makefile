@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PROTO_VENV := .venv-proto
 PIP := -m pip install --disable-pip-version-check
 
-.PHONY: setup demo test explore fuzz faults check proto bench bundle lock clean
+.PHONY: setup demo test explore fuzz faults rest check proto bench bundle lock clean
 
 setup: $(VENV)/.done
 
@@ -37,6 +37,12 @@ fuzz: setup
 # hour. It needs root and dockerd, and goes on where an earlier run was interrupted.
 faults: setup
 	$(BIN)/python -m tests.faults --count 100 --seed 7
+
+# What policies keep to, over thousands of clusters that no run has seen; hours. Run it again to go on
+# where it was stopped. What it finds becomes a fixed example.
+rest: setup
+	nice $(BIN)/python -m benchmarks.conformance --clusters 20000 --policy eva --property rest
+	nice $(BIN)/python -m benchmarks.conformance --clusters 2000
 
 check: setup proto
 	git diff --exit-code -- '*/_proto/*'

@@ -115,6 +115,7 @@ class Problem:
 
     Attributes:
         snapshot: The cluster.
+        valuation: How the policy looks at interference.
         cache: What the policy remembers.
         offerings: The catalog, and what live instances were bought as if that is no longer in
             it; cheapest first.
@@ -136,6 +137,7 @@ class Problem:
         self, snapshot: Snapshot, valuation: Valuation, cache: PlannerCache | None = None
     ) -> None:
         self.snapshot = snapshot
+        self.valuation = valuation
         self.cache = cache = cache or PlannerCache()
         self.runs: Mapping[RunId, RunView] = {run.id: run for run in snapshot.runs}
         self.jobs: Mapping[str, JobView] = {job.id: job for job in snapshot.jobs}

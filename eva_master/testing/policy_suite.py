@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import pickle
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
@@ -19,6 +19,7 @@ from eva_master.model.planning.plan import Assign, Hold, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.ports import Policy, PolicyKind
 from eva_master.testing.clusters import clusters
+from eva_master.testing.found import FOUND
 from eva_master.testing.plan_checks import check, quiet
 from eva_master.testing.snapshots import Amounts, Cluster, carried_out, ended, offer, table, task
 
@@ -112,6 +113,13 @@ def drawn(examples: int) -> settings:
     return settings(deadline=None, max_examples=examples, suppress_health_check=suppressed)
 
 
+def with_found(test: Callable[..., None]) -> Callable[..., None]:
+    """Have a test over clusters begin with those that policies once failed on."""
+    for snapshot in FOUND.values():
+        test = example(snapshot=snapshot)(test)
+    return test
+
+
 class PolicySuite:
     """The tests; a subclass says over what, and is named ``Test...``.
 
@@ -148,6 +156,7 @@ class PolicySuite:
     # -- plans over a cluster's life ---------------------------------------------------------------
 
     @drawn(40)
+    @with_found
     @given(snapshot=clusters())
     def test_plans_are_lawful_over_a_cluster_s_life(
         self, variant: Variant, snapshot: Snapshot
@@ -163,6 +172,7 @@ class PolicySuite:
             snapshot = ended(replace(snapshot, now_ms=Millis(snapshot.now_ms + 300_000)), *first)
 
     @drawn(40)
+    @with_found
     @given(snapshot=clusters())
     def test_a_plan_that_was_carried_out_is_followed_by_none(
         self, variant: Variant, snapshot: Snapshot
@@ -175,6 +185,7 @@ class PolicySuite:
         assert quiet(again), again
 
     @drawn(25)
+    @with_found
     @given(snapshot=clusters())
     def test_an_unchanging_cluster_comes_to_rest_and_stays_at_rest(
         self, variant: Variant, snapshot: Snapshot
@@ -188,6 +199,7 @@ class PolicySuite:
             assert quiet(plan), plan
 
     @drawn(25)
+    @with_found
     @given(snapshot=clusters())
     def test_a_cluster_comes_to_rest_while_jobs_come_and_go(
         self, variant: Variant, snapshot: Snapshot
@@ -201,6 +213,10 @@ class PolicySuite:
         for minutes in (5, 60, 7 * 24 * 60):
             still = later(still, event=True, minutes=minutes)
             still, memory = at_rest(policy, still, memory, event=True)
+            # Nor is it by luck that a round finds nothing to do.
+            still = later(still, event=True)
+            plan, memory = policy.plan(still, memory)
+            assert quiet(plan), plan
 
     @drawn(25)
     @given(snapshot=clusters())

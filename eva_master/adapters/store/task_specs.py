@@ -47,6 +47,7 @@ class _Task:
     demand: int
     rates: int
     name: str = ""
+    reports_steps: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,7 @@ class _Writer:
                 self.demands.place(task.demand),
                 self.rates.place(task.throughput),
                 task.name,
+                task.reports_steps,
             )
         )
 
@@ -177,4 +179,5 @@ def _task(stored: _Task, document: _Document, programs: Sequence[Program]) -> Ta
         document.demands[stored.demand],
         document.rates[stored.rates],
         stored.name,
+        stored.reports_steps,
     )

@@ -59,7 +59,8 @@ def place(
     """Place groups, each of them whole.
 
     A group of which only some task runs find room is taken out, and the others are placed anew.
-    Those that were taken out are then tried one by one, in order.
+    Those that were taken out are then tried one by one, in order. So are all that found no room
+    before others were placed: what these were given may have room to spare.
 
     Args:
         instances: Where to.
@@ -69,28 +70,44 @@ def place(
     Returns:
         What has no place, in the order of the groups.
     """
-    mark, unplaced = instances.mark(), {}
-    tried, split = list(enumerate(groups)), []
+    mark, tried, split = instances.mark(), list(enumerate(groups)), set[int]()
     while tried:
         placing([group for _, group in tried])
-        parted = [
-            item for item in tried if 0 < len(_missing(instances, item[1])) < len(item[1].runs)
-        ]
+        parted = {
+            number
+            for number, group in tried
+            if 0 < len(_missing(instances, group)) < len(group.runs)
+        }
         if not parted:
             break
         instances.back(mark)
-        split.extend(parted)
-        tried = [item for item in tried if item not in parted]
-    for number, group in tried:
-        if missing := _missing(instances, group):
-            unplaced[number] = UnplacedGroup(group, missing[0])
-    for number, group in sorted(split, key=lambda item: item[0]):
+        split |= parted
+        tried = [item for item in tried if item[0] not in parted]
+    left = {number: group for number, group in enumerate(groups) if _missing(instances, group)}
+    last = max((number for number, _ in tried if number not in left), default=-1)
+    again = [number for number in left if number in split or number < last]
+    while placed := _placed_alone(instances, groups, again, placing):
+        left = {number: group for number, group in left.items() if number not in placed}
+        again = [number for number in left if number < max(placed)]
+    return [UnplacedGroup(group, _missing(instances, group)[0]) for group in left.values()]
+
+
+def _placed_alone(
+    instances: OpenInstances,
+    groups: Sequence[PlacementGroup],
+    numbers: Sequence[int],
+    placing: PlaceGroups,
+) -> set[int]:
+    """Place some of the groups one by one; returns the numbers of those that found a place."""
+    placed = set()
+    for number in numbers:
         mark = instances.mark()
-        placing([group])
-        if missing := _missing(instances, group):
+        placing([groups[number]])
+        if _missing(instances, groups[number]):
             instances.back(mark)
-            unplaced[number] = UnplacedGroup(group, missing[0])
-    return [one for _, one in sorted(unplaced.items(), key=lambda item: item[0])]
+        else:
+            placed.add(number)
+    return placed
 
 
 def _missing(instances: OpenInstances, group: PlacementGroup) -> list[RunView]:

@@ -30,6 +30,8 @@ _CHEAPEST_BOUGHT, _DEAREST_BOUGHT = 0.25, 1.25
 """Between which parts of what was taken apart such an instance costs."""
 _SHARE_PAID = 0.3
 """Share of the instances taken apart that are treated as paid."""
+_STALLED = 100
+"""A search is over once so many trials per instance in a row have improved nothing."""
 _ORDER_NOISE = 0.8
 """How far from order of size tasks are put back."""
 _ORDER_DRAWS = 24
@@ -73,12 +75,12 @@ class Search:
         self.kept = 0
 
     def run(self, effort: Effort) -> None:
-        """Search until the effort is spent."""
+        """Search until the effort is spent, or nothing better is to be expected."""
         draws = self._random.random((effort.iterations, _CHOICE_DRAWS + _ORDER_DRAWS)).tolist()
         ranked = self._working.by_excess()
-        alone = list(reversed(ranked))
-        for row in draws:
-            if not ranked:
+        alone, improved = list(reversed(ranked)), 0
+        for trial, row in enumerate(draws):
+            if trial - improved >= _STALLED * len(ranked):
                 return
             choices, noise = iter(row[:_CHOICE_DRAWS]), row[_CHOICE_DRAWS:]
             bought, dismantled = -1, []
@@ -93,7 +95,7 @@ class Search:
                         self._working.treat_as_paid(slot)
             self.tried += 1
             if self._try(dismantled, bought, noise):
-                self.kept += 1
+                self.kept, improved = self.kept + 1, trial
                 ranked = self._working.by_excess()
 
     def _offering(self, dismantled: Sequence[InstanceSlot], draw: float) -> int:

@@ -20,6 +20,8 @@ class RoundMemory:
         pinned_instances: Instances that held pinned task runs when the last event was answered:
             their tasks could not be moved, so the answer is to be reconsidered when they can.
         learned: Digest of the co-location table that the last round went by.
+        aimed_at: Digest of the state that the answer to the last events was to bring about.
+        answers: How many answers in a row changed what the one before was to bring about.
         columns: Of the configuration LP, to begin the next round's with.
         bounded: Digest of the tasks and prices that `bound` is for.
         bound: The last lower bound, in millionths of micro-dollars per hour.
@@ -30,6 +32,8 @@ class RoundMemory:
     events: int = 0
     pinned_instances: tuple[InstanceId, ...] = ()
     learned: str = ""
+    aimed_at: str = ""
+    answers: int = 0
     columns: Columns = field(default_factory=Columns)
     bounded: str = ""
     bound: int = 0
@@ -42,6 +46,8 @@ class RoundMemory:
             "events": self.events,
             "hindered": list(self.pinned_instances),
             "learned": self.learned,
+            "aimed_at": self.aimed_at,
+            "answers": self.answers,
             "columns": self.columns.to_json(),
             "bounded": self.bounded,
             "bound": self.bound,
@@ -61,6 +67,8 @@ class RoundMemory:
                     events,
                     tuple(InstanceId(str(instance)) for instance in pinned),
                     learned,
+                    str(data.get("aimed_at", "")),
+                    _whole(data.get("answers")),
                     Columns.from_json(data.get("columns")),
                     str(data.get("bounded", "")),
                     _whole(data.get("bound")),

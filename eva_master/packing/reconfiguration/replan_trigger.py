@@ -5,12 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.configuration.build import Configuration
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.reconfiguration.memory import RoundMemory
+from eva_master.packing.reconfiguration.state_digest import state_digest
+
+_MOST_ANSWERS = 3
+"""So many answers are given while nothing changes but by them. One may make room for a better one,
+and a search may miss what the next one finds; but everything comes to rest."""
 
 
 class ReplanTrigger:
     """Compares a snapshot with the last one that was answered.
+
+    An event after which all is as the last answer was to make it asks the same question again. It
+    is answered until the answer is to leave all as it is, and a few times at most.
+
+    Args:
+        memory: Of the last round.
+        snapshot: The cluster now.
+        cache: Tells whether something was learned.
+        options: Of the policy; others may answer the same question differently.
 
     Attributes:
         events: Jobs that arrived or ended since then.
@@ -21,7 +36,9 @@ class ReplanTrigger:
         waiting: Whether a task run is without a place.
     """
 
-    def __init__(self, memory: RoundMemory, snapshot: Snapshot, cache: PlannerCache) -> None:
+    def __init__(
+        self, memory: RoundMemory, snapshot: Snapshot, cache: PlannerCache, options: object = None
+    ) -> None:
         live = {instance.id for instance in snapshot.instances}
         pinned = {
             run.instance
@@ -36,10 +53,30 @@ class ReplanTrigger:
         freed = any(
             instance in live and instance not in pinned for instance in memory.pinned_instances
         )
-        self.full = self.events > 0 or freed
+        self._asked = self.events > 0 or freed
+        self._known = f"{self._learned} {options}"
+        self._state = state_digest(snapshot, self._known) if self._asked else ""
+        self._answers = memory.answers if self._asked and self._state == memory.aimed_at else 0
+        self.full = self._asked and self._answers < _MOST_ANSWERS
         self.partial = self.full or self._learned != memory.learned
 
     def remember(self, memory: RoundMemory) -> RoundMemory:
         """What the next round must know of this one."""
-        pinned = self._pinned if self.full else memory.pinned_instances
+        pinned = self._pinned if self._asked else memory.pinned_instances
         return replace(memory, events=self.total, pinned_instances=pinned, learned=self._learned)
+
+    def answered(
+        self, memory: RoundMemory, snapshot: Snapshot, configuration: Configuration
+    ) -> RoundMemory:
+        """What the next round must know of the answer.
+
+        Args:
+            memory: What `remember` returned.
+            snapshot: The cluster.
+            configuration: The one that was chosen.
+        """
+        if not self.full:
+            return memory
+        aimed_at = state_digest(snapshot, self._known, configuration)
+        answers = _MOST_ANSWERS if aimed_at == self._state else self._answers + 1
+        return replace(memory, aimed_at=aimed_at, answers=answers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,6 +12,7 @@ from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import Configuration, configure, waiting
+from eva_master.packing.configuration.completion import completed
 from eva_master.packing.local_search.cost_model import Terms
 from eva_master.packing.local_search.homing import finished
 from eva_master.packing.local_search.load_cache import LoadCache
@@ -94,7 +96,7 @@ class Eva:
         """Decide on one round's plan."""
         config = self._config
         before = load(memory, snapshot)
-        trigger = ReplanTrigger(before.rounds, snapshot, self._cache)
+        trigger = ReplanTrigger(before.rounds, snapshot, self._cache, config)
         rounds = trigger.remember(before.rounds)
         if not (config.explained or trigger.partial or trigger.waiting):
             return Plan(), replace(before, rounds=rounds).dump()
@@ -106,12 +108,13 @@ class Eva:
         keep = present
         if fresh:
             packer = optimizer.pack if len(fresh) >= _LP_FIRST_FROM_WAITING else None
-            keep = configure(problem, fresh, packer)
+            keep = completed(problem, configure(problem, fresh, packer))
         round_ = _Round(problem, trigger, optimizer, present, keep, dict(before.moved))
         chosen, figures = self._searched(round_) if trigger.partial else (keep, Figures())
         moved = before.moved
         if trigger.partial:
             moved = recalled(moved, problem, self._terms, chosen)
+        rounds = trigger.answered(rounds, snapshot, chosen)
         reasons = Reasons()
         if config.explained:
             rounds, reasons = self._explained(round_, chosen, rounds, figures)
@@ -129,15 +132,23 @@ class Eva:
         if events:
             iterations = config.iterations * min(events, _MOST_EVENTS_COUNTED)
         chosen, least, tried, kept = round_.keep, None, 0, 0
-        snapshot = problem.snapshot
-        for number, start in enumerate(self._starts(round_)):
+        snapshot, starts = problem.snapshot, [*self._starts(round_)]
+        for number in itertools.count():
+            start = starts[number]
             working = WorkingConfiguration(problem, loads, start, round_.latest)
-            least = working.total if least is None else least
+            fewer = start.unplaced.keys() < chosen.unplaced.keys()
+            least = working.total if least is None or fewer else least
             search = Search(working, loads, (snapshot.arrivals, snapshot.completions, number))
             search.run(Effort(iterations))
             tried, kept = tried + search.tried, kept + search.kept
-            if working.total < least:
+            if fewer or working.total < least:
                 chosen, least = finished(working, start), working.total
+            if number + 1 == len(starts):
+                # With more on it, the cluster may be better off arranged in another way.
+                larger = completed(problem, chosen)
+                if larger is chosen:
+                    break
+                starts.append(larger)
         assert least is not None
         figures: Figures = {
             "objective_usd_per_hour": least / MILLION / MILLION,

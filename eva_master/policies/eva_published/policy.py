@@ -12,6 +12,7 @@ from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.packing.configuration.build import Configuration, configure, waiting
+from eva_master.packing.configuration.completion import completed
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import Problem, Valuation
@@ -53,7 +54,7 @@ class Published:
         """Decide on one round's plan."""
         config = self._config
         before = load(memory, snapshot)
-        trigger = ReplanTrigger(before.rounds, snapshot, self._cache)
+        trigger = ReplanTrigger(before.rounds, snapshot, self._cache, config)
         rounds = trigger.remember(before.rounds)
         if not (config.explained or trigger.partial or trigger.waiting):
             return Plan(), replace(before, rounds=rounds).dump()
@@ -71,6 +72,7 @@ class Published:
         present = configure(problem, ())
         options = self._options(problem, present, trigger, optimizer)
         chosen = self._choose(options, horizon)
+        rounds = trigger.answered(rounds, snapshot, chosen.configuration)
         figures: Figures = {
             **figures_of(problem, present, options, chosen),
             "horizon_s": horizon / 1000,
@@ -139,7 +141,7 @@ class Published:
         if self._config.full and trigger.full and movers:
             movable["full"] = fresh + movers
         configurations = {
-            kind: configure(problem, runs, optimizer.pack) if runs else present
+            kind: completed(problem, configure(problem, runs, optimizer.pack)) if runs else present
             for kind, runs in movable.items()
         }
         return {

@@ -1,0 +1,56 @@
+"""Tells apart states of a cluster between which it makes a difference what pays."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator
+
+from eva_master.model.ids import RunId
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.configuration.build import Configuration
+
+
+def state_digest(snapshot: Snapshot, known: str, configuration: Configuration | None = None) -> str:
+    """Digest all that decides whether a reconfiguration pays, but for the time.
+
+    Which instance is which does not matter, only what each was bought as and what is on it; empty
+    ones do not count. The work that is left is a matter of time and left out.
+
+    Args:
+        snapshot: The cluster.
+        known: What else decides: what was learned, and the policy's options.
+        configuration: Where everything will be; `None` for where it is.
+    """
+    digest = hashlib.sha256(known.encode())
+    for part in (_market(snapshot), _jobs(snapshot), _places(snapshot, configuration)):
+        for line in part:
+            digest.update(f"\n{line}".encode())
+        digest.update(b"\n\n")
+    return digest.hexdigest()[:32]
+
+
+def _market(snapshot: Snapshot) -> Iterator[object]:
+    now = snapshot.now_ms
+    for one in sorted(snapshot.catalog, key=lambda offering: offering.id):
+        yield one.id, one.price, one.limit, one.available(now), one.interruptions_ppm
+
+
+def _jobs(snapshot: Snapshot) -> Iterator[object]:
+    for job in snapshot.jobs:
+        yield job.id, len(job.runs), job.priority, job.checkpoint_ms, job.launch_ms
+    yield [run.id for run in snapshot.runs if run.pinned]
+
+
+def _places(snapshot: Snapshot, configuration: Configuration | None) -> list[str]:
+    residents: dict[object, list[RunId]] = defaultdict(list)
+    offerings: dict[object, str] = {each.id: each.offering.id for each in snapshot.instances}
+    if configuration is None:
+        for run in snapshot.runs:
+            if run.instance in offerings:
+                residents[run.instance].append(run.id)
+    else:
+        offerings |= {launch.key: launch.offering.id for launch in configuration.launches}
+        for placed, host in configuration.places.items():
+            residents[host].append(placed)
+    return sorted(f"{offerings[host]} {sorted(runs)}" for host, runs in residents.items())
