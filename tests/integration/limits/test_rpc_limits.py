@@ -89,6 +89,23 @@ async def test_refusals_in_a_row_are_counted_rather_than_logged(master: RpcMaste
     assert 50 <= len([line for line in lines if line["event"] == "refused"]) < 150
 
 
+async def test_a_request_that_does_not_arrive_ends_its_call(
+    master: RpcMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strangers, "_ARRIVES_WITHIN_S", 0.05)
+
+    async def never() -> AsyncIterator[bytes]:
+        await asyncio.Event().wait()
+        yield b""
+
+    for channel, method in (
+        (master.user, "/eva.api.v1.Cluster/Describe"),
+        (master.channel, "/eva.worker.v1.Enrolment/Join"),
+    ):
+        status, error = await refusal(channel.stream_unary(method)(never(), timeout=DEADLINE_S))
+        assert (status, type(error)) == (EXHAUSTED, Busy)
+
+
 async def test_streams_of_strangers_are_limited(
     master: RpcMaster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

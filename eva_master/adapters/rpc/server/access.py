@@ -101,20 +101,20 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
     def _guarded(
         self, behaviour: Handler, handler: grpc.RpcMethodHandler[Any, Any], method: str
     ) -> Handler:
-        async def request(requests: AsyncIterator[Any]) -> Any:
-            return requests if handler.request_streaming else checked(await only(requests))
+        async def request(requests: AsyncIterator[Any], context: Context) -> Any:
+            return requests if handler.request_streaming else checked(await only(context))
 
         async def generator(requests: Any, context: Context) -> AsyncIterator[Any]:
             token = self._admit(context, method)
             _until_over(context, await self._pacing.begin(token.owner, METHODS[method].line))
-            async for response in behaviour(await request(requests), context):
+            async for response in behaviour(await request(requests, context), context):
                 self._tokens.check(token.id)
                 yield response
 
         async def coroutine(requests: Any, context: Context) -> Any:
             owner = self._admit(context, method).owner
             _until_over(context, await self._pacing.begin(owner, METHODS[method].line))
-            return await behaviour(await request(requests), context)
+            return await behaviour(await request(requests, context), context)
 
         return generator if inspect.isasyncgenfunction(behaviour) else coroutine
 

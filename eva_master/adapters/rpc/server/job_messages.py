@@ -184,8 +184,11 @@ class SendingRoom:
                     for room in (user, self._all):
                         releases.append(await room.take(units))
             except TimeoutError:
+                who, most = (
+                    ("others have", _UNITS) if releases else (f"{owner} has", _UNITS_PER_USER)
+                )
                 raise TooSlow(
-                    f"{owner} has {_UNITS_PER_USER} MiB of messages that nobody reads",
+                    f"{who} {most} MiB of messages that nobody reads",
                     hint="end the watches that do not read, and watch again",
                 ) from None
             yield

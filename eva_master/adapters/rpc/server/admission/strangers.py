@@ -17,23 +17,27 @@ MOST_BYTES = 64 * 1024
 _CALLS_AT_ONCE = 16
 _STREAMS_AT_ONCE = 32
 _LINE = 2_000
-_ARRIVES_WITHIN_S = 20.0
+_ARRIVES_WITHIN_S = 30.0
 """A request takes so long at most from the beginning of a call."""
 
 
-async def only(requests: AsyncIterator[Any]) -> Any:
+async def only(context: Context) -> Any:
     """The only request of a call that is read as a stream.
 
+    It is read from the context: an iterator that is left in the middle lasts as long as the call.
+
     Raises:
-        BadRequest: There is none, or it takes too long to arrive.
+        BadRequest: There is none.
+        Busy: It takes too long to arrive.
     """
     try:
         async with asyncio.timeout(_ARRIVES_WITHIN_S):
-            async for request in requests:
-                return request
+            request: object = await context.read()
     except TimeoutError:
-        raise BadRequest("the request took too long to arrive") from None
-    raise BadRequest("a call needs a request")
+        raise Busy.until("the request took too long to arrive", 1.0) from None
+    if request is grpc.aio.EOF:
+        raise BadRequest("a call needs a request")
+    return request
 
 
 class Strangers:
@@ -56,7 +60,7 @@ class Strangers:
         return wrapped(handler, self._call, request_streaming=True, deserializer=_limited(handler))
 
     def _call(self, behaviour: Handler) -> Handler:
-        async def coroutine(requests: Any, context: Context) -> Any:
+        async def coroutine(_: Any, context: Context) -> Any:
             if self._in_line >= _LINE:
                 raise Busy.until("too many callers wait to be let in", 1.0)
             self._in_line += 1
@@ -65,7 +69,7 @@ class Strangers:
             finally:
                 self._in_line -= 1
             try:
-                request = await only(requests)
+                request = await only(context)
                 found = behaviour(request, context)
                 return await found if inspect.isawaitable(found) else found
             finally:
@@ -79,7 +83,7 @@ class Strangers:
                 raise Busy.until("too many streams of callers without a token", 1.0)
             self._streams += 1
             try:
-                async for answer in behaviour(requests if whole else await only(requests), context):
+                async for answer in behaviour(requests if whole else await only(context), context):
                     yield answer
             finally:
                 self._streams -= 1
@@ -89,7 +93,7 @@ class Strangers:
                 raise Busy.until("too many streams of callers without a token", 1.0)
             self._streams += 1
             try:
-                await behaviour(requests if whole else await only(requests), context)
+                await behaviour(requests if whole else await only(context), context)
             finally:
                 self._streams -= 1
 
