@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from eva_worker._proto import worker_pb2 as pb
+from eva_worker.tasks.progress_server import socket_path
 from tests.fakes.docker import dockerd
 from tests.fakes.rpc.master import FakeMaster
 from tests.integration.worker.test_worker_agent import RUN, Worker, until
@@ -156,6 +157,7 @@ async def test_a_container_gets_nothing_of_its_host(
     assert agent
     agent.kill()
     await master.until(lambda: len(master.sessions) > sessions)
+    await until(socket_path(container.path()).is_socket)
     (container.path() / "work" / "go").touch()
     report = await master.phase(RUN, 1, pb.PHASE_EXITED)
     assert (report.exit_code, report.generation) == (3, 0)
