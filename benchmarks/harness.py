@@ -23,7 +23,7 @@ from eva_master.adapters.rpc.client.master import Client
 from eva_master.app.config import LimitsSection
 
 ROOT = Path(__file__).parent.parent
-START_S = 120.0
+START_S = 240.0
 """Seconds within which a master must have started."""
 
 Figures = dict[str, Any]

@@ -20,6 +20,7 @@ from eva_iterator._proto.iterator_pb2_grpc import (
     add_IteratorServicer_to_server,
 )
 
+from tests.fakes.paths import short_tempdir
 from tests.fakes.patience import DEADLINE_S
 
 
@@ -100,7 +101,8 @@ class Program:
         script = directory / "program.py"
         script.write_text(textwrap.dedent(code))
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("EVA_", "GRPC_"))}
-        eva = {"EVA_CHECKPOINT_DIR": str(self.checkpoints)}
+        # Workers of a data loader listen on sockets there.
+        eva = {"EVA_CHECKPOINT_DIR": str(self.checkpoints), "TMPDIR": short_tempdir()}
         if agent is not None:
             eva["EVA_SOCKET"] = str(agent.socket)
         self._process = subprocess.Popen(

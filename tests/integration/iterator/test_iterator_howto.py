@@ -125,12 +125,12 @@ def python_path(*first: Path) -> str:
     return os.pathsep.join([*map(str, first), *filter(None, sys.path)])
 
 
-@pytest.mark.parametrize("last", [1, 4])
+@pytest.mark.parametrize("last", [2])
 def test_the_shell_loop_counts_each_step_once(
     last: int, tmp_path: Path, iterator_agent: RecordingAgent
 ) -> None:
     """It is killed in the middle, and goes on from its checkpoint."""
-    short = block("sh", "eva-progress latest").replace("100", str(last + 3))
+    short = block("sh", "eva-progress latest").replace("100", str(last + 1))
     work = tmp_path / "work"
     work.write_text(f"#!/bin/sh\n[ -e again ] || [ $(cat state/step) -lt {last} ] || exit 9\n")
     with work.open("a") as more:
@@ -154,12 +154,12 @@ def test_the_shell_loop_counts_each_step_once(
     assert attempt() == 9
     counters = Counters(tmp_path / "progress.json")
     note(counters, iterator_agent.last)
-    assert (counters.progress().steps, counters.progress().total_steps) == (last, last + 3)
+    assert (counters.progress().steps, counters.progress().total_steps) == (last, last + 1)
     (tmp_path / "again").touch()
     iterator_agent.reports.clear()
     assert attempt() == 0
     counters = Counters(tmp_path / "progress-2.json")
     counters.begin_from(last)
     note(counters, iterator_agent.last)
-    assert (counters.progress().steps, counters.progress().total_steps) == (last + 3, last + 3)
-    assert (tmp_path / "done").read_text().split() == [str(n) for n in range(last + 3)]
+    assert (counters.progress().steps, counters.progress().total_steps) == (last + 1, last + 1)
+    assert (tmp_path / "done").read_text().split() == [str(n) for n in range(last + 1)]
