@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PROTO_VENV := .venv-proto
 PIP := -m pip install --disable-pip-version-check
 
-.PHONY: setup demo test explore fuzz check proto bench bundle lock clean
+.PHONY: setup demo test explore fuzz faults check proto bench bundle lock clean
 
 setup: $(VENV)/.done
 
@@ -32,6 +32,11 @@ explore: setup
 # Tasks that say and do what nobody expects; goes on where it was stopped (build/fuzz.txt).
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --count 100000
+
+# A hundred kills and pauses over everything that a cluster consists of, in containers; about half an
+# hour. It needs root and dockerd, and goes on where an earlier run was interrupted.
+faults: setup
+	$(BIN)/python -m tests.faults --count 100 --seed 7
 
 check: setup proto
 	git diff --exit-code -- '*/_proto/*'

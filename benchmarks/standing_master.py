@@ -49,7 +49,10 @@ class StandingCloud:
         if isinstance(action, SyncCloud):
             self._inbox.post(CloudListed(self._listed))
 
-    def terminate_all(self) -> None:
+    def terminate_all(self, within_ms: int | None = None) -> None:
+        """Do nothing, since no instance runs."""
+
+    def hurry(self) -> None:
         """Do nothing, since no instance runs."""
 
     def close(self) -> None:

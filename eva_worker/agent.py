@@ -42,6 +42,8 @@ from eva_worker.tasks.registry import Tasks
 
 _PR_SET_PDEATHSIG = 1
 _GOODBYE_WAIT_S = 10.0
+_HURRY_S = 5.0
+"""How long tasks may take to die at the second signal."""
 _MILLI = 1000
 _OF_NOTICE_FOR_STOPPING = 50
 """Share of the time before a cloud's deadline that tasks get to stop in, in per cent."""
@@ -123,9 +125,11 @@ class Agent:
         heeding = asyncio.create_task(self._heed_notices())
         heeding.add_done_callback(self._link_ended)
         reason = await self._leave
-        _log.info("leaving", reason=reason)
+        _log.info("leaving once the tasks have stopped and their files are stored", reason=reason)
         await self._tasks.drain(self._left_ms())
-        await self._link.say_goodbye(reason, _GOODBYE_WAIT_S)
+        # A master that is away for a moment is to hear how the tasks ended.
+        await self._link.say_goodbye(reason, _GOODBYE_WAIT_S if self._tasks.reports() else 0.0)
+        _log.info("left", reason=reason)
         for task in (link, heeding):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -155,8 +159,16 @@ class Agent:
         # The rest of the time is for uploading their files.
         return max(left * _OF_NOTICE_FOR_STOPPING // 100, _LEAST_GRACE_MS)
 
+    async def hurry(self) -> None:
+        """Kill all tasks and end this process, though files of tasks are not stored."""
+        try:
+            async with asyncio.timeout(_HURRY_S):
+                await self._tasks.kill()
+        finally:
+            os._exit(1)
+
     def leave(self, reason: str) -> None:
-        """Begin to drain. A second signal makes the agent leave at once."""
+        """Begin to drain; `hurry` is for who does not want to wait for that."""
         if not self._leave.done():
             self._leave.set_result(reason)
 
@@ -269,11 +281,17 @@ def _alone(state_dir: Path) -> Iterator[None]:
 async def _serve(settings: Settings) -> None:
     agent = Agent(settings)
 
+    hurrying: list[asyncio.Task[None]] = []
+
     def terminate() -> None:
-        if agent.leaving:
-            _log.warning("leaving at once on the second signal: tasks may keep running")
+        if not agent.leaving:
+            agent.leave("terminated")
+        elif not hurrying:
+            _log.warning("leaving at once on the second signal: what is not stored yet is lost")
+            hurrying.append(asyncio.get_running_loop().create_task(agent.hurry()))
+        else:
+            _log.warning("tasks may keep running")
             os._exit(1)
-        agent.leave("terminated")
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

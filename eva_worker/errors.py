@@ -7,6 +7,7 @@ WorkerError
 ├── NotEnrolled            there is no certificate to talk to the master with
 ├── RuntimeUnavailable     what runs the tasks does not answer
 ├── StartFailed            the task's process could not be started
+│   └── InstanceFailed     the fault is the instance's, such as an engine that went away
 ├── Malformed              a report of a task that breaks a rule: the task fails
 └── TransferFailed         a download or an upload failed
     ├── Missing            the object or file does not exist: do not try again
@@ -47,6 +48,10 @@ class RuntimeUnavailable(WorkerError):
 
 class StartFailed(WorkerError):
     """The task's process could not be started."""
+
+
+class InstanceFailed(StartFailed):
+    """The task could not be started here, and may well be elsewhere or later."""
 
 
 class Malformed(WorkerError):

@@ -201,6 +201,8 @@ class Report:
         stopped: Whether a stop was requested before it exited.
         generation: Newest checkpoint generation that is completely stored.
         message: Why the start failed, or more about the exit.
+        blameless: Whether it failed because of its instance: the engine went away, or the disk was
+            full. Then the failure does not count.
     """
 
     key: TaskKey
@@ -211,6 +213,7 @@ class Report:
     generation: int = 0
     progress: Progress = Progress()
     message: str = ""
+    blameless: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,17 @@ Complaint = tuple[tuple[str, ...], str, str]
 class ManagedCloud(Cloud, Protocol):
     """A cloud that a master can take down with it."""
 
-    def terminate_all(self) -> None:
-        """Terminate every instance, and wait until all are gone."""
+    def terminate_all(self, within_ms: int | None = None) -> None:
+        """Terminate every instance, and wait until all are gone.
+
+        Args:
+            within_ms: How long each may take to stop its tasks and store their files, if the cloud
+                lets that be chosen; `None` for the cloud's own limit.
+        """
+        ...
+
+    def hurry(self) -> None:
+        """Have what is shutting down end at once; any thread may call it."""
         ...
 
     def close(self) -> None:

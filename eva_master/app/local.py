@@ -48,9 +48,12 @@ def run_up(config: MasterConfig) -> None:
         if prepared.told:
             console.print(prepared.told, markup=False, soft_wrap=True)
         console.print("In another terminal:  eva submit examples/digits_mlp/job.yaml && eva top")
-        console.print("Ctrl-C ends the cluster and its emulated instances.")
+        console.print("Ctrl-C stores what runs, then ends the cluster and its emulated instances.")
 
-    if asyncio.run(serve(config, power_off=True, on_open=tell)) is not None:
+    def tell_end(sentence: str) -> None:
+        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+    if asyncio.run(serve(config, power_off=True, on_open=tell, tell=tell_end)) is not None:
         raise SystemExit(1)
 
 

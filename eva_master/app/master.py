@@ -37,17 +37,20 @@ from eva_master.adapters.rpc.workers.enrolment import AgentCertificates, Enrolme
 from eva_master.adapters.rpc.workers.sessions import Welcome, WorkerSessions
 from eva_master.adapters.store import SqlArchive, SqlJournal, UserTokens
 from eva_master.adapters.store.join_tokens import JoinTokenTable
+from eva_master.adapters.store.patience import PatientJournal
 from eva_master.app import logs
 from eva_master.app.cloud_provider import ManagedCloud
 from eva_master.app.clouds import cloud_of
 from eva_master.app.config import MasterConfig, PolicySection, policy_config
 from eva_master.app.operator import write_client_file
 from eva_master.app.policy_registry import policies
+from eva_master.app.shutdown import Shutdown, Tell
 from eva_master.app.state_dir import require_state
 from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Limits, Settings
 from eva_master.control.state.store import State
+from eva_master.model.errors import StorageError, StorageFull
 from eva_master.model.events import Tick
 from eva_master.model.ids import Millis
 from eva_master.ports import Clock, Inbox, Policy
@@ -126,11 +129,12 @@ class Master:
         self._catalog = self._provider.catalog(config)
         require_state(config)
         config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._journal = SqlJournal.open(config.journal_url)
+        pki = config.state_dir / "pki"
+        # The journal is made first, so where there are keys there was a journal.
+        self._journal = SqlJournal.open(config.journal_url, expected=Authority.made(pki))
         self._clock = SystemClock()
         self._inbox = LiveInbox(self._clock)
         self._gateway = LoopGateway(self._inbox)
-        pki = config.state_dir / "pki"
         self._authority = Authority.of(pki, config.cluster, self._clock)
         self._identity = ServerIdentity(self._authority, pki, _hosts(config), self._clock)
         self._join_tokens = JoinTokens.of(
@@ -245,13 +249,13 @@ class Master:
         )
         self._cloud = self._open_cloud(config, self._inbox, self._clock, bootstrap)
         since = Millis(self._clock.now() - config.history_kept)
-        state = State.restored(self._catalog, self._journal.load(since))
+        state = self._restored(since)
         machine = Machine(state, control_settings(config))
         self._loop = Loop(
             machine,
             clock=self._clock,
             inbox=self._inbox,
-            journal=self._journal,
+            journal=PatientJournal(self._journal, self._gateway.paused, self._stopping),
             cloud=self._cloud,
             workers=self._sessions,
             planner=self._planner,
@@ -261,27 +265,52 @@ class Master:
         self._thread.start()
         return client_file
 
+    def _restored(self, since: Millis) -> State:
+        """The state that the journal holds.
+
+        Raises:
+            StorageError: Its records contradict each other.
+        """
+        changes = self._journal.load(since)
+        try:
+            return State.restored(self._catalog, changes)
+        except (LookupError, ValueError, TypeError, AttributeError, AssertionError) as error:
+            raise StorageError(
+                "the journal's records contradict each other, so it is damaged:"
+                f" {type(error).__name__}: {error}",
+                hint="restore the journal from a backup: see docs/reference/journal.md",
+            ) from error
+
     def _run_loop(self) -> None:
         spare_lasting_values()
         try:
             self._loop.start()
             while not self._stopping.is_set():
                 self._loop.step()
+        except StorageFull as error:
+            # Only a master that stops does not wait for room.
+            log.error("the last changes are not on record", reason=error.message)
         except BaseException as error:
             log.exception("the control loop broke down")
             self._on_failure(error)
 
-    async def stop(self, *, power_off: bool) -> None:
-        """Close; what is wanted stays in the journal.
+    async def shut_down(self, hurry: asyncio.Event, tell: Tell) -> None:
+        """Terminate every instance of the local cloud, once its tasks are stored; then `stop`.
+
+        Workers still reach the master: their last reports go into the books.
 
         Args:
-            power_off: Terminate every instance of the local cloud; otherwise they run on, and
-                the next master finds them.
+            hurry: Once it is set, nothing is waited for any more.
+            tell: Told what happens.
+        """
+        await Shutdown(self._gateway, self._inbox, self._cloud, tell).run(hurry)
+
+    async def stop(self) -> None:
+        """Close; what is wanted stays in the journal.
+
+        Instances run on, unless they were shut down before, and the next master finds them.
         """
         await self._server.stop(_STOP_GRACE_S)
-        if power_off:
-            # The loop is still there: it takes the instances' ends into the books.
-            await asyncio.to_thread(self._cloud.terminate_all)
         self._stopping.set()
         self._inbox.post(Tick())
         await asyncio.to_thread(self._thread.join)
@@ -325,24 +354,29 @@ async def serve(
     power_off: bool,
     on_open: Callable[[Ports], None],
     open_cloud: OpenCloud | None = None,
+    tell: Tell = log.info,
 ) -> BaseException | None:
-    """Run a master until SIGINT or SIGTERM.
+    """Run a master until SIGINT or SIGTERM; a second one does not wait for tasks to be stored.
 
     Args:
         config: The settings.
         power_off: Terminate the instances at the end.
         on_open: Called with the ports once the master is open.
         open_cloud: See `Master`.
+        tell: Told how the end goes.
 
     Returns:
         Why the control loop broke down, `None` when it was asked to stop.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[BaseException | None] = loop.create_future()
+    hurry = asyncio.Event()
 
     def end(reason: BaseException | None) -> None:
         if not ended.done():
             ended.set_result(reason)
+        elif reason is None:
+            hurry.set()
 
     def fail(error: BaseException) -> None:
         loop.call_soon_threadsafe(end, error)
@@ -352,7 +386,9 @@ async def serve(
         loop.add_signal_handler(sign, end, None)
     on_open(await master.start())
     reason = await ended
-    await master.stop(power_off=power_off and reason is None)
+    if power_off and reason is None:
+        await master.shut_down(hurry, tell)
+    await master.stop()
     return reason
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TypeVar, assert_never
 
 from eva_master.control.alarms import Alarm, Alarms, Wake
@@ -23,6 +24,26 @@ _SILENT_WINDOWS = 3
 """A task that has reported no step for so many windows is assumed to report none, ever."""
 
 
+@dataclass
+class FailureMemory:
+    """What is remembered of recent failures; not journalled, so a restart forgets it.
+
+    Attributes:
+        early: A hash of how each task run last failed soon after its start, by job.
+        excused: How many failures in a row of a job were its instances' fault.
+        faults: How many failures in a row on an instance were its fault.
+    """
+
+    early: dict[JobId, dict[RunId, int]] = field(default_factory=dict)
+    excused: dict[JobId, int] = field(default_factory=dict)
+    faults: dict[InstanceId, int] = field(default_factory=dict)
+
+    def forget(self, job: JobId) -> None:
+        """Forget a job, which has ended."""
+        self.early.pop(job, None)
+        self.excused.pop(job, None)
+
+
 class Context:
     """The context in which events are applied and entities converged.
 
@@ -39,12 +60,14 @@ class Context:
         self.latency_meters = LatencyMeters()
         self.now = Millis(0)
         self.plan_wanted = False
+        self.closing_down = False
         self.silent: dict[InstanceId, Millis] = {}
         """Since when a ready instance's worker has had no session."""
         self.unwanted: dict[InstanceId, Millis] = {}
         """Since when the cloud has been listing an instance that nobody asked for."""
         self.unproven: set[InstanceId] = set()
         """Instances whose workers have registered, and on which no task has run yet."""
+        self.failures = FailureMemory()
         self.asked: dict[JobId, int] = {}
         """The number of the question about a gang's checkpoints that has no answer yet."""
         self.listed: dict[JobId, CheckpointsListed] = {}

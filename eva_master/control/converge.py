@@ -95,6 +95,7 @@ def _end(context: Context, job: Job) -> None:
         return
     assert job.outcome is not None
     gangs.forget(context, job.id)
+    context.failures.forget(job.id)
     ended = job.to(JobState(job.outcome.value), context.now)
     context.put_job(replace(ended, finished_ms=context.now, failure=None))
     context.state.count(completions=1)
@@ -152,6 +153,8 @@ def _ready(context: Context, instance: InstanceId) -> bool:
 
 def _may_start(context: Context, job: Job, group: list[TaskRun]) -> bool:
     """Whether every member has its place, ready and with room, and its checkpoint is known."""
+    if context.closing_down:
+        return False
     if len(group) > 1 and gangs.stored(context, job) is None:
         return False
     if context.now < job.not_before_ms:

@@ -2,14 +2,46 @@
 
 from __future__ import annotations
 
+import re
+
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
 from eva_master.model import states
 from eva_master.model.events import RunReport
-from eva_master.model.ids import Millis
-from eva_master.model.records import Failure, Job, Outcome
-from eva_master.model.states import JobState
+from eva_master.model.ids import InstanceId, Millis
+from eva_master.model.records import Failure, Job, Outcome, TaskRun
+from eva_master.model.states import JobState, RunState
 from eva_master.model.values import replace
+
+TRY_AGAIN = 75
+"""Exit code (EX_TEMPFAIL) of a program that asks to be tried again, however soon it failed."""
+
+_SOON_MS = 30_000
+"""A program that fails within this time of its start has done nothing yet."""
+_SIGNALLED = 128
+"""A shell's exit code for a signal is the signal's number plus this."""
+_EXCUSED_WAIT_LIMIT_MS = 60_000
+_FAULTS_OF_AN_INSTANCE = 5
+"""So many failures in a row that are an instance's fault, and it is given back."""
+_MESSAGE_CHARACTERS = 600
+_NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_REPEATED = (
+    "it failed the same way twice within seconds of its start, so it is not tried again"
+    f" (a program that exits with {TRY_AGAIN} is)"
+)
+
+
+def observed(context: Context, run: TaskRun, report: RunReport) -> Failure:
+    """The failure that a report of an exit tells of, and whether it was seen before.
+
+    Args:
+        context: The present one.
+        run: The task run, as it was when the report arrived.
+        report: Of an exit that was not requested.
+    """
+    repeated = not report.blameless and _repeats(context, run, report)
+    failure = described(report)
+    return replace(failure, blameless=report.blameless, repeated=repeated)
 
 
 def described(report: RunReport) -> Failure:
@@ -19,13 +51,17 @@ def described(report: RunReport) -> Failure:
         what = "could not be started"
     else:
         what = "exited" if code is None else f"exited with code {states.exit_text(code)}"
-    why = f": {report.message}" if report.message else ""
+    message = _bounded(report.message)
+    why = f": {message}" if message else ""
     return Failure(code, f"task {report.run} {what}{why}")
 
 
 def note(context: Context, job: Job, failure: Failure) -> None:
-    """Keep a gang's failure until all members' ends are known, and with them what it comes of."""
-    if job.failure is None:
+    """Keep a gang's failure until all members' ends are known, and with them what it comes of.
+
+    If the instance of one is to blame, the others failed for want of it.
+    """
+    if job.failure is None or (failure.blameless and not job.failure.blameless):
         context.put_job(replace(job, failure=failure, reason=failure.reason))
 
 
@@ -45,19 +81,82 @@ def judge(context: Context, job: Job) -> None:
 
 def count(context: Context, job: Job, failure: Failure) -> None:
     """Have the job tried again after a while, or fail it when it has been tried enough."""
+    if failure.blameless:
+        _excuse(context, job, failure)
+        return
+    context.failures.excused.pop(job.id, None)
     failures, code, reason = job.failures + 1, failure.exit_code, failure.reason
-    if failures > job.spec.retries:
+    if failures > job.spec.retries or failure.repeated:
+        if failures <= job.spec.retries:
+            reason = f"{reason}; {_REPEATED}"
+        elif job.spec.retries:
+            reason = f"{reason}; no retries left"
         context.put_job(
             replace(
                 job.to(JobState.ENDING, context.now),
                 failures=failures,
                 outcome=Outcome.FAILED,
                 exit_code=1 if code is None else code,
-                reason=f"{reason}; no retries left" if job.spec.retries else reason,
+                reason=reason,
             )
         )
         return
     wait = min(context.settings.backoff_ms << (failures - 1), context.settings.backoff_limit_ms)
-    not_before = Millis(context.now + wait)
-    context.put_job(replace(job, failures=failures, not_before_ms=not_before, reason=reason))
+    _try_again(context, replace(job, failures=failures, reason=reason), wait)
+
+
+def blame(context: Context, instance: InstanceId, *, blameless: bool) -> None:
+    """Note whose fault a failure on an instance was; one that keeps failing tasks is given back."""
+    faults = context.failures.faults
+    if not blameless:
+        faults.pop(instance, None)
+        return
+    faults[instance] = faults.get(instance, 0) + 1
+    busy = any(it.state is RunState.RUNNING for it in context.state.occupants(instance))
+    if faults[instance] >= _FAULTS_OF_AN_INSTANCE and not busy:
+        del faults[instance]
+        reason = f"{_FAULTS_OF_AN_INSTANCE} tasks in a row could not run there"
+        context.dismiss(context.state.instances[instance], reason)
+
+
+def _excuse(context: Context, job: Job, failure: Failure) -> None:
+    """Have the job tried again after a while, which does not use up its retries."""
+    times = context.failures.excused[job.id] = context.failures.excused.get(job.id, 0) + 1
+    wait = min(context.settings.backoff_ms << min(times - 1, 10), _EXCUSED_WAIT_LIMIT_MS)
+    reason = f"{failure.reason}; that is not the program's fault and does not count"
+    _try_again(context, replace(job, reason=reason), wait)
+
+
+def _try_again(context: Context, job: Job, wait_ms: int) -> None:
+    not_before = Millis(context.now + wait_ms)
+    context.put_job(replace(job, not_before_ms=not_before))
     context.alarms.at(not_before, Alarm.job(job.id))
+
+
+def _repeats(context: Context, run: TaskRun, report: RunReport) -> bool:
+    """Whether a task run failed soon after its start, as it did the last time."""
+    early = context.failures.early.setdefault(run.job, {})
+    code, ran_ms = report.exit_code, context.now - _began_ms(run)
+    by_signal = code is not None and (code < 0 or code > _SIGNALLED)
+    if ran_ms > _SOON_MS or by_signal or code == TRY_AGAIN:
+        early.pop(run.id, None)
+        return False
+    # Process ids, addresses and times differ each time.
+    way = hash((code, _NUMBER.sub("#", _bounded(report.message)), run.generation))
+    repeated = early.get(run.id) == way
+    early[run.id] = way
+    return repeated
+
+
+def _bounded(message: str) -> str:
+    """What a worker says, as text that is fit to be kept and shown."""
+    cut = message[:_MESSAGE_CHARACTERS]
+    return "".join(it if it.isprintable() else " " for it in cut)
+
+
+def _began_ms(run: TaskRun) -> int:
+    """When an attempt began to run, or to be prepared if it never ran."""
+    for state, at in reversed(run.history):
+        if state in (RunState.RUNNING.value, RunState.STARTING.value):
+            return at
+    return 0

@@ -92,10 +92,18 @@ def quoted(context: Context, event: Quoted) -> None:
     context.state.set_prices(prices)
 
 
+def closing_down(context: Context) -> None:
+    """The cluster ends: every instance goes, and from now on nothing is planned or started."""
+    context.closing_down = True
+    for name in tuple(context.state.live):
+        context.dismiss(context.state.instances[name], "the cluster is shut down")
+
+
 def _remove(context: Context, instance: Instance) -> None:
     context.put_instance(instance.to(InstanceState.GONE, context.now))
     context.state.disconnect(instance.id)
     context.silent.pop(instance.id, None)
+    context.failures.faults.pop(instance.id, None)
     context.outbox.forget(instance.id)
     context.abandon(instance.id)
     for run in context.state.occupants(instance.id):
@@ -266,6 +274,8 @@ def _exited(context: Context, run: TaskRun, report: RunReport) -> None:
     run = replace(run, exit_code=report.exit_code)
     wanted = run.state is RunState.STOPPING
     if report.exit_code == 0 and not report.stopped and not report.never_started:
+        if run.instance is not None:
+            failures.blame(context, run.instance, blameless=False)
         context.put_run(
             replace(
                 run.to(RunState.SUCCEEDED, context.now),
@@ -281,13 +291,17 @@ def _exited(context: Context, run: TaskRun, report: RunReport) -> None:
         lost = not wanted or run.stop is StopReason.LOST
         context.release(run, target=_after_stop(context, run) if wanted else None, lost=lost)
     else:
+        failure = failures.observed(context, run, report)
+        place = run.instance
         context.release(run, target=_after_stop(context, run))
+        if place is not None:
+            failures.blame(context, place, blameless=report.blameless)
         if job.state is JobState.ENDING:
             return
         if job.is_gang and len(job.spec.tasks) > 1:
-            failures.note(context, context.state.jobs[run.job], failures.described(report))
+            failures.note(context, context.state.jobs[run.job], failure)
         else:
-            failures.count(context, context.state.jobs[run.job], failures.described(report))
+            failures.count(context, context.state.jobs[run.job], failure)
 
 
 def _after_stop(context: Context, run: TaskRun) -> InstanceId | None:

@@ -21,6 +21,7 @@ from eva_master.model.changes import Changes, Round
 from eva_master.model.events import (
     CancelRequested,
     CheckpointsListed,
+    ClosingDown,
     CloudListed,
     CloudTrouble,
     Event,
@@ -188,6 +189,8 @@ class Machine:
                 self._planned(event)
             case PlanFailed():
                 self._plan_failed(event)
+            case ClosingDown():
+                handlers.closing_down(context)
             case Tick():
                 pass
             case _:
@@ -198,7 +201,7 @@ class Machine:
     def _plan(self) -> None:
         """Request a plan if one is wanted, none is under way and the last one is not too recent."""
         context = self._context
-        if self._in_flight is not None or not context.plan_wanted:
+        if self._in_flight is not None or not context.plan_wanted or context.closing_down:
             return
         earliest = self._next_request()
         if context.now < earliest:
@@ -248,6 +251,8 @@ class Machine:
             return
         context = self._context
         self._in_flight = None
+        if context.closing_down:
+            return
         present = snapshot(self.state, context.now, self.settings)
         plan = event.plan if self._reserved is None else self._reserved.completed(event.plan)
         plan, put_off = availability.gate(context).passed(present, plan)

@@ -102,6 +102,10 @@ class StorageError(EvaError):
     """The journal or the object store cannot do what was asked."""
 
 
+class StorageFull(StorageError):
+    """The disk has no room for what is to be written; it works again once there is."""
+
+
 class InvalidKey(StorageError):
     """The object key is not a plain relative path."""
 

@@ -148,7 +148,8 @@ class RunReport:
             the worker does not know it.
         stopped: Whether a stop was requested before it exited; then any exit counts as a stop.
         generation: The newest checkpoint generation that is safely in the object store.
-        message: Why the start failed, for the user.
+        message: Why the start failed, or more about the exit, for the user.
+        blameless: Whether it failed because of its instance, so that the failure does not count.
     """
 
     run: RunId
@@ -160,6 +161,7 @@ class RunReport:
     generation: int = 0
     progress: Progress | None = None
     message: str = ""
+    blameless: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +263,14 @@ class PlanFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class ClosingDown:
+    """The cluster ends: its tasks are stopped, its instances go, and nothing is started any more.
+
+    Jobs stay as they are, for the next master.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed; nothing else happened."""
 
@@ -283,5 +293,6 @@ Event = (
     | CheckpointsListed
     | PlanReady
     | PlanFailed
+    | ClosingDown
     | Tick
 )

@@ -78,10 +78,14 @@ class Failure:
     Attributes:
         exit_code: Exit code of its program; `None` if it never ran.
         reason: What happened, for the user.
+        blameless: Whether its instance was to blame.
+        repeated: Whether the program had failed the same way before, soon after its start.
     """
 
     exit_code: int | None
     reason: str
+    blameless: bool = False
+    repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

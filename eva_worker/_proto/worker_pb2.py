@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x65va/worker/v1/worker.proto\x12\reva.worker.v1\"J\n\x0bJoinRequest\x12\x13\n\x0binstance_id\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12\x17\n\x0fsigning_request\x18\x03 \x01(\x0c\"\'\n\x0cRenewRequest\x12\x17\n\x0fsigning_request\x18\x01 \x01(\x0c\"4\n\x08Identity\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\x12\x13\n\x0b\x61uthorities\x18\x02 \x01(\x0c\"\xd1\x02\n\rWorkerMessage\x12+\n\x08register\x18\x01 \x01(\x0b\x32\x17.eva.worker.v1.RegisterH\x00\x12-\n\theartbeat\x18\x02 \x01(\x0b\x32\x18.eva.worker.v1.HeartbeatH\x00\x12)\n\x07reports\x18\x03 \x01(\x0b\x32\x16.eva.worker.v1.ReportsH\x00\x12)\n\x07\x66\x65tched\x18\x04 \x01(\x0b\x32\x16.eva.worker.v1.FetchedH\x00\x12&\n\x03log\x18\x05 \x01(\x0b\x32\x17.eva.worker.v1.LogChunkH\x00\x12)\n\x07goodbye\x18\x06 \x01(\x0b\x32\x16.eva.worker.v1.GoodbyeH\x00\x12\x33\n\x0cinterruption\x18\x07 \x01(\x0b\x32\x1b.eva.worker.v1.InterruptionH\x00\x42\x06\n\x04\x62ody\"\x91\x03\n\rMasterMessage\x12\x12\n\ncommand_id\x18\x01 \x01(\t\x12)\n\x07welcome\x18\x02 \x01(\x0b\x32\x16.eva.worker.v1.WelcomeH\x00\x12)\n\x05start\x18\x03 \x01(\x0b\x32\x18.eva.worker.v1.StartTaskH\x00\x12\'\n\x04stop\x18\x04 \x01(\x0b\x32\x17.eva.worker.v1.StopTaskH\x00\x12*\n\x05\x66\x65tch\x18\x05 \x01(\x0b\x32\x19.eva.worker.v1.FetchFilesH\x00\x12+\n\x06\x66orget\x18\x06 \x01(\x0b\x32\x19.eva.worker.v1.ForgetTaskH\x00\x12#\n\x04sync\x18\x07 \x01(\x0b\x32\x13.eva.worker.v1.SyncH\x00\x12*\n\x06\x66ollow\x18\x08 \x01(\x0b\x32\x18.eva.worker.v1.FollowLogH\x00\x12.\n\x08unfollow\x18\t \x01(\x0b\x32\x1a.eva.worker.v1.UnfollowLogH\x00\x42\x06\n\x04\x62odyJ\x04\x08\n\x10\x0bR\x05\x64rain\"A\n\tResources\x12\x0c\n\x04gpus\x18\x01 \x01(\r\x12\x12\n\nmilli_cpus\x18\x02 \x01(\x04\x12\x12\n\nmemory_mib\x18\x03 \x01(\x04\"\xf8\x01\n\x08Register\x12\x13\n\x0binstance_id\x18\x01 \x01(\t\x12*\n\x08\x63\x61pacity\x18\x03 \x01(\x0b\x32\x18.eva.worker.v1.Resources\x12(\n\x05tasks\x18\x04 \x03(\x0b\x32\x19.eva.worker.v1.TaskReport\x12\x15\n\ragent_version\x18\x05 \x01(\t\x12\x15\n\rinstance_type\x18\x06 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x07 \x01(\t\x12&\n\x04\x62oot\x18\x08 \x03(\x0b\x32\x18.eva.worker.v1.BootStage\x12\x14\n\x0cmeasured_mib\x18\t \x01(\x04J\x04\x08\x02\x10\x03\"%\n\tBootStage\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02ms\x18\x02 \x01(\r\"n\n\x07Welcome\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x14\n\x0cheartbeat_ms\x18\x02 \x01(\r\x12\x14\n\x0cobject_store\x18\x03 \x01(\t\x12\x11\n\tupload_ms\x18\x04 \x01(\r\x12\x13\n\x0binput_roots\x18\x05 \x03(\t\"3\n\tHeartbeat\x12&\n\x07samples\x18\x01 \x03(\x0b\x32\x15.eva.worker.v1.Sample\"\xb2\x01\n\x06Sample\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05steps\x18\x03 \x01(\x04\x12\x13\n\x0btotal_steps\x18\x04 \x01(\x04\x12\x33\n\x07metrics\x18\x05 \x03(\x0b\x32\".eva.worker.v1.Sample.MetricsEntry\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xdb\x01\n\nTaskReport\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12#\n\x05phase\x18\x03 \x01(\x0e\x32\x14.eva.worker.v1.Phase\x12\x11\n\texit_code\x18\x04 \x01(\x05\x12\x15\n\rnever_started\x18\x05 \x01(\x08\x12\x12\n\ngeneration\x18\x06 \x01(\x04\x12\'\n\x08progress\x18\x07 \x01(\x0b\x32\x15.eva.worker.v1.Sample\x12\x0f\n\x07message\x18\x08 \x01(\t\x12\x0f\n\x07stopped\x18\t \x01(\x08\"E\n\x07Reports\x12(\n\x05tasks\x18\x01 \x03(\x0b\x32\x19.eva.worker.v1.TaskReport\x12\x10\n\x08\x63omplete\x18\x02 \x01(\x08\"9\n\x07\x46\x65tched\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05\x65rror\x18\x03 \x01(\t\"\x19\n\x07Goodbye\x12\x0e\n\x06reason\x18\x01 \x01(\t\"-\n\x0cInterruption\x12\r\n\x05\x61t_ms\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x86\x04\n\tTaskOrder\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x0e\n\x06job_id\x18\x03 \x01(\t\x12\r\n\x05index\x18\x04 \x01(\r\x12\x10\n\x08workload\x18\x05 \x01(\t\x12(\n\x06\x64\x65mand\x18\x06 \x01(\x0b\x32\x18.eva.worker.v1.Resources\x12\x0b\n\x03run\x18\x07 \x01(\t\x12.\n\x03\x65nv\x18\x08 \x03(\x0b\x32!.eva.worker.v1.TaskOrder.EnvEntry\x12\x0f\n\x07workdir\x18\t \x01(\t\x12\x34\n\x06inputs\x18\n \x03(\x0b\x32$.eva.worker.v1.TaskOrder.InputsEntry\x12\x10\n\x08grace_ms\x18\x0b \x01(\r\x12\x13\n\x06resume\x18\x0c \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rcheckpoint_of\x18\r \x01(\t\x12\r\n\x05image\x18\x0e \x01(\t\x12#\n\x05\x62uild\x18\x0f \x01(\x0b\x32\x14.eva.worker.v1.Build\x12!\n\x04gang\x18\x10 \x01(\x0b\x32\x13.eva.worker.v1.Gang\x1a*\n\x08\x45nvEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\t\n\x07_resume\",\n\x05\x42uild\x12\x0f\n\x07\x63ontext\x18\x01 \x01(\t\x12\x12\n\ndockerfile\x18\x02 \x01(\t\"A\n\x04Gang\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x0c\n\x04size\x18\x02 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\r\"4\n\tStartTask\x12\'\n\x05order\x18\x01 \x01(\x0b\x32\x18.eva.worker.v1.TaskOrder\"=\n\x08StopTask\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x10\n\x08grace_ms\x18\x03 \x01(\r\"5\n\nFetchFiles\x12\'\n\x05order\x18\x01 \x01(\x0b\x32\x18.eva.worker.v1.TaskOrder\"-\n\nForgetTask\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"\x06\n\x04Sync\"L\n\tFollowLog\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x0c\n\x04once\x18\x04 \x01(\x08\" \n\x0bUnfollowLog\x12\x11\n\tstream_id\x18\x01 \x01(\t\"H\n\x08LogChunk\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x04 \x01(\x08*W\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x12\n\x0ePHASE_STARTING\x10\x01\x12\x11\n\rPHASE_RUNNING\x10\x02\x12\x10\n\x0cPHASE_EXITED\x10\x03\x32\x93\x01\n\x07Workers\x12I\n\x07Session\x12\x1c.eva.worker.v1.WorkerMessage\x1a\x1c.eva.worker.v1.MasterMessage(\x01\x30\x01\x12=\n\x05Renew\x12\x1b.eva.worker.v1.RenewRequest\x1a\x17.eva.worker.v1.Identity2H\n\tEnrolment\x12;\n\x04Join\x12\x1a.eva.worker.v1.JoinRequest\x1a\x17.eva.worker.v1.Identityb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x65va/worker/v1/worker.proto\x12\reva.worker.v1\"J\n\x0bJoinRequest\x12\x13\n\x0binstance_id\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12\x17\n\x0fsigning_request\x18\x03 \x01(\x0c\"\'\n\x0cRenewRequest\x12\x17\n\x0fsigning_request\x18\x01 \x01(\x0c\"4\n\x08Identity\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\x12\x13\n\x0b\x61uthorities\x18\x02 \x01(\x0c\"\xd1\x02\n\rWorkerMessage\x12+\n\x08register\x18\x01 \x01(\x0b\x32\x17.eva.worker.v1.RegisterH\x00\x12-\n\theartbeat\x18\x02 \x01(\x0b\x32\x18.eva.worker.v1.HeartbeatH\x00\x12)\n\x07reports\x18\x03 \x01(\x0b\x32\x16.eva.worker.v1.ReportsH\x00\x12)\n\x07\x66\x65tched\x18\x04 \x01(\x0b\x32\x16.eva.worker.v1.FetchedH\x00\x12&\n\x03log\x18\x05 \x01(\x0b\x32\x17.eva.worker.v1.LogChunkH\x00\x12)\n\x07goodbye\x18\x06 \x01(\x0b\x32\x16.eva.worker.v1.GoodbyeH\x00\x12\x33\n\x0cinterruption\x18\x07 \x01(\x0b\x32\x1b.eva.worker.v1.InterruptionH\x00\x42\x06\n\x04\x62ody\"\x91\x03\n\rMasterMessage\x12\x12\n\ncommand_id\x18\x01 \x01(\t\x12)\n\x07welcome\x18\x02 \x01(\x0b\x32\x16.eva.worker.v1.WelcomeH\x00\x12)\n\x05start\x18\x03 \x01(\x0b\x32\x18.eva.worker.v1.StartTaskH\x00\x12\'\n\x04stop\x18\x04 \x01(\x0b\x32\x17.eva.worker.v1.StopTaskH\x00\x12*\n\x05\x66\x65tch\x18\x05 \x01(\x0b\x32\x19.eva.worker.v1.FetchFilesH\x00\x12+\n\x06\x66orget\x18\x06 \x01(\x0b\x32\x19.eva.worker.v1.ForgetTaskH\x00\x12#\n\x04sync\x18\x07 \x01(\x0b\x32\x13.eva.worker.v1.SyncH\x00\x12*\n\x06\x66ollow\x18\x08 \x01(\x0b\x32\x18.eva.worker.v1.FollowLogH\x00\x12.\n\x08unfollow\x18\t \x01(\x0b\x32\x1a.eva.worker.v1.UnfollowLogH\x00\x42\x06\n\x04\x62odyJ\x04\x08\n\x10\x0bR\x05\x64rain\"A\n\tResources\x12\x0c\n\x04gpus\x18\x01 \x01(\r\x12\x12\n\nmilli_cpus\x18\x02 \x01(\x04\x12\x12\n\nmemory_mib\x18\x03 \x01(\x04\"\xf8\x01\n\x08Register\x12\x13\n\x0binstance_id\x18\x01 \x01(\t\x12*\n\x08\x63\x61pacity\x18\x03 \x01(\x0b\x32\x18.eva.worker.v1.Resources\x12(\n\x05tasks\x18\x04 \x03(\x0b\x32\x19.eva.worker.v1.TaskReport\x12\x15\n\ragent_version\x18\x05 \x01(\t\x12\x15\n\rinstance_type\x18\x06 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x07 \x01(\t\x12&\n\x04\x62oot\x18\x08 \x03(\x0b\x32\x18.eva.worker.v1.BootStage\x12\x14\n\x0cmeasured_mib\x18\t \x01(\x04J\x04\x08\x02\x10\x03\"%\n\tBootStage\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02ms\x18\x02 \x01(\r\"n\n\x07Welcome\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x14\n\x0cheartbeat_ms\x18\x02 \x01(\r\x12\x14\n\x0cobject_store\x18\x03 \x01(\t\x12\x11\n\tupload_ms\x18\x04 \x01(\r\x12\x13\n\x0binput_roots\x18\x05 \x03(\t\"3\n\tHeartbeat\x12&\n\x07samples\x18\x01 \x03(\x0b\x32\x15.eva.worker.v1.Sample\"\xb2\x01\n\x06Sample\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05steps\x18\x03 \x01(\x04\x12\x13\n\x0btotal_steps\x18\x04 \x01(\x04\x12\x33\n\x07metrics\x18\x05 \x03(\x0b\x32\".eva.worker.v1.Sample.MetricsEntry\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xee\x01\n\nTaskReport\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12#\n\x05phase\x18\x03 \x01(\x0e\x32\x14.eva.worker.v1.Phase\x12\x11\n\texit_code\x18\x04 \x01(\x05\x12\x15\n\rnever_started\x18\x05 \x01(\x08\x12\x12\n\ngeneration\x18\x06 \x01(\x04\x12\'\n\x08progress\x18\x07 \x01(\x0b\x32\x15.eva.worker.v1.Sample\x12\x0f\n\x07message\x18\x08 \x01(\t\x12\x0f\n\x07stopped\x18\t \x01(\x08\x12\x11\n\tblameless\x18\n \x01(\x08\"E\n\x07Reports\x12(\n\x05tasks\x18\x01 \x03(\x0b\x32\x19.eva.worker.v1.TaskReport\x12\x10\n\x08\x63omplete\x18\x02 \x01(\x08\"9\n\x07\x46\x65tched\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05\x65rror\x18\x03 \x01(\t\"\x19\n\x07Goodbye\x12\x0e\n\x06reason\x18\x01 \x01(\t\"-\n\x0cInterruption\x12\r\n\x05\x61t_ms\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x86\x04\n\tTaskOrder\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x0e\n\x06job_id\x18\x03 \x01(\t\x12\r\n\x05index\x18\x04 \x01(\r\x12\x10\n\x08workload\x18\x05 \x01(\t\x12(\n\x06\x64\x65mand\x18\x06 \x01(\x0b\x32\x18.eva.worker.v1.Resources\x12\x0b\n\x03run\x18\x07 \x01(\t\x12.\n\x03\x65nv\x18\x08 \x03(\x0b\x32!.eva.worker.v1.TaskOrder.EnvEntry\x12\x0f\n\x07workdir\x18\t \x01(\t\x12\x34\n\x06inputs\x18\n \x03(\x0b\x32$.eva.worker.v1.TaskOrder.InputsEntry\x12\x10\n\x08grace_ms\x18\x0b \x01(\r\x12\x13\n\x06resume\x18\x0c \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rcheckpoint_of\x18\r \x01(\t\x12\r\n\x05image\x18\x0e \x01(\t\x12#\n\x05\x62uild\x18\x0f \x01(\x0b\x32\x14.eva.worker.v1.Build\x12!\n\x04gang\x18\x10 \x01(\x0b\x32\x13.eva.worker.v1.Gang\x1a*\n\x08\x45nvEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\t\n\x07_resume\",\n\x05\x42uild\x12\x0f\n\x07\x63ontext\x18\x01 \x01(\t\x12\x12\n\ndockerfile\x18\x02 \x01(\t\"A\n\x04Gang\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x0c\n\x04size\x18\x02 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\r\"4\n\tStartTask\x12\'\n\x05order\x18\x01 \x01(\x0b\x32\x18.eva.worker.v1.TaskOrder\"=\n\x08StopTask\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x10\n\x08grace_ms\x18\x03 \x01(\r\"5\n\nFetchFiles\x12\'\n\x05order\x18\x01 \x01(\x0b\x32\x18.eva.worker.v1.TaskOrder\"-\n\nForgetTask\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"\x06\n\x04Sync\"L\n\tFollowLog\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x0c\n\x04once\x18\x04 \x01(\x08\" \n\x0bUnfollowLog\x12\x11\n\tstream_id\x18\x01 \x01(\t\"H\n\x08LogChunk\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x04 \x01(\x08*W\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x12\n\x0ePHASE_STARTING\x10\x01\x12\x11\n\rPHASE_RUNNING\x10\x02\x12\x10\n\x0cPHASE_EXITED\x10\x03\x32\x93\x01\n\x07Workers\x12I\n\x07Session\x12\x1c.eva.worker.v1.WorkerMessage\x1a\x1c.eva.worker.v1.MasterMessage(\x01\x30\x01\x12=\n\x05Renew\x12\x1b.eva.worker.v1.RenewRequest\x1a\x17.eva.worker.v1.Identity2H\n\tEnrolment\x12;\n\x04Join\x12\x1a.eva.worker.v1.JoinRequest\x1a\x17.eva.worker.v1.Identityb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -27,8 +27,8 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_TASKORDER_ENVENTRY']._serialized_options = b'8\001'
   _globals['_TASKORDER_INPUTSENTRY']._options = None
   _globals['_TASKORDER_INPUTSENTRY']._serialized_options = b'8\001'
-  _globals['_PHASE']._serialized_start=3136
-  _globals['_PHASE']._serialized_end=3223
+  _globals['_PHASE']._serialized_start=3155
+  _globals['_PHASE']._serialized_end=3242
   _globals['_JOINREQUEST']._serialized_start=45
   _globals['_JOINREQUEST']._serialized_end=119
   _globals['_RENEWREQUEST']._serialized_start=121
@@ -54,43 +54,43 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_SAMPLE_METRICSENTRY']._serialized_start=1615
   _globals['_SAMPLE_METRICSENTRY']._serialized_end=1661
   _globals['_TASKREPORT']._serialized_start=1664
-  _globals['_TASKREPORT']._serialized_end=1883
-  _globals['_REPORTS']._serialized_start=1885
-  _globals['_REPORTS']._serialized_end=1954
-  _globals['_FETCHED']._serialized_start=1956
-  _globals['_FETCHED']._serialized_end=2013
-  _globals['_GOODBYE']._serialized_start=2015
-  _globals['_GOODBYE']._serialized_end=2040
-  _globals['_INTERRUPTION']._serialized_start=2042
-  _globals['_INTERRUPTION']._serialized_end=2087
-  _globals['_TASKORDER']._serialized_start=2090
-  _globals['_TASKORDER']._serialized_end=2608
-  _globals['_TASKORDER_ENVENTRY']._serialized_start=2508
-  _globals['_TASKORDER_ENVENTRY']._serialized_end=2550
-  _globals['_TASKORDER_INPUTSENTRY']._serialized_start=2552
-  _globals['_TASKORDER_INPUTSENTRY']._serialized_end=2597
-  _globals['_BUILD']._serialized_start=2610
-  _globals['_BUILD']._serialized_end=2654
-  _globals['_GANG']._serialized_start=2656
-  _globals['_GANG']._serialized_end=2721
-  _globals['_STARTTASK']._serialized_start=2723
-  _globals['_STARTTASK']._serialized_end=2775
-  _globals['_STOPTASK']._serialized_start=2777
-  _globals['_STOPTASK']._serialized_end=2838
-  _globals['_FETCHFILES']._serialized_start=2840
-  _globals['_FETCHFILES']._serialized_end=2893
-  _globals['_FORGETTASK']._serialized_start=2895
-  _globals['_FORGETTASK']._serialized_end=2940
-  _globals['_SYNC']._serialized_start=2942
-  _globals['_SYNC']._serialized_end=2948
-  _globals['_FOLLOWLOG']._serialized_start=2950
-  _globals['_FOLLOWLOG']._serialized_end=3026
-  _globals['_UNFOLLOWLOG']._serialized_start=3028
-  _globals['_UNFOLLOWLOG']._serialized_end=3060
-  _globals['_LOGCHUNK']._serialized_start=3062
-  _globals['_LOGCHUNK']._serialized_end=3134
-  _globals['_WORKERS']._serialized_start=3226
-  _globals['_WORKERS']._serialized_end=3373
-  _globals['_ENROLMENT']._serialized_start=3375
-  _globals['_ENROLMENT']._serialized_end=3447
+  _globals['_TASKREPORT']._serialized_end=1902
+  _globals['_REPORTS']._serialized_start=1904
+  _globals['_REPORTS']._serialized_end=1973
+  _globals['_FETCHED']._serialized_start=1975
+  _globals['_FETCHED']._serialized_end=2032
+  _globals['_GOODBYE']._serialized_start=2034
+  _globals['_GOODBYE']._serialized_end=2059
+  _globals['_INTERRUPTION']._serialized_start=2061
+  _globals['_INTERRUPTION']._serialized_end=2106
+  _globals['_TASKORDER']._serialized_start=2109
+  _globals['_TASKORDER']._serialized_end=2627
+  _globals['_TASKORDER_ENVENTRY']._serialized_start=2527
+  _globals['_TASKORDER_ENVENTRY']._serialized_end=2569
+  _globals['_TASKORDER_INPUTSENTRY']._serialized_start=2571
+  _globals['_TASKORDER_INPUTSENTRY']._serialized_end=2616
+  _globals['_BUILD']._serialized_start=2629
+  _globals['_BUILD']._serialized_end=2673
+  _globals['_GANG']._serialized_start=2675
+  _globals['_GANG']._serialized_end=2740
+  _globals['_STARTTASK']._serialized_start=2742
+  _globals['_STARTTASK']._serialized_end=2794
+  _globals['_STOPTASK']._serialized_start=2796
+  _globals['_STOPTASK']._serialized_end=2857
+  _globals['_FETCHFILES']._serialized_start=2859
+  _globals['_FETCHFILES']._serialized_end=2912
+  _globals['_FORGETTASK']._serialized_start=2914
+  _globals['_FORGETTASK']._serialized_end=2959
+  _globals['_SYNC']._serialized_start=2961
+  _globals['_SYNC']._serialized_end=2967
+  _globals['_FOLLOWLOG']._serialized_start=2969
+  _globals['_FOLLOWLOG']._serialized_end=3045
+  _globals['_UNFOLLOWLOG']._serialized_start=3047
+  _globals['_UNFOLLOWLOG']._serialized_end=3079
+  _globals['_LOGCHUNK']._serialized_start=3081
+  _globals['_LOGCHUNK']._serialized_end=3153
+  _globals['_WORKERS']._serialized_start=3245
+  _globals['_WORKERS']._serialized_end=3392
+  _globals['_ENROLMENT']._serialized_start=3394
+  _globals['_ENROLMENT']._serialized_end=3466
 # @@protoc_insertion_point(module_scope)

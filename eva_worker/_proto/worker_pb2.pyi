@@ -396,6 +396,7 @@ class TaskReport(google.protobuf.message.Message):
     PROGRESS_FIELD_NUMBER: builtins.int
     MESSAGE_FIELD_NUMBER: builtins.int
     STOPPED_FIELD_NUMBER: builtins.int
+    BLAMELESS_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     attempt: builtins.int
     phase: global___Phase.ValueType
@@ -409,6 +410,8 @@ class TaskReport(google.protobuf.message.Message):
     """Why a start failed."""
     stopped: builtins.bool
     """A stop was asked of the attempt before it exited."""
+    blameless: builtins.bool
+    """It failed because of its instance, such as an engine that went away or a disk that is full."""
     @property
     def progress(self) -> global___Sample: ...
     def __init__(
@@ -423,9 +426,10 @@ class TaskReport(google.protobuf.message.Message):
         progress: global___Sample | None = ...,
         message: builtins.str = ...,
         stopped: builtins.bool = ...,
+        blameless: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["progress", b"progress"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "exit_code", b"exit_code", "generation", b"generation", "message", b"message", "never_started", b"never_started", "phase", b"phase", "progress", b"progress", "run_id", b"run_id", "stopped", b"stopped"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "blameless", b"blameless", "exit_code", b"exit_code", "generation", b"generation", "message", b"message", "never_started", b"never_started", "phase", b"phase", "progress", b"progress", "run_id", b"run_id", "stopped", b"stopped"]) -> None: ...
 
 global___TaskReport = TaskReport
 

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import grpc
 
 _MASTER_NAME = "master.eva.internal"
 """Name in the certificate of every master, whatever its address."""
 
 _KEEPALIVE_MS = 5_000
+
+
+_WRONG_TIME = ("not yet valid", "has expired", "CERTIFICATE_EXPIRED")
+"""What OpenSSL says when a certificate is not valid now, here or at the master."""
+
+
+def reason_of(error: grpc.aio.AioRpcError) -> str:
+    """Why a call failed, in words; names the clocks if a certificate is not valid now."""
+    reason = f"{error.code().name}: {error.details()}"
+    if any(words in reason for words in _WRONG_TIME):
+        now = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+        reason += f"; the clock of this machine ({now}) or that of the master is probably wrong"
+    return reason
 
 
 def dial(

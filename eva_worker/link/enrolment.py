@@ -12,7 +12,7 @@ import structlog
 from eva_worker._proto import worker_pb2 as pb
 from eva_worker._proto.worker_pb2_grpc import EnrolmentStub, WorkersStub
 from eva_worker.errors import BadIdentity, NotEnrolled
-from eva_worker.link.channel import dial
+from eva_worker.link.channel import dial, reason_of
 from eva_worker.link.identity import Credentials, Identity
 from eva_worker.process.backoff import Backoff
 
@@ -58,7 +58,7 @@ class Enrolment:
             raise NotEnrolled(f"{error}; remove it, and start with a new join token") from error
         if kept is not None and not kept.expired:
             return kept
-        why = f"the certificate expired at {kept.expires:%Y-%m-%d %H:%M:%S} UTC; " if kept else ""
+        why = f"{_expired(kept)}; " if kept else ""
         if not (self._token and self._join_address and self._authorities):
             raise NotEnrolled(
                 f"{why}there is no join token to get one with: the master replaces an instance "
@@ -81,8 +81,7 @@ class Enrolment:
                 answer = await stub.Join(request, timeout=_ANSWER_S)
             except grpc.aio.AioRpcError as error:
                 raise NotEnrolled(
-                    f"cannot join the cluster at {self._join_address}: "
-                    f"{error.code().name}: {error.details()}"
+                    f"cannot join the cluster at {self._join_address}: {reason_of(error)}"
                 ) from error
         _log.info("joined", master=self._join_address)
         return await self._keep(answer)
@@ -106,7 +105,7 @@ class Enrolment:
                 )
                 renewed = await self._keep(answer)
             except grpc.aio.AioRpcError as error:
-                reason = f"{error.code().name}: {error.details()}"
+                reason = reason_of(error)
             except (NotEnrolled, OSError) as error:
                 reason = str(error)
             else:
@@ -128,3 +127,8 @@ class Enrolment:
             )
         except BadIdentity as error:
             raise NotEnrolled(f"the master's answer cannot be used: {error}") from error
+
+
+def _expired(kept: Credentials) -> str:
+    at, now = (f"{it:%Y-%m-%d %H:%M:%S} UTC" for it in (kept.expires, datetime.now(UTC)))
+    return f"the certificate expired at {at}, and by this machine's clock it is {now}"

@@ -89,6 +89,7 @@ def task_report(report: Report) -> pb.TaskReport:
         progress=sample(report.key, report.progress),
         message=_clean(report.message),
         stopped=report.stopped,
+        blameless=report.blameless,
     )
 
 

@@ -17,7 +17,8 @@ import structlog
 
 RESERVE_BYTES = 1 << 20
 """Bytes reserved: room for the records of some hundred attempts."""
-_FULL = {errno.ENOSPC, errno.EDQUOT}
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Numbers of the errors that say that a disk is full."""
 
 _log = structlog.get_logger()
 
@@ -90,7 +91,7 @@ def write_file(path: Path, data: bytes, *, mode: int = 0o666, sync: bool = True)
     try:
         _replace(path, data, mode=mode, sync=sync)
     except OSError as error:
-        if error.errno not in _FULL or not reserve.give_up():
+        if error.errno not in FULL or not reserve.give_up():
             raise
         _replace(path, data, mode=mode, sync=sync)
 

@@ -68,12 +68,16 @@ class Exit:
         at_ms: When its last process ended, in milliseconds since the epoch.
         ran: Whether the command was ever started.
         message: More about the exit, for the user; usually empty.
+        stopped: Whether a stop reached the attempt before its first process ended.
+        blameless: Whether the runtime ended it, which the program could do nothing about.
     """
 
     code: int
     at_ms: int
     ran: bool = True
     message: str = ""
+    stopped: bool = False
+    blameless: bool = False
 
 
 class Runtime(Protocol):
@@ -106,6 +110,7 @@ class Runtime(Protocol):
 
         Raises:
             StartFailed: It cannot be started, or it was started before.
+            InstanceFailed: It cannot be started here, for no fault of its own.
         """
         ...
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from eva_worker.errors import StartFailed, StoreUnavailable, WorkerError
+from eva_worker.errors import InstanceFailed, StartFailed, StoreUnavailable, WorkerError
 from eva_worker.files.download import together
 from eva_worker.files.objects import persistently
 from eva_worker.files.storage import SharedStorage, Storage
@@ -20,8 +20,9 @@ from eva_worker.orders import Order, Phase, Progress, Report
 from eva_worker.process.durable_files import is_full, reserve
 from eva_worker.process.exits import shell_code
 from eva_worker.process.metrics import Metrics
-from eva_worker.runtime import Image, Runtime, TaskSpec
+from eva_worker.runtime import Exit, Image, Runtime, TaskSpec
 from eva_worker.tasks.devices import Assignment, CpuMap, Devices
+from eva_worker.tasks.endings import Finished, filled_by, last_words
 from eva_worker.tasks.progress_server import (
     Counters,
     IteratorServer,
@@ -105,6 +106,7 @@ class Attempt:
             count=services.metrics.uploaded_bytes.inc,
             tell=self._tell,
         )
+        self._finished = Finished(services.storage.objects, record.key)
         self._log = structlog.get_logger().bind(run=record.key.run, attempt=record.key.attempt)
 
     @property
@@ -140,6 +142,7 @@ class Attempt:
             generation=record.generation,
             progress=self.progress,
             message=record.message,
+            blameless=exited and record.blameless,
         )
 
     async def live(self, *, adopted: bool) -> None:
@@ -150,7 +153,13 @@ class Attempt:
         """
         if self._record.stage is Stage.EXITED:
             return
-        if self._record.devices and not self.over:
+        if self._record.stage is Stage.CLOSING:
+            # Its exit is on record, whatever has become of the runtime's own record.
+            if adopted:
+                await self._services.runtime.wait(self.key)
+            await self._close()
+            return
+        if self._record.devices:
             self._services.devices.restore(self.key, self._record.devices)
         if adopted or await self._start():
             await self._supervise(adopted=adopted)
@@ -177,7 +186,7 @@ class Attempt:
     async def _start(self) -> bool:
         """Prepare it and start it in the runtime; returns whether it runs."""
         if self._record.stage is not Stage.PREPARING:
-            await self._end(_LOST, ran=True)
+            await self._end(_LOST, ran=True, blameless=True)
             return False
         preparing = asyncio.create_task(self._prepare())
         stopping = asyncio.create_task(self._stop_asked.wait())
@@ -186,12 +195,17 @@ class Attempt:
         if self._stop_asked.is_set():
             preparing.cancel()
             await asyncio.gather(preparing, return_exceptions=True)
-            await self._end("")
+            if not self.over:
+                await self._end("")
             return False
         try:
-            await self._services.runtime.start(preparing.result())
+            spec = preparing.result()
+            if spec is None:
+                return False
+            await self._services.runtime.start(spec)
         except (WorkerError, OSError) as error:
-            await self._end(str(error))
+            full = await asyncio.to_thread(is_full, self._directory)
+            await self._end(str(error), blameless=full or isinstance(error, InstanceFailed))
             return False
         except Exception as error:
             # One bad order must not crash the agent again and again.
@@ -202,9 +216,12 @@ class Attempt:
         self._log.info("task runs")
         return True
 
-    async def _prepare(self) -> TaskSpec:
+    async def _prepare(self) -> TaskSpec | None:
+        """Download its files; `None` if there is nothing to run, since it has succeeded before."""
         order = self._record.order
         assert order
+        if await self._succeeded_before(order):
+            return None
         services = self._services
         devices = self._record.devices
         if devices is None:
@@ -251,6 +268,22 @@ class Attempt:
             elsewhere=elsewhere,
             gang=order.gang is not None,
         )
+
+    async def _succeeded_before(self, order: Order) -> bool:
+        """Exit at once if an earlier attempt succeeded and the master never heard of it."""
+        if order.gang:  # A gang starts over as a whole.
+            return False
+        earlier = await persistently(
+            self._finished.before, tries=_FETCH_TRIES, subject=f"end of {self.key}"
+        )
+        if earlier is None:
+            return False
+        number, generation, steps = earlier
+        self._counters.begin_from(steps)
+        message = f"attempt {number} had succeeded before its instance was lost"
+        self._log.info("task not started", reason=message)
+        await self._update(stage=Stage.EXITED, generation=generation, message=message)
+        return True
 
     def _tell(self, line: str) -> None:
         """Write a line of the worker into the task's log."""
@@ -312,18 +345,37 @@ class Attempt:
         self._services.devices.release(self.key)
         if self._refusing:
             await self._refusing
-        if not self.over:
-            message = self._record.refusal or ended.message
-            if ended.code and not message and await asyncio.to_thread(is_full, self._directory):
-                message = "the disk of its instance is full"
-            await self._update(
-                stage=Stage.CLOSING,
-                exit_code=ended.code or (1 if self._record.refusal else 0),
-                never_started=not ended.ran,
-                message=message,
-            )
+        # Before anything else: what is on the disk no death of a process can undo.
+        await self._update(stage=Stage.CLOSING, **await self._exit_of(ended))
         self._log.info("task ended", code=shell_code(ended.code), reason=self._record.message)
         await uploads
+        await self._close()
+
+    async def _exit_of(self, ended: Exit) -> dict[str, Any]:
+        """What the record is to say of an exit."""
+        changes = {"exit_code": ended.code, "never_started": not ended.ran}
+        if refusal := self._record.refusal:
+            return {**changes, "exit_code": ended.code or 1, "message": refusal}
+        if ended.code == 0 and ended.ran and not ended.stopped:
+            # It had come to its end before the stop that was requested meanwhile.
+            return {**changes, "stop_grace_ms": None, "message": ended.message}
+        message, blameless = ended.message, ended.blameless
+        if ended.code and self._record.stop_grace_ms is None:
+            message, blameless = await asyncio.to_thread(self._explained, ended)
+        return {**changes, "message": message, "blameless": blameless}
+
+    def _explained(self, ended: Exit) -> tuple[str, bool]:
+        """Why a program failed, for its user, and whether the instance is to blame."""
+        message, blameless = ended.message, ended.blameless
+        by_itself = filled_by(self._directory)
+        if not message and by_itself is not None:
+            message, blameless = "the disk of its instance is full", not by_itself
+        if said := last_words(self.log_file):
+            message = "; ".join(filter(None, [message, f"its log ends: {said}"]))
+        return message, blameless
+
+    async def _close(self) -> None:
+        """Upload what is left of an attempt that is over, then report its exit."""
         await self._iterator.close()
         try:
             await persistently(self._uploader.all, subject=f"remains of {self.key}")
@@ -333,8 +385,16 @@ class Attempt:
                 exit_code=self._record.exit_code or 1,
                 message=f"its files cannot be stored, internal error: {error!r}",
             )
-        await self._update(stage=Stage.EXITED, generation=self._uploader.generation)
+        record, generation = self._record, self._uploader.generation
+        succeeded = not (record.exit_code or record.never_started)
+        if succeeded and record.stop_grace_ms is None:
+            await persistently(
+                lambda: self._finished.note(generation, self.progress),
+                subject=f"end of {self.key}",
+            )
+        await self._update(stage=Stage.EXITED, generation=generation)
         self._uploader.close()
+        self._log.info("files of the task are stored", generation=generation)
 
     async def _take_over(self) -> None:
         """Continue with an attempt that an earlier agent started."""
@@ -358,7 +418,7 @@ class Attempt:
             if self._uploader.generation > self._record.generation:
                 await self._update(generation=self._uploader.generation)
 
-    async def _end(self, message: str, *, ran: bool = False) -> None:
+    async def _end(self, message: str, *, ran: bool = False, blameless: bool = False) -> None:
         """End an attempt that the runtime does not know."""
         self._services.devices.release(self.key)
         await self._iterator.close()
@@ -372,6 +432,7 @@ class Attempt:
             never_started=not ran,
             exit_code=-signal.SIGKILL if ran else 0,
             message=message,
+            blameless=blameless,
         )
         self._uploader.close()
         self._log.info("task not started", reason=message)

@@ -49,6 +49,7 @@ class Record:
     generation: int = 0
     message: str = ""
     refusal: str = ""
+    blameless: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Convert it to a JSON document for the state directory."""

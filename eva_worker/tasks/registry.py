@@ -17,6 +17,7 @@ from eva_worker.tasks.attempt import Attempt, Services
 from eva_worker.tasks.records import Record, Stage
 
 _FETCH_TRIES = 5
+_POLL_S = 0.05
 _DRAINING = "the instance takes no more tasks"
 
 _log = structlog.get_logger()
@@ -61,8 +62,16 @@ class Tasks:
         if order.attempt <= self._services.records.highest(order.run):
             self._repeat(order.key)
         elif self._draining:
+            # Stopped as it leaves, like those that run: nobody's failure.
             await self._refuse(
-                Record(order.key, Stage.EXITED, order, never_started=True, message=_DRAINING)
+                Record(
+                    order.key,
+                    Stage.EXITED,
+                    order,
+                    stop_grace_ms=0,
+                    never_started=True,
+                    message=_DRAINING,
+                )
             )
         else:
             await self._add(Record(order.key, Stage.PREPARING, order))
@@ -120,6 +129,13 @@ class Tasks:
             _log.info("draining", run=key.run, attempt=key.attempt)
         await asyncio.gather(*self._lives.values())
 
+    async def kill(self) -> None:
+        """Kill all tasks, and return when no process of any is left. Files are not stored."""
+        for attempt in list(self._attempts.values()):
+            await attempt.stop(0)
+        while not all(attempt.over for attempt in self._attempts.values()):
+            await asyncio.sleep(_POLL_S)
+
     def reports(self) -> list[Report]:
         """The reports on all attempts."""
         return [attempt.report() for _, attempt in sorted(self._attempts.items())]
@@ -170,7 +186,12 @@ class Tasks:
             stopped = record.stop_grace_ms is not None
             self._changed(
                 Report(
-                    record.key, Phase.EXITED, never_started=True, stopped=stopped, message=message
+                    record.key,
+                    Phase.EXITED,
+                    never_started=True,
+                    stopped=stopped,
+                    message=message,
+                    blameless=True,
                 )
             )
         else:

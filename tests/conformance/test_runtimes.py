@@ -120,6 +120,14 @@ def with_argument(mark: str) -> list[psutil.Process]:
     return found
 
 
+def running(bench: Bench) -> bool:
+    """Whether the task's program runs, or its container does."""
+    if not bench.engine:
+        return bool(bench.alive())
+    with contextlib.closing(connect(bench.engine)) as client:
+        return any(it.status == "running" for it in client.containers.list(all=True))
+
+
 @pytest.fixture(
     params=["process", "confined process", pytest.param("docker", marks=pytest.mark.docker)]
 )
@@ -289,6 +297,33 @@ async def test_stop_of_an_exited_or_unknown_attempt_does_nothing(bench: Bench) -
     await bench.runtime.stop(KEY, 1)
     await bench.runtime.kill(KEY)
     assert (await soon(bench.runtime.wait(KEY))).code == 2
+
+
+async def test_an_exit_tells_whether_a_stop_came_before_it(bench: Bench) -> None:
+    command = "trap 'exit 0' TERM; touch up; while :; do sleep 0.01; done"
+    await bench.runtime.start(bench.spec(command))
+    await until(bench.file("up").exists)
+    await bench.runtime.stop(KEY, DEADLINE_S)
+    ended = await soon(bench.runtime.wait(KEY))
+    assert ended.stopped
+    assert ended.code in (0, -signal.SIGTERM)
+    runtime = bench.renew()
+    await runtime.adopt()
+    assert (await soon(runtime.wait(KEY))).stopped
+
+
+async def test_a_stop_that_comes_after_an_unseen_exit_did_not_cause_it(bench: Bench) -> None:
+    await bench.runtime.start(bench.spec("until [ -e go ]; do sleep 0.01; done; touch over"))
+    bench.runtime.close()  # The agent is dead while the program ends.
+    bench.file("go").touch()
+    await until(bench.file("over").exists)
+    await until(lambda: not running(bench))
+    runtime = bench.renew()
+    await runtime.adopt()
+    # Asked before the next agent has looked what became of it.
+    await runtime.stop(KEY, DEADLINE_S)
+    ended = await soon(runtime.wait(KEY))
+    assert (ended.code, ended.stopped) == (0, False)
 
 
 async def test_tasks_do_not_disturb_each_other(bench: Bench) -> None:

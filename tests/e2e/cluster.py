@@ -229,12 +229,25 @@ class Cluster:
         self._master.kill()
         self._master.wait()
 
+    def runs(self) -> bool:
+        """Whether the master runs."""
+        return self._master is not None and self._master.poll() is None
+
     def stop_master(self) -> None:
         """Have the master end as it should."""
         assert self._master is not None
         self._master.send_signal(signal.SIGTERM)
         code = self._master.wait(DEADLINE_S)
         assert code == 0, f"the master exited with {code}"
+
+    def interrupt(self) -> None:
+        """Ask the master to end, as Ctrl-C does, without waiting for it."""
+        assert self._master is not None
+        self._master.send_signal(signal.SIGINT)
+
+    def said(self) -> str:
+        """What the master has printed."""
+        return self._log.read_text(errors="replace")
 
     def stop(self) -> None:
         """End the cluster as Ctrl-C does, and see that nothing of it is left."""

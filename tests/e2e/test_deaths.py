@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 
 import psutil
 import pytest
@@ -92,7 +93,7 @@ def test_a_dead_instance_is_replaced_once_the_cloud_says_it_is_gone(cluster: Clu
     check_accounts(cluster)
 
 
-def test_a_silent_instance_is_switched_off_before_its_tasks_start_elsewhere(
+def test_a_silent_instance_stores_its_tasks_before_they_start_elsewhere(
     make_cluster: Clusters,
 ) -> None:
     # Nothing moves by itself: the large job's instance has room that only waiting tasks may take.
@@ -123,10 +124,39 @@ def test_a_silent_instance_is_switched_off_before_its_tasks_start_elsewhere(
     assert attempts(lines) == [1, 2]
     assert alone(lines)
     assert resumed(lines, 2)
-    gone_ms = cluster.records()[first].gone_ms
-    assert gone_ms is not None
-    assert min(line.at_ms for line in lines if line.attempt == 2) >= gone_ms
+    steps = [[it.step for it in lines if it.attempt == attempt] for attempt in (1, 2)]
+    assert steps[1][0] == steps[0][-1], "a step is lost"
+    assert cluster.records()[first].gone_ms is not None
     assert cluster.job(job).failures == 0, "the task did nothing wrong"
+
+
+def test_what_finished_unseen_is_not_done_again_on_another_instance(
+    make_cluster: Clusters,
+) -> None:
+    cluster = make_cluster(settings={"lost_worker_timeout": "1s"}, catalog=ONE_TYPE)
+    job = cluster.submit("unseen", run=f"{sys.executable} counter.py && echo over")
+    cluster.until_running(job)
+    instance = cluster.task(job).instance
+    (agent,) = cluster.processes_of(instance, "eva_worker.agent")
+    supervisor = agent.parent()
+    assert supervisor is not None
+
+    # Nobody sees its end, and nobody is there to tell of it: the instance is given up.
+    supervisor.suspend()
+    agent.kill()
+    cluster.kill()
+    cluster.finish(job)
+    until(lambda: cluster.lines(job, event="end"), "the task ends")
+    exits = cluster.state_dir / "cloud" / instance / "disk" / "runtime" / job / "0" / "0001"
+    until((exits / "exit.json").exists, "its end is on disk")
+    cluster.start()
+
+    cluster.until_ended(job)
+    cluster.until_empty()
+    assert cluster.instances()[instance].reason.startswith("its worker has been silent")
+    assert attempts(cluster.lines(job)) == [1]
+    assert cluster.task(job).attempt == 1
+    assert b"".join(cluster.client.logs(job)).endswith(b"over\n")
 
 
 @pytest.mark.parametrize("end", ["killed", "stopped"])
@@ -222,6 +252,8 @@ def test_ending_the_cluster_ends_everything_and_jobs_go_on_later(cluster: Cluste
     cluster.until_running(job)
     stored = until(lambda: cluster.task(job).generation, "a checkpoint is stored")
 
+    agent = cluster.processes_of(cluster.task(job).instance, "eva_worker.agent")
+    agent[0].suspend()  # What hangs is woken to store what it has.
     cluster.stop()
 
     assert not cluster.processes()
@@ -235,8 +267,26 @@ def test_ending_the_cluster_ends_everything_and_jobs_go_on_later(cluster: Cluste
     assert attempts(lines) == [1, 2]
     assert alone(lines)
     assert resumed(lines, 2)
+    last = [line.step for line in lines if line.attempt == 1][-1]
+    assert next(line.step for line in lines if line.attempt == 2) == last, "a step is lost"
+    said = b"".join(cluster.client.logs(job)).decode().splitlines()
+    assert said == ["attempt 1 starts at step 0", f"attempt 2 starts at step {last}"]
     assert cluster.job(job).failures == 0
     cluster.until_empty()
     check_bill(cluster)
     cluster.stop()
     check_accounts(cluster)
+
+
+def test_whoever_asks_twice_does_not_wait_for_tasks(cluster: Cluster) -> None:
+    stubborn = "trap '' TERM; touch $RECORD/up; while :; do sleep 0.1; done"
+    job = cluster.submit("stubborn", run=stubborn, grace_period="20m", throughput=None)
+    until(lambda: cluster.task(job).state == "running", "it runs")
+    until((cluster.home / "record" / "up").exists, "it has set its trap")
+
+    cluster.interrupt()
+    until(lambda: "Stopping 1 task" in cluster.said(), "it is told what is waited for")
+    cluster.stop()
+
+    assert "Stopping at once" in cluster.said()
+    assert not cluster.processes()

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from eva_master.control import failures
 from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
 from eva_master.model.actions import TaskOrder
@@ -121,7 +122,7 @@ def _world(story: Story, settings: Settings = QUICK) -> ChaoticWorld:
         return Work(
             arrival.duration_s * 1000,
             publishes=first or arrival.all_publish,
-            failures=[3] * (arrival.failures if first else 0),
+            failures=[failures.TRY_AGAIN] * (arrival.failures if first else 0),
         )
 
     world = ChaoticWorld(

@@ -114,11 +114,18 @@ class Ec2Cloud:
         """See `eva_master.ports.Cloud.execute`."""
         self._requests.put(action)
 
-    def terminate_all(self) -> None:
-        """Terminate every instance of the cluster, and wait until none is left."""
+    def terminate_all(self, within_ms: int | None = None) -> None:  # noqa: ARG002
+        """Terminate every instance of the cluster, and wait until none is left.
+
+        Args:
+            within_ms: Ignored: EC2 itself limits how long an instance takes to shut down.
+        """
         done = threading.Event()
         self._requests.put(_EndAll(done))
         done.wait()
+
+    def hurry(self) -> None:
+        """Do nothing: EC2 switches instances off in its own time."""
 
     def close(self) -> None:
         """Stop the threads after their present calls. Instances keep running."""

@@ -30,7 +30,7 @@ from eva_master.model.ids import InstanceId, Millis, Price
 from eva_master.ports import Clock, Inbox
 
 POWER_OFF_S = 2.0
-"""Seconds after SIGTERM until a host that has not ended is killed."""
+"""Seconds after which a host that was told to switch itself off is killed."""
 RETRY_MS = 10_000
 """Pause of an offering after a host could not be started."""
 WORKER = (sys.executable, "-P", "-m", "eva_worker")
@@ -72,6 +72,8 @@ class LocalCloudConfig:
         task_env: Added to the environment of every task.
         containers: The containers that tasks run in; `None` for plain processes.
         hidden: Files and directories that tasks which are plain processes must not see.
+        shut_down_ms: How long an instance that is terminated may take to stop its tasks and to
+            store their files; then it is switched off.
     """
 
     launch_delay_ms: int = 0
@@ -81,6 +83,7 @@ class LocalCloudConfig:
     task_env: Mapping[str, str] = field(default_factory=dict)
     containers: Containers | None = None
     hidden: Sequence[Path] = ()
+    shut_down_ms: int = 30_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +149,8 @@ class LocalCloud:
         self._sweeping = asyncio.Lock()
         self._removing = asyncio.Lock()
         self._closing_down = False
+        self._hurried = asyncio.Event()
+        self._shut_down_ms = self._config.shut_down_ms
         self._thread = threading.Thread(target=self._run, name="local-cloud", daemon=True)
         self._thread.start()
 
@@ -161,9 +166,17 @@ class LocalCloud:
             if record.up_ms is not None
         ]
 
-    def terminate_all(self) -> None:
-        """Terminate all instances and wait until they are gone. Nothing is launched after that."""
-        asyncio.run_coroutine_threadsafe(self._terminate_all(), self._loop).result()
+    def terminate_all(self, within_ms: int | None = None) -> None:
+        """Terminate all instances and wait until they are gone. Nothing is launched after that.
+
+        Args:
+            within_ms: How long they may take to shut down, in place of the configured time.
+        """
+        asyncio.run_coroutine_threadsafe(self._terminate_all(within_ms), self._loop).result()
+
+    def hurry(self) -> None:
+        """Switch off at once whatever is shutting down, or ever will; any thread may call it."""
+        self._loop.call_soon_threadsafe(self._hurried.set)
 
     def close(self) -> None:
         """Stop the thread. Instances keep running."""
@@ -234,8 +247,9 @@ class LocalCloud:
             )
         )
 
-    async def _terminate_all(self) -> None:
+    async def _terminate_all(self, within_ms: int | None) -> None:
         self._closing_down = True
+        self._shut_down_ms = self._shut_down_ms if within_ms is None else within_ms
         for record in list(self._records.values()):
             if not record.closed:
                 self._terminate(record.instance)
@@ -368,15 +382,23 @@ class LocalCloud:
             return
         try:
             await _either(host.exited, terminating)
-            if not host.exited.is_set():
-                host.kill(signal.SIGTERM)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(host.exited.wait(), POWER_OFF_S)
+            await self._signal(host, self._hurried, self._shut_down_ms / 1000)
+            await self._signal(host, asyncio.Event(), POWER_OFF_S)
             if not host.exited.is_set():
                 host.kill(signal.SIGKILL)
                 await host.exited.wait()
         finally:
             host.close()
+
+    @staticmethod
+    async def _signal(host: processes.Handle, hurried: asyncio.Event, within_s: float) -> None:
+        """Have a host shut down or, the second time, switch itself off, unless it has ended."""
+        if not host.exited.is_set():
+            host.kill(signal.SIGTERM)
+            host.kill(signal.SIGCONT)  # A process that is stopped heeds no other signal.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    await _either(host.exited, hurried)
 
     async def _clear(self, record: Record) -> None:
         """Remove everything of an instance, including its disk."""

@@ -1,7 +1,8 @@
 """An emulated instance: ``python -m eva_master.adapters.local.host [options] -- WORKER...``.
 
 The process acts as the machine of its worker and tasks: all their processes remain its descendants
-(it is a child subreaper), their reads share one link, and SIGTERM switches it off.
+(it is a child subreaper), their reads share one link. SIGTERM shuts it down as a machine is: its
+worker is asked to leave and may take its time. A second SIGTERM switches it off.
 `eva_master.adapters.local.cloud` starts it, and it outlives the master. Standard library only.
 
 Exit codes: 0 after a power-off, 1 when the master died before it had recorded the host.
@@ -10,6 +11,7 @@ Exit codes: 0 after a power-off, 1 when the master died before it had recorded t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import os
 import signal
@@ -46,7 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         *("--task-env", f"EVA_DATA_SERVER={server.url}"),
         *("--task-env", f"EVA_HOST={os.environ['EVA_HOST']}"),
     ]
-    _run(worker, options.boot_delay_ms / 1000)
+    left = _run(worker, options.boot_delay_ms / 1000)
+    if left:
+        _shut_down(left)
     _power_off()
     return 0
 
@@ -81,8 +85,12 @@ def _become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "cannot become a child subreaper")
 
 
-def _run(command: list[str], boot_delay_s: float) -> None:
-    """Keep the worker running until SIGTERM or until it exits with 0, which shuts the host down."""
+def _run(command: list[str], boot_delay_s: float) -> int:
+    """Keep the worker running until SIGTERM or until it exits with 0, which shuts the host down.
+
+    Returns:
+        The worker's pid, 0 if it does not run.
+    """
     worker = 0
     start_at = time.monotonic() + boot_delay_s
     while True:
@@ -94,15 +102,30 @@ def _run(command: list[str], boot_delay_s: float) -> None:
             else signal.sigtimedwait(_SIGNALS, max(0.0, start_at - time.monotonic()))
         )
         if received is not None and received.si_signo == signal.SIGTERM:
-            return
+            return worker
         for pid, status in _reaped():
             if pid != worker:
                 continue
             code = shell_code(os.waitstatus_to_exitcode(status))
             if code == 0:
-                return
+                return 0
             print(f"worker exited with {code}; starting it again", flush=True)  # noqa: T201
             worker, start_at = 0, time.monotonic() + RESTART_S
+
+
+def _shut_down(worker: int) -> None:
+    """Ask the worker to leave, and wait until it has or until a second SIGTERM.
+
+    The worker stops its tasks, stores their files and reports how they ended. What was suspended
+    goes on for that: an init does the same, since a stopped process cannot heed its signal.
+    """
+    os.kill(worker, signal.SIGTERM)
+    for pid in _descendants(os.getpid()):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+    while worker not in (pid for pid, _ in _reaped()):
+        if signal.sigwaitinfo(_SIGNALS).si_signo == signal.SIGTERM:
+            return
 
 
 def _spawn(command: list[str]) -> int:

@@ -11,6 +11,7 @@ from typing import TypeVar
 from eva_master.adapters.loop.subscription import Subscription
 from eva_master.model.actions import Reply
 from eva_master.model.changes import Changes
+from eva_master.model.errors import StorageFull
 from eva_master.model.events import CancelRequested, JobSubmitted
 from eva_master.model.ids import JobId
 from eva_master.ports import Inbox
@@ -19,6 +20,7 @@ from eva_master.ports.reading import ReadModel
 T = TypeVar("T")
 
 _READERS = 4
+_MAKE_ROOM = "make room on the disk of the master's journal; it goes on by itself"
 
 
 class LoopGateway:
@@ -42,6 +44,7 @@ class LoopGateway:
         self._first: Future[ReadModel] = Future()
         # Threads of its own: whoever reads a lot holds up other readers, and nobody else.
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reader")
+        self._pause = ""
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -53,6 +56,8 @@ class LoopGateway:
         Raises:
             EvaError: The command was refused.
         """
+        if self._pause:
+            raise StorageFull(f"nothing can be accepted now: {self._pause}", hint=_MAKE_ROOM)
         owner = event.spec.owner if isinstance(event, JobSubmitted) else event.owner
         key = owner, event.command
         future: Future[Reply] = Future()
@@ -66,6 +71,32 @@ class LoopGateway:
         if reply.error is not None:
             raise reply.error
         return reply
+
+    @property
+    def pause(self) -> str:
+        """Why the control loop stands still; empty while it does not."""
+        return self._pause
+
+    def paused(self, reason: str) -> None:
+        """Note that the control loop stands still; any thread may call it.
+
+        Commands that wait are answered, and new ones are refused.
+
+        Args:
+            reason: Why, for the user; empty once it goes on.
+        """
+        with self._lock:
+            self._pause = reason
+            futures = [it for those in self._waiting.values() for it in those] if reason else []
+            if reason:
+                self._waiting.clear()
+        error = StorageFull(
+            f"this is not on record yet: {reason}",
+            hint=f"do not repeat it: it is carried out once there is room. {_MAKE_ROOM}",
+        )
+        for future in futures:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(error)
 
     def _forget(self, key: tuple[str, str], future: Future[Reply]) -> None:
         with self._lock:

@@ -86,6 +86,11 @@ class Authority:
             write_file(bundle_file, _own_certificate(key, cluster, clock).public_bytes(_PEM))
         return cls(key, _load_bundle(bundle_file, key), clock)
 
+    @staticmethod
+    def made(directory: Path) -> bool:
+        """Whether an authority was made in `directory` before."""
+        return (directory / "ca.key").exists()
+
     @property
     def certificates(self) -> bytes:
         """The PEM certificates that clients of this cluster must trust."""

@@ -48,6 +48,8 @@ _STATUS: dict[type[EvaError], grpc.StatusCode] = {
     TooSlow: grpc.StatusCode.ABORTED,
     errors.InvalidKey: grpc.StatusCode.INVALID_ARGUMENT,
     errors.DigestMismatch: grpc.StatusCode.DATA_LOSS,
+    # Not one that clients repeat by themselves.
+    errors.StorageFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.StorageError: grpc.StatusCode.UNAVAILABLE,
     errors.NotFound: grpc.StatusCode.NOT_FOUND,
     errors.LimitExceeded: grpc.StatusCode.FAILED_PRECONDITION,

@@ -74,7 +74,7 @@ class Codec(Generic[T]):
             where = ".".join(str(part) for part in first["loc"])
             raise StorageError(
                 f"the journal holds a damaged record: {where}: {first['msg']}",
-                hint="restore the journal from a backup",
+                hint="restore the journal from a backup: see docs/reference/journal.md",
             ) from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,11 +33,18 @@ from eva_master.adapters.store.lock import ProcessLock
 from eva_master.adapters.store.migrate import TOO_NEW_HINT, migrate
 from eva_master.adapters.store.untouched import ActiveJobs, missing
 from eva_master.model.changes import Changes, Round
-from eva_master.model.errors import JournalTooNew, StorageError
+from eva_master.model.errors import JournalTooNew, StorageError, StorageFull
 from eva_master.model.ids import Millis
 
 _BUSY_TIMEOUT_MS = 10_000
 """How long a commit waits for somebody else's lock, such as a backup's; masters are kept apart."""
+
+_CHECKED_BYTES = 256 << 20
+"""SQLite files up to this size are checked for damage when they are opened: at most a second."""
+_PRIMARY_CODE = 0xFF
+"""Mask of an error code of SQLite without what an extended one adds."""
+_POSTGRES_DISK_FULL = "53100"
+_RESTORE = "restore the journal from a backup: see docs/reference/journal.md"
 
 ROUNDS_EXPLAINED = 300
 """Reasons are kept of so many rounds: a day's, if there is one every five minutes."""
@@ -64,23 +72,29 @@ class SqlJournal:
         self._active = ActiveJobs()
 
     @classmethod
-    def open(cls, url: str) -> SqlJournal:
+    def open(cls, url: str, *, expected: bool = False) -> SqlJournal:
         """Open a journal, created or migrated to this release's schema as need be.
 
         Args:
             url: ``sqlite:////var/lib/eva/journal.db``, or ``postgresql+psycopg://...`` where
                 that driver is installed.
+            expected: Whether a master has written to it before, so that an SQLite file that is
+                missing or empty has been lost.
 
         Raises:
             JournalInUse: Another process has this SQLite journal open.
             JournalTooNew: A later release wrote it.
-            StorageError: The URL is not understood, or the database cannot be reached.
+            StorageError: The URL is not understood, the database cannot be reached, or it is lost
+                or damaged.
         """
         target = _parse(url)
         lock = _lock(target)
         try:
-            with translated(target):
+            if expected:
+                _check_there(target)
+            with translated(target), _typed():
                 engine = _engine(target)
+                _check_whole(engine)
                 with engine.begin() as connection:
                     migrate(connection)
             return cls(engine, lock)
@@ -102,7 +116,7 @@ class SqlJournal:
             StorageError: The database cannot be read, or holds a damaged record.
         """
         wanted = _Wanted.since(since)
-        with self._transaction() as connection:
+        with _typed(), self._transaction() as connection:
 
             def rows_of(table: Table) -> Sequence[Row[Any]]:
                 # Sorted here: SQLite would read the whole table in order rather than sort a part.
@@ -290,6 +304,51 @@ def check_versions(table: Table, found: Sequence[Row[Any]]) -> None:
         )
 
 
+def _file(url: URL) -> Path | None:
+    """The file of an SQLite journal; `None` for other databases."""
+    sqlite_file = url.get_backend_name() == "sqlite" and url.database
+    return Path(url.database) if sqlite_file and url.database else None
+
+
+def _check_there(url: URL) -> None:
+    """See that a journal that was written before is not missing or empty."""
+    path = _file(url)
+    if path is None or (path.exists() and path.stat().st_size):
+        return
+    state = "is empty" if path.exists() else "is missing"
+    raise StorageError(
+        f"the journal {path} {state}, but this master has keys of its own already:"
+        " it had jobs and instances, and a new journal would forget them",
+        hint=f"{_RESTORE}; to begin a new cluster, choose another state directory",
+    )
+
+
+def _check_whole(engine: Engine) -> None:
+    """Look for damage in an SQLite file that is not too large for that.
+
+    Raises:
+        StorageError: It is damaged.
+    """
+    path = _file(engine.url)
+    if path is None or not path.exists() or path.stat().st_size > _CHECKED_BYTES:
+        return
+    with engine.connect() as connection:
+        found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+    if found != "ok":
+        raise StorageError(f"the journal {path} is damaged: {found}", hint=_RESTORE)
+
+
+@contextmanager
+def _typed() -> Iterator[None]:
+    """Turn what damaged rows lead to into a `StorageError`."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StorageError(
+            f"the journal holds a damaged row: {type(error).__name__}: {error}", hint=_RESTORE
+        ) from error
+
+
 def _parse(url: str) -> URL:
     try:
         target = make_url(url)
@@ -310,9 +369,9 @@ def _parse(url: str) -> URL:
 
 
 def _lock(url: URL) -> ProcessLock | None:
-    if url.get_backend_name() != "sqlite" or url.database is None:
+    path = _file(url)
+    if path is None:
         return None
-    path = Path(url.database)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return ProcessLock(path.with_name(f"{path.name}.lock"))
@@ -347,6 +406,20 @@ def translated(url: URL) -> Iterator[None]:
     try:
         yield
     except (SQLAlchemyError, ImportError) as error:
-        raise StorageError(
-            f"journal {url.render_as_string(hide_password=True)}: {error}"
-        ) from error
+        name = f"journal {url.render_as_string(hide_password=True)}"
+        # The statement and its values say nothing to a user.
+        cause = getattr(error, "orig", None) or error
+        if _says_full(cause):
+            raise StorageFull(f"{name}: {cause}", hint="make room on its disk") from error
+        hint = _RESTORE if isinstance(cause, sqlite3.DatabaseError) and _damaged(cause) else ""
+        raise StorageError(f"{name}: {cause}", hint=hint) from error
+
+
+def _says_full(cause: BaseException) -> bool:
+    code = getattr(cause, "sqlite_errorcode", None)
+    return code == sqlite3.SQLITE_FULL or getattr(cause, "sqlstate", None) == _POSTGRES_DISK_FULL
+
+
+def _damaged(cause: sqlite3.DatabaseError) -> bool:
+    code = getattr(cause, "sqlite_errorcode", 0) & _PRIMARY_CODE
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

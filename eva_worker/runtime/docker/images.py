@@ -18,7 +18,7 @@ from docker.errors import APIError, ImageNotFound, StreamParseError
 from docker.types import CancellableStream
 from urllib3.exceptions import HTTPError
 
-from eva_worker.errors import StartFailed
+from eva_worker.errors import InstanceFailed, StartFailed
 from eva_worker.orders import Build
 from eva_worker.runtime import Image, Tell
 from eva_worker.runtime.docker.engine import (
@@ -90,10 +90,11 @@ class Images:
                     await self._pull(reference, making)
             except FAILURES as error:
                 if not (unanswered(error) and left):
-                    raise StartFailed(f"image {reference}: {reason(error)}") from error
+                    failure = InstanceFailed if unanswered(error) else StartFailed
+                    raise failure(f"image {reference}: {reason(error)}") from error
                 _log.warning("engine fails", image=reference, error=reason(error))
                 await asyncio.sleep(RETRY_S)
-        raise StartFailed(f"image {reference}: the engine broke off {_TRIES} times")
+        raise InstanceFailed(f"image {reference}: the engine broke off {_TRIES} times")
 
     def _has(self, reference: str) -> bool:
         try:

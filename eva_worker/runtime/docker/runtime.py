@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import functools
 import hashlib
 import os
@@ -26,10 +27,10 @@ import structlog
 from docker.errors import APIError, NotFound
 from docker.types import DeviceRequest, LogConfig, Mount
 
-from eva_worker.errors import BadOrder, RuntimeUnavailable, StartFailed
+from eva_worker.errors import BadOrder, InstanceFailed, RuntimeUnavailable, StartFailed
 from eva_worker.isolation import Isolation, hand_over, let_in
 from eva_worker.orders import TaskKey
-from eva_worker.process.durable_files import read_json, write_json
+from eva_worker.process.durable_files import FULL, read_json, write_json
 from eva_worker.runtime import Exit, Image, TaskSpec, Tell
 from eva_worker.runtime.docker.confinement import (
     Confinement,
@@ -59,25 +60,37 @@ _NOTICED_MS = 2_000  # The death of an engine is noticed a little after that of 
 _START_TRIES = 60
 _SIGNALLED = 128  # A shell's exit code for a signal is the signal's number plus this.
 _MIB = 1 << 20
+# What an engine says when it, or its disk, is the reason why a container does not start.
+_ENGINE_FAILS = (
+    os.strerror(errno.ENOSPC).lower(),
+    "containerd",
+    "context canceled",
+    "shutting down",
+    "transport is closing",
+)
 _INSTANCE, _HOME, _COPY, _ATTEMPT = "eva.instance", "eva.home", "eva.copy", "eva.attempt"
 _USER = "eva"
 _WORK, _LOG, _SOCKET = "/eva/work", "/eva/log", "/eva/run"
 # Variables that name a directory, and its path in the container.
 _DIRECTORIES = {"EVA_STORAGE": "/eva/storage", "EVA_CHECKPOINT_DIR": "/eva/checkpoints"}
 
+_ASKED = "/dev/shm/.eva-asked"  # noqa: S108 - in the container
+
 # The parent of the program inside the container. When it ends, so do the init above it and the
 # whole container. When asked to stop, it therefore waits until it is the last process, so that a
 # program below a shell that dies of the signal also gets its grace period. -1 means every process
-# but init and itself.
+# but init and itself. A success after the signal passes for an end by the signal: only the parent
+# knows which of the two came first.
 _PARENT = f"""exec >>{_LOG} 2>&1
 stopped=
 trap stopped=1 TERM
 /bin/sh -c "$1"
 code=$?
+[ $code != 0 ] || [ ! -e {_ASKED} ] || code={_SIGNALLED + signal.SIGTERM}
 until [ -z "$stopped" ] || ! kill -0 -1; do sleep 0.1; done 2>/dev/null
 exit $code"""
 # The signal is sent once, even if the agent repeats the call because it got no answer.
-_TERMINATE = "[ -e /dev/shm/.eva-asked ] || { : >/dev/shm/.eva-asked; kill -TERM -1; } 2>/dev/null"
+_TERMINATE = f"[ -e {_ASKED} ] || {{ : >{_ASKED}; kill -TERM -1; }} 2>/dev/null"
 
 _log = structlog.get_logger()
 
@@ -121,6 +134,7 @@ class DockerRuntime:
         # Explanations of exits: signals that others sent, and when the engine was last away.
         self._killed: set[TaskKey] = set()
         self._away_ms = (0, 0)
+        self._began_ms = now_ms()
         self._kills: dict[TaskKey, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Lock()
@@ -211,7 +225,8 @@ class DockerRuntime:
         try:
             directory.mkdir(parents=True, exist_ok=False)
         except OSError as error:
-            raise StartFailed(f"cannot start {spec.key}: {error}") from error
+            failure = InstanceFailed if error.errno in FULL else StartFailed
+            raise failure(f"cannot start {spec.key}: {error}") from error
         try:
             spec.log.touch()
             confined = self._confinement(spec)
@@ -223,8 +238,10 @@ class DockerRuntime:
             why = f"cannot start {spec.key}: {reason(error)}"
             # Do not report that it never ran while the engine might still start it.
             self._persistently(lambda: self._remove(spec.key))
-            write_json(directory / "exit.json", asdict(Exit(0, now_ms(), ran=False, message=why)))
-            raise StartFailed(why) from error
+            ours = unanswered(error) or any(words in why.lower() for words in _ENGINE_FAILS)
+            ended = Exit(0, now_ms(), ran=False, message=why, blameless=ours)
+            write_json(directory / "exit.json", asdict(ended))
+            raise (InstanceFailed if ours else StartFailed)(why) from error
 
     def _confinement(self, spec: TaskSpec) -> Confinement:
         if self._info is None:
@@ -335,6 +352,9 @@ class DockerRuntime:
         if record := read_json(path):
             return Exit(**record)
         ended = self._container_exit(key, lost_ms)
+        # Code 0 is that of a program that ended by itself, as the parent sees to.
+        if ended and ended.code and path.with_name("stop.json").exists():
+            ended = replace(ended, stopped=True)
         # This runtime is closed; the next agent looks up the exit and records it.
         if ended and not self._closed.is_set():
             write_json(path, asdict(ended))
@@ -352,8 +372,9 @@ class DockerRuntime:
         except NotFound:
             if (self._root / key.path / "started.json").exists():
                 message = "its container was removed by another program"
-                return Exit(-signal.SIGKILL, now_ms(), message=message)
-        return Exit(0, now_ms(), ran=False, message="the agent died while it was starting the task")
+                return Exit(-signal.SIGKILL, now_ms(), message=message, blameless=True)
+        message = "the agent died while it was starting the task"
+        return Exit(0, now_ms(), ran=False, message=message, blameless=True)
 
     def _explained(self, key: TaskKey, ended: Exit, lost_ms: int) -> Exit:
         """Explain a kill that this worker did not ask for, if its origin is known."""
@@ -363,7 +384,11 @@ class DockerRuntime:
         # The engine may answer before its events arrive again.
         spans = (self._away_ms, (lost_ms, lost_ms and now_ms()))
         if any(lost - _NOTICED_MS <= ended.at_ms <= back for lost, back in spans):
-            return replace(ended, message="the Docker engine went away and ended the task")
+            message = "the Docker engine went away and ended the task"
+            return replace(ended, message=message, blameless=True)
+        if ended.at_ms < self._began_ms:
+            message = "killed while its agent was away, perhaps along with the Docker engine"
+            return replace(ended, message=message, blameless=True)
         if key in self._killed:
             message = "killed through the Docker engine: by another program, or as it was stopped"
             return replace(ended, message=message)

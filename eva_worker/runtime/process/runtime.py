@@ -17,9 +17,9 @@ from typing import Any
 import psutil
 import structlog
 
-from eva_worker.errors import StartFailed
+from eva_worker.errors import InstanceFailed, StartFailed
 from eva_worker.orders import TaskKey
-from eva_worker.process.durable_files import read_json, write_json
+from eva_worker.process.durable_files import FULL, read_json, write_json
 from eva_worker.runtime import Exit, Image, TaskSpec, Tell
 from eva_worker.runtime.process.groups import Group
 from eva_worker.runtime.process.measures import Measures
@@ -65,7 +65,8 @@ class ProcessRuntime:
             await asyncio.to_thread(_link, spec)
             pid, pipe = await asyncio.to_thread(_spawn, directory, spec, self._measures)
         except OSError as error:
-            raise StartFailed(f"cannot start {spec.key}: {error}") from error
+            failure = InstanceFailed if error.errno in FULL else StartFailed
+            raise failure(f"cannot start {spec.key}: {error}") from error
         try:
             # The shim closes its end of the pipe when the task runs, or when it dies.
             await asyncio.to_thread(os.read, pipe, 1)
@@ -252,14 +253,19 @@ def _exit_record(directory: Path, key: TaskKey) -> Exit:
                 while group and not group.kill():
                     time.sleep(_POLL_S)
                 code = -signal.SIGKILL if ran else 0
-                made_up = {"code": code, "at_ms": int(time.time() * 1000), "ran": ran}
+                made_up = {
+                    "code": code,
+                    "at_ms": int(time.time() * 1000),
+                    "ran": ran,
+                    "stopped": (directory / "stop.json").exists(),
+                }
                 write_json(directory / "exit.json", made_up)
                 _log.warning("shim died", key=str(key), ran=ran)
         if time.monotonic() > deadline:
             raise StartFailed(f"the shim of {key} neither runs nor ends")
         time.sleep(_POLL_S)
     message = _memory_message(directory) if record["code"] else ""
-    return Exit(code=record["code"], at_ms=record["at_ms"], ran=record["ran"], message=message)
+    return Exit(**record, message=message)
 
 
 def _memory_message(directory: Path) -> str:

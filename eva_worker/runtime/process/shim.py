@@ -6,7 +6,7 @@ none of them can escape by changing its session, group or parent.
 
 The directory holds ``spec.json`` (what to run, from the agent), ``lock`` (held while the shim
 lives), ``shim.json`` (pids with start times), ``stop.json`` (``grace_s``; from the agent, which
-then sends SIGTERM) and ``exit.json`` (``code``, ``at_ms``, ``ran``: the end).
+then sends SIGTERM) and ``exit.json`` (``code``, ``at_ms``, ``ran``, ``stopped``: the end).
 """
 
 import contextlib
@@ -67,18 +67,17 @@ def send(pids: Iterable[int], number: int) -> None:
             os.kill(pid, number)
 
 
-def terminate() -> None:
-    """Send SIGTERM once to every descendant of this process.
+def halt() -> list[int]:
+    """Halt every descendant of this process; returns their pids.
 
-    They are halted first. Otherwise a shell could fork a program after one look at the processes
-    and die of its signal before the next, and the program would never be asked to end.
+    Otherwise a shell could fork a program after one look at the processes and die of its signal
+    before the next, and the program would never be asked to end.
     """
     held: list[int] = []
     while found := [pid for pid in descendants() if pid not in held]:
         send(found, signal.SIGSTOP)
         held += found
-    send(held, signal.SIGTERM)
-    send(held, signal.SIGCONT)
+    return held
 
 
 def spare_nobody() -> None:
@@ -140,6 +139,7 @@ class Task:
         self.pid = pid
         self.code: int | None = None
         self.deadline: float | None = None
+        self.stopped = False
 
     def reap(self) -> bool:
         """Collect dead children; returns whether any child is left."""
@@ -158,8 +158,13 @@ class Task:
         with open("stop.json", encoding="utf-8") as file:  # noqa: PTH123
             grace_s = json.load(file)["grace_s"]
         deadline = time.monotonic() + grace_s
-        if self.deadline is None and grace_s > 0:
-            terminate()
+        if self.deadline is None:
+            held = halt()
+            # It may have ended by itself before the stop came; while halted it cannot.
+            self.reap()
+            self.stopped = self.code is None
+            send(held, signal.SIGTERM if grace_s > 0 else signal.SIGKILL)
+            send(held, signal.SIGCONT)
         self.deadline = deadline if self.deadline is None else min(self.deadline, deadline)
 
     def terminating(self) -> bool:
@@ -218,7 +223,12 @@ def main() -> int:
     os.close(1)  # Closing the pipe tells the agent that the task runs.
     task = Task(child)
     task.run()
-    ended: dict[str, object] = {"code": task.code, "at_ms": int(time.time() * 1000), "ran": True}
+    ended: dict[str, object] = {
+        "code": task.code,
+        "at_ms": int(time.time() * 1000),
+        "ran": True,
+        "stopped": task.stopped,
+    }
     while True:
         try:
             write("exit.json", ended)

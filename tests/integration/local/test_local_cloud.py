@@ -38,6 +38,7 @@ OFFERING = Offering(
     InstanceType("p3.2xlarge", Family("p3"), Resources(1, 7_500, 62_464)), Price(3_060_000)
 )
 ONE, TWO = InstanceId("i-1"), InstanceId("i-2")
+NEVER_MS = 3_600_000
 MIB = 1024 * 1024
 
 WRITE_DOWN = """
@@ -78,6 +79,8 @@ class Bench:
 
     def open(self, worker: str = WRITE_DOWN + PAUSE, **config: Any) -> LocalCloud:
         """Make a cloud, as a master that starts does."""
+        # Workers here die of the signal or ignore it.
+        config.setdefault("shut_down_ms", 2_000)
         self.mailbox = Mailbox()
         self.cloud = LocalCloud(
             self.root,
@@ -225,6 +228,55 @@ def test_terminate_kills_what_hides(bench: Bench) -> None:
     host = bench.host()
     bench.terminate()
     assert [processes.birth(pid) for pid in (host, worker, orphan)] == [None] * 3
+
+
+LEAVER = (
+    """
+import os, signal, sys, time
+def leave(*_):
+    open("asked", "w").close()
+    while not os.path.exists("stored"):
+        time.sleep(0.01)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, leave)
+"""
+    + WRITE_DOWN
+    + PAUSE
+)
+
+
+def test_a_worker_may_store_files_before_its_host_is_switched_off(bench: Bench) -> None:
+    bench.reopen(worker=LEAVER, shut_down_ms=NEVER_MS)
+    bench.launch()
+    psutil.Process(bench.worker()["pid"]).suspend()  # It goes on to heed the signal.
+    bench.cloud.execute(TerminateInstance(ONE))
+    directory = bench.root / ONE
+    until((directory / "asked").exists)
+    assert bench.listed()
+    (directory / "stored").touch()
+    bench.mailbox.expect(InstanceGone)
+    assert bench.left() == []
+
+
+def test_a_worker_that_leaves_too_slowly_is_not_waited_for(bench: Bench) -> None:
+    bench.reopen(worker=LEAVER, shut_down_ms=100)
+    bench.launch()
+    bench.worker()
+    bench.terminate()
+    assert bench.left() == []
+
+
+def test_nobody_waits_for_workers_in_a_hurry(bench: Bench) -> None:
+    bench.reopen(worker=LEAVER)
+    bench.launch()
+    bench.worker()
+    ending = threading.Thread(target=bench.cloud.terminate_all, args=[NEVER_MS])
+    ending.start()
+    until((bench.root / ONE / "asked").exists)
+    bench.cloud.hurry()
+    ending.join(DEADLINE_S)
+    assert not ending.is_alive()
+    assert bench.left() == []
 
 
 def test_killing_the_host_leaves_no_process(bench: Bench) -> None:

@@ -107,3 +107,19 @@ async def test_agents_zombies_are_reaped(runtime: ProcessRuntime, tmp_path: Path
     shim = read_json(tmp_path / "runtime" / KEY.path / "shim.json")
     assert shim
     assert not psutil.pid_exists(shim["pid"])
+
+
+async def test_a_stop_that_finds_the_program_over_did_not_end_it(
+    runtime: ProcessRuntime, tmp_path: Path
+) -> None:
+    await runtime.start(spec(tmp_path, "until [ -e go ]; do sleep 0.01; done"))
+    shim = psutil.Process(read_json(tmp_path / "runtime" / KEY.path / "shim.json")["pid"])
+    task = psutil.Process(read_json(tmp_path / "runtime" / KEY.path / "task.json")["pid"])
+    shim.suspend()
+    (tmp_path / "go").touch()
+    await until(lambda: task.status() == psutil.STATUS_ZOMBIE)
+    await runtime.stop(KEY, DEADLINE_S)
+    shim.resume()
+    async with asyncio.timeout(DEADLINE_S):
+        ended = await runtime.wait(KEY)
+    assert (ended.code, ended.stopped) == (0, False)

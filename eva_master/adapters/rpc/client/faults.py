@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import grpc
@@ -15,6 +16,12 @@ from eva_master.model.errors import (
     Unreachable,
     Untrusted,
 )
+
+_BY_THE_CLOCK = {
+    "certificate is not yet valid": "is not valid yet",
+    "certificate has expired": "has expired",
+}
+"""What OpenSSL says of certificates at a wrong time, and what that means."""
 
 
 def translated(failure: grpc.RpcError, address: str) -> EvaError:
@@ -54,6 +61,14 @@ def translated(failure: grpc.RpcError, address: str) -> EvaError:
 
 def _unavailable(details: str, address: str) -> EvaError:
     """Find the cause of a failed connection in the messages of OpenSSL and gRPC."""
+    for words, when in _BY_THE_CLOCK.items():
+        if words in details:
+            now = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+            return Untrusted(
+                f"the certificate of the master at {address} {when} by this machine's clock"
+                f" ({now}): this clock or the master's is probably wrong",
+                hint="compare `date -u` on both machines, and have both follow a time server",
+            )
     if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification" in details:
         return Untrusted(
             f"the server at {address} is not the master that your certificate belongs to",

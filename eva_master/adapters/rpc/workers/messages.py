@@ -155,6 +155,7 @@ def _report(message: pb.TaskReport) -> RunReport:
         if message.HasField("progress") and _plausible(message.progress)
         else None,
         message=_text(message.message),
+        blameless=message.blameless,
     )
 
 

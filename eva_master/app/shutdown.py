@@ -1,0 +1,125 @@
+"""How a cluster on this machine ends: its tasks are stored first, and whoever waits is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+
+from eva_master.adapters.loop.gateway import LoopGateway
+from eva_master.app.cloud_provider import ManagedCloud
+from eva_master.model.events import ClosingDown
+from eva_master.model.ids import RunId
+from eva_master.model.records import TaskRun
+from eva_master.model.states import HOLDING, RunState
+from eva_master.ports import Inbox
+from eva_master.ports.reading import ReadModel
+
+Tell = Callable[[str], None]
+"""Called with a sentence for whoever waits."""
+
+_UPLOADS_MS = 30_000
+"""Time that workers get beyond the tasks' grace periods, to store files."""
+_LOOK_S = 0.2
+_MODEL_S = 5.0
+_TOLD_SINGLY = 20
+
+
+class Shutdown:
+    """Ends a cluster with its instances.
+
+    Args:
+        gateway: Gives the state of the tasks.
+        inbox: The control loop's.
+        cloud: Whose instances go.
+        tell: Told what happens.
+    """
+
+    def __init__(self, gateway: LoopGateway, inbox: Inbox, cloud: ManagedCloud, tell: Tell) -> None:
+        self._gateway = gateway
+        self._inbox = inbox
+        self._cloud = cloud
+        self._tell = tell
+
+    async def run(self, hurry: asyncio.Event) -> None:
+        """Have all tasks stopped and stored, and all instances go; returns when they are gone.
+
+        Args:
+            hurry: Once it is set, nothing is waited for any more.
+        """
+        model = await self._model()
+        running = _running(model) if model else {}
+        grace_ms = [model.jobs[run.job].spec.grace_period_ms for run in running.values() if model]
+        within_ms = _UPLOADS_MS + max(grace_ms, default=0)
+        if running:
+            self._tell(
+                f"Stopping {_count(running)}: they get SIGTERM, and their checkpoints and logs are"
+                f" stored. At most {within_ms // 1000} s; Ctrl-C again stops at once."
+            )
+        self._inbox.post(ClosingDown())
+        ending = asyncio.create_task(asyncio.to_thread(self._cloud.terminate_all, within_ms))
+        hurrying = asyncio.create_task(self._hurry(hurry))
+        told: set[RunId] = set()
+        while not ending.done():
+            await asyncio.wait({ending}, timeout=_LOOK_S)
+            if running:
+                self._follow(running, await self._gateway.model(), told)
+        hurrying.cancel()
+        await ending
+        # The last reports arrived before their instances went.
+        if model:
+            self._conclude(running, await self._gateway.model())
+
+    async def _model(self) -> ReadModel | None:
+        """The state of the tasks; `None` if the control loop has not begun to publish it."""
+        try:
+            async with asyncio.timeout(_MODEL_S):
+                return await self._gateway.model()
+        except TimeoutError:
+            return None
+
+    async def _hurry(self, hurry: asyncio.Event) -> None:
+        await hurry.wait()
+        self._tell("Stopping at once. What is not stored yet is lost.")
+        self._cloud.hurry()
+
+    def _follow(self, running: Mapping[RunId, TaskRun], model: ReadModel, told: set[RunId]) -> None:
+        """Tell of each task that has stopped meanwhile."""
+        for name in running.keys() - told:
+            run = model.runs.get(name)
+            if run is not None and run.state not in HOLDING:
+                told.add(name)
+                if len(told) <= _TOLD_SINGLY:
+                    self._tell(f"  {name} {_outcome(run)}")
+
+    def _conclude(self, running: Mapping[RunId, TaskRun], model: ReadModel) -> None:
+        if waiting := len(model.active):
+            jobs = "1 job goes" if waiting == 1 else f"{waiting} jobs go"
+            self._tell(f"{jobs} on when the cluster is started again.")
+        lost = [
+            run
+            for name in running
+            if (run := model.runs.get(name)) is not None
+            and (run.state in HOLDING or (run.state is RunState.WAITING and not run.generation))
+        ]
+        if lost:
+            self._tell(f"{_count(lost)} stored no checkpoint and will start over.")
+
+
+def _running(model: ReadModel) -> dict[RunId, TaskRun]:
+    """The task runs that occupy an instance."""
+    return {
+        run.id: run for job in model.active for run in model.members(job) if run.state in HOLDING
+    }
+
+
+def _outcome(run: TaskRun) -> str:
+    if run.state is RunState.SUCCEEDED:
+        return "has succeeded"
+    if run.generation:
+        return f"has stopped; its checkpoint {run.generation} is stored"
+    return "has stopped without a checkpoint"
+
+
+def _count(runs: Iterable[object]) -> str:
+    number = sum(1 for _ in runs)
+    return "1 task" if number == 1 else f"{number} tasks"

@@ -1,0 +1,115 @@
+"""How an attempt ended: in words for its user, and in the object store for later attempts."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from eva_worker.errors import Missing, WorkerError
+from eva_worker.files.beneath import File
+from eva_worker.files.objects import Objects
+from eva_worker.orders import Progress, TaskKey
+from eva_worker.process.durable_files import is_full
+
+_TAIL_BYTES = 8192
+_TAIL_LINES = 3
+_TAIL_CHARACTERS = 400
+
+
+def last_words(log: Path) -> str:
+    """The last lines of a log as one printable line, empty if it has none; blocks.
+
+    Whatever a terminal might obey is escaped, and the length is bounded. A log that the task has
+    replaced, by a link perhaps, is not read.
+    """
+    try:
+        with File.at(log) as file:
+            begin = max(0, file.status.st_size - _TAIL_BYTES)
+            text = os.pread(file.fd, _TAIL_BYTES, begin).decode(errors="backslashreplace")
+    except (OSError, WorkerError):
+        return ""
+    lines = [_printable(line) for line in text.splitlines() if line.strip()]
+    said = " | ".join(lines[-_TAIL_LINES:])
+    return said if len(said) <= _TAIL_CHARACTERS else f"...{said[3 - _TAIL_CHARACTERS :]}"
+
+
+def _printable(line: str) -> str:
+    return "".join(
+        it if it.isprintable() else it.encode("unicode_escape").decode() for it in line.strip()
+    )
+
+
+def filled_by(directory: Path) -> bool | None:
+    """Whether an attempt has filled the disk of its instance; blocks.
+
+    Args:
+        directory: The attempt's own.
+
+    Returns:
+        `None` if the disk is not full, and `False` if others use more of it than the attempt.
+    """
+    if not is_full(directory):
+        return None
+    disk = os.statvfs(directory)
+    used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
+    return 2 * _size(directory) >= used
+
+
+def _size(directory: Path) -> int:
+    """Bytes of disk that a directory takes; links are not followed."""
+    total = 0
+    for root, _, names in os.walk(directory):
+        for name in names:
+            try:
+                total += os.lstat(Path(root, name)).st_blocks * 512
+            except OSError:
+                continue
+    return total
+
+
+class Finished:
+    """The note in the object store that a task run has succeeded.
+
+    It is written once all files of the attempt are stored, and before the master is told. So if the
+    instance is lost before the master has heard of the success, a later attempt finds the note, and
+    nothing runs twice.
+
+    Args:
+        objects: The store.
+        key: The attempt.
+    """
+
+    def __init__(self, objects: Objects, key: TaskKey) -> None:
+        self._objects = objects
+        self._key = key
+        self._prefix = f"jobs/{key.run}/finished"
+
+    async def note(self, generation: int, progress: Progress) -> None:
+        """Note that this attempt has succeeded; raises `StoreUnavailable`."""
+        document = {
+            "generation": generation,
+            "steps": progress.steps,
+            "total_steps": progress.total_steps,
+        }
+        text = json.dumps(document, separators=(",", ":"), sort_keys=True)
+        await self._objects.put(f"{self._prefix}/{self._key.attempt:04d}.json", text.encode())
+
+    async def before(self) -> tuple[int, int, int] | None:
+        """Which earlier attempt has succeeded; raises `StoreUnavailable`.
+
+        Returns:
+            Its number, its newest checkpoint generation and its steps; `None` if none has.
+        """
+        if self._key.attempt <= 1:
+            return None
+        async for key in self._objects.list(self._prefix):
+            number = key.removeprefix(f"{self._prefix}/").removesuffix(".json")
+            if not number.isdecimal() or int(number) >= self._key.attempt:
+                continue
+            try:
+                document = json.loads(await self._objects.get(key))
+                return int(number), int(document["generation"]), int(document["steps"])
+            except (Missing, ValueError, KeyError, TypeError):
+                continue
+        return None

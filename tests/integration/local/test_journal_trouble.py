@@ -1,0 +1,240 @@
+"""Journals that are full, damaged or lost: nothing goes on silently, and nothing is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eva_master.adapters.loop.clock import SystemClock
+from eva_master.adapters.loop.gateway import LoopGateway
+from eva_master.adapters.loop.inbox import LiveInbox
+from eva_master.adapters.store import SqlJournal
+from eva_master.adapters.store.patience import PatientJournal
+from eva_master.control.loop import Loop
+from eva_master.control.machine import Machine
+from eva_master.control.settings import Settings
+from eva_master.control.state.store import State
+from eva_master.model.catalog import InstanceType, Offering
+from eva_master.model.changes import Changes
+from eva_master.model.errors import EvaError, StorageError, StorageFull
+from eva_master.model.events import JobSubmitted, Tick
+from eva_master.model.ids import Family, JobId, Price, Workload
+from eva_master.model.job import JobSpec, Program, TaskSpec
+from eva_master.model.records import Job
+from eva_master.model.resources import Resources
+from eva_master.model.states import JobState
+from tests.fakes.patience import DEADLINE_S
+
+SIZE = Resources(0, 1000, 1024)
+FAMILY = Family("c")
+OFFERING = Offering(InstanceType("c.1", FAMILY, SIZE), Price(1_000_000))
+LARGE = "x" * 100_000
+
+
+def job(name: str, *, run: str = "true") -> JobSpec:
+    task = TaskSpec(Workload("w"), Program(run), ((FAMILY, SIZE),))
+    return JobSpec(name, "me", (task,))
+
+
+def fill(journal: SqlJournal) -> None:
+    """Let the database grow no more, as on a full disk."""
+    with journal.engine.connect() as connection:
+        used = connection.exec_driver_sql("PRAGMA page_count").scalar()
+        connection.exec_driver_sql(f"PRAGMA max_page_count={used}")
+
+
+def make_room(journal: SqlJournal) -> None:
+    with journal.engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA max_page_count=1000000")
+
+
+def record(name: str, *, run: str = LARGE) -> Job:
+    return Job(JobId(f"{name}-1"), job(name, run=run), 1, ((JobState.PENDING.value, 1),))
+
+
+def test_a_full_disk_is_told_from_other_trouble(tmp_path: Path) -> None:
+    with SqlJournal.open(f"sqlite:///{tmp_path}/journal.db") as journal:
+        fill(journal)
+        with pytest.raises(StorageFull, match="full"):
+            journal.commit(Changes(jobs=(record("a"),)))
+        make_room(journal)
+        journal.commit(Changes(jobs=(record("a"),)))
+        assert [it.id for it in journal.load().jobs] == ["a-1"]
+
+
+def test_a_commit_waits_for_room_and_says_so(tmp_path: Path) -> None:
+    told: list[str] = []
+    with SqlJournal.open(f"sqlite:///{tmp_path}/journal.db") as journal:
+
+        def paused(reason: str) -> None:
+            told.append(reason)
+            if reason:
+                make_room(journal)
+
+        patient = PatientJournal(journal, paused, threading.Event())
+        fill(journal)
+        patient.commit(Changes(jobs=(record("a"),)))
+        assert "full" in told[0]
+        assert told[1:] == [""]
+        assert [it.id for it in patient.load().jobs] == ["a-1"]
+
+
+def test_a_master_that_stops_does_not_wait_for_room(tmp_path: Path) -> None:
+    stopping = threading.Event()
+    stopping.set()
+    with SqlJournal.open(f"sqlite:///{tmp_path}/journal.db") as journal:
+        fill(journal)
+        with pytest.raises(StorageFull):
+            PatientJournal(journal, print, stopping).commit(Changes(jobs=(record("a"),)))
+
+
+class Nobody:
+    """A cloud, workers, planner or store that is asked in vain."""
+
+    def __getattr__(self, _name: str) -> Any:
+        return lambda *_: None
+
+
+async def test_the_loop_goes_on_by_itself_and_carries_out_what_waited(tmp_path: Path) -> None:
+    """What was asked before and while the disk was full is answered, and nothing happens twice."""
+    clock = SystemClock()
+    inbox = LiveInbox(clock)
+    gateway = LoopGateway(inbox)
+    stopping = threading.Event()
+    journal = SqlJournal.open(f"sqlite:///{tmp_path}/journal.db")
+    nobody: Any = Nobody()
+    loop = Loop(
+        Machine(State((OFFERING,)), Settings()),
+        clock=clock,
+        inbox=inbox,
+        journal=PatientJournal(journal, gateway.paused, stopping),
+        cloud=nobody,
+        workers=nobody,
+        planner=nobody,
+        checkpoints=nobody,
+        replies=gateway,
+    )
+
+    def run() -> None:
+        loop.start()
+        while not stopping.is_set():
+            loop.step()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            await gateway.command(JobSubmitted("one", job("first")))
+            fill(journal)
+            with pytest.raises(EvaError, match="not on record yet"):
+                await gateway.command(JobSubmitted("two", job("large", run=LARGE)))
+            with pytest.raises(EvaError, match="nothing can be accepted now"):
+                await gateway.command(JobSubmitted("three", job("late")))
+            assert gateway.pause
+            assert len((await gateway.model()).active) == 1, "what is on record is shown"
+            make_room(journal)
+            while gateway.pause:
+                await asyncio.sleep(0.01)
+            # The same command again is answered with the job that it made.
+            await gateway.command(JobSubmitted("two", job("large", run=LARGE)))
+            await gateway.command(JobSubmitted("three", job("late")))
+    finally:
+        stopping.set()
+        inbox.post(Tick())
+        await asyncio.to_thread(thread.join)
+    names = sorted(it.spec.name for it in journal.load().jobs)
+    journal.close()
+    assert names == ["first", "large", "late"]
+
+
+@pytest.mark.parametrize("left", [None, b""])
+def test_a_journal_that_was_lost_is_not_begun_anew(tmp_path: Path, left: bytes | None) -> None:
+    path = tmp_path / "journal.db"
+    if left is not None:
+        path.write_bytes(left)
+    with pytest.raises(StorageError, match="would forget them") as refused:
+        SqlJournal.open(f"sqlite:///{path}", expected=True)
+    assert "backup" in refused.value.hint
+    assert not path.exists() or not path.stat().st_size
+    SqlJournal.open(f"sqlite:///{path}").close()
+    SqlJournal.open(f"sqlite:///{path}", expected=True).close()
+
+
+def test_a_master_whose_journal_was_lost_says_so(tmp_path: Path) -> None:
+    (tmp_path / "pki").mkdir()
+    (tmp_path / "pki" / "ca.key").touch()
+    (tmp_path / "journal.db").touch()
+    command = [sys.executable, "-m", "eva_master.app.cli", "up", "--state-dir", str(tmp_path)]
+    master = subprocess.run(
+        [*command, "--listen", "127.0.0.1:0"],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert master.returncode == 1
+    assert "journal.db is empty" in master.stderr
+    assert "backup" in master.stderr
+    assert "Traceback" not in master.stderr
+
+
+def test_damage_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    """Whatever byte is wrong: the journal opens as it was, or it is an error of ours."""
+    path = tmp_path / "journal.db"
+    records = tuple(record(f"job{number}", run=f"echo {number}") for number in range(30))
+    with SqlJournal.open(f"sqlite:///{path}") as journal:
+        journal.commit(Changes(jobs=records))
+        whole = journal.load()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    data = path.read_bytes()
+    rng = random.Random(12)
+    used = [at for at, byte in enumerate(data) if byte]
+    refused = 0
+    for at in rng.sample(used, 60):
+        damaged = bytearray(data)
+        damaged[at] ^= 1 << rng.randrange(8)
+        path.write_bytes(damaged)
+        for extra in path.parent.glob("journal.db-*"):
+            extra.unlink()
+        try:
+            with SqlJournal.open(f"sqlite:///{path}", expected=True) as journal:
+                State.restored((OFFERING,), journal.load())
+        except StorageError:
+            refused += 1
+    assert refused > 10
+    assert len(whole.jobs) == 30
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE documents SET value = 'no JSON'",
+        "INSERT INTO job_accounts VALUES ('a-1', 'many', '0', 0)",
+        "DELETE FROM job_specs",
+        "UPDATE jobs SET record = '{'",
+    ],
+)
+def test_a_damaged_row_is_named(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "journal.db"
+    with SqlJournal.open(f"sqlite:///{path}") as journal:
+        machine = Machine(State((OFFERING,)), Settings())
+        machine.recover(SystemClock().now())
+        machine.handle([JobSubmitted("c", job("a"))], SystemClock().now())
+        journal.commit(machine.take_changes())
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute(damage).rowcount
+        connection.commit()
+    refusal = pytest.raises(StorageError, match="damaged")
+    with SqlJournal.open(f"sqlite:///{path}") as journal, refusal as refused:
+        journal.load()
+    assert "backup" in refused.value.hint
