@@ -42,9 +42,12 @@ The open kernel modules of today's driver know no GPU before Turing, so neither 
 
 def image_name(configured: Mapping[str, str], machine: InstanceType) -> str | None:
     """The configured image of a type: its own, its family's or its architecture's."""
-    kind = machine.architecture + ("-gpu" if machine.capacity.gpus else "")
-    keys = (machine.name, base_family(machine.family), kind)
+    keys = (machine.name, base_family(machine.family), _kind(machine))
     return next((configured[key] for key in keys if key in configured), None)
+
+
+def _kind(machine: InstanceType) -> str:
+    return machine.architecture + ("-gpu" if machine.capacity.gpus else "")
 
 
 def drives(image: str, machine: InstanceType) -> bool:
@@ -96,10 +99,8 @@ class Images:
         """
         named = image_name(self._configured, machine)
         if named is None:
-            family = base_family(machine.family)
-            raise CloudError(
-                f"no image for {machine.name}", hint=f"name one in ec2.images.{family}"
-            )
+            kind = _kind(machine)
+            raise CloudError(f"no image for {machine.name}", hint=f"name one in ec2.images.{kind}")
         found = self._known.get(named)
         if found is None or self._clock() - found[0] > _FRESH_S:
             found = self._clock(), self._look_up(named)
