@@ -437,7 +437,7 @@ async def test_a_stop_without_grace_kills(bench: Bench) -> None:
     await bench.running(bench.order())
     bench.stop(grace_ms=0)
     report = await bench.report(Phase.EXITED)
-    assert (report.stopped, report.exit_code, report.generation) == (True, -9, 0)
+    assert (report.stopped, report.exit_code, report.generation) == (True, 137, 0)
 
 
 async def test_a_fetch_is_answered(bench: Bench) -> None:
