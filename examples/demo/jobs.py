@@ -1,4 +1,4 @@
-"""The demo's jobs: eight of six kinds, in an order that shows what Eva does."""
+"""The demo's jobs: nine of six kinds, in an order that shows what Eva does."""
 
 from __future__ import annotations
 
@@ -82,11 +82,16 @@ def _gang(name: str, steps: int) -> DemoJob:
 FIRST_WAVE = (
     DemoJob("graph", "graph_rank", {"STEPS": "1000", "NODES": "300000"}),
     _mlp("mlp-a", 6_000),
-    _shell("shell-a", 500),
+    _shell("shell-a", 1_000),
     _stream("stream-a", 320),
     _stream("stream-b", 400),
 )
-SECOND_WAVE = (_mlp("mlp-b", 7_000), _shell("shell-b", 500), _gang("gang", 3_000))
+SECOND_WAVE = (
+    _mlp("mlp-b", 7_000),
+    _shell("shell-b", 1_000),
+    _shell("shell-c", 1_000),
+    _gang("gang", 3_000),
+)
 READERS = ("stream-a", "stream-b")
 """Compete for the link of an instance if they share one."""
 

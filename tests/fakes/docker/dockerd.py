@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import io
-import itertools
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -26,7 +26,8 @@ IMAGE = "eva-test:latest"
 START_S = 90
 _BUSYBOX = Path("/bin/busybox")
 _PR_SET_PDEATHSIG = 1
-_NUMBERS = itertools.count()
+_BRIDGES = 1 << 14
+_TRIES = 20
 
 
 def available() -> bool:
@@ -55,7 +56,7 @@ class Engine:
         options: Sequence[str] = (),
         before: str = "",
     ) -> None:
-        self._bridge, self.gateway = _unused_network()
+        self._bridge = self.gateway = ""
         self._options = options
         shell = ("unshare", "--mount", "sh", "-ec", f'{before}\nexec "$@"', "dockerd")
         self._runs_it = shell if before else ()
@@ -67,10 +68,20 @@ class Engine:
         self._process: subprocess.Popen[bytes] | None = None
 
     def connect(self) -> None:
-        """Make the bridge of its containers, which `disconnect` removes."""
-        _ip("link", "add", self._bridge, "type", "bridge")
-        _ip("address", "add", f"{self.gateway}/24", "dev", self._bridge)
-        _ip("link", "set", self._bridge, "up")
+        """Make the bridge of its containers, which `disconnect` removes; its name reserves it.
+
+        Raises:
+            RuntimeError: There is no bridge to be had.
+        """
+        for number in (secrets.randbelow(_BRIDGES) for _ in range(_TRIES)):
+            self._bridge = f"eva{number}"
+            self.gateway = f"10.{192 + (number >> 8)}.{number & 0xFF}.1"
+            made = _ip("link", "add", self._bridge, "type", "bridge", check=False)
+            if made.returncode == 0:
+                _ip("address", "add", f"{self.gateway}/24", "dev", self._bridge)
+                _ip("link", "set", self._bridge, "up")
+                return
+        raise RuntimeError(f"no bridge for containers: {made.stderr.decode()}")
 
     def disconnect(self) -> None:
         """Remove the bridge."""
@@ -188,14 +199,8 @@ def running() -> Iterator[str]:
         yield running.url
 
 
-def _unused_network() -> tuple[str, str]:
-    """Names of a bridge, and its address: others than those of all tests that run beside this."""
-    number = (os.getpid() * 8 + next(_NUMBERS) % 8) % (1 << 14)
-    return f"eva{number}", f"10.{192 + (number >> 8)}.{number & 0xFF}.1"
-
-
-def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+def _ip(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(["ip", *arguments], check=check, capture_output=True)
 
 
 def _answering(url: str, process: subprocess.Popen[bytes]) -> bool:

@@ -67,12 +67,13 @@ def program(worker: Worker, text: str) -> str:
 async def test_a_poisonous_generation_ends_with_its_task(
     worker: Worker, master: FakeMaster
 ) -> None:
-    worker.order(f"mkdir $EVA_CHECKPOINT_DIR/{POISON}; until [ -e go ]; do sleep 0.02; done")
+    poison = f"mkdir $EVA_CHECKPOINT_DIR/{POISON}"
+    worker.order(f"{poison}; until [ -e go ]; do sleep 0.02; done; exit 3")
     log = worker.path() / "log"
     await until(lambda: log.exists() and POISON in log.read_text())
     (worker.path() / "work" / "go").touch()
     report = await master.phase(RUN, 1, pb.PHASE_EXITED)
-    assert (report.exit_code, report.generation) == (0, 0)
+    assert (report.exit_code, report.generation) == (3, 0)
     worker.order("ls $EVA_CHECKPOINT_DIR", attempt=2)
     report = await master.phase(RUN, 2, pb.PHASE_EXITED)
     assert (report.exit_code, report.generation) == (0, 0)
