@@ -262,7 +262,7 @@ def _take(context: Context, instance: InstanceId, report: RunReport) -> None:
 def _noted(context: Context, run: TaskRun, report: RunReport) -> TaskRun:
     heard: Progress = run.progress
     if report.progress is not None:
-        heard = report.progress.at_rate(run.progress.rate).heard(context.now)
+        heard = report.progress.after(run.progress).heard(context.now)
     generation = max(run.generation, report.generation)
     if heard == run.progress and generation == run.generation:
         return run

@@ -49,7 +49,8 @@ class Progress:
     Attributes:
         steps: Iterations done in all attempts, as far as checkpoints preserved them.
         total_steps: What `steps` will be at the end, as the program reports it; 0 if unknown.
-        metrics: The program's own metrics, such as loss and accuracy, by name.
+        metrics: The program's own metrics, such as loss and accuracy, by name; those of earlier
+            attempts while this one has reported none.
         rate: Iterations per second over the last window, 0 before the first is complete.
         at_ms: When the master heard of it, `None` if that is not on record.
     """
@@ -69,6 +70,14 @@ class Progress:
     def heard(self, at: Millis) -> Progress:
         """The same, heard of at a certain time."""
         return Progress(self.steps, self.total_steps, self.metrics, self.rate, at)
+
+    def after(self, earlier: Progress) -> Progress:
+        """The same with what it does not tell itself: the earlier rate, and metrics if it has none.
+
+        A program that resumes from its last checkpoint may have nothing left to measure.
+        """
+        metrics = self.metrics or earlier.metrics
+        return Progress(self.steps, self.total_steps, metrics, earlier.rate, self.at_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,9 @@ class DemoJob:
 
 def _mlp(name: str, steps: int) -> DemoJob:
     # One thread: an emulated instance has more CPUs than this machine, and BLAS would use them.
-    return DemoJob(name, "digits_mlp", {"STEPS": str(steps), "OMP_NUM_THREADS": "1"})
+    # Two of these fit a machine on which one alone wastes half.
+    envs = {"STEPS": str(steps), "OMP_NUM_THREADS": "1"}
+    return DemoJob(name, "digits_mlp", envs, resources={"cpus": 1, "memory": "5GiB"})
 
 
 def _shell(name: str, steps: int) -> DemoJob:

@@ -78,7 +78,7 @@ class Meters:
             The figures with the rate of the last complete window, and whether this report
             completed one.
         """
-        progress = heard.at_rate(run.progress.rate)
+        progress = heard.after(run.progress)
         window = self._open.get(run.id)
         if heard.steps < run.progress.steps:
             self._open.pop(run.id, None)

@@ -60,6 +60,14 @@ def test_up_to_the_first_step_and_the_warm_up_after_it_nothing_is_measured() -> 
     assert feed.windows == [(135_000, 10.0), (195_000, 10.0)]
 
 
+def test_metrics_stay_until_the_next_attempt_reports_some() -> None:
+    """Nor does the end of an attempt that had nothing left to do take them away."""
+    loss, run = (("loss", 0.5),), replace(RUN, progress=Progress(500, 500, (("loss", 0.5),), 2.0))
+    progress, _ = Meters(WINDOW_MS).sample(run, Progress(500, 500), Millis(1))
+    assert (progress.metrics, progress.rate) == (loss, 2.0)
+    assert Progress(501, metrics=(("loss", 0.4),)).after(progress).metrics == (("loss", 0.4),)
+
+
 def test_an_attempt_that_resumes_warms_up_too() -> None:
     feed = Feed(steps=500)
     feed.meters.began(RUN.id)
