@@ -76,7 +76,11 @@ class Engine:
         for number in (secrets.randbelow(_BRIDGES) for _ in range(_TRIES)):
             self._bridge = f"eva{number}"
             self.gateway = f"10.{192 + (number >> 8)}.{number & 0xFF}.1"
-            made = _ip("link", "add", self._bridge, "type", "bridge", check=False)
+            # An address of its own. One that it takes over from its first container goes with that
+            # container, and the others reach nobody until they have forgotten it.
+            own = f"02:00:00:00:{number >> 8:02x}:{number & 0xFF:02x}"
+            add = ("link", "add", self._bridge, "address", own, "type", "bridge")
+            made = _ip(*add, check=False)
             if made.returncode == 0:
                 _ip("address", "add", f"{self.gateway}/24", "dev", self._bridge)
                 _ip("link", "set", self._bridge, "up")
