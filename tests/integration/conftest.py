@@ -1,13 +1,15 @@
-"""Accounts of the fake AWS for the tests that need one."""
+"""Accounts of the fake AWS, and masters for agents, for the tests that need one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.fakes.aws.account import Account
 from tests.fakes.aws.service import CREDENTIALS, shared
+from tests.fakes.rpc.master import FakeMaster
 
 
 @pytest.fixture
@@ -30,3 +32,13 @@ def make_account(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Accou
 def account(make_account: Callable[[], Account]) -> Account:
     """A cluster of the test's own."""
     return make_account()
+
+
+@pytest.fixture
+async def master(tmp_path: Path) -> AsyncIterator[FakeMaster]:
+    """A master that does what the test says, with an object store below the test's directory."""
+    (tmp_path / "objects").mkdir()
+    master = FakeMaster(tmp_path / "objects")
+    await master.start()
+    yield master
+    await master.vanish()

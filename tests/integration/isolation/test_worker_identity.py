@@ -80,15 +80,6 @@ class Worker:
 
 
 @pytest.fixture
-async def master(tmp_path: Path) -> AsyncIterator[FakeMaster]:
-    (tmp_path / "objects").mkdir()
-    master = FakeMaster(tmp_path / "objects")
-    await master.start()
-    yield master
-    await master.vanish()
-
-
-@pytest.fixture
 async def worker(master: FakeMaster, tmp_path: Path) -> AsyncIterator[Worker]:
     worker = Worker(master, tmp_path)
     yield worker

@@ -81,15 +81,6 @@ class Worker:
         return document
 
 
-@pytest.fixture
-async def master(tmp_path: Path) -> AsyncIterator[FakeMaster]:
-    (tmp_path / "objects").mkdir()
-    master = FakeMaster(tmp_path / "objects")
-    await master.start()
-    yield master
-    await master.vanish()
-
-
 class Workers:
     """Starts workers, and ends them."""
 

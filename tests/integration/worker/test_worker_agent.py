@@ -82,6 +82,14 @@ class Worker:
         async with asyncio.timeout(DEADLINE_S):
             return await self.process.wait()
 
+    async def end(self) -> None:
+        """Kill it with all that is below it, if it was started and has not ended."""
+        if self.process and self.process.returncode is None:
+            for process in (*self.supervisor.children(recursive=True)[::-1], self.supervisor):
+                if process.is_running():
+                    process.kill()
+            await self.process.wait()
+
     def order(self, command: str, run: str = RUN, attempt: int = 1, **more: object) -> None:
         order = pb.TaskOrder(
             run_id=run,
@@ -116,14 +124,10 @@ def put_workdir(store: Path, files: dict[str, tuple[bytes, int]]) -> str:
 
 
 @pytest.fixture
-async def master(tmp_path: Path) -> AsyncIterator[FakeMaster]:
-    store = tmp_path / "objects"
-    store.mkdir()
-    master = FakeMaster(store)
+def master(master: FakeMaster, tmp_path: Path) -> FakeMaster:
+    """Allows inputs of the test's own directory."""
     master.input_roots = [(tmp_path / "data").as_uri()]
-    await master.start()
-    yield master
-    await master.vanish()
+    return master
 
 
 @pytest.fixture
@@ -131,13 +135,7 @@ async def worker(master: FakeMaster, tmp_path: Path) -> AsyncIterator[Worker]:
     worker = Worker(master, tmp_path)
     await worker.start()
     yield worker
-    assert worker.process
-    if worker.process.returncode is None:
-        tree = [*worker.supervisor.children(recursive=True), worker.supervisor]
-        for process in reversed(tree):
-            if process.is_running():
-                process.kill()
-        await worker.process.wait()
+    await worker.end()
 
 
 async def test_task_runs_to_its_exit_code(worker: Worker, master: FakeMaster) -> None:

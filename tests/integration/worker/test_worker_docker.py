@@ -325,15 +325,6 @@ async def test_stop_that_was_on_disk_only_is_carried_out(bench: Bench) -> None:
     assert (await bench.ended()).code == 3
 
 
-@pytest.fixture
-async def master(tmp_path: Path) -> AsyncIterator[FakeMaster]:
-    (tmp_path / "objects").mkdir()
-    master = FakeMaster(tmp_path / "objects")
-    await master.start()
-    yield master
-    await master.vanish()
-
-
 async def test_worker_runs_containers_that_outlive_its_agent(
     client: Any, docker_engine: str, master: FakeMaster, tmp_path: Path
 ) -> None:

@@ -18,32 +18,11 @@ ENDING = "echo $$ >> ../ran; touch up; until [ -e go ]; do sleep 0.02; done"
 
 
 @pytest.fixture
-async def master(tmp_path: Path) -> AsyncIterator[FakeMaster]:
-    store = tmp_path / "objects"
-    store.mkdir()
-    master = FakeMaster(store)
-    await master.start()
-    yield master
-    await master.vanish()
-
-
-@pytest.fixture
 async def worker(master: FakeMaster, tmp_path: Path) -> AsyncIterator[Worker]:
     worker = Worker(master, tmp_path)
     await worker.start()
     yield worker
-    await end(worker)
-
-
-async def end(worker: Worker) -> None:
-    """Kill a worker with all that is below it."""
-    assert worker.process
-    if worker.process.returncode is None:
-        tree = [*worker.supervisor.children(recursive=True), worker.supervisor]
-        for process in reversed(tree):
-            if process.is_running():
-                process.kill()
-        await worker.process.wait()
+    await worker.end()
 
 
 async def finish_unseen(worker: Worker, master: FakeMaster) -> None:
@@ -98,7 +77,7 @@ async def test_a_success_that_no_master_heard_of_is_not_repeated_elsewhere(
     (worker.path() / "work" / "go").touch()
     record = worker.path() / "record.json"
     await until(lambda: json.loads(record.read_text())["stage"] == "exited")
-    await end(worker)  # The whole instance is lost.
+    await worker.end()  # The whole instance is lost.
     await master.start()
     other = Worker(master, tmp_path / "other")
     await other.start()
@@ -113,7 +92,7 @@ async def test_a_success_that_no_master_heard_of_is_not_repeated_elsewhere(
         other.order("exit 4", attempt=3, gang=gang)
         assert (await master.phase(RUN, 3, pb.PHASE_EXITED)).exit_code == 4
     finally:
-        await end(other)
+        await other.end()
 
 
 async def test_what_was_stopped_or_failed_is_done_again(worker: Worker, master: FakeMaster) -> None:

@@ -18,25 +18,10 @@ from tests.integration.worker.test_worker_agent import RUN, SAVING, Worker, unti
 
 
 @pytest.fixture
-async def master(tmp_path: Path) -> AsyncIterator[FakeMaster]:
-    store = tmp_path / "objects"
-    store.mkdir()
-    master = FakeMaster(store)
-    await master.start()
-    yield master
-    await master.vanish()
-
-
-@pytest.fixture
 async def worker(master: FakeMaster, tmp_path: Path) -> AsyncIterator[Worker]:
     worker = Worker(master, tmp_path)
     yield worker
-    if worker.process and worker.process.returncode is None:
-        tree = [*worker.supervisor.children(recursive=True), worker.supervisor]
-        for process in reversed(tree):
-            if process.is_running():
-                process.kill()
-        await worker.process.wait()
+    await worker.end()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -70,15 +69,6 @@ async def test_what_has_come_already_is_not_fetched_again(
     before = (tmp_path / "set" / "a.txt").stat().st_mtime_ns
     await fetcher.inputs(wanted, tmp_path)
     assert (tmp_path / "set" / "a.txt").stat().st_mtime_ns == before
-
-
-@pytest.fixture
-async def master(tmp_path: Path) -> AsyncIterator[FakeMaster]:
-    (tmp_path / "objects").mkdir()
-    master = FakeMaster(tmp_path / "objects")
-    await master.start()
-    yield master
-    await master.vanish()
 
 
 async def test_a_mount_takes_the_place_of_uploads_and_copies(
