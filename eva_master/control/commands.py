@@ -28,7 +28,7 @@ def submit(context: Context, event: JobSubmitted) -> None:
         context.outbox.add(Reply(event.command, None, error, spec.owner))
         return
     if (excess := limits.refusal(state.active_load, context.settings.limits, spec)) is not None:
-        context.outbox.add(Reply(event.command, None, excess))
+        context.outbox.add(Reply(event.command, None, excess, spec.owner))
         return
     number = state.count(jobs=1, arrivals=1).jobs
     job = Job(

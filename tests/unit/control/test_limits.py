@@ -45,7 +45,9 @@ class Cluster:
         spec = JobSpec(name, owner, (TASK,) * tasks, kind=kind, priority=priority)
         event = JobSubmitted(f"c{self._commands}", spec)
         self.actions = self.machine.handle([event], NOW)
-        return next(it for it in self.actions if isinstance(it, Reply))
+        reply = next(it for it in self.actions if isinstance(it, Reply))
+        assert reply.owner == owner, "nobody else waits for it"
+        return reply
 
     def carry_out(self, plan: Plan) -> list[Action]:
         """Answer the round that is in progress."""
