@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eva_master.control import limits
+from eva_master.control import limits, waiting
 from eva_master.control.context import Context
 from eva_master.model.actions import Reply
 from eva_master.model.errors import DuplicateName, NotFound
@@ -30,7 +30,10 @@ def submit(context: Context, event: JobSubmitted) -> None:
     if (excess := limits.refusal(state.active_load, context.settings.limits, spec)) is not None:
         context.outbox.add(Reply(event.command, None, excess, spec.owner))
         return
-    number = state.count(jobs=1, arrivals=1).jobs
+    if (unknown := waiting.refusal(context, spec, event.ended)) is not None:
+        context.outbox.add(Reply(event.command, None, unknown, spec.owner))
+        return
+    number = state.count(jobs=1, arrivals=0 if spec.depends_on else 1).jobs
     job = Job(
         id=JobId(f"{spec.name}-{number}"),
         spec=spec,
@@ -41,7 +44,10 @@ def submit(context: Context, event: JobSubmitted) -> None:
     context.put_job(job)
     for run in first_runs(job):
         context.state.put_run(run)  # it is nowhere, and the job is looked at anyway
-    context.plan_wanted = True
+    if job.waits:
+        waiting.in_vain(context, job.id, event.ended)
+    else:
+        context.plan_wanted = True
     context.outbox.add(Reply(event.command, job.id, owner=spec.owner))
 
 

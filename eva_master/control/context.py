@@ -147,6 +147,7 @@ class Context:
         """Replace the record of a job."""
         self.state.put_job(job)
         self.touch_job(job.id)
+        self._jobs.update(dict.fromkeys(self.state.dependencies.take_decided()))
 
     def put_run(self, run: TaskRun) -> None:
         """Replace a task run, booking what its instances cost so far."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from eva_master.control import failures, gangs
+from eva_master.control import failures, gangs, waiting
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
 from eva_master.control.measure import learn
@@ -36,6 +36,9 @@ def converge_job(context: Context, job_id: JobId) -> None:
     job = context.state.jobs[job_id]
     if job.state is JobState.ENDING:
         _end(context, job)
+        return
+    if job.waits:
+        waiting.settle(context, job)
         return
     members = list(context.state.members(job_id))
     for group in [members] if job.is_gang else _that_may_move(job, members):
@@ -98,8 +101,9 @@ def _end(context: Context, job: Job) -> None:
     context.failures.forget(job.id)
     ended = job.to(JobState(job.outcome.value), context.now)
     context.put_job(replace(ended, finished_ms=context.now, failure=None))
-    context.state.count(completions=1)
-    context.plan_wanted = True
+    if not job.waits:  # else no plan was about it
+        context.state.count(completions=1)
+        context.plan_wanted = True
 
 
 def _converge_group(context: Context, job: Job, group: list[TaskRun]) -> None:

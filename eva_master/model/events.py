@@ -8,7 +8,7 @@ from enum import StrEnum
 from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, Price, RunId
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory
-from eva_master.model.records import Progress
+from eva_master.model.records import Ended, Progress
 from eva_master.model.resources import Resources
 
 
@@ -18,10 +18,13 @@ class JobSubmitted:
 
     Attributes:
         command: Its id among the commands of the job's owner.
+        ended: Those of the jobs that it depends on that have ended, by what the caller knows. One
+            that ended long ago may be forgotten in the control loop.
     """
 
     command: str
     spec: JobSpec
+    ended: tuple[Ended, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ class JobSpec:
         owner: Who submitted it.
         kind: Gang or array.
         tasks: At least one.
-        depends_on: Jobs that must have succeeded before this one starts.
+        depends_on: The owner's jobs that have to succeed before this one arrives.
         total_steps: Iterations until each task is done, if the user states them.
         duration_ms: Standalone running time of each task, on the family that sets its reservation
             price, if the user states it.

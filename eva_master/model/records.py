@@ -111,6 +111,41 @@ class Meeting:
 
 
 @dataclass(frozen=True, slots=True)
+class Ended:
+    """How a job ended, for those that depend on it.
+
+    Attributes:
+        job: The job.
+        outcome: What became of it.
+        origin: The job that failed or was cancelled by itself; another one if this job ended since
+            one that it depended on did not succeed.
+    """
+
+    job: JobId
+    outcome: Outcome
+    origin: JobId
+
+    @classmethod
+    def of(cls, job: Job) -> Ended:
+        """How a job that is over ended."""
+        return cls.known(job.id, job.state, job.unmet)
+
+    @classmethod
+    def known(cls, job: JobId, state: JobState, unmet: Ended | None) -> Ended:
+        """The same by those parts of a job's record that tell; `state` is its last one."""
+        return cls(job, Outcome(state.value), job if unmet is None else unmet.origin)
+
+    @property
+    def words(self) -> str:
+        """The reason for which a job that depends on it ends, for the user."""
+        failed = self.outcome is Outcome.FAILED
+        text = f"{self.job}, after which it was to run, {'failed' if failed else 'was cancelled'}"
+        if self.origin != self.job:
+            text += f" because {self.origin} {'did' if failed else 'was'}"
+        return text
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """The master's record of a job."""
 
@@ -138,6 +173,21 @@ class Job:
     ones are removed; else `None`."""
     failure: Failure | None = None
     """The first failure in a gang's present attempt, until the attempt is over."""
+    released_ms: Millis | None = None
+    """When the last of the jobs that it depends on had succeeded; `None` before, and if it depends
+    on none."""
+    unmet: Ended | None = None
+    """The job that it depends on and that did not succeed, if it ended for that."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits, or waited until its end, for jobs that it depends on."""
+        return self.released_ms is None and bool(self.spec.depends_on)
+
+    @property
+    def arrived_ms(self) -> Millis:
+        """When policies could see it first: at its submission, or when it no longer waited."""
+        return self.submitted_ms if self.released_ms is None else self.released_ms
 
     @property
     def state(self) -> JobState:

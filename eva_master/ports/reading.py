@@ -14,7 +14,7 @@ from eva_master.model.ids import Exact, Family, InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.model.records import Instance, Job, TaskRun
+from eva_master.model.records import Ended, Instance, Job, TaskRun
 from eva_master.model.resources import Resources
 
 
@@ -174,6 +174,10 @@ class ReadModel(Protocol):
         """A job by its id, or the owner's newest one by its name."""
         ...
 
+    def newest_named(self, owner: str, name: str) -> Job | None:
+        """An owner's newest job of a name."""
+        ...
+
     def newest(self, before: JobId | None = None) -> Iterator[Job]:
         """Jobs that have not ended, newest first.
 
@@ -251,6 +255,20 @@ class Archive(Protocol):
 
     def newest_named(self, owner: str, name: str) -> JobRecord | None:
         """An owner's newest job of a name."""
+        ...
+
+    def owned(
+        self, owner: str, references: Sequence[str]
+    ) -> Mapping[str, tuple[JobId, Ended | None]]:
+        """An owner's jobs by their ids, or else the newest ones by their names.
+
+        Args:
+            owner: Nobody else's jobs are looked at.
+            references: Ids and names; one of which there is no job is left out.
+
+        Returns:
+            The id of each job, and how it ended; `None` if it has not.
+        """
         ...
 
     def submitted(self, owner: str, command: str) -> JobId | None:

@@ -234,7 +234,7 @@ class Simulation:
             InvalidTrace: A job is refused when it is submitted.
         """
         cluster, state = self.cluster, self.cluster.state
-        ended = state.counters.completions
+        ended = self.finished
         if ended == self._total and not state.live and not cluster.cloud.existing():
             return False
         if cluster.idle:
@@ -244,7 +244,7 @@ class Simulation:
         if cluster.answers.refused:
             raise self._refused(cluster.answers.refused[0])
         now = cluster.timeline.now()
-        if state.counters.completions != ended or not state.active:
+        if self.finished != ended or not state.active:
             self._seen_ms = now
         elif now - self._seen_ms > self._patience_ms:
             raise self._stalled()
@@ -258,7 +258,8 @@ class Simulation:
     @property
     def finished(self) -> int:
         """The number of jobs that have ended."""
-        return self.cluster.state.counters.completions
+        state = self.cluster.state
+        return state.counters.jobs - len(state.active)
 
     @property
     def alive(self) -> int:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from eva_master.model.changes import Changes, JobAccount
 from eva_master.model.ids import InstanceId, JobId, instance_order, job_order, run_order
+from eva_master.model.records import Ended
+from eva_master.model.states import TERMINAL_JOB
 from eva_master.ports.reading import InstanceRecord, JobRecord
 
 
@@ -27,6 +29,18 @@ class LoadedArchive:
             job.id for job in self._load().jobs if (job.spec.owner, job.spec.name) == (owner, name)
         ]
         return self.job(max(found, key=job_order)) if found else None
+
+    def owned(
+        self, owner: str, references: Sequence[str]
+    ) -> Mapping[str, tuple[JobId, Ended | None]]:
+        mine = [job for job in self._load().jobs if job.spec.owner == owner]
+        mine.sort(key=lambda job: job_order(job.id))
+        meant = {job.spec.name: job for job in mine} | {job.id: job for job in mine}
+        return {
+            name: (job.id, Ended.of(job) if job.state in TERMINAL_JOB else None)
+            for name, job in meant.items()
+            if name in references
+        }
 
     def submitted(self, owner: str, command: str) -> JobId | None:
         jobs = self._load().jobs

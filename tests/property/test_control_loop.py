@@ -18,7 +18,9 @@ from eva_master.model.events import CancelRequested, InstanceInterrupted, JobSub
 from eva_master.model.ids import Family, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.resources import NOTHING, Resources
+from eva_master.model.states import JobState
 from eva_master.simulation.cluster.work import Work
+from tests.fakes.archive import LoadedArchive
 from tests.fakes.chaos import CapriciousPolicy, ChaoticWorld
 
 CHAOS_MS = 1_500_000
@@ -54,6 +56,7 @@ class Arrival:
     failures: int
     all_publish: bool
     cancel_after_ms: int | None
+    after: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,8 @@ arrivals = st.builds(
     failures=st.integers(0, 2),
     all_publish=st.booleans(),
     cancel_after_ms=st.none() | st.integers(0, 600_000),
+    # The numbers of other arrivals; of those that are known by then it waits for.
+    after=st.just(()) | st.lists(st.integers(0, 5), max_size=3, unique=True).map(tuple),
 )
 stories = st.builds(
     Story,
@@ -156,8 +161,12 @@ def _schedule(world: ChaoticWorld, number: int, arrival: Arrival) -> None:
 
     def arrive() -> None:
         # A user whose master died submits again, with the same command id.
+        nonlocal spec
         if command not in world.answers.replies:
-            world.inbox.post(replace(event))
+            spec = spec or replace(_spec(number, arrival), depends_on=others())
+            known = LoadedArchive(world.journal.load).owned(spec.owner, spec.depends_on).values()
+            ended = tuple(end for _, end in known if end is not None)
+            world.inbox.post(JobSubmitted(command, spec, ended))
             world.timeline.after(20_000, arrive)
 
     def cancel() -> None:
@@ -165,7 +174,11 @@ def _schedule(world: ChaoticWorld, number: int, arrival: Arrival) -> None:
         if reply is not None and reply.job is not None:
             world.inbox.post(CancelRequested(f"cancel-{number}", reply.job))
 
-    event = JobSubmitted(command, _spec(number, arrival))
+    def others() -> tuple[JobId, ...]:
+        replies = [world.answers.replies.get(f"submit-{it}") for it in arrival.after]
+        return tuple(it.job for it in replies if it is not None and it.job is not None)
+
+    spec: JobSpec | None = None
     world.timeline.after(arrival.at_ms, arrive)
     if arrival.cancel_after_ms is not None:
         world.timeline.after(arrival.at_ms + arrival.cancel_after_ms, cancel)
@@ -198,6 +211,13 @@ def _check_now(world: ChaoticWorld) -> None:
             load = load + attempt.order.demand
         assert load.fits(agent._capacity), f"{instance} is overcommitted: {load}"
     _check_meetings(world)
+    for run in world.workers.running():
+        job = world.state.jobs[world.state.runs[run].job]
+        others = [world.state.jobs[it] for it in job.spec.depends_on]
+        assert all(it.state is JobState.SUCCEEDED for it in others), f"{run} runs too early"
+    assert len(world.state.dependencies) == sum(
+        world.state.jobs[it].waits for it in world.state.active
+    )
 
 
 def _check_meetings(world: ChaoticWorld) -> None:
@@ -255,7 +275,14 @@ def _check_end(world: ChaoticWorld, story: Story) -> None:
     for number, arrival in enumerate(story.arrivals):
         job = state.jobs[world.answers.replies[f"submit-{number}"].job]
         allowed = {"succeeded"} if arrival.cancel_after_ms is None else {"succeeded", "cancelled"}
-        assert job.state in allowed, (job.id, job.state, job.reason)
+        others = [state.jobs[it] for it in job.spec.depends_on]
+        if any(it.state is JobState.CANCELLED for it in others):
+            assert job.state is JobState.CANCELLED
+            assert all(run.attempt == 0 for run in state.members(job.id))
+            assert not state.job_accounts[job.id].charged if job.id in state.job_accounts else True
+        else:
+            assert job.state in allowed, (job.id, job.state, job.reason)
+            assert all(job.arrived_ms >= it.finished_ms for it in others) or job.waits
     started = [
         (run, attempt)
         for run, attempt, instance in world.history.starts

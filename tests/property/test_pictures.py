@@ -45,7 +45,9 @@ def _check(state: State, now: Millis, seen: Snapshot) -> None:
         run.remaining is None for run in made.runs
     ]
     assert [job.id for job in seen.jobs] == sorted(
-        job for job in state.active if state.jobs[job].state is not JobState.ENDING
+        job
+        for job in state.active
+        if state.jobs[job].state is not JobState.ENDING and not state.jobs[job].waits
     )
     shown = {job.id for job in seen.jobs}
     runs = {c.id: c for c in state.runs.values() if c.job in shown and c.state not in TERMINAL_RUN}

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, Row, Table, select
+from sqlalchemy import Connection, Engine, Row, Table, func, select
 
 from eva_master.adapters.store import codec, rows, tables, untouched
 from eva_master.adapters.store.journal import check_versions, translated
 from eva_master.model.changes import JobAccount
 from eva_master.model.ids import InstanceId, JobId, number_of, run_order
-from eva_master.model.records import TaskRun
+from eva_master.model.records import Ended, TaskRun
+from eva_master.model.states import TERMINAL_JOB, JobState
 from eva_master.ports.reading import InstanceRecord, JobRecord
 
 Id = TypeVar("Id", JobId, InstanceId)
@@ -40,6 +41,21 @@ class SqlArchive:
         with self._transaction() as connection:
             found = connection.scalar(query.order_by(table.c.number.desc()).limit(1))
         return None if found is None else self.job(JobId(found))
+
+    def owned(self, owner: str, references: Sequence[str]) -> dict[str, tuple[JobId, Ended | None]]:
+        """See `Archive.owned`."""
+        jobs = tables.JOBS.c
+        columns = select(jobs.id, jobs.name, jobs.state, jobs.record).where(jobs.owner == owner)
+        newest = (
+            select(func.max(jobs.number))
+            .where(jobs.owner == owner, jobs.name.in_(references))
+            .group_by(jobs.name)
+        )
+        named = columns.where(jobs.name.in_(references), jobs.number.in_(newest))
+        with self._transaction() as connection:
+            by_name = {row.name: _end(row) for row in connection.execute(named)}
+            by_id = columns.where(jobs.id.in_(references))
+            return by_name | {row.id: _end(row) for row in connection.execute(by_id)}
 
     def submitted(self, owner: str, command: str) -> JobId | None:
         """See `Archive.submitted`."""
@@ -109,6 +125,14 @@ class SqlArchive:
     def _transaction(self) -> Iterator[Connection]:
         with translated(self._engine.url), self._engine.begin() as connection:
             yield connection
+
+
+def _end(row: Any) -> tuple[JobId, Ended | None]:
+    """The id of a job, and how it ended if it has."""
+    name, state = JobId(row.id), JobState(row.state)
+    if state not in TERMINAL_JOB:
+        return name, None
+    return name, Ended.known(name, state, codec.unmet(row.record))
 
 
 def _of(

@@ -7,6 +7,7 @@ rewrites the documents.
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from eva_master.adapters.store import task_specs
 from eva_master.model.errors import StorageError
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.reasons import Reasons
-from eva_master.model.records import Instance, Job, Progress, TaskRun
+from eva_master.model.records import Ended, Instance, Job, Progress, TaskRun
 
 RECORD_VERSION = 1
 """Of the documents' form; stored with each of them."""
@@ -92,6 +93,24 @@ RUNS = Codec(
 INSTANCES = Codec(TypeAdapter(list[Instance], config=_CONFIG), leave_out=_NOTHING)
 JOBS = Codec(TypeAdapter(list[Job], config=_CONFIG), leave_out=frozenset({"spec"}))
 """Without the spec, which never changes."""
+
+
+_UNMET = TypeAdapter(Ended | None)
+
+
+def unmet(document: str) -> Ended | None:
+    """Of a job's document, why the job was given up before it ran; `None` if it was not.
+
+    Raises:
+        StorageError: The document is damaged.
+    """
+    try:
+        return _UNMET.validate_python(json.loads(document).get("unmet"))
+    except (ValueError, AttributeError) as error:
+        raise StorageError(
+            f"the journal holds a damaged record: {error}",
+            hint="restore the journal from a backup: see docs/reference/journal.md",
+        ) from error
 
 
 _REASONS = TypeAdapter(Reasons)

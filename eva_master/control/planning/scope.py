@@ -9,8 +9,11 @@ from eva_master.model.states import JobState, RunState
 
 
 def plans_job(state: Records, job: Job) -> bool:
-    """Whether a plan is about the job: it has neither ended nor begun to end."""
-    return job.id in state.active and job.state is not JobState.ENDING
+    """Whether a plan is about the job.
+
+    It is, unless the job has ended, begun to end, or waits for others that it depends on.
+    """
+    return job.id in state.active and job.state is not JobState.ENDING and not job.waits
 
 
 def pinned(unit: list[TaskRun]) -> bool:

@@ -134,7 +134,7 @@ def _job_view(
         id=job.id,
         kind=spec.kind,
         runs=runs,
-        submitted_ms=job.submitted_ms,
+        submitted_ms=job.arrived_ms,
         priority=spec.priority,
         checkpoint_ms=checkpoint_ms(state, spec, settings),
         launch_ms=launch_ms(state, spec, settings),

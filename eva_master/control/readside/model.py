@@ -124,9 +124,12 @@ class ClusterModel:
     def find(self, owner: str, reference: str) -> Job | None:
         """See `ReadModel.find`."""
         job: Job | None = self.jobs.get(JobId(reference))
-        if job is None and (named := self.names.get((owner, reference))) is not None:
-            job = self.jobs[named]
-        return job
+        return self.newest_named(owner, reference) if job is None else job
+
+    def newest_named(self, owner: str, name: str) -> Job | None:
+        """See `ReadModel.newest_named`."""
+        named = self.names.get((owner, name))
+        return None if named is None else self.jobs[named]
 
     def newest(self, before: JobId | None = None) -> Iterator[Job]:
         """See `ReadModel.newest`."""

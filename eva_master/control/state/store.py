@@ -10,6 +10,7 @@ from operator import itemgetter
 
 from eva_master.control.state.active_load import ActiveLoad
 from eva_master.control.state.counters import Counters
+from eva_master.control.state.dependencies import Dependencies
 from eva_master.control.state.records import total_demand
 from eva_master.control.state.tally import Tally
 from eva_master.control.state.unwritten import Unpublished, Unwritten
@@ -72,6 +73,7 @@ class State:
         boots: Boots that failed in a row.
         sizes: How much memory instance types have.
         trouble: Whether the cloud does what it is asked; not journalled.
+        dependencies: Which jobs wait for which.
         view_cache: What `control.picture` made of the records, and what of it may be out of date.
     """
 
@@ -110,6 +112,7 @@ class State:
         self.view_cache = ViewCache()
         self._tally = Tally()
         self.active_load = ActiveLoad()
+        self.dependencies = Dependencies()
         self._over: deque[tuple[Millis, type[Job] | type[Instance], str]] = deque()
         """Jobs that have ended and instances that are gone, those first that were over first."""
         self._unwritten = Unwritten()
@@ -174,6 +177,11 @@ class State:
         self._unwritten.jobs[job.id] = None
         self._tally.job(old, job)
         self.active_load.follow(old, job)
+        self.dependencies.follow(job, self.jobs)
+        if old is not None and old.waits and not job.waits:
+            self._unplaced.update(
+                (run.id, None) for run in self.members(job.id) if self._wants_place(run)
+            )
         if self._unpublished is not None:
             self._unpublished.jobs[job.id] = None
         if old is None:
@@ -206,7 +214,7 @@ class State:
                 self._unpublished.moved(old.instance if old else None, run.instance)
         if old is None or old.target != run.target:
             self._reindex(self._targeting, run.id, old.target if old else None, run.target)
-        if run.state is RunState.WAITING and run.target is None:
+        if self._wants_place(run):
             self._unplaced[run.id] = None
         else:
             self._unplaced.pop(run.id, None)
@@ -214,6 +222,11 @@ class State:
             self._moving[run.id] = None
         else:
             self._moving.pop(run.id, None)
+
+    def _wants_place(self, run: TaskRun) -> bool:
+        """Whether a plan should give it one; not while its job waits for others."""
+        waiting = run.state is RunState.WAITING and run.target is None
+        return waiting and run.job not in self.dependencies
 
     def put_progress(self, run: TaskRun, progress: Progress) -> None:
         """Replace the progress of a task run; that alone is neither journalled nor a new view."""

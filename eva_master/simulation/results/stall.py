@@ -32,7 +32,7 @@ def stalled(
         elapsed_ms: The virtual time since the beginning.
         date: The virtual date, empty where times are no dates.
     """
-    left = total - state.counters.completions
+    left = total - state.counters.jobs + len(state.active)
     noun, verb = "job" if total == 1 else "jobs", "has" if left == 1 else "have"
     message = (
         f"nothing happens any more {_time(elapsed_ms, date)}, "
@@ -44,7 +44,7 @@ def stalled(
     ]
     if len(active) > _LISTED:
         told.append(f"{len(active) - _LISTED} more jobs are like these")
-    if absent := total - state.counters.arrivals:
+    if absent := total - state.counters.jobs:
         told.append(f"{absent} {'job was' if absent == 1 else 'jobs were'} never submitted")
     if not left:
         names = ", ".join(list(state.live)[:_LISTED])
@@ -60,6 +60,9 @@ def _time(elapsed_ms: int, date: str) -> str:
 
 def _occupation(state: State, job: JobId) -> str:
     """What a job does, by its first task that does not run."""
+    if others := list(state.dependencies.left(job)):
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        return f"waits for {others[0]}{more} to succeed"
     runs = [run for run in state.members(job) if run.state not in TERMINAL_RUN]
     run = next((it for it in runs if it.state is not RunState.RUNNING), None)
     if run is None:

@@ -63,11 +63,16 @@ class RecordedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class PastJob:
-    """A job as submitted, and the work of each of its tasks in milliseconds alone."""
+    """A job as submitted, and the work of each of its tasks in milliseconds alone.
+
+    Attributes:
+        arrived_ms: When it no longer waited for jobs that it depends on.
+    """
 
     id: JobId
     spec: JobSpec
     submitted_ms: int
+    arrived_ms: int
     work_ms: tuple[float, ...]
 
 
@@ -76,7 +81,7 @@ class Past:
     """The recorded past of a cluster. Times are of the master's clock.
 
     Attributes:
-        jobs: In order of submission.
+        jobs: In order of submission. Jobs are left out that still waited for others, or ended so.
         unfinished: Number of jobs that had not ended. Their work is what they had done.
         until_ms: The last time in the records.
         charged: The bill at that time (see `eva_master.model.ids.Exact`).
@@ -117,7 +122,7 @@ class Past:
             yield TraceJob(
                 f"{job.id}/{index}",
                 unit[0][0].workload,
-                job.submitted_ms - self.start_ms,
+                job.arrived_ms - self.start_ms,
                 max(1, round(max(work for _, work in unit))),
                 tuple(TraceTask(None, it.demand, speed_by_family=_speeds(it)) for it, _ in unit),
             )
@@ -152,11 +157,11 @@ def past(state: State, rounds: Iterable[Round], charged: int) -> Past:
     planned = sorted(adopted for _, adopted in rounds_ms.values())
     inits = _inits(state, found)
     work = _Work(state, found, inits)
-    jobs = tuple(work.of(job) for job in state.jobs.values())
+    jobs = tuple(work.of(job) for job in state.jobs.values() if not job.waits)
     lives = {it.id: life for it in state.instances.values() if (life := _life(it)) is not None}
     return Past(
         jobs=jobs,
-        unfinished=len(state.active),
+        unfinished=sum(not state.jobs[job].waits for job in state.active),
         until_ms=latest(state),
         charged=charged,
         truth=work.truth,
@@ -313,7 +318,7 @@ class _Work:
         work = tuple(self._done(job, run, members) for run in members)
         tasks = tuple(map(_in_steps, job.spec.tasks, self._state.valuation.of(job.spec)))
         spec = replace(job.spec, tasks=tasks, total_steps=None)
-        return PastJob(job.id, spec, job.submitted_ms, work)
+        return PastJob(job.id, spec, job.submitted_ms, job.arrived_ms, work)
 
     def _done(self, job: Job, run: TaskRun, members: Sequence[TaskRun]) -> float:
         own = self._of[run.id]

@@ -9,7 +9,16 @@ from typing import Protocol
 
 from eva_master.model.actions import TaskOrder
 from eva_master.model.catalog import Catalog, Offering, base_family
-from eva_master.model.ids import MILLION, Family, InstanceId, Millis, RunId, Workload, run_id
+from eva_master.model.ids import (
+    MILLION,
+    Family,
+    InstanceId,
+    JobId,
+    Millis,
+    RunId,
+    Workload,
+    run_id,
+)
 from eva_master.model.job import JobSpec
 from eva_master.model.trace import Trace, TraceJob
 from eva_master.packing.valuation.job_valuation import JobValuation
@@ -157,9 +166,16 @@ class PastScript:
 
     def arrivals(self) -> Iterator[Arrival]:
         """See `Script.arrivals`."""
+        ids: dict[JobId, JobId] = {}  # as they will be: the simulated master counts from 1 on
         for (command, job), name in zip(self._jobs.items(), _names(self._past.jobs), strict=True):
+            ids[job.id] = JobId(f"{name}-{len(ids) + 1}")
             stated = job.spec.duration_ms or round(max(job.work_ms))
-            spec = replace(job.spec, name=name, duration_ms=stated if self._durations else None)
+            spec = replace(
+                job.spec,
+                name=name,
+                depends_on=tuple(ids[one] for one in job.spec.depends_on if one in ids),
+                duration_ms=stated if self._durations else None,
+            )
             yield job.submitted_ms, command, spec
 
     def title(self, command: str) -> str:

@@ -1,0 +1,96 @@
+"""Which jobs wait for which, in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from eva_master.model.ids import JobId
+from eva_master.model.records import Ended, Job, Outcome
+from eva_master.model.states import TERMINAL_JOB, JobState
+
+
+class Dependencies:
+    """The jobs that wait for others, and those that are waited for.
+
+    It follows the records. Of jobs that are over it holds nothing, and the end of a job costs as
+    much as there are jobs that wait for it. A job that is not known has ended long ago and
+    succeeded: one that does not succeed takes those that wait for it along in the same commit.
+    """
+
+    def __init__(self) -> None:
+        self._left: dict[JobId, dict[JobId, None]] = {}
+        """Of each job that waits, those that have not ended."""
+        self._followers: dict[JobId, dict[JobId, None]] = {}
+        """Of each job that has not ended, those that wait for it."""
+        self._unmet: dict[JobId, Ended] = {}
+        """Of a job that waits, the first that did not succeed."""
+        self._decided: dict[JobId, None] = {}
+
+    def __contains__(self, job: JobId) -> bool:
+        return job in self._left
+
+    def __len__(self) -> int:
+        """How many jobs wait."""
+        return len(self._left)
+
+    def left(self, job: JobId) -> Collection[JobId]:
+        """The jobs that a job still waits for."""
+        return self._left.get(job, ())
+
+    def unmet(self, job: JobId) -> Ended | None:
+        """The end of a job that a job waits for in vain; `None` if there is none."""
+        return self._unmet.get(job)
+
+    def take_decided(self) -> Collection[JobId]:
+        """Take the jobs that now have nothing left to wait for, or wait in vain."""
+        taken, self._decided = self._decided, {}
+        return taken
+
+    def follow(self, job: Job, jobs: Mapping[JobId, Job]) -> None:
+        """Take in the record of a job that was added or replaced.
+
+        Args:
+            job: The record.
+            jobs: All that are known, those that it depends on among them.
+        """
+        over = job.state in TERMINAL_JOB
+        if job.id in self._left:
+            if over or not job.waits:
+                self._forget(job.id)
+        elif job.waits and not over:
+            self._add(job, jobs)
+        if over and job.id in self._followers:
+            self._ended(Ended.of(job))
+
+    def _add(self, job: Job, jobs: Mapping[JobId, Job]) -> None:
+        left = self._left[job.id] = {}
+        for name in job.spec.depends_on:
+            other = jobs.get(name)
+            if other is None:
+                continue
+            if other.state not in TERMINAL_JOB:
+                left[name] = None
+                self._followers.setdefault(name, {})[job.id] = None
+            elif other.state is not JobState.SUCCEEDED:
+                self._unmet.setdefault(job.id, Ended.of(other))
+        self._decide(job.id)
+
+    def _ended(self, end: Ended) -> None:
+        for waiting in self._followers.pop(end.job):
+            del self._left[waiting][end.job]
+            if end.outcome is not Outcome.SUCCEEDED:
+                self._unmet.setdefault(waiting, end)
+            self._decide(waiting)
+
+    def _decide(self, job: JobId) -> None:
+        if not self._left[job] or job in self._unmet:
+            self._decided[job] = None
+
+    def _forget(self, job: JobId) -> None:
+        self._unmet.pop(job, None)
+        self._decided.pop(job, None)
+        for name in self._left.pop(job):
+            followers = self._followers[name]
+            del followers[job]
+            if not followers:
+                del self._followers[name]

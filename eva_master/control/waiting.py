@@ -1,0 +1,68 @@
+"""Jobs that wait for others to succeed: they arrive, or end without ever having run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from eva_master.control.context import Context
+from eva_master.model.errors import InvalidJob
+from eva_master.model.ids import JobId
+from eva_master.model.job import JobSpec
+from eva_master.model.records import Ended, Job, Outcome
+from eva_master.model.states import JobState
+from eva_master.model.values import replace
+
+_EXIT_CODES = {Outcome.FAILED: 1, Outcome.CANCELLED: 130}
+
+
+def refusal(context: Context, spec: JobSpec, ended: Iterable[Ended]) -> InvalidJob | None:
+    """Why a job cannot wait for those that it names, `None` if it can.
+
+    What belongs to somebody else is told like what does not exist.
+    """
+    known = {end.job for end in ended}
+    for name in spec.depends_on:
+        job = context.state.jobs.get(name)
+        if (job.spec.owner != spec.owner) if job is not None else name not in known:
+            return InvalidJob(
+                f"there is no job {name} of yours, after which it is to run",
+                hint="submit it again; `eva ls --all` shows all jobs",
+            )
+    return None
+
+
+def in_vain(context: Context, job: JobId, ended: Iterable[Ended]) -> None:
+    """End a job that was just added if one that it depends on ended long ago without success."""
+    record = context.state.jobs[job]
+    for end in ended:
+        if end.job in record.spec.depends_on and end.outcome is not Outcome.SUCCEEDED:
+            give_up(context, record, end)
+            return
+
+
+def settle(context: Context, job: Job) -> None:
+    """Have a job that waits arrive, or begin to end, once that is decided.
+
+    It arrives as if it had just been submitted.
+    """
+    waiting = context.state.dependencies
+    if (end := waiting.unmet(job.id)) is not None:
+        give_up(context, job, end)
+    elif not waiting.left(job.id):
+        context.put_job(replace(job, released_ms=context.now))
+        context.state.count(arrivals=1)
+        context.plan_wanted = True
+
+
+def give_up(context: Context, job: Job, end: Ended) -> None:
+    """Begin to end a job for one that it depends on and that did not succeed."""
+    ending = job.to(JobState.ENDING, context.now)
+    context.put_job(
+        replace(
+            ending,
+            outcome=end.outcome,
+            exit_code=_EXIT_CODES[end.outcome],
+            reason=end.words,
+            unmet=end,
+        )
+    )
