@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
+from eva_master.adapters.jobfile import after
 from eva_master.adapters.jobfile.images import (
     BuildContext,
     build_context,
@@ -55,6 +56,7 @@ def parse_job(
     containers: bool = True,
     cancelled: Cancellation = NEVER_CANCELLED,
     inputs: InputRoots | None = None,
+    find: after.Find | None = None,
 ) -> JobSpec:
     """Turn a job file into a job.
 
@@ -71,6 +73,7 @@ def parse_job(
         containers: Whether the cluster runs tasks in containers: only then can they have images.
         cancelled: Says when nobody waits for the job any more.
         inputs: Where inputs may come from; the default roots if not given.
+        find: Finds the jobs that it is to run after; without it they are left out.
 
     Raises:
         Cancelled: Nobody waits for it any more.
@@ -78,17 +81,17 @@ def parse_job(
         Unplaceable: No instance type can hold one of the tasks.
     """
     document, job = _read(text, file_name, cancelled)
+    families = sorted({offering.type.family for offering in catalog})
+    depends_on, unknown = after.found(document, job, find)
     problems = [
         *_overrides_problems(envs or {}, name),
         *_job_problems(document, job, name),
         *(inputs or InputRoots()).problems(document, job.storage.inputs),
+        *_family_problems(document, job, sorted({base_family(it) for it in families})),
+        *_spot_problems(document, job, families),
+        *image_problems(document, job, _sections(job), containers=containers),
+        *unknown,
     ]
-    families = sorted({offering.type.family for offering in catalog})
-    problems += _family_problems(document, job, sorted({base_family(it) for it in families}))
-    if job.spot == "only" and not any(map(is_spot, families)):
-        hint = "remove it; or have the operator buy spot instances (ec2.spot)"
-        problems.append(document.problem(("spot",), "there are no spot instances on sale", hint))
-    problems += image_problems(document, job, _sections(job), containers=containers)
     if (excess := _variables_problem(document, job, envs or {})) is not None:
         raise yamlfile.invalid(InvalidJob, file_name, [*problems, excess])
     uploads, shared = _Uploads(workdir, build), _Shared()
@@ -105,6 +108,7 @@ def parse_job(
         owner=owner,
         tasks=_runs(job, tasks),
         kind=JobKind(job.kind),
+        depends_on=depends_on,
         total_steps=job.total_steps,
         duration_ms=job.duration,
         grace_period_ms=job.grace_period,
@@ -114,14 +118,19 @@ def parse_job(
         checkpoint_ms=job.delays.checkpoint,
         launch_ms=job.delays.launch,
     )
-    misfits = [
+    if misfits := _misfits(document, job, tasks, catalog):
+        raise yamlfile.invalid(Unplaceable, file_name, misfits)
+    return spec
+
+
+def _misfits(
+    document: Document, job: JobFile, tasks: list[TaskSpec], catalog: Catalog
+) -> list[Problem]:
+    return [
         document.problem((*path, *_demand_path(document, path)), message)
         for (path, _), task in zip(_sections(job), tasks, strict=True)
         if (message := unplaceable(task, catalog))
     ]
-    if misfits:
-        raise yamlfile.invalid(Unplaceable, file_name, misfits)
-    return spec
 
 
 def check_job(
@@ -156,6 +165,23 @@ def workdir_of(text: str) -> str | None:
     """
     _, job = _read(text, "job file")
     return job.workdir
+
+
+def predecessors_of(
+    text: str, *, file_name: str = "job file", name: str | None = None
+) -> after.Predecessors:
+    """The jobs after which a job is to run.
+
+    Args:
+        text: The file as the user wrote it.
+        file_name: Its name, for messages.
+        name: Used instead of the file's name.
+
+    Raises:
+        InvalidJob: The file cannot be accepted.
+    """
+    document, job = _read(text, file_name)
+    return after.predecessors(document, job, file_name, name or job.name or "")
 
 
 def build_context_of(text: str, *, file_name: str = "job file") -> BuildContext | None:
@@ -222,6 +248,7 @@ def _job_problems(document: Document, job: JobFile, name: str | None) -> list[Pr
                 document.problem((*path, "name"), f"there is another task {task.name!r}")
             )
         names.add(task.name if task else "")
+    problems += after.self_problems(document, job, name or job.name or "")
     return problems
 
 
@@ -244,6 +271,12 @@ def _family_problems(document: Document, job: JobFile, families: list[Family]) -
         for family in stated
         if family not in families
     ]
+
+
+def _spot_problems(document: Document, job: JobFile, families: list[Family]) -> Iterator[Problem]:
+    if job.spot == "only" and not any(map(is_spot, families)):
+        hint = "remove it; or have the operator buy spot instances (ec2.spot)"
+        yield document.problem(("spot",), "there are no spot instances on sale", hint)
 
 
 def _sections(job: JobFile) -> list[tuple[Path, TaskSection | None]]:

@@ -20,6 +20,7 @@ from pydantic_core import PydanticCustomError
 from eva_master.adapters.text.quantities import Duration, MilliCpus, Size
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://\S+")
 # The grammar of references: [REGISTRY/]PATH[:TAG][@DIGEST].
@@ -56,6 +57,12 @@ def check_name(name: str) -> str:
             "use up to 63 letters, digits, '.', '_' and '-', starting with a letter or digit",
         )
     return name
+
+
+def _check_reference(text: str) -> str:
+    if not _REFERENCE.fullmatch(text):
+        raise _refusal(f"{text[:80]!r} cannot be a job", "write the id or the name of a job")
+    return text
 
 
 def check_variable(name: str) -> str:
@@ -136,6 +143,7 @@ def _check_short(duration_ms: int) -> int:
 
 
 Name = Annotated[str, AfterValidator(check_name)]
+Reference = Annotated[str, AfterValidator(_check_reference)]
 Variable = Annotated[str, AfterValidator(check_variable)]
 Text = Annotated[str, AfterValidator(check_text)]
 Value = Annotated[
@@ -308,4 +316,8 @@ class JobFile(_Section):
     )
     priority: Annotated[Count, Field(ge=0, le=1_000_000)] = Field(
         default=0, description="Larger is more urgent."
+    )
+    after: Annotated[list[Reference], Field(max_length=1_000)] = Field(
+        default=[],
+        description="Ids or names of jobs of yours that have to succeed before this one runs.",
     )
