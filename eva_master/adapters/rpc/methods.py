@@ -51,6 +51,7 @@ class Method:
 
 METHODS: Mapping[str, Method] = {
     "/eva.api.v1.Jobs/Submit": Method(Role.USER, Retry.COMMAND, Line.FILES),
+    "/eva.api.v1.Jobs/Check": Method(Role.USER, Retry.READ, Line.FILES),
     "/eva.api.v1.Jobs/Get": Method(Role.VIEWER, Retry.READ),
     "/eva.api.v1.Jobs/List": Method(Role.VIEWER, Retry.READ),
     "/eva.api.v1.Jobs/Cancel": Method(Role.USER, Retry.COMMAND),

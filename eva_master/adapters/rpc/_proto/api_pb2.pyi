@@ -249,6 +249,22 @@ class SubmitRequest(google.protobuf.message.Message):
         ) -> None: ...
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
+    @typing.final
+    class AfterIdsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     COMMAND_ID_FIELD_NUMBER: builtins.int
     JOB_YAML_FIELD_NUMBER: builtins.int
     FILE_NAME_FIELD_NUMBER: builtins.int
@@ -256,6 +272,7 @@ class SubmitRequest(google.protobuf.message.Message):
     ENVS_FIELD_NUMBER: builtins.int
     NAME_FIELD_NUMBER: builtins.int
     BUILD_FIELD_NUMBER: builtins.int
+    AFTER_IDS_FIELD_NUMBER: builtins.int
     command_id: builtins.str
     job_yaml: builtins.str
     """The job file as the user wrote it; the master checks it."""
@@ -271,6 +288,12 @@ class SubmitRequest(google.protobuf.message.Message):
     def envs(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """NAME=VALUE overrides of the file's envs."""
 
+    @property
+    def after_ids(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """Ids of jobs of the caller, by the names that the file's `after` has for them. Other names mean
+        the caller's newest job of that name.
+        """
+
     def __init__(
         self,
         *,
@@ -281,10 +304,68 @@ class SubmitRequest(google.protobuf.message.Message):
         envs: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         name: builtins.str = ...,
         build: builtins.str = ...,
+        after_ids: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["build", b"build", "command_id", b"command_id", "envs", b"envs", "file_name", b"file_name", "job_yaml", b"job_yaml", "name", b"name", "workdir", b"workdir"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after_ids", b"after_ids", "build", b"build", "command_id", b"command_id", "envs", b"envs", "file_name", b"file_name", "job_yaml", b"job_yaml", "name", b"name", "workdir", b"workdir"]) -> None: ...
 
 global___SubmitRequest = SubmitRequest
+
+@typing.final
+class CheckRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class EnvsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    JOB_YAML_FIELD_NUMBER: builtins.int
+    FILE_NAME_FIELD_NUMBER: builtins.int
+    ENVS_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    COMING_FIELD_NUMBER: builtins.int
+    job_yaml: builtins.str
+    file_name: builtins.str
+    name: builtins.str
+    @property
+    def envs(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
+    @property
+    def coming(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Names of jobs that the caller will have submitted before this one."""
+
+    def __init__(
+        self,
+        *,
+        job_yaml: builtins.str = ...,
+        file_name: builtins.str = ...,
+        envs: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        name: builtins.str = ...,
+        coming: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["coming", b"coming", "envs", b"envs", "file_name", b"file_name", "job_yaml", b"job_yaml", "name", b"name"]) -> None: ...
+
+global___CheckRequest = CheckRequest
+
+@typing.final
+class CheckResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___CheckResponse = CheckResponse
 
 @typing.final
 class SubmitResponse(google.protobuf.message.Message):
@@ -471,6 +552,10 @@ class Job(google.protobuf.message.Message):
     REMAINING_MS_FIELD_NUMBER: builtins.int
     REMAINING_ESTIMATED_FIELD_NUMBER: builtins.int
     ETA_MS_FIELD_NUMBER: builtins.int
+    AFTER_FIELD_NUMBER: builtins.int
+    WAITS_FOR_FIELD_NUMBER: builtins.int
+    UNMET_FIELD_NUMBER: builtins.int
+    UNMET_ORIGIN_FIELD_NUMBER: builtins.int
     id: builtins.str
     name: builtins.str
     owner: builtins.str
@@ -495,8 +580,19 @@ class Job(google.protobuf.message.Message):
     """When the job is expected to end at its present pace; absent if unknown, or if not all of its
     tasks run.
     """
+    unmet: builtins.str
+    """If it ended because one of them did not succeed: that one, and the job where this began."""
+    unmet_origin: builtins.str
     @property
     def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Task]: ...
+    @property
+    def after(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Ids of the jobs that have to succeed before it runs."""
+
+    @property
+    def waits_for(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Those of them that have not ended, while it waits for them."""
+
     def __init__(
         self,
         *,
@@ -517,9 +613,13 @@ class Job(google.protobuf.message.Message):
         remaining_ms: builtins.int | None = ...,
         remaining_estimated: builtins.bool = ...,
         eta_ms: builtins.int | None = ...,
+        after: collections.abc.Iterable[builtins.str] | None = ...,
+        waits_for: collections.abc.Iterable[builtins.str] | None = ...,
+        unmet: builtins.str = ...,
+        unmet_origin: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "remaining_ms", b"remaining_ms"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "cost_micro_usd", b"cost_micro_usd", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "id", b"id", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "owner", b"owner", "priority", b"priority", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "started_ms", b"started_ms", "state", b"state", "submitted_ms", b"submitted_ms", "tasks", b"tasks"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "after", b"after", "cost_micro_usd", b"cost_micro_usd", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "id", b"id", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "owner", b"owner", "priority", b"priority", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "started_ms", b"started_ms", "state", b"state", "submitted_ms", b"submitted_ms", "tasks", b"tasks", "unmet", b"unmet", "unmet_origin", b"unmet_origin", "waits_for", b"waits_for"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_eta_ms", b"_eta_ms"]) -> typing.Literal["eta_ms"] | None: ...
     @typing.overload

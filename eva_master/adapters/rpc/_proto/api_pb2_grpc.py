@@ -19,6 +19,11 @@ class JobsStub(object):
                 request_serializer=eva_dot_api_dot_v1_dot_api__pb2.SubmitRequest.SerializeToString,
                 response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.SubmitResponse.FromString,
                 )
+        self.Check = channel.unary_unary(
+                '/eva.api.v1.Jobs/Check',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.CheckRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.CheckResponse.FromString,
+                )
         self.Get = channel.unary_unary(
                 '/eva.api.v1.Jobs/Get',
                 request_serializer=eva_dot_api_dot_v1_dot_api__pb2.GetJobRequest.SerializeToString,
@@ -66,6 +71,13 @@ class JobsServicer(object):
 
     def Submit(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Check(self, request, context):
+        """Whether a job file would be accepted; changes nothing.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -128,6 +140,11 @@ def add_JobsServicer_to_server(servicer, server):
                     servicer.Submit,
                     request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.SubmitRequest.FromString,
                     response_serializer=eva_dot_api_dot_v1_dot_api__pb2.SubmitResponse.SerializeToString,
+            ),
+            'Check': grpc.unary_unary_rpc_method_handler(
+                    servicer.Check,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.CheckRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.CheckResponse.SerializeToString,
             ),
             'Get': grpc.unary_unary_rpc_method_handler(
                     servicer.Get,
@@ -193,6 +210,23 @@ class Jobs(object):
         return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Jobs/Submit',
             eva_dot_api_dot_v1_dot_api__pb2.SubmitRequest.SerializeToString,
             eva_dot_api_dot_v1_dot_api__pb2.SubmitResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Check(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Jobs/Check',
+            eva_dot_api_dot_v1_dot_api__pb2.CheckRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.CheckResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -29,6 +29,12 @@ class JobsStub:
         eva_master.adapters.rpc._proto.api_pb2.SubmitResponse,
     ]
 
+    Check: grpc.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.CheckRequest,
+        eva_master.adapters.rpc._proto.api_pb2.CheckResponse,
+    ]
+    """Whether a job file would be accepted; changes nothing."""
+
     Get: grpc.UnaryUnaryMultiCallable[
         eva_master.adapters.rpc._proto.api_pb2.GetJobRequest,
         eva_master.adapters.rpc._proto.api_pb2.Job,
@@ -77,6 +83,12 @@ class JobsAsyncStub:
         eva_master.adapters.rpc._proto.api_pb2.SubmitRequest,
         eva_master.adapters.rpc._proto.api_pb2.SubmitResponse,
     ]
+
+    Check: grpc.aio.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.CheckRequest,
+        eva_master.adapters.rpc._proto.api_pb2.CheckResponse,
+    ]
+    """Whether a job file would be accepted; changes nothing."""
 
     Get: grpc.aio.UnaryUnaryMultiCallable[
         eva_master.adapters.rpc._proto.api_pb2.GetJobRequest,
@@ -128,6 +140,14 @@ class JobsServicer(metaclass=abc.ABCMeta):
         request: eva_master.adapters.rpc._proto.api_pb2.SubmitRequest,
         context: _ServicerContext,
     ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.SubmitResponse, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.SubmitResponse]]: ...
+
+    @abc.abstractmethod
+    def Check(
+        self,
+        request: eva_master.adapters.rpc._proto.api_pb2.CheckRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.CheckResponse, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.CheckResponse]]:
+        """Whether a job file would be accepted; changes nothing."""
 
     @abc.abstractmethod
     def Get(

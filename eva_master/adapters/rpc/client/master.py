@@ -83,6 +83,7 @@ class Client:
         build: str = "",
         envs: Mapping[str, str] | None = None,
         name: str = "",
+        after_ids: Mapping[str, str] | None = None,
     ) -> pb.SubmitResponse:
         """Submit a job. It is accepted once, even if the call has to be repeated.
 
@@ -93,6 +94,8 @@ class Client:
             build: Digest of an uploaded build context.
             envs: Variables that override the file's.
             name: Used instead of the file's name when not empty.
+            after_ids: Ids of jobs that were just submitted, by the names that the file has for
+                them.
         """
         request = pb.SubmitRequest(
             command_id=_command_id(),
@@ -102,8 +105,30 @@ class Client:
             build=build,
             envs=dict(envs or {}),
             name=name,
+            after_ids=dict(after_ids or {}),
         )
         return self._call(self._jobs.Submit, request)
+
+    def check(
+        self,
+        job_yaml: str,
+        *,
+        file_name: str,
+        envs: Mapping[str, str] | None = None,
+        coming: Sequence[str] = (),
+    ) -> None:
+        """Have a job file checked as by `submit`; nothing changes.
+
+        Args:
+            job_yaml: The job file as the user wrote it.
+            file_name: Its name, for messages.
+            envs: Variables that override the file's.
+            coming: Names of jobs that will have been submitted by then.
+        """
+        request = pb.CheckRequest(
+            job_yaml=job_yaml, file_name=file_name, envs=dict(envs or {}), coming=coming
+        )
+        self._call(self._jobs.Check, request)
 
     def job(self, reference: str) -> pb.Job:
         """Get a job by its id, or the caller's newest job of that name."""

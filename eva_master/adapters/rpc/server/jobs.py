@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from itertools import islice
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from eva_master.adapters.rpc.server.access import caller, require_owner
 from eva_master.adapters.rpc.server.job_messages import JobMessages, SendingRoom
 from eva_master.adapters.rpc.server.logs import PIECE_BYTES, LogReader
 from eva_master.adapters.rpc.server.parsing import JobParser
+from eva_master.adapters.rpc.server.predecessors import PredecessorFinder
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
 from eva_master.model.errors import InvalidJob, NotFound
 from eva_master.model.events import CancelRequested, JobSubmitted
@@ -107,16 +108,29 @@ class JobsService(JobsServicer):
             )
         if request.build and await missing(self._store, [request.build]):
             raise InvalidJob("the build context has not been uploaded", hint="submit the job again")
+        find = await self._finder(given=request.after_ids)
         async with self._parser.turn(caller().owner):
-            spec = await self._parse(request)
+            spec = await self._parse(request, find)
         if any(task.program.build and not task.program.build.context for task in spec.tasks):
             raise InvalidJob(
                 "the job needs a build context and none was uploaded",
                 hint="submit it with a command of this version",
             )
         command = request.command_id or uuid.uuid4().hex
-        reply = await self._gateway.command(JobSubmitted(command, spec))
+        ended = find.ended(spec.depends_on)
+        reply = await self._gateway.command(JobSubmitted(command, spec, ended))
         return pb.SubmitResponse(job_id=reply.job or "")
+
+    async def Check(  # noqa: N802
+        self,
+        request: pb.CheckRequest,
+        context: Context,  # noqa: ARG002
+    ) -> pb.CheckResponse:
+        """Check a job file, without its uploads; nothing changes."""
+        find = await self._finder(coming=request.coming)
+        async with self._parser.turn(caller().owner):
+            await self._parse(request, find)
+        return pb.CheckResponse()
 
     async def Cancel(  # noqa: N802
         self,
@@ -132,8 +146,19 @@ class JobsService(JobsServicer):
         await self._gateway.command(CancelRequested(command, job.id, caller().owner))
         return pb.CancelResponse(job_id=job.id)
 
-    async def _parse(self, request: pb.SubmitRequest | pb.PlanRequest) -> JobSpec:
+    async def _finder(
+        self, *, given: Mapping[str, str] | None = None, coming: Collection[str] = ()
+    ) -> PredecessorFinder:
+        model, owner = await self._gateway.model(), caller().owner
+        return PredecessorFinder(model, self._archive, owner, given=given, coming=coming)
+
+    async def _parse(
+        self,
+        request: pb.SubmitRequest | pb.CheckRequest | pb.PlanRequest,
+        find: PredecessorFinder | None = None,
+    ) -> JobSpec:
         submitted = request if isinstance(request, pb.SubmitRequest) else pb.SubmitRequest()
+        stated = pb.CheckRequest() if isinstance(request, pb.PlanRequest) else request
         return await self._parser.parse(
             request.job_yaml,
             file_name=request.file_name,
@@ -141,10 +166,11 @@ class JobsService(JobsServicer):
             catalog=(await self._gateway.model()).catalog,
             workdir=submitted.workdir or None,
             build=submitted.build,
-            envs=dict(submitted.envs),
-            name=submitted.name or None,
+            envs=dict(stated.envs),
+            name=stated.name or None,
             containers=self._containers,
             inputs=self._inputs,
+            find=find,
         )
 
     # -- questions -------------------------------------------------------------------------------

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.server import reasons
 from eva_master.model.catalog import Offering
 from eva_master.model.changes import InstanceAccount
-from eva_master.model.ids import InstanceId, Millis, RunId, micro_usd
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId, micro_usd
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.plan import Assign, Hold, Plan, Suspend
 from eva_master.model.planning.snapshot import PREVIEW, Snapshot
@@ -36,7 +36,8 @@ def job(model: ReadModel, record: JobRecord, now: Millis) -> pb.Job:
     known, account = record.job, record.account
     whole, outlooks = model.outlooks(record, now)
     runs = zip(record.runs, outlooks, strict=True)
-    return pb.Job(
+    others = _others(model, known)
+    message = pb.Job(
         id=known.id,
         name=known.spec.name,
         owner=known.spec.owner,
@@ -54,7 +55,29 @@ def job(model: ReadModel, record: JobRecord, now: Millis) -> pb.Job:
         remaining_ms=whole.left_ms,
         remaining_estimated=whole.estimated,
         eta_ms=whole.eta_ms,
+        after=known.spec.depends_on,
+        waits_for=others,
+        unmet="" if known.unmet is None else known.unmet.job,
+        unmet_origin="" if known.unmet is None else known.unmet.origin,
     )
+    if others:
+        for one in message.tasks:
+            one.waiting_for = _after(others)
+    return message
+
+
+def _others(model: ReadModel, known: Job) -> Sequence[JobId]:
+    """The jobs that have to succeed before a job runs, as far as they have not ended."""
+    if not known.waits or known.id not in model.active:
+        return ()
+    return [name for name in known.spec.depends_on if name in model.active]
+
+
+def _after(others: Sequence[JobId]) -> str:
+    """What a task waits for whose job waits for others."""
+    more = len(others) - 1
+    rest = f" and {more} other job{'' if more == 1 else 's'}" if more else ""
+    return f"runs after {others[0]}{rest}"
 
 
 def task(model: ReadModel, of: Job, run: TaskRun, outlook: Outlook, now: Millis) -> pb.Task:
