@@ -17,6 +17,7 @@ from eva_master.app.history import read_history
 from eva_master.app.simulate import named_policy
 from eva_master.model.actions import TaskOrder
 from eva_master.model.errors import SimulationStalled
+from eva_master.model.events import CancelRequested
 from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.job import Program
 from eva_master.model.resources import Resources
@@ -80,6 +81,42 @@ def test_names_stay_where_they_do_not_meet(state: Path) -> None:
         "daily-2",
         "daily-3",
     ]
+
+
+def test_who_waited_for_others_waits_for_them_again(tmp_path: Path) -> None:
+    """By the ids that they have in the simulation; without those that never came to run."""
+    with SqlJournal.open(f"sqlite:///{tmp_path}/journal.db") as journal:
+        policy, _ = named_policy("no_packing")
+        cluster = SimulatedCluster(CATALOG, policy, journal=journal, start=BEGIN)
+
+        def submit(name: str, minute: int, *others: str) -> None:
+            spec = replace(job(name, 1, minutes=2), depends_on=tuple(map(JobId, others)))
+            cluster.submit(spec, at=Millis(BEGIN + minute * 60_000))
+
+        submit("daily", 0)
+        submit("report", 1, "daily-1")
+        submit("given-up", 2, "report-2")
+        cluster.timeline.after(
+            150_000, lambda: cluster.inbox.post(CancelRequested("x", JobId("given-up-3"), "me"))
+        )
+        submit("daily", 30)
+        submit("report", 31, "daily-4", "report-2")
+        assert cluster.run(cluster.quiet)
+    history = read_history(tmp_path)
+    assert [it.id for it in history.past.jobs] == ["daily-1", "report-2", "daily-4", "report-5"]
+    # In a trace, which knows no jobs that wait, they come when they no longer waited.
+    arrivals = {it.id: it.arrival_ms for it in history.setup.trace.jobs}
+    assert arrivals["report-2/0"] > 120_000
+    script = PastScript(history.past, durations=True)
+    specs = [spec for _, _, spec in script.arrivals()]
+    assert [(spec.name, spec.depends_on) for spec in specs] == [
+        ("daily", ()),
+        ("report", ("daily-1",)),
+        ("daily-4", ()),
+        ("report-5", ("daily-4-3", "report-2")),
+    ]
+    rows = simulate("--from-journal", str(tmp_path), "-p", "no_packing", "-p", "eva")
+    assert {row["jobs_finished"] for row in rows} == {4}
 
 
 def test_delays_are_those_of_the_job_whatever_its_number(state: Path) -> None:

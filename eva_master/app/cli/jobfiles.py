@@ -6,8 +6,12 @@ import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from eva_master.model.errors import InvalidJob
+
+if TYPE_CHECKING:
+    from eva_master.adapters.jobfile import Predecessors
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,12 @@ class LocalJobFile:
         from eva_master.adapters.jobfile import check_job
 
         check_job(self.text, file_name=self.name, envs=envs, name=name)
+
+    def predecessors(self) -> Predecessors:
+        """The jobs that it is to run after; raises `InvalidJob` as `check` does."""
+        from eva_master.adapters.jobfile import predecessors_of
+
+        return predecessors_of(self.text, file_name=self.name)
 
     def workdir(self) -> Path | None:
         """The directory to upload, `None` for none; raises `InvalidJob` if it does not exist."""

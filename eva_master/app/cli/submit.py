@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +20,7 @@ from eva_master.app.cli.session import (
 from eva_master.app.cli.views.errors import note
 
 if TYPE_CHECKING:
+    from eva_master.adapters.jobfile import Predecessors
     from eva_master.adapters.rpc.client.master import Client, Scan
 
 
@@ -70,17 +72,24 @@ def submit(
     for job_file in job_files:
         # All files are checked before any is submitted, so that a mistake in one submits none.
         job_file.check(envs, name)
+    together = _Together.of(job_files)
     uploads = [(job_file.workdir(), job_file.build_context()) for job_file in job_files]
     with session.client() as client:
-        ids = []
-        for job_file, (workdir, context) in zip(job_files, uploads, strict=True):
-            digests = _Uploaded(
-                _upload(client, workdir) if workdir else "",
-                _upload_context(client, context) if context else "",
-            )
-            ids.append(_submit(client, job_file, digests, name, envs))
-            if not as_json:
-                click.echo(ids[-1])
+        together.check(client, envs)
+        printed = _Printed(quiet=as_json)
+        with printed:
+            for number in together.order:
+                workdir, context = uploads[number]
+                digests = _Uploaded(
+                    _upload(client, workdir) if workdir else "",
+                    _upload_context(client, context) if context else "",
+                )
+                before = together.submitted_before(number, printed.ids)
+                answer = _submit(
+                    client, job_files[number], digests, name=name, envs=envs, after_ids=before
+                )
+                printed.add(number, answer)
+        ids = [printed.ids[number] for number in range(len(job_files))]
         if as_json:
             print_json(
                 {
@@ -94,6 +103,85 @@ def submit(
             ctx.exit(_wait(client, ids))
 
 
+class _Together(NamedTuple):
+    """Job files that are submitted together, and may name each other.
+
+    Attributes:
+        files: As the user gave them.
+        named: The jobs that each of them is to run after.
+        order: Their numbers in the order in which they are to be submitted.
+    """
+
+    files: Sequence[LocalJobFile]
+    named: Sequence[Predecessors]
+    order: Sequence[int]
+
+    @classmethod
+    def of(cls, files: Sequence[LocalJobFile]) -> _Together:
+        """Find their order; raises `InvalidJob` if there is none."""
+        if len(files) == 1:
+            return cls(files, (), (0,))
+        from eva_master.adapters.jobfile import in_order
+
+        named = [file.predecessors() for file in files]
+        return cls(files, named, in_order(named))
+
+    def check(self, client: Client, envs: dict[str, str]) -> None:
+        """Have the master check them all if one needs another, so that a mistake submits none."""
+        if not any(one.problems for one in self.named):
+            return
+        names = [self.named[number].name for number in self.order]
+        for place, number in enumerate(self.order):
+            file, own = self.files[number], self.named[number].problems
+            coming = [name for name in names[:place] if name in own]
+            client.check(file.text, file_name=file.name, envs=envs, coming=coming)
+
+    def submitted_before(self, number: int, ids: Mapping[int, str]) -> dict[str, str]:
+        """The ids of those that a file names, by their names.
+
+        Args:
+            number: Of the file.
+            ids: Of the jobs that have been submitted, by the numbers of their files.
+        """
+        own = self.named[number].problems if self.named else {}
+        return {name: one for at, one in ids.items() if own and (name := self._name(at)) in own}
+
+    def _name(self, number: int) -> str:
+        return self.named[number].name
+
+
+class _Printed:
+    """Prints the ids of jobs in the order of their files, as soon as they are known.
+
+    Args:
+        quiet: Whether nothing is to be printed.
+    """
+
+    def __init__(self, *, quiet: bool) -> None:
+        self.ids: dict[int, str] = {}
+        self._quiet = quiet
+        self._next = 0
+
+    def add(self, number: int, job_id: str) -> None:
+        """Note the id of the job of a file."""
+        self.ids[number] = job_id
+        while self._next in self.ids:
+            self._print(self._next)
+            self._next += 1
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        """Print those that were submitted when another one was refused."""
+        for number in sorted(number for number in self.ids if number >= self._next):
+            self._print(number)
+
+    def _print(self, number: int) -> None:
+        if not self._quiet:
+            click.echo(self.ids[number])
+
+
 class _Uploaded(NamedTuple):
     """Digests of the directories that go with a job, empty for none."""
 
@@ -105,8 +193,10 @@ def _submit(
     client: Client,
     job_file: LocalJobFile,
     digests: _Uploaded,
+    *,
     name: str | None,
     envs: dict[str, str],
+    after_ids: dict[str, str],
 ) -> str:
     answer = client.submit(
         job_file.text,
@@ -115,6 +205,7 @@ def _submit(
         build=digests.build,
         envs=envs,
         name=name or "",
+        after_ids=after_ids,
     )
     return answer.job_id
 

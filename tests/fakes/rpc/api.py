@@ -124,6 +124,11 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
         self.fail("Submit", context)
         return pb.SubmitResponse(job_id=job)
 
+    def Check(self, request, context):
+        self.arrived("Check", request, context)
+        self.fail("Check", context)
+        return pb.CheckResponse()
+
     def Get(self, request, context):
         self.arrived("Get", request, context)
         self.fail("Get", context)

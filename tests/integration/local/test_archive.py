@@ -15,7 +15,7 @@ from eva_master.adapters.store import SqlArchive, SqlJournal
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount
 from eva_master.model.ids import Exact, Family, InstanceId, JobId, Millis, Price, run_id
-from eva_master.model.records import Instance, Job, TaskRun
+from eva_master.model.records import Ended, Instance, Job, Outcome, TaskRun
 from eva_master.model.resources import Resources
 from tests.fakes.archive import LoadedArchive
 from tests.fakes.rpc.server import spec
@@ -87,11 +87,27 @@ def test_an_archive_says_what_the_journal_holds(journal: SqlJournal) -> None:
     for owner in ("ada", "bob", "eve"):
         for name in ("job0", "job1", "job2", "job3"):
             assert archive.newest_named(owner, name) == plain.newest_named(owner, name)
+    references = [*names, "job0", "job1", "job2", "job3", "none-1"]
+    for owner in ("ada", "bob", "eve"):
+        assert archive.owned(owner, references) == plain.owned(owner, references)
+        assert archive.owned(owner, []) == {}
     for command, owner in itertools.product(("c1", "c12", "c13"), ("ada", "bob", "eve")):
         assert archive.submitted(owner, command) == plain.submitted(owner, command)
     instances = plain.page_of_instances(None, 100)
     assert list(archive.page_of_instances(instances[3], 5)) == list(instances[4:9])
     assert archive.records_of_instances(instances) == plain.records_of_instances(instances)
+
+
+def test_an_archive_knows_where_the_end_of_a_job_began(journal: SqlJournal) -> None:
+    end = Ended(JobId("b-2"), Outcome.CANCELLED, JobId("a-1"))
+    last = Job(JobId("c-3"), spec("c"), Millis(1), (("cancelled", 1),), unmet=end)
+    going = Job(JobId("c-4"), spec("c"), Millis(1), (("running", 1),))
+    journal.commit(Changes(jobs=(last, going)))
+    found = SqlArchive(journal.engine).owned("ada", ["c-3", "c"])
+    assert found == {
+        "c-3": (last.id, Ended(last.id, Outcome.CANCELLED, JobId("a-1"))),
+        "c": (going.id, None),
+    }
 
 
 def test_a_job_of_ten_tasks_and_more_has_them_in_order(journal: SqlJournal) -> None:
@@ -125,6 +141,7 @@ QUESTIONS: dict[str, Callable[[SqlJournal, SqlArchive], object]] = {
     "start": lambda journal, _: journal.load(Millis(LATER)),
     "job": lambda _, archive: archive.job(JobId("job1-7")),
     "name": lambda _, archive: archive.newest_named("ada", "job1"),
+    "owned": lambda _, archive: archive.owned("ada", ["job1", "job1-7", "job2"]),
     "command": lambda _, archive: archive.submitted("ada", "c7"),
     "first page": lambda _, archive: archive.page_of_jobs(None, 10),
     "next page": lambda _, archive: archive.page_of_jobs(JobId("job1-7"), 10),

@@ -127,6 +127,7 @@ def test_status_json_has_the_documented_shape(eva: Run) -> None:
     job = read(eva("status", "resnet18", "--json"))
     assert job.keys() == {
         *("id", "name", "owner", "state", "reason", "priority", "submitted_ms", "started_ms"),
+        *("after", "waits_for", "unmet", "unmet_origin"),
         *("finished_ms", "exit_code", "failures", "tasks", "cost_usd", "cost_micro_usd"),
         *("no_packing_usd", "no_packing_micro_usd"),
         *("remaining_ms", "remaining_estimated", "eta_ms"),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _MOST_HOSTINGS = 20
 _MOST_MOVES = 8
+_MOST_JOBS = 20
 _KINDS = {
     "keep": "keep what runs",
     "partial": "partial reconfiguration",
@@ -113,6 +114,14 @@ def _job(message: Job, hosted: Iterable[Hosting]) -> Iterator[str]:
     yield f"{message.id} is {message.state}" + (
         f": {plain(message.reason)}" if message.reason else ""
     )
+    if message.waits_for:
+        others = count(len(message.waits_for), "job")
+        yield f"  no plan is about it yet: it runs once {others} succeeded"
+        for name in message.waits_for[:_MOST_JOBS]:
+            yield f"    {plain(name)}"
+        if len(message.waits_for) > _MOST_JOBS:
+            yield f"    ... and {len(message.waits_for) - _MOST_JOBS:,} more; --json has them all"
+        return
     known = {tenant.task for one in hosted for tenant in one.tenants}
     for task in message.tasks:
         if task.waiting_for and task.state == "waiting" and not task.target:

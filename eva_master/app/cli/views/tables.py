@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _WRAPPED = ("NOTE", "PACKED")
 """Columns that are wrapped if the terminal is too narrow."""
+_NAMED = 20
+"""Jobs that one job waits for are named, up to so many."""
 _STYLES = {
     "running": "green",
     "ready": "green",
@@ -88,6 +90,10 @@ def job(message: Job, now: int) -> RenderableType:
         ("submitted", ago(message.submitted_ms, now)),
         ("started", ago(message.started_ms, now)),
     ]
+    if message.after:
+        rows.append(("after", plain(_some(message.after))))
+    if message.waits_for:
+        rows.append(("waits for", plain(_some(message.waits_for))))
     if message.reason:
         rows.append(("reason", plain(message.reason)))
     if message.finished_ms:
@@ -300,6 +306,14 @@ def _where(tasks: Iterable[Task]) -> str:
     places = list(dict.fromkeys(task.instance for task in tasks if task.instance))
     shown = ", ".join(places[:2])
     return f"{shown} +{len(places) - 2}" if len(places) > 2 else shown or "-"
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (
+        f" and {more:,} more; --json has them all" if more > 0 else ""
+    )
 
 
 def _waiting(message: Job) -> str:
