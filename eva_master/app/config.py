@@ -157,8 +157,10 @@ class LimitsSection(Section):
         tasks_per_job: Tasks of one job.
         tasks_per_user: Tasks of all unfinished jobs of one user.
         jobs_per_user: Unfinished jobs of one user.
+        waits_per_user: Jobs in the `after` of all unfinished jobs of one user, together.
         tasks: Tasks of all unfinished jobs.
         jobs: All unfinished jobs.
+        waits: Jobs in the `after` of all unfinished jobs, together.
         instances_per_job: Instances on which tasks of one job are at the same time.
         instances_per_user: The same for all tasks of one user.
         instances: Instances of the cluster at the same time.
@@ -169,8 +171,10 @@ class LimitsSection(Section):
     tasks_per_job: Most = 10_000
     tasks_per_user: Most = 100_000
     jobs_per_user: Most = 10_000
+    waits_per_user: Most = 100_000
     tasks: Most = 500_000
     jobs: Most = 100_000
+    waits: Most = 500_000
     instances_per_job: Most = 1_000
     instances_per_user: Most = 1_000
     instances: Most = 1_000

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from eva_master.control.settings import Limits
+from eva_master.control.settings import NO_LIMIT, Limits
 from eva_master.control.state.active_load import ActiveLoad
 from eva_master.model.errors import LimitExceeded
 from eva_master.model.ids import InstanceId, JobId, RunId
@@ -30,7 +30,7 @@ def refusal(load: ActiveLoad, limits: Limits, spec: JobSpec) -> LimitExceeded | 
         limits: What there may be.
         spec: The job.
     """
-    owner, tasks = spec.owner, len(spec.tasks)
+    owner, tasks, waits = spec.owner, len(spec.tasks), len(spec.depends_on)
     if tasks > limits.tasks_per_job:
         return LimitExceeded(
             f"the job has {tasks:,} tasks, and a job may have {limits.tasks_per_job:,}"
@@ -45,8 +45,20 @@ def refusal(load: ActiveLoad, limits: Limits, spec: JobSpec) -> LimitExceeded | 
             limits.tasks_per_user,
             "tasks_per_user",
         ),
+        (
+            "the jobs that your unfinished ones run after",
+            load.waits_of[owner] + waits,
+            limits.waits_per_user if waits else NO_LIMIT,
+            "waits_per_user",
+        ),
         ("the cluster's unfinished jobs", load.jobs + 1, limits.jobs, "jobs"),
         ("the tasks of the cluster's unfinished jobs", load.tasks + tasks, limits.tasks, "tasks"),
+        (
+            "the jobs that the cluster's unfinished ones run after",
+            load.waits + waits,
+            limits.waits if waits else NO_LIMIT,
+            "waits",
+        ),
     ):
         if there > most:
             return LimitExceeded(

@@ -13,14 +13,17 @@ class ActiveLoad:
 
     Attributes:
         jobs: Of all owners. tasks: Those of these jobs.
-        jobs_of: By owner. tasks_of: By owner.
+        waits: Jobs that these depend on, each as often as it is named.
+        jobs_of: By owner. tasks_of: By owner. waits_of: By owner.
     """
 
     def __init__(self) -> None:
         self.jobs = 0
         self.tasks = 0
+        self.waits = 0
         self.jobs_of: Counter[str] = Counter()
         self.tasks_of: Counter[str] = Counter()
+        self.waits_of: Counter[str] = Counter()
 
     def follow(self, old: Job | None, new: Job) -> None:
         """A job was added or replaced."""
@@ -29,9 +32,12 @@ class ActiveLoad:
         if not change:
             return
         owner, tasks = new.spec.owner, change * len(new.spec.tasks)
+        waits = change * len(new.spec.depends_on)
         self.jobs += change
         self.tasks += tasks
-        for counted, more in ((self.jobs_of, change), (self.tasks_of, tasks)):
+        self.waits += waits
+        counters = ((self.jobs_of, change), (self.tasks_of, tasks), (self.waits_of, waits))
+        for counted, more in counters:
             counted[owner] += more
             if not counted[owner]:
                 del counted[owner]

@@ -108,6 +108,17 @@ async def test_jobs_of_others_and_jobs_that_are_none_are_told_in_the_same_words(
     assert scripted.loop.commands == []
 
 
+@pytest.mark.parametrize("value", ["x" * 1_001, "a\0b"])
+async def test_what_names_are_to_mean_is_checked_like_names(
+    scripted: RpcMaster, value: str
+) -> None:
+    status, error = await refusal(
+        scripted.jobs.Submit(submission("mine", "x", after_ids={"x": value}))
+    )
+    assert status is INVALID
+    assert "after_ids" in error.message
+
+
 async def test_a_job_of_mine_with_the_name_of_an_id_of_somebody_else_is_mine(
     scripted: RpcMaster,
 ) -> None:

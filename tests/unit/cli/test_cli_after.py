@@ -148,7 +148,7 @@ def test_it_is_shown_what_a_job_waits_for(eva: Run, api: FakeApi) -> None:
     assert (shown["after"], shown["waits_for"]) == (["a-1", "b-2"], ["b-2"])
     assert (shown["unmet"], shown["unmet_origin"]) == (None, None)
     explained = eva("explain", "c-3").stdout
-    assert "it runs once 1 job succeeded" in explained
+    assert "it waits for 1 job to succeed" in explained
     assert "b-2" in explained
     assert "next round" not in explained
 

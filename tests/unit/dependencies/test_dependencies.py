@@ -12,7 +12,7 @@ from eva_master.control.settings import Limits, Settings
 from eva_master.control.state.dependencies import Dependencies
 from eva_master.control.state.store import State
 from eva_master.model.actions import Action, Reply, RequestPlan
-from eva_master.model.errors import InvalidJob
+from eva_master.model.errors import InvalidJob, LimitExceeded
 from eva_master.model.events import CancelRequested, JobSubmitted, PlanReady, Tick
 from eva_master.model.ids import JobId, Millis
 from eva_master.model.job import JobSpec
@@ -150,6 +150,21 @@ def test_a_chain_of_ten_thousand_ends_in_one_turn() -> None:
     assert all(it.state is JobState.FAILED for it in changes.jobs)
     assert cluster.job(last).unmet.origin == "a-1"
     assert set(holds(cluster.state.dependencies)) == {0}
+
+
+@pytest.mark.parametrize("limit", ["waits", "waits_per_user"])
+def test_all_that_unfinished_jobs_name_is_limited(limit: str) -> None:
+    cluster = Cluster(limits=Limits(**{limit: 3}))
+    for name in ("a", "b"):
+        cluster.submit(name)
+    cluster.submit("c", "a-1", "b-2")
+    reply = cluster.submit("d", "a-1", "b-2")
+    assert isinstance(reply.error, LimitExceeded)
+    assert f"(limits.{limit})" in reply.error.message
+    assert cluster.submit("e", "a-1").job == "e-4"
+    assert cluster.submit("f").job == "f-5", "it names nobody"
+    cluster.handle(CancelRequested("x", JobId("c-3"), "me"))
+    assert cluster.submit("d", "a-1", "b-2").job == "d-6"
 
 
 def test_the_end_of_one_of_many_costs_what_hangs_on_it_alone() -> None:

@@ -116,7 +116,7 @@ def _job(message: Job, hosted: Iterable[Hosting]) -> Iterator[str]:
     )
     if message.waits_for:
         others = count(len(message.waits_for), "job")
-        yield f"  no plan is about it yet: it runs once {others} succeeded"
+        yield f"  no plan is about it yet: it waits for {others} to succeed"
         for name in message.waits_for[:_MOST_JOBS]:
             yield f"    {plain(name)}"
         if len(message.waits_for) > _MOST_JOBS:

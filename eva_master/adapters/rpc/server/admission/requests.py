@@ -15,6 +15,8 @@ _MOST_ENTRIES = 10_000
 _MOST_NAMES = 1_000
 _FREE = frozenset({"job_yaml"})
 """Fields that are checked by whoever reads them."""
+_NAMES = frozenset({"eva.api.v1.SubmitRequest.after_ids"})
+"""Maps whose values are names, too."""
 _ENTRIES: Mapping[str, int] = {"eva.api.v1.WatchRequest.jobs": _MOST_NAMES}
 
 
@@ -34,7 +36,9 @@ def _check(field: FieldDescriptor, value: Any) -> None:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         _check_count(field, value)
         _check_texts(field, value)
-        return  # the values are those of variables, which the job's schema checks
+        if field.full_name in _NAMES:
+            _check_texts(field, value.values())
+        return  # other values are those of variables, which the job's schema checks
     if field.type != FieldDescriptor.TYPE_STRING or field.name in _FREE:
         return
     if isinstance(value, str):
