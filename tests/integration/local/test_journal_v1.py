@@ -16,7 +16,9 @@ from pydantic import TypeAdapter
 
 from eva_master.adapters.store import SqlArchive, SqlJournal, UserTokens
 from eva_master.adapters.store.launches import LaunchTable
+from eva_master.control.machine import Machine
 from eva_master.control.measure import ledger
+from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.catalog import Catalog
 from eva_master.model.changes import Changes
@@ -77,6 +79,16 @@ def test_every_record_is_what_it_was(journal: SqlJournal) -> None:
                 assert (spec.name, spec.owner, len(spec.tasks), spec.duration_ms) == (
                     *(each["name"], each["owner"], each["tasks"], each["duration_ms"]),
                 )
+
+
+def test_a_job_that_names_one_that_has_succeeded_arrives_at_the_start(journal: SqlJournal) -> None:
+    """The version before wrote such names down and did not look at them."""
+    state = State.restored(CATALOG, journal.load())
+    name = JobId("vit-26")
+    assert state.jobs[name].waits
+    Machine(state, Settings()).recover(NOW)
+    assert state.jobs[name].released_ms == NOW
+    assert not state.jobs[name].waits
 
 
 def test_states_are_counted_as_they_were(journal: SqlJournal) -> None:
