@@ -20,12 +20,15 @@ class Image:
     Attributes:
         reference: Name of an existing image; empty for the runtime's default.
         build: How to build it instead.
-        lay_out: Writes the build context with a given digest into a directory.
+        lay_out: Writes the build context with a given digest into a directory, which it makes.
+        memory_mib: Mebibytes that each step of the build may use: those of the task, which does not
+            run meanwhile; 0 for no limit.
     """
 
     reference: str
     build: Build | None
     lay_out: Callable[[str, Path], Awaitable[None]]
+    memory_mib: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,7 +237,7 @@ class Attempt:
         inputs = {
             name: url for name, url in order.inputs.items() if f"inputs/{name}" not in elsewhere
         }
-        wanted = Image(order.image, order.build, services.storage.fetcher.workdir)
+        wanted = Image(order.image, order.build, services.storage.fetcher.workdir, order.memory_mib)
         *_, image = await persistently(
             lambda: together(
                 (

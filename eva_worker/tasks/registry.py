@@ -101,7 +101,7 @@ class Tasks:
     async def fetch(self, order: Order) -> str:
         """Fetch an order's files and image; returns what went wrong, empty if nothing did."""
         fetcher, prepare = self._services.storage.fetcher, self._services.runtime.prepare
-        image = Image(order.image, order.build, fetcher.workdir)
+        image = Image(order.image, order.build, fetcher.workdir, order.memory_mib)
 
         def tell(line: str) -> None:
             _log.info(line, run=order.run, attempt=order.attempt)

@@ -66,8 +66,17 @@ def confinement(
 
 
 def network_of(isolation: Isolation, *, gang: bool = False) -> str:
-    """Docker's network mode for a task, or for the build of an image, which runs as root."""
+    """Docker's network mode for a task."""
     return "host" if gang or isolation.network == "host" else "bridge"
+
+
+def network_of_builds(isolation: Isolation) -> str:
+    """Docker's network mode for builds of images.
+
+    They run as root. The firewall tells tasks on the machine's network by their user, so there it
+    would keep a build neither from the metadata service nor from the agent's ports.
+    """
+    return "host" if (isolation.network, isolation.user) == ("host", "worker") else "bridge"
 
 
 def limits(isolation: Isolation) -> dict[str, Any]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import shutil
+import tarfile
 import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import structlog
 from docker.errors import APIError, ImageNotFound, StreamParseError
@@ -35,6 +37,9 @@ _LAST_WORDS = 5
 _LONGEST_WORDS = 1_000
 _PROGRESS_EVERY_S = 5.0
 _MIB = 1 << 20
+_LIKE_ID = re.compile(r"(?:sha256:)?[0-9a-f]{1,64}")
+_BUILD_CPU_SHARES = 128
+"""Weight of a build beside running tasks, which have 1,024 each."""
 
 _Message = Mapping[str, Any]
 
@@ -115,20 +120,12 @@ class Images:
     async def _build(self, tag: str, image: Image, build: Build, making: _Preparation) -> None:
         directory = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=self._scratch))
         try:
-            await image.lay_out(build.context, directory)
+            await image.lay_out(build.context, directory / "context")
             making.tell(f"building image {tag} from {build.dockerfile}")
             output = _Output(making.tell)
             call = _Call(
                 f"image cannot be built from {build.dockerfile}",
-                lambda: self._client.api.build(
-                    path=str(directory),
-                    dockerfile=build.dockerfile,
-                    tag=tag,
-                    rm=True,
-                    forcerm=True,
-                    network_mode=self._network,
-                    decode=True,
-                ),
+                lambda: self._ask_to_build(tag, image, build, directory),
                 output.note,
             )
             try:
@@ -137,6 +134,32 @@ class Images:
                 raise StartFailed(f"{error}{output.last_words()}") from error
         finally:
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+
+    def _ask_to_build(
+        self, tag: str, image: Image, build: Build, directory: Path
+    ) -> Iterable[_Message]:
+        """Send a build context, whole: what Docker is to ignore has not been uploaded.
+
+        The library that would pack it matches file names with the user's patterns, which can take
+        for ever and holds up all of the agent.
+        """
+        limits: dict[str, int] = {"cpushares": _BUILD_CPU_SHARES}
+        if image.memory_mib:
+            limits |= dict.fromkeys(("memory", "memswap"), image.memory_mib * _MIB)
+        with (directory / "context.tar").open("w+b") as packed:
+            _pack(directory / "context", packed)
+            messages: Iterable[_Message] = self._client.api.build(
+                fileobj=packed,
+                custom_context=True,
+                dockerfile=build.dockerfile,
+                tag=tag,
+                rm=True,
+                forcerm=True,
+                network_mode=self._network,
+                container_limits=limits,
+                decode=True,
+            )
+            return messages
 
     async def _carry_out(self, call: _Call) -> None:
         try:
@@ -160,10 +183,27 @@ class Images:
             call.answered(response)
 
 
+def by_name(reference: str) -> str:
+    """A user's reference to an image, written so that it can only be meant as a name.
+
+    An engine takes a short hexadecimal name for the beginning of an image's id as well, and any
+    image of the instance, whoever it was built for, begins with one of a few.
+    """
+    return f"docker.io/library/{reference}" if _LIKE_ID.fullmatch(reference) else reference
+
+
 def tag_of(build: Build) -> str:
     """The name of a built image: the same for the same build, on any engine."""
     what = f"{build.context}\0{build.dockerfile}"
     return f"eva-build:{hashlib.sha256(what.encode()).hexdigest()[:40]}"
+
+
+def _pack(directory: Path, into: IO[bytes]) -> None:
+    """Write a directory to an archive, and go back to the archive's beginning."""
+    with tarfile.open(fileobj=into, mode="w") as archive:
+        for path in sorted(directory.rglob("*")):
+            archive.add(path, str(path.relative_to(directory)), recursive=False)
+    into.seek(0)
 
 
 class _Preparation:

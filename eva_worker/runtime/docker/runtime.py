@@ -36,7 +36,7 @@ from eva_worker.runtime.docker.confinement import (
     Confinement,
     confinement,
     limits,
-    network_of,
+    network_of_builds,
 )
 from eva_worker.runtime.docker.engine import (
     FAILURES,
@@ -48,7 +48,7 @@ from eva_worker.runtime.docker.engine import (
     reason,
     unanswered,
 )
-from eva_worker.runtime.docker.images import Images
+from eva_worker.runtime.docker.images import Images, by_name
 
 _T = TypeVar("_T")
 
@@ -126,7 +126,8 @@ class DockerRuntime:
         self._info: dict[str, Any] | None = None
         # Two clusters may use the same instance id: the state directory tells them apart.
         self._labels = {_INSTANCE: instance, _HOME: str(self._root)}
-        self._images = Images(client, self._root.with_name("contexts"), network_of(self._isolation))
+        network = network_of_builds(self._isolation)
+        self._images = Images(client, self._root.with_name("contexts"), network)
         self._events = EventStream(client, self._labels, happened=self._happened, back=self._back)
         self._loop = asyncio.get_running_loop()
         self._watches: dict[TaskKey, asyncio.Task[Exit]] = {}
@@ -142,7 +143,9 @@ class DockerRuntime:
 
     async def prepare(self, image: Image, tell: Tell) -> str:
         """See `Runtime.prepare`."""
-        if not (image.reference or image.build):
+        if image.reference:
+            image = replace(image, reference=by_name(image.reference))
+        elif not image.build:
             if not self._default_image:
                 raise StartFailed("neither the task nor the worker (--docker-image) names an image")
             image = replace(image, reference=self._default_image)

@@ -7,14 +7,17 @@ import contextlib
 import secrets
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eva_worker.errors import StartFailed
+from eva_worker.isolation import Isolation
 from eva_worker.orders import Build, TaskKey
 from eva_worker.runtime import Image, TaskSpec
+from eva_worker.runtime.docker.confinement import network_of_builds
 from eva_worker.runtime.docker.runtime import DockerRuntime, connect
 from eva_worker.runtime.process.runtime import ProcessRuntime
 from tests.fakes.docker import dockerd, registry
@@ -67,6 +70,7 @@ class Context:
     async def lay_out(self, digest: str, target: Path) -> None:
         assert digest == CONTEXT
         self.fetched += 1
+        target.mkdir()
         for name, text in self.files.items():
             (target / name).write_text(text)
 
@@ -136,6 +140,18 @@ async def test_fetch_that_nobody_waits_for_is_given_up(
 
 
 @pytest.mark.docker
+@pytest.mark.parametrize("length", [1, 12, 64])
+@pytest.mark.parametrize("prefix", ["", "sha256:"])
+async def test_an_image_of_the_instance_cannot_be_had_by_its_id(
+    runtime: DockerRuntime, client: Any, prefix: str, length: int
+) -> None:
+    """It may be another user's, with what they have copied into it."""
+    wanted = prefix + client.images.get(dockerd.IMAGE).id.removeprefix("sha256:")[:length]
+    with pytest.raises(StartFailed, match=f"image docker.io/library/{wanted}"):
+        await runtime.prepare(named(wanted), print)
+
+
+@pytest.mark.docker
 @pytest.mark.parametrize("place", ["registry", "nowhere"])
 async def test_image_that_cannot_be_had_is_named(
     runtime: DockerRuntime, images: Registry, place: str
@@ -162,6 +178,51 @@ async def test_image_is_built_from_its_context(
     other = await runtime.prepare(context.image("other"), told.append)
     assert other != reference
     assert len(client.images.list("eva-build")) == 2
+
+
+@pytest.mark.docker
+async def test_patterns_of_a_build_context_do_not_hold_up_the_agent(
+    runtime: DockerRuntime, tmp_path: Path
+) -> None:
+    """The library for Docker matches each name with them, and no other thread runs meanwhile."""
+    patient = "a" * 60
+    files = {
+        ".dockerignore": "*a" * 30 + "*b",
+        patient: "here",
+        "Dockerfile": f"FROM {dockerd.IMAGE}\nCOPY {patient} /file",
+    }
+    reference = await runtime.prepare(Context(**files).image(), print)
+    assert await output(runtime, reference, "cat /file", tmp_path) == "here"
+
+
+@pytest.mark.docker
+async def test_a_build_has_the_memory_of_its_task(runtime: DockerRuntime, client: Any) -> None:
+    told: list[str] = []
+    context = Context(Dockerfile=f"FROM {dockerd.IMAGE}\nRUN echo begun && sleep 3600")
+    wanted = replace(context.image(), memory_mib=64)
+    waiting = asyncio.create_task(runtime.prepare(wanted, told.append))
+    await until(lambda: "begun" in told)
+    (step,) = client.containers.list()
+    limits = step.attrs["HostConfig"]
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await until(lambda: not client.containers.list(all=True, ignore_removed=True))
+    assert limits["Memory"] == limits["MemorySwap"] == 64 << 20
+
+
+@pytest.mark.parametrize(
+    ("network", "user", "builds"),
+    [
+        ("own", "unprivileged", "bridge"),
+        ("host", "unprivileged", "bridge"),
+        ("own", "worker", "bridge"),
+        ("host", "worker", "host"),
+    ],
+)
+def test_builds_run_as_root_and_so_have_the_machines_network_only_where_tasks_are_root(
+    network: str, user: str, builds: str
+) -> None:
+    assert network_of_builds(Isolation(network=network, user=user)) == builds
 
 
 @pytest.mark.docker
