@@ -12,6 +12,7 @@ WorkerError
 └── TransferFailed         a download or an upload failed
     ├── Missing            the object or file does not exist: do not try again
     ├── Corrupt            the data do not match their digest
+    ├── TooLarge           the disk of the instance cannot hold the files
     ├── UnsupportedInput   inputs with this kind of URL cannot be fetched
     │   └── InputRefused   the operator does not allow inputs from there
     ├── UnstorableFile     a file of a task that cannot be stored, however often it is tried
@@ -68,6 +69,10 @@ class Missing(TransferFailed):
 
 class Corrupt(TransferFailed):
     """The bytes do not match their digest."""
+
+
+class TooLarge(TransferFailed):
+    """The files are more than any task may bring to an instance with this disk."""
 
 
 class UnsupportedInput(TransferFailed):

@@ -27,6 +27,8 @@ MOST_ENTRIES = 100_000
 """Files and directories of one tree that are stored."""
 MOST_DEPTH = 64
 """Directories above one another in a tree that is stored."""
+_MOST_PATHS = 32 << 20
+"""Characters of all paths of such a tree together: that of one file may have 16,000."""
 _MOST_HOLES = 1 << 30
 _LEAST_FILLED = 4
 _SYS_OPENAT2 = 437
@@ -142,6 +144,22 @@ class Found:
 
     path: str
     status: os.stat_result
+
+
+@dataclass(slots=True)
+class _Left:
+    """How much of a tree may still be listed: entries, and characters of their paths."""
+
+    entries: int
+    characters: int
+
+    def take(self, characters: int) -> None:
+        self.entries -= 1
+        self.characters -= characters
+        if self.entries < 0:
+            raise UnstorableFile(f"there are more than {MOST_ENTRIES} files")
+        if self.characters < 0:
+            raise UnstorableFile(f"their paths together have more than {_MOST_PATHS} characters")
 
 
 class _Descriptor:
@@ -367,17 +385,15 @@ class Directory(_Descriptor):
             UnstorableFile: The tree is too large or too deep, or a directory cannot be read.
         """
         found: list[Found] = []
-        self._list("", found, [MOST_ENTRIES], MOST_DEPTH)
+        self._list("", found, _Left(MOST_ENTRIES, _MOST_PATHS), MOST_DEPTH)
         return sorted(found, key=lambda file: file.path)
 
-    def _list(self, prefix: str, found: list[Found], left: list[int], depth: int) -> None:
+    def _list(self, prefix: str, found: list[Found], left: _Left, depth: int) -> None:
         if not depth:
             raise UnstorableFile(f"directories below {prefix[:80]!r} are nested too deep")
         with os.scandir(self.fd) as entries:
             for entry in entries:
-                left[0] -= 1
-                if left[0] < 0:
-                    raise UnstorableFile(f"there are more than {MOST_ENTRIES} files")
+                left.take(len(prefix) + len(entry.name))
                 try:
                     status = os.stat(entry.name, dir_fd=self.fd, follow_symlinks=False)
                     path = prefix + entry.name

@@ -18,18 +18,29 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from weakref import WeakValueDictionary
 
 from eva_worker.errors import BadOrder, Corrupt, Missing, UnsupportedInput
-from eva_worker.files.beneath import Directory, File, Place, relative
+from eva_worker.files.beneath import MOST_DEPTH, Directory, File, Place, relative
 from eva_worker.files.checkpoints import checkpoint_key, newest
 from eva_worker.files.inputs import Copier, Roots
 from eva_worker.files.objects import Objects
 from eva_worker.files.parts import is_part
+from eva_worker.files.room import require_room
 from eva_worker.orders import MOST_STEPS
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PARALLEL = 8
+"""Files of one task that are downloaded at a time: how many others want makes no difference."""
+_READERS = 64
+"""Threads that read and write whole files: many, so that large ones hold up no other task."""
 MOST_LISTED = 64 << 20
-"""Bytes of a file list, which users and tasks make: that of some 300,000 files."""
+"""Bytes of a file list, which users and tasks make."""
+_MOST_FILES = 300_000
+"""Files in it."""
+_VALUES_OF_A_FILE = 6
+"""Braces and commas that an entry of such a list has, at most."""
+_LONGEST_PATH = 4_096
+"""Bytes of a path in it: what Linux takes in one call."""
 _T = TypeVar("_T")
+_R = TypeVar("_R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +70,21 @@ def checkpoint_manifest(files: Iterable[FileEntry], steps: int) -> bytes:
     return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
 
 
+def _require_list(size: int) -> None:
+    if size > MOST_LISTED:
+        raise BadOrder(f"a list of files of more than {MOST_LISTED >> 20} MiB")
+
+
 def read_manifest(data: bytes) -> list[FileEntry]:
     """Read a file list.
 
     Raises:
-        BadOrder: It is no file list, or a path in it leaves the directory.
+        BadOrder: It is no file list, it is too long, or a path in it leaves the directory.
     """
-    if len(data) > MOST_LISTED:
-        raise BadOrder(f"a list of files of more than {MOST_LISTED >> 20} MiB")
+    _require_list(len(data))
+    # Values of JSON take many times the memory of their text.
+    if sum(map(data.count, (b"{", b"[", b","))) > _VALUES_OF_A_FILE * _MOST_FILES:
+        raise BadOrder(f"a list of more than {_MOST_FILES} files")
     try:
         entries = [
             FileEntry(str(e["path"]), int(e["mode"]) & 0o777, str(e["sha256"]), int(e["size"]))
@@ -77,6 +95,10 @@ def read_manifest(data: bytes) -> list[FileEntry]:
     for entry in entries:
         if not relative(entry.path) or "\0" in entry.path:
             raise BadOrder(f"file outside its directory: {entry.path[:200]!r}")
+        if len(entry.path.encode(errors="replace")) > _LONGEST_PATH or (
+            entry.path.count("/") >= MOST_DEPTH
+        ):
+            raise BadOrder(f"path too long or too deep: {entry.path[:200]!r}")
         if not _DIGEST.fullmatch(entry.sha256) or entry.size < 0:
             raise BadOrder(f"not a file: {entry.path[:200]!r} {entry.sha256[:80]!r}")
     return entries
@@ -108,8 +130,7 @@ class Fetcher:
         self._cache = cache
         self._roots = roots or Roots((), objects.url)
         self._copier = Copier(self._roots, private)
-        self._parallel = asyncio.Semaphore(_PARALLEL)
-        self._readers = ThreadPoolExecutor(_PARALLEL, thread_name_prefix="downloads")
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="downloads")
         self._fetching: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def prefetch(self, manifest: str) -> list[FileEntry]:
@@ -117,14 +138,14 @@ class Fetcher:
 
         Raises:
             Missing, Corrupt, StoreUnavailable, BadOrder: The download failed.
+            TooLarge, InstanceFailed: The disk has no room for them.
         """
         if not manifest:
             return []
-        path = await self._blob(manifest)
-        if path.stat().st_size > MOST_LISTED:
-            raise BadOrder(f"a list of files of more than {MOST_LISTED >> 20} MiB")
-        entries = read_manifest(await asyncio.to_thread(path.read_bytes))
-        await together(self._blob(entry.sha256, entry.size) for entry in entries)
+        path = await self._blob(manifest, admit=_require_list)
+        entries = await self._read(lambda: read_manifest(path.read_bytes()))
+        sizes = {entry.sha256: entry.size for entry in entries}
+        await each(sizes.items(), lambda blob: self._blob(*blob))
         return entries
 
     async def workdir(self, manifest: str, target: Path) -> None:
@@ -138,6 +159,7 @@ class Fetcher:
 
         Raises:
             Missing, Corrupt, StoreUnavailable, BadOrder: As for `prefetch`.
+            TooLarge, InstanceFailed: The disk has no room for them.
         """
         entries = await self.prefetch(manifest)
         await self._read(lambda: self._lay_out(entries, target))
@@ -147,6 +169,7 @@ class Fetcher:
 
         Raises:
             UnsupportedInput: The operator does not allow one, or a name is not a file name.
+            TooLarge, InstanceFailed: The disk has no room for them.
             Missing: There is nothing at a URL.
             StoreUnavailable: S3 failed. What has arrived is kept for the next try.
         """
@@ -177,16 +200,17 @@ class Fetcher:
             ]
         if not wanted:
             raise Missing(f"no such input: {url}")
-        await together(self._one_input(store, target, *each) for each in wanted)
+        sizes = [(path, size) for _, size, path in wanted]
+        await self._read(lambda: _require_room(target, sizes))
+        await each(wanted, lambda one: self._one_input(store, target, *one))
 
     async def _one_input(
         self, store: Objects, target: Directory, key: str, size: int, path: str
     ) -> None:
-        async with self._parallel:
-            place = await asyncio.to_thread(_place, target, path)
-            if _size_of(place) != size:
-                await store.fetch(key, place, size=size)
-                _change_mode(place, 0o444)
+        place = await asyncio.to_thread(_place, target, path)
+        if _size_of(place) != size:
+            await store.fetch(key, place, size=size)
+            _change_mode(place, 0o444)
 
     async def checkpoint(self, run: str, wanted: int | None, target: Path) -> tuple[int, int]:
         """Restore a checkpoint generation.
@@ -218,30 +242,37 @@ class Fetcher:
         # Files that an earlier try has downloaded are kept if they are in this list and complete.
         paths = {entry.path for entry in entries}
         await asyncio.to_thread(_remove_others, aside, paths, keep=is_part)
-        await together(self._restore(f"{prefix}/files/{e.path}", e, aside) for e in entries)
+        await each(entries, lambda e: self._restore(f"{prefix}/files/{e.path}", e, aside))
         await asyncio.to_thread(_remove_others, aside, paths)
         os.rename(unfinished, name, src_dir_fd=directory.fd, dst_dir_fd=directory.fd)
         return generation, steps
 
     async def _restore(self, key: str, entry: FileEntry, directory: Directory) -> None:
-        async with self._parallel:
-            place = await asyncio.to_thread(_place, directory, entry.path)
-            if not await self._read(lambda: _is_whole(place, entry)):
-                await self._objects.fetch(key, place, size=entry.size)
-                await self._read(lambda: _verify(place, entry.sha256))
-            _change_mode(place, entry.mode)
+        place = await asyncio.to_thread(_place, directory, entry.path)
+        if not await self._read(lambda: _is_whole(place, entry)):
+            await self._objects.fetch(key, place, size=entry.size)
+            await self._read(lambda: _verify(place, entry.sha256))
+        _change_mode(place, entry.mode)
 
-    async def _blob(self, digest: str, size: int = 0) -> Path:
+    async def _blob(
+        self, digest: str, size: int = 0, admit: Callable[[int], None] = lambda _: None
+    ) -> Path:
         if not _DIGEST.fullmatch(digest):
             raise BadOrder(f"not a digest: {digest!r}")
         path = self._cached(digest)
         # One task at a time downloads a blob, under the same name each time until it is verified,
         # so that a later try continues where an earlier one stopped.
-        async with self._fetching.setdefault(digest, asyncio.Lock()), self._parallel:
+        async with self._fetching.setdefault(digest, asyncio.Lock()):
             if not path.exists():
                 directory = Directory.at(path.parent, make=True)
                 aside = Place(directory, f".unverified-{digest}")
-                await self._objects.fetch(f"blobs/{digest[:2]}/{digest}", aside, size=size)
+
+                def admitted(size: int) -> None:
+                    admit(size)
+                    require_room(directory, size)
+
+                key = f"blobs/{digest[:2]}/{digest}"
+                await self._objects.fetch(key, aside, size=size, admit=admitted)
                 try:
                     await self._read(lambda: _verify(aside, digest))
                     aside.path.replace(path)
@@ -256,8 +287,11 @@ class Fetcher:
     def _cached(self, digest: str) -> Path:
         return self._cache / digest[:2] / digest
 
-    def _lay_out(self, entries: Iterable[FileEntry], target: Path) -> None:
+    def _lay_out(self, entries: Collection[FileEntry], target: Path) -> None:
         with Directory.at(target, make=True) as directory:
+            # What the list says of sizes need not be true.
+            sizes = ((it.path, self._cached(it.sha256).stat().st_size) for it in entries)
+            _require_room(directory, sizes)
             for entry in entries:
                 with (
                     self._cached(entry.sha256).open("rb") as source,
@@ -276,10 +310,38 @@ async def together(work: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
     return [task.result() for task in tasks]
 
 
+async def each(items: Iterable[_T], what: Callable[[_T], Coroutine[Any, Any, _R]]) -> list[_R]:
+    """Do something with every item, some at a time; the first failure cancels the rest."""
+    waiting = iter(items)
+    done: list[_R] = []
+
+    async def work() -> None:
+        for item in waiting:
+            done.append(await what(item))
+
+    await together(work() for _ in range(_PARALLEL))
+    return done
+
+
 def _place(directory: Directory, path: str) -> Place:
     """Where a file goes below a directory; the directories above it are made."""
     parent, _, name = path.rpartition("/")
     return Place(directory.directory(parent, make=True) if parent else directory, name)
+
+
+def _require_room(directory: Directory, sizes: Iterable[tuple[str, int]]) -> None:
+    """Check that there is room for files below a directory, by path and size, that are not there.
+
+    Raises:
+        TooLarge, InstanceFailed: There is none.
+    """
+    total = 0
+    for path, size in sizes:
+        with contextlib.suppress(OSError):
+            if directory.status(path).st_size == size:
+                continue
+        total += size
+    require_room(directory, total)
 
 
 def _opened(place: Place) -> File | None:

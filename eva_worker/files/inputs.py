@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from eva_worker.errors import InputRefused, Missing, UnsupportedInput
 from eva_worker.files.beneath import CHANGED, MOST_DEPTH, Directory, check, open_inside
+from eva_worker.files.room import require_room
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,62}")
 # It becomes part of a host's name.
@@ -152,6 +153,7 @@ class Copier:
         Raises:
             UnsupportedInput: It may not be copied.
             Missing: There is no such file.
+            TooLarge, InstanceFailed: The disk has no room for it.
         """
         root, wanted = self._roots.place(url)
         relative = "/".join(wanted.names[len(root.names) :])
@@ -212,6 +214,7 @@ class _Copy:
             raise InputRefused(f"input {self._url}: the worker's own files are there")
 
     def _file(self, seen: int, target: Directory, name: str) -> None:
+        require_room(target, os.fstat(seen).st_size)
         with (
             open(f"/proc/self/fd/{seen}", "rb") as source,  # noqa: PTH123
             os.fdopen(target.created(name, 0o444), "wb") as copy,

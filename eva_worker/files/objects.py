@@ -130,35 +130,51 @@ class Objects:
             result = await obstore.get_async(self._store, self._location(key))
             return bytes(await result.bytes_async())
 
-    async def fetch(self, key: str, target: Path | Place, *, size: int = 0) -> None:
+    async def fetch(
+        self,
+        key: str,
+        target: Path | Place,
+        *,
+        size: int = 0,
+        admit: Callable[[int], None] = lambda _: None,
+    ) -> None:
         """Download an object to a file, which appears atomically; raises `Missing`.
 
         Args:
             key: The object's key.
             target: The file, or its path if no task can change that; its directory is then made.
-            size: About how large the object is, if known. A large object is downloaded in several
-                parts at a time, and a second try continues where the first one failed.
+            size: About how large the object is said to be, if known. A large object is downloaded
+                in several parts at a time, and a second try continues where the first one failed.
+            admit: Called with its true size before anything is written; what it raises ends the
+                download.
         """
         if isinstance(target, Path):
             target = Place(Directory.at(target.parent, make=True), target.name)
-        if size > PART:
-            await self._fetch_parts(key, target)
-            return
+        if size > PART or not await self._fetch_small(key, target, admit):
+            await self._fetch_parts(key, target, admit)
+
+    async def _fetch_small(self, key: str, target: Place, admit: Callable[[int], None]) -> bool:
+        """Download an object in one piece; returns whether it was small enough for that."""
         aside = target.path.with_name(f".tmp-{secrets.token_hex(8)}")
         try:
             with _translated(key), aside.open("xb") as file:
                 async with self._allowance.of(2 * _BLOCK):
                     result = await obstore.get_async(self._store, self._location(key))
+                    if result.meta["size"] > PART:
+                        return False
+                    admit(result.meta["size"])
                     async for block in result.stream(min_chunk_size=_BLOCK):
                         await asyncio.to_thread(file.write, block)
             aside.replace(target.path)
         finally:
             aside.unlink(missing_ok=True)
+        return True
 
-    async def _fetch_parts(self, key: str, target: Place) -> None:
+    async def _fetch_parts(self, key: str, target: Place, admit: Callable[[int], None]) -> None:
         location = self._location(key)
         with _translated(key):
             found = await obstore.head_async(self._store, location)
+            admit(found["size"])
             how = plan(found["size"])
             version = found["e_tag"] or str(found["last_modified"])
             file = PartFile(target, version, found["size"], how.part)

@@ -11,7 +11,7 @@ import mmap
 import os
 import stat
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import CDLL, c_int, c_int64, get_errno
 from pathlib import Path
@@ -22,7 +22,7 @@ import structlog
 from eva_worker.errors import Missing, UnstorableFile
 from eva_worker.files.beneath import CHANGED, Directory, File, Found, vanishing
 from eva_worker.files.checkpoints import MOST_GENERATION, checkpoint_key, generation_of, prune
-from eva_worker.files.download import MOST_LISTED, FileEntry, checkpoint_manifest, together
+from eva_worker.files.download import MOST_LISTED, FileEntry, checkpoint_manifest, each
 from eva_worker.files.objects import Objects
 from eva_worker.files.parts import PART
 from eva_worker.orders import TaskKey
@@ -174,7 +174,7 @@ class Uploader:
             if self._under_way != generation:
                 self._under_way, self._whole = generation, {}
                 await self._remember()
-            entries = await _each(found, lambda file: self._file(prefix, directory, file))
+            entries = await each(found, lambda file: self._file(prefix, directory, file))
         with self._opened(name) as directory:
             ended = os.fstat(directory.fd)
         if (began.st_dev, began.st_ino) != (ended.st_dev, ended.st_ino):
@@ -297,8 +297,11 @@ class Uploader:
         try:
             with self._opened(outputs) as directory:
                 found = await self._aside(directory.files)
+                # What is no longer there is forgotten, or a program could have any number kept.
+                names = {file.path for file in found}
+                self._sent = {name: seen for name, seen in self._sent.items() if name in names}
                 try:
-                    await _each(found, lambda file: self._output(directory, file))
+                    await each(found, lambda file: self._output(directory, file))
                 finally:
                     await self._remember()
         except Missing:
@@ -351,19 +354,6 @@ class Uploader:
                 "last": self._last,
             }
             await asyncio.to_thread(write_json, self._memory, document, sync=False)
-
-
-async def _each(items: Iterable[_T], what: Callable[[_T], Coroutine[Any, Any, _R]]) -> list[_R]:
-    """Do something with every item, some at a time; the first failure cancels the rest."""
-    waiting = iter(items)
-    done: list[_R] = []
-
-    async def work() -> None:
-        for item in waiting:
-            done.append(await what(item))
-
-    await together(work() for _ in range(_PARALLEL))
-    return done
 
 
 def _require_own(file: File, directory: Directory) -> None:

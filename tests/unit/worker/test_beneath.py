@@ -277,6 +277,18 @@ async def test_swaps_at_any_moment_never_reveal_the_host(home: Path, host: Path)
     assert read <= {b"", b"ours"}
 
 
+def test_paths_of_a_tree_take_little_memory_however_long_they_are(home: Path) -> None:
+    """100,000 files below 60 directories with long names would be 1.6 GB of paths."""
+    with Directory.at(home) as at:
+        directory = at
+        for _ in range(60):
+            directory = directory.directory("d" * 250, make=True)
+        for number in range(2_300):
+            os.mknod(f"{number}", dir_fd=directory.fd)
+        with pytest.raises(UnstorableFile, match="paths together"):
+            at.files()
+
+
 def test_trash_goes_at_once_and_what_an_earlier_agent_left_goes_too(
     home: Path, host: Path, tmp_path: Path
 ) -> None:

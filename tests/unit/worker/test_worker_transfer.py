@@ -7,16 +7,20 @@ import hashlib
 import json
 import mmap
 import os
+import tracemalloc
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from eva_worker.errors import (
     BadOrder,
     Corrupt,
+    InstanceFailed,
     Missing,
     StoreUnavailable,
+    TooLarge,
     UnstorableName,
     UnsupportedInput,
 )
@@ -24,6 +28,7 @@ from eva_worker.files.beneath import File
 from eva_worker.files.download import Fetcher, FileEntry, checkpoint_manifest, read_manifest
 from eva_worker.files.inputs import Roots
 from eva_worker.files.objects import Objects, persistently
+from eva_worker.files.parts import PART
 from eva_worker.files.task_log import follow
 from eva_worker.files.upload import LOG_KEPT, Uploader
 from eva_worker.orders import TaskKey
@@ -121,6 +126,61 @@ def test_manifest_must_stay_inside(path: str) -> None:
 def test_manifest_must_be_one(text: str) -> None:
     with pytest.raises(BadOrder):
         read_manifest(text.encode())
+
+
+@pytest.mark.parametrize("value", ["{}", "[]", "1", '"ab"', '{"path":1}'])
+def test_a_list_of_files_takes_no_more_memory_than_its_files(value: str) -> None:
+    """JSON of 64 MiB may stand for 1.6 GB of values, of which none is a file."""
+    bomb = b'{"files":[' + b",".join([value.encode()] * 3_000_000) + b"]}"
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadOrder, match="more than 300000 files"):
+            read_manifest(bomb)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("path", ["/".join("a" * 65), "/".join(["b" * 250] * 20)])
+def test_a_path_of_a_list_is_not_too_long(path: str) -> None:
+    with pytest.raises(BadOrder, match="too long or too deep"):
+        read_manifest(checkpoint_manifest([FileEntry(path, 0o644, "0" * 64, 1)], 0))
+
+
+async def test_files_that_the_disk_cannot_hold_are_not_brought_to_it(
+    objects: Objects, fetcher: Fetcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One blob, listed again and again; its true size counts, not what the list says."""
+    data = bytes(64 << 10)
+    digest = hashlib.sha256(data).hexdigest()
+    await objects.put(f"blobs/{digest[:2]}/{digest}", data)
+    manifest = checkpoint_manifest([FileEntry(f"{n}", 0o644, digest, 1) for n in range(100)], 0)
+    listed = hashlib.sha256(manifest).hexdigest()
+    await objects.put(f"blobs/{listed[:2]}/{listed}", manifest)
+    disk = SimpleNamespace(f_frsize=1, f_blocks=10 << 20, f_bavail=7 << 20)
+    monkeypatch.setattr(os, "fstatvfs", lambda _: disk)
+    with pytest.raises(TooLarge, match=r"disk of 0\.0 GiB"):
+        await fetcher.workdir(listed, tmp_path / "work")
+    assert not list((tmp_path / "work").iterdir())
+    # On a larger disk, it is the others who have filled it.
+    disk.f_blocks = 100 << 20
+    with pytest.raises(InstanceFailed, match="are free"):
+        await fetcher.workdir(listed, tmp_path / "work")
+    disk.f_bavail = 50 << 20
+    await fetcher.workdir(listed, tmp_path / "work")
+    disk.f_bavail = 12 << 20
+    await fetcher.workdir(listed, tmp_path / "work")  # they are there already
+
+
+async def test_a_large_object_does_not_hold_up_others_by_the_size_that_it_is_said_to_have(
+    objects: Objects, tmp_path: Path
+) -> None:
+    data = os.urandom(PART + 1)
+    await objects.put("large", data)
+    asked: list[int] = []
+    await objects.fetch("large", tmp_path / "here", size=1, admit=asked.append)
+    assert (tmp_path / "here").read_bytes() == data
+    assert asked == [len(data)]
 
 
 async def test_damaged_blob_is_refused(objects: Objects, fetcher: Fetcher, tmp_path: Path) -> None:
@@ -307,6 +367,16 @@ async def test_part_of_a_log_that_is_not_stored_stays(objects: Objects, tmp_path
         file.write("y" * 100_000)
     pieces = [piece async for piece in follow(log, 0, ended=lambda: True)]
     assert b"".join(data for _, data in pieces).endswith(b"y" * 100_000)
+
+
+async def test_outputs_that_are_gone_are_not_remembered(objects: Objects, tmp_path: Path) -> None:
+    """A program that makes and removes files for ever takes no memory of the agent's for them."""
+    uploads = uploader(objects, tmp_path)
+    for number in range(5):
+        write(tmp_path / "outputs" / f"{number}", "x")
+        await uploads.all()
+        (tmp_path / "outputs" / f"{number}").unlink()
+    assert list(json.loads((tmp_path / "uploads.json").read_text())["outputs"]) == ["4"]
 
 
 async def test_changed_outputs_go_up(objects: Objects, tmp_path: Path) -> None:
