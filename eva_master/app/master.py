@@ -31,7 +31,7 @@ from eva_master.adapters.rpc.server.access import AccessInterceptor
 from eva_master.adapters.rpc.server.admission.pacing import Pacing, Share
 from eva_master.adapters.rpc.server.cluster import About, ClusterService
 from eva_master.adapters.rpc.server.jobs import JobsService
-from eva_master.adapters.rpc.server.ports import MasterServer, Ports
+from eva_master.adapters.rpc.server.ports import MasterServer, Ports, allow_most_files
 from eva_master.adapters.rpc.server.tokens import TokensService
 from eva_master.adapters.rpc.workers.enrolment import AgentCertificates, EnrolmentService
 from eva_master.adapters.rpc.workers.sessions import Welcome, WorkerSessions
@@ -368,6 +368,7 @@ async def serve(
     Returns:
         Why the control loop broke down, `None` when it was asked to stop.
     """
+    allow_most_files()
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[BaseException | None] = loop.create_future()
     hurry = asyncio.Event()

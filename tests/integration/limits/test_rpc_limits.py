@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterStub, JobsStub
 from eva_master.adapters.rpc._proto.worker_pb2_grpc import EnrolmentStub
 from eva_master.adapters.rpc.channels import MAX_REQUEST_BYTES
 from eva_master.adapters.rpc.client.master import Client
-from eva_master.adapters.rpc.server import job_messages, parsing, views
+from eva_master.adapters.rpc.server import job_messages, parsing, ports, views
 from eva_master.adapters.rpc.server.admission import strangers
 from eva_master.adapters.rpc.server.admission.pacing import Share
 from eva_master.control.state.store import State
@@ -104,6 +105,28 @@ async def test_a_request_that_does_not_arrive_ends_its_call(
     ):
         status, error = await refusal(channel.stream_unary(method)(never(), timeout=DEADLINE_S))
         assert (status, type(error)) == (EXHAUSTED, Busy)
+
+
+@pytest.mark.parametrize("port", ["users", "workers"])
+async def test_connections_of_strangers_take_few_of_a_masters_files_and_not_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: str
+) -> None:
+    """Without files a master can neither write its journal nor hear its agents."""
+    monkeypatch.setattr(ports, "_MOST_CONNECTIONS", 8)
+    monkeypatch.setattr(ports, "_HANDSHAKE_MS", 1_000)
+    async with rpc_master(tmp_path) as master, contextlib.AsyncExitStack() as opened:
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        streams = []
+        for _ in range(50):
+            address = ("127.0.0.1", getattr(master.ports, port))
+            reader, writer = await asyncio.open_connection(*address)
+            opened.callback(writer.close)
+            streams.append(reader)
+        # Each has an end here, too.
+        assert len(list(Path("/proc/self/fd").iterdir())) - before <= 50 + 8 + 1
+        async with asyncio.timeout(DEADLINE_S):
+            assert await asyncio.gather(*(one.read() for one in streams)) == [b""] * 50
+        await JobsStub(master.user).List(pb.ListJobsRequest(), timeout=DEADLINE_S)
 
 
 async def test_streams_of_strangers_are_limited(

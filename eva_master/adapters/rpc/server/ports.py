@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import resource
 from typing import NamedTuple
 
 import grpc
@@ -44,6 +46,15 @@ _KEEPALIVE = (
     ("grpc.http2.ping_timeout_ms", 5_000),
 )
 
+_MOST_CONNECTIONS = 8_000
+"""Connections of one port: 44 kB of memory each."""
+_PART_OF_FILES = 4
+"""Each port may have this part of the files that the process may have open."""
+_HANDSHAKE_MS = 30_000
+"""Who has connected and is not through the handshake by then is cut."""
+_IDLE_MS = 10 * 60_000
+"""A user's connection without a call is ended after this time; their next call makes another."""
+
 
 class Ports(NamedTuple):
     """The ports that a master listens on."""
@@ -82,8 +93,12 @@ class MasterServer:
         access: AccessInterceptor,
         identity: ServerIdentity,
     ) -> None:
-        options = [*server_options(), *_KEEPALIVE]
-        users = [*server_options(MAX_REQUEST_BYTES), *_KEEPALIVE]
+        options = [*server_options(), *_KEEPALIVE, *_connections()]
+        users = [
+            *(*server_options(MAX_REQUEST_BYTES), *_KEEPALIVE, *_connections()),
+            # Of agents no call is a stranger's.
+            ("grpc.max_connection_idle_ms", _IDLE_MS),
+        ]
         self._identity = identity
         self._users = grpc.aio.server(interceptors=[ErrorInterceptor(), access], options=users)
         self._workers = grpc.aio.server(interceptors=[ErrorInterceptor()], options=options)
@@ -127,6 +142,23 @@ class MasterServer:
         """Accept no more calls, and end those that are left after the grace period."""
         await self._health.enter_graceful_shutdown()
         await asyncio.gather(self._users.stop(grace_s), self._workers.stop(grace_s))
+
+
+def allow_most_files() -> None:
+    """Have this process open as many files as it may; connections are files, too."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # No limit at all is more than kernels allow.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _connections() -> list[tuple[str, int]]:
+    """Options by which connections leave files for the rest of the master, whoever makes them."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    some = _MOST_CONNECTIONS if files == resource.RLIM_INFINITY else files // _PART_OF_FILES
+    return [
+        ("grpc.max_allowed_incoming_connections", min(_MOST_CONNECTIONS, some)),
+        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
+    ]
 
 
 def _open_port(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials) -> int:
