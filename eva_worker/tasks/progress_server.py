@@ -42,7 +42,7 @@ _SHARED_PER_S = 100
 """Reports a second that all processes of a task together are asked for."""
 _FLOOD_PER_S = 2_000
 """Reports a second that nobody needs and all neighbours pay for, for as long as 10 s."""
-_MOST_DROPPED = 10 * _FLOOD_PER_S
+_MOST_BEGUN = 10 * _FLOOD_PER_S
 _MOST_CALLS = 64
 _OPTIONS = (
     ("grpc.max_receive_message_length", 1 << 20),
@@ -196,23 +196,27 @@ class ReportRate:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._at = now()
+        self._taken_at = self._begun_at = now()
         self._left = float(_BURST)
-        self._dropped = 0.0
+        self._begun = 0.0
 
     def take(self) -> bool:
-        """Whether the next report is taken in; raises `Malformed` if there are far too many."""
+        """Whether the next report is taken in."""
         now = self._now()
-        passed, self._at = now - self._at, now
+        passed, self._taken_at = now - self._taken_at, now
         self._left = min(_BURST, self._left + passed * _REPORTS_PER_S)
-        self._dropped = max(0.0, self._dropped - passed * _FLOOD_PER_S)
-        if self._left >= 1:
-            self._left -= 1
-            return True
-        self._dropped += 1
-        if self._dropped > _MOST_DROPPED:
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+    def begin(self) -> None:
+        """Count a call, whatever becomes of it; raises `Malformed` if there are far too many."""
+        now = self._now()
+        passed, self._begun_at = now - self._begun_at, now
+        self._begun = max(0.0, self._begun - passed * _FLOOD_PER_S) + 1
+        if self._begun > _MOST_BEGUN:
             raise Malformed(f"more than {_FLOOD_PER_S} reports a second")
-        return False
 
 
 class IteratorServer:
@@ -249,7 +253,7 @@ class IteratorServer:
             # By the descriptor, so that no link can be put in the directory's place meanwhile.
             self._directory = Directory.at(self._socket.parent)
             remove_tree(self._directory.place(self._socket.name))
-            self._server = _server(_Methods(self._report, self._other))
+            self._server = _server(_Methods(self._report, self._begin))
             self._server.add_insecure_port(f"unix:{self._directory.place(self._socket.name)}")
             await self._server.start()
             # The directory's mode keeps other users out; the task may run as another user.
@@ -283,10 +287,10 @@ class IteratorServer:
         interval_ms = max(_INTERVAL_MS, self._counters.sources * _INTERVAL_MS // _SHARED_PER_S)
         return iterator_pb2.ReportResponse(interval_ms=interval_ms)
 
-    def _other(self) -> None:
-        """Count a call of a method that there is not: a flood of them costs as much."""
+    def _begin(self) -> None:
+        """Count a call. Those that never send a report, or one that is too large, cost as much."""
         try:
-            self._rate.take()
+            self._rate.begin()
         except Malformed as error:
             self._fail(error)
 
@@ -323,25 +327,23 @@ class _Methods(grpc.GenericRpcHandler):
 
     Args:
         report: Takes in a report.
-        other: Called for a call of any other method, which there is not.
+        begin: Called for each call, of any method, before its report is read.
     """
 
     def __init__(
         self,
         report: Callable[[bytes, Any], Awaitable[iterator_pb2.ReportResponse]],
-        other: Callable[[], None],
+        begin: Callable[[], None],
     ) -> None:
         self._report: Any = grpc.unary_unary_rpc_method_handler(
             report, response_serializer=iterator_pb2.ReportResponse.SerializeToString
         )
-        self._other = other
+        self._begin = begin
 
     def service(self, handler_call_details: Any) -> Any:
         """See `grpc.GenericRpcHandler`."""
-        if handler_call_details.method == _METHOD:
-            return self._report
-        self._other()
-        return None
+        self._begin()
+        return self._report if handler_call_details.method == _METHOD else None
 
 
 def _server(methods: _Methods) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import os
@@ -24,6 +25,7 @@ from eva_worker.tasks.progress_server import (
     make_socket_directory,
     socket_path,
 )
+from tests.fakes.patience import DEADLINE_S
 
 _METHOD = "/eva.iterator.v1.Iterator/Report"
 
@@ -108,23 +110,19 @@ def test_what_an_earlier_agent_believed_is_not_believed(tmp_path: Path) -> None:
 def test_reports_that_come_too_often_are_dropped_and_floods_fail() -> None:
     now = 0.0
     rate = ReportRate(lambda: now)
-    for _ in range(3_000):  # A thousand a second for an hour does no harm.
-        now += 0.001
-        rate.take()
-    for _ in range(100_000):
-        now += 0.001
-        rate.take()
     taken = 0
-    for _ in range(10_000):
+    for number in range(113_000):  # A thousand a second for minutes does no harm.
         now += 0.001
-        taken += rate.take()
+        rate.begin()
+        took = rate.take()
+        taken += took and number >= 103_000
     assert 1_900 <= taken <= 2_100
 
     def flood() -> None:
         nonlocal now
         for _ in range(1_000_000):
             now += 0.0001
-            rate.take()
+            rate.begin()
 
     with pytest.raises(Malformed, match="2000 reports a second"):
         flood()
@@ -140,10 +138,10 @@ class Bench:
         self.server = IteratorServer(self.socket, self.counters, self.refusals.append)
         make_socket_directory(self.socket)
 
-    async def report(self, data: bytes) -> grpc.StatusCode | None:
+    async def report(self, data: bytes, method: str = _METHOD) -> grpc.StatusCode | None:
         """Send bytes; returns with what they were refused, if they were."""
         async with grpc.aio.insecure_channel(f"unix:{self.socket}") as channel:
-            call: Callable[[bytes], Any] = channel.unary_unary(_METHOD)
+            call: Callable[[bytes], Any] = channel.unary_unary(method)
             try:
                 await call(data)
             except grpc.aio.AioRpcError as error:
@@ -186,17 +184,49 @@ async def test_a_malformed_report_is_told_once_and_nothing_is_taken_in_after(
     assert bench.counters.progress().steps == 0
 
 
-async def test_calls_of_no_method_are_counted_too(
+@pytest.mark.parametrize(
+    ("method", "data", "answer"),
+    [
+        (_METHOD, b"", None),
+        (_METHOD, bytes(2 << 20), grpc.StatusCode.RESOURCE_EXHAUSTED),
+        ("/eva.iterator.v1.Iterator/Other", b"", grpc.StatusCode.UNIMPLEMENTED),
+    ],
+)
+async def test_calls_are_counted_whatever_becomes_of_them(
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    data: bytes,
+    answer: grpc.StatusCode | None,
+) -> None:
+    monkeypatch.setattr(progress_server, "_MOST_BEGUN", 3)
+    monkeypatch.setattr(bench.server, "_rate", ReportRate(lambda: 0.0))
+    for number in range(4):
+        assert len(bench.refusals) == 0
+        found = await bench.report(data, method)
+        if number < 3:
+            assert found is answer
+    assert len(bench.refusals) == 1
+
+
+async def test_calls_that_never_send_their_report_are_counted(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress_server, "_MOST_DROPPED", 0)
+    monkeypatch.setattr(progress_server, "_MOST_BEGUN", 100)
     monkeypatch.setattr(bench.server, "_rate", ReportRate(lambda: 0.0))
-    bench.server._rate._left = 3
+
+    async def never() -> AsyncIterator[bytes]:
+        await asyncio.Event().wait()
+        yield b""
+
     async with grpc.aio.insecure_channel(f"unix:{bench.socket}") as channel:
-        call: Any = channel.unary_unary("/eva.iterator.v1.Iterator/Other")
-        for _ in range(4):
-            with pytest.raises(grpc.aio.AioRpcError, match="UNIMPLEMENTED"):
-                await call(b"")
+        call: Any = channel.stream_unary(_METHOD)
+        calls = [call(never()) for _ in range(101)]
+        async with asyncio.timeout(DEADLINE_S):
+            while not bench.refusals:
+                await asyncio.sleep(0.01)
+        for each in calls:
+            each.cancel()
     assert len(bench.refusals) == 1
 
 
