@@ -10,10 +10,12 @@ from typing import Any
 
 import grpc
 import pytest
+from structlog.testing import capture_logs
 
 from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersStub
-from eva_master.adapters.rpc.workers.sessions import Welcome, WorkerSessions, _Session
+from eva_master.adapters.rpc.workers import sessions
+from eva_master.adapters.rpc.workers.sessions import Pace, Welcome, WorkerSessions, _Session
 from eva_master.control.state.store import State
 from eva_master.model.actions import (
     FetchFiles,
@@ -102,6 +104,46 @@ async def test_a_session_begins_with_register_and_has_only_one(master: RpcMaster
     await agent.say(register=pb.Register(instance_id="i-1"))
     assert await agent.ended() is grpc.StatusCode.INVALID_ARGUMENT
     assert isinstance(await master.loop.event(), WorkerLost)
+
+
+async def test_a_worker_that_connects_again_and_again_is_not_read_faster_for_it(
+    master: RpcMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+
+    class Counting(Pace):
+        def pause_s(self, parts: int) -> float:
+            counted.append(parts)
+            return super().pause_s(parts)
+
+    made: list[Pace] = []
+
+    def pace() -> Pace:
+        made.append(Counting())
+        return made[-1]
+
+    monkeypatch.setattr(sessions, "Pace", pace)
+    reports = tuple(
+        pb.TaskReport(run_id=RUN, attempt=it, phase=pb.PHASE_EXITED) for it in range(1, 8)
+    )
+    for _ in range(3):
+        agent = await master.agent(tasks=reports)
+        await agent.hear()
+    assert len(made) == 1
+    assert sum(counted) >= 3 * (len(reports) + 100)
+
+
+async def test_what_a_worker_says_fills_no_log(master: RpcMaster) -> None:
+    agent = await master.welcomed()
+    with capture_logs() as lines:
+        for _ in range(200):
+            await agent.say(interruption=pb.Interruption(reason="soon"))
+            await agent.say(fetched=pb.Fetched(run_id="x" * 5_000))
+        await agent.say(fetched=pb.Fetched(run_id=RUN))
+        while not isinstance(event := await master.loop.event(), WorkerFetched):
+            pass
+    assert event.run == RUN
+    assert 50 <= len(lines) < 150
 
 
 async def test_what_a_worker_says_becomes_events(master: RpcMaster) -> None:

@@ -92,6 +92,17 @@ def test_a_worker_that_says_too_much_is_read_slowly() -> None:
     assert pace.pause_s(10_000) == 0
 
 
+def test_reports_weigh_what_is_in_them() -> None:
+    few, much = pb.TaskReport(run_id=RUN), pb.TaskReport(run_id=RUN)
+    for number in range(256):
+        much.progress.metrics[f"{number:0200}"] = 1.0
+    for some in ({"register": pb.Register(tasks=[much])}, {"reports": pb.Reports(tasks=[much])}):
+        assert messages.weight(pb.WorkerMessage(**some)) > 100  # type: ignore[arg-type]
+    assert messages.weight(pb.WorkerMessage(reports=pb.Reports(tasks=[few] * 9))) == 10
+    heartbeat = pb.Heartbeat(samples=[much.progress])
+    assert messages.weight(pb.WorkerMessage(heartbeat=heartbeat)) > 100
+
+
 def test_metrics_of_many_tasks_share_a_message() -> None:
     many = [(f"{number:03d}" + "x" * 197, 1.0) for number in range(256)]
     assert len(_metrics(many, 64 << 10)) == 256

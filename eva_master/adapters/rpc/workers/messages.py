@@ -35,6 +35,7 @@ _LONGEST_TEXT = 2_000
 """Characters of a message for the user."""
 _LONGEST_WORDS = 200
 """Characters of what goes into the log."""
+_BYTES_OF_PART = 500
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}/[0-9]{1,9}(?:\+[0-9]{1,9})?")
 _ADDRESS = re.compile(r"[A-Za-z0-9.:_\[\]%-]{0,253}")
 
@@ -129,6 +130,11 @@ def _text(text: str) -> str:
     return "".join(it if it.isprintable() or it in "\n\t" else "?" for it in cut)
 
 
+def is_run(text: str) -> bool:
+    """Whether a text can be the id of a task run."""
+    return _RUN.fullmatch(text) is not None
+
+
 def reports(messages: Iterable[pb.TaskReport]) -> tuple[RunReport, ...]:
     """Convert a worker's reports on attempts; those of impossible task runs are left out.
 
@@ -197,8 +203,13 @@ def interrupted_at(message: pb.Interruption) -> Millis | None:
 def weight(message: pb.WorkerMessage) -> int:
     """What a message of an agent costs the master, in parts such as reports."""
     match message.WhichOneof("body"):
+        case "register":
+            parts = len(message.register.tasks)
         case "reports":
-            return 1 + len(message.reports.tasks)
+            parts = len(message.reports.tasks)
         case "heartbeat":
-            return 1 + len(message.heartbeat.samples)
-    return 1
+            parts = len(message.heartbeat.samples)
+        case _:
+            return 1
+    # A report may have hundreds of metrics.
+    return 1 + max(parts, message.ByteSize() // _BYTES_OF_PART)

@@ -16,6 +16,7 @@ import structlog
 from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersServicer
 from eva_master.adapters.rpc.errors import BadRequest, SessionReplaced, TooSlow
+from eva_master.adapters.rpc.log_pace import LogPace
 from eva_master.adapters.rpc.workers import messages
 from eva_master.adapters.rpc.workers.enrolment import (
     AgentCertificates,
@@ -53,6 +54,9 @@ _PARTS_PER_S = 5_000
 _PARTS_AT_ONCE = 50_000
 """Reports and samples that one worker may send before it has to wait: those of some hundred tasks,
 many times over."""
+_PARTS_OF_SESSION = 500
+"""What opening a session counts for."""
+_MOST_PACES = 2_000
 _STAGE = re.compile(r"[a-z_]{1,20}$")
 _SILENCE_MS = 5_000
 """Least silence that counts, since a few of quick heartbeats are late on any busy machine."""
@@ -114,6 +118,9 @@ class WorkerSessions(WorkersServicer):
         self._syncs = itertools.count(1)
         certificates.on_gone(self._cut)
         self._waiting_logs = WaitingBytes()
+        # Of instances rather than sessions, which a worker can open as it likes.
+        self._paces: dict[InstanceId, Pace] = {}
+        self._warnings = LogPace()
         self.heartbeats = 0
         self.boots: dict[tuple[str, str], tuple[int, int]] = {}
 
@@ -172,6 +179,7 @@ class WorkerSessions(WorkersServicer):
     ) -> None:
         """Serve one agent until its stream ends."""
         peer = await self._admitted(context)
+        await asyncio.sleep(self._pace(peer.instance).pause_s(_PARTS_OF_SESSION))
         session = self._open(await context.read(), peer, context)
         try:
             await self._listen(session)
@@ -190,7 +198,7 @@ class WorkerSessions(WorkersServicer):
         try:
             identity = self._certificates.renew(peer, asked_for(request.signing_request))
         except NotAuthorised as error:
-            log.warning(
+            self._warnings.warning(
                 "renewal refused",
                 instance=peer.instance,
                 peer=context.peer(),
@@ -218,7 +226,7 @@ class WorkerSessions(WorkersServicer):
         register = first.register
         instance = InstanceId(register.instance_id)
         if instance != peer.instance:
-            log.warning(
+            self._warnings.warning(
                 "worker refused",
                 instance=messages.words(instance),
                 certificate=peer.instance,
@@ -229,7 +237,9 @@ class WorkerSessions(WorkersServicer):
                 hint="a state directory belongs to one instance",
             )
         reports = messages.reports(register.tasks)
-        session = _Session(instance, self._number(), context, self._waiting_logs)
+        pace = self._pace(instance)
+        pace.pause_s(messages.weight(first))  # Counted; the next message waits for it.
+        session = _Session(instance, self._number(), context, self._waiting_logs, pace)
         if (older := self._sessions.get(instance)) is not None:
             older.break_off(SessionReplaced(f"{instance} has a newer session"))
         self._sessions[instance] = session
@@ -252,6 +262,15 @@ class WorkerSessions(WorkersServicer):
             )
         )
         return session
+
+    def _pace(self, instance: InstanceId) -> Pace:
+        if len(self._paces) > _MOST_PACES:
+            live = self._certificates.is_live
+            self._paces = {it: pace for it, pace in self._paces.items() if live(it)}
+        pace = self._paces.get(instance)
+        if pace is None:
+            pace = self._paces[instance] = Pace()
+        return pace
 
     def _note_boot(self, instance: InstanceId, register: pb.Register) -> None:
         if not register.boot:
@@ -309,7 +328,9 @@ class WorkerSessions(WorkersServicer):
             case "interruption":
                 notice = message.interruption
                 at_ms, reason = messages.interrupted_at(notice), messages.words(notice.reason)
-                log.warning("interruption", instance=instance, reason=reason, at_ms=at_ms)
+                self._warnings.warning(
+                    "interruption", instance=instance, reason=reason, at_ms=at_ms
+                )
                 self._inbox.post(InstanceInterrupted(instance, number, at_ms, reason))
             case "goodbye":
                 session.goodbye = True
@@ -318,19 +339,21 @@ class WorkerSessions(WorkersServicer):
             case "register":
                 raise BadRequest("a session registers once")
             case other:
-                log.warning("message of an unknown kind", instance=instance, kind=other)
+                self._warnings.warning("message of an unknown kind", instance=instance, kind=other)
 
     def _hear_fetched(self, session: _Session, fetched: pb.Fetched) -> None:
         if fetched.error:
             # The command is repeated while the task run is to go there.
-            log.warning(
+            self._warnings.warning(
                 "files not fetched",
                 instance=session.instance,
                 run=messages.words(fetched.run_id),
                 error=messages.words(fetched.error),
             )
             return
-        self._inbox.post(WorkerFetched(session.instance, session.number, RunId(fetched.run_id)))
+        if messages.is_run(fetched.run_id):
+            run = RunId(fetched.run_id)
+            self._inbox.post(WorkerFetched(session.instance, session.number, run))
 
     def _close(self, session: _Session) -> None:
         session.end()
@@ -369,11 +392,12 @@ class _Session:
         number: int,
         context: Context,
         waiting_logs: WaitingBytes | None = None,
+        pace: Pace | None = None,
     ) -> None:
         self.instance = instance
         self.number = number
         self.context = context
-        self.pace = Pace()
+        self.pace = pace or Pace()
         self._beat_ms: Millis | None = None
         self.loop = asyncio.get_running_loop()
         task = asyncio.current_task()
