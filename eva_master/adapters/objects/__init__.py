@@ -40,7 +40,7 @@ def open_store(url: str) -> ObjectStore:
             return Objects(_bucket(parts))
         path = Path(unquote(parts.path))
         if parts.scheme == "file" and not parts.netloc and path.is_absolute():
-            return Objects(LocalStore(path, mkdir=True))
+            return Objects(LocalStore(path, mkdir=True), path)
     except (BaseError, OSError, ValueError) as error:
         raise StorageError(f"object store {url}: {error}") from error
     raise StorageError(

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import obstore
 from obstore.exceptions import BaseError
 from obstore.store import ObjectStore as Backend
 
-from eva_master.model.errors import InvalidKey, NotFound, StorageError
+from eva_master.model.errors import InvalidKey, NotFound, StorageError, StorageFull
 
 _PART_BYTES = 8 * 1024 * 1024
 """Size of a part in a multipart upload. S3 requires at least 5 MiB and at most 10,000 parts."""
 _PARALLEL_PARTS = 4
 """Parts uploaded at a time; with `_PART_BYTES` they bound the memory of a streaming put."""
+
+_LEAST_ROOM = 1 << 30
+"""Bytes of a disk that uploads leave free, or a tenth of a small disk: others write there, too,
+such as the master its journal."""
+_LOOK_EVERY = 64 << 20
+"""Bytes of an upload between two looks at the disk."""
 
 _SPECIAL = re.compile(r"[%#:|\x00-\x1f\x7f-\x9f]")
 """Characters that file names may have but obstore refuses or misreads; % marks an escape."""
@@ -31,14 +39,25 @@ class Objects:
 
     Every method raises `InvalidKey` for a key that could lead out of the store, and `StorageError`
     when the store fails.
+
+    Args:
+        backend: The store.
+        directory: Where it keeps the objects, if on a disk.
     """
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, directory: Path | None = None) -> None:
         self._backend = backend
+        self._directory = directory
 
     async def put(self, key: str, data: bytes | AsyncIterator[bytes]) -> None:
-        """Store an object; an iterator is consumed with bounded memory."""
+        """Store an object; an iterator is consumed with bounded memory.
+
+        Raises:
+            StorageFull: Of what an iterator yields, the disk has no room for more.
+        """
         location = _location(key)
+        if self._directory is not None and not isinstance(data, bytes):
+            data = _while_there_is_room(self._directory, data)
         with _failing(key):
             await obstore.put_async(
                 self._backend,
@@ -99,6 +118,23 @@ class Objects:
                 await obstore.delete_async(self._backend, location)
         except NotFound:
             return
+
+
+async def _while_there_is_room(directory: Path, data: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    seen = _LOOK_EVERY
+    async for piece in data:
+        seen += len(piece)
+        if seen >= _LOOK_EVERY:
+            seen = 0
+            disk = os.statvfs(directory)
+            least = min(_LEAST_ROOM, disk.f_blocks * disk.f_frsize // 10)
+            if disk.f_bavail * disk.f_frsize < least + _LOOK_EVERY:
+                raise StorageFull(
+                    f"the object store's disk has less than {(least + _LOOK_EVERY) >> 20:,} MiB"
+                    " left, so no more files are taken",
+                    hint="have an operator make room, or leave large files out of the upload",
+                )
+        yield piece
 
 
 def _location(key: str) -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import pytest
 
+from eva_master.adapters.objects import store
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import JobsStub
 from eva_master.control.state.store import State
@@ -21,6 +24,7 @@ from eva_master.model.errors import (
     InvalidJob,
     NotFound,
     Problem,
+    StorageFull,
     Unplaceable,
 )
 from eva_master.model.events import CancelRequested, JobSubmitted
@@ -314,6 +318,28 @@ async def test_a_file_is_missing_until_it_is_put(master: RpcMaster) -> None:
     assert list((await master.jobs.MissingBlobs(question)).digests) == [digest, other]
     await master.jobs.PutBlob(chunks(content))
     assert list((await master.jobs.MissingBlobs(question)).digests) == [other]
+
+
+async def test_uploads_leave_room_on_a_disk(
+    master: RpcMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The master's journal is on the same disk as a local cluster's objects."""
+    content = bytes(3 << 20)
+    digest = hashlib.sha256(content).hexdigest()
+    disk = SimpleNamespace(f_frsize=1, f_blocks=100 << 30, f_bavail=0)
+    monkeypatch.setattr(os, "statvfs", lambda _: disk)
+
+    async def chunks() -> AsyncIterator[pb.BlobChunk]:
+        for start in range(3):
+            yield pb.BlobChunk(digest="" if start else digest, data=content[: 1 << 20])
+            disk.f_bavail -= 1 << 20
+
+    monkeypatch.setattr(store, "_LOOK_EVERY", 1 << 20)
+    disk.f_bavail = (1 << 30) + (2 << 20)
+    status, error = await refusal(master.jobs.PutBlob(chunks()))
+    assert (status, type(error)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, StorageFull)
+    disk.f_bavail = (1 << 30) + (5 << 20)
+    await master.jobs.PutBlob(chunks())
 
 
 async def test_a_digest_cannot_name_another_object(master: RpcMaster) -> None:
