@@ -6,15 +6,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import grpc
 import pytest
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto import worker_pb2 as wpb
+from eva_master.adapters.rpc.server.logs import StoredLogs
 from eva_master.control.state.store import State
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.states import JobState, RunState
+from eva_master.ports import ObjectStore
 from tests.fakes.rpc.server import (
     DEADLINE_S,
     Agent,
@@ -205,3 +208,43 @@ async def test_a_large_log_comes_in_small_pieces(master: RpcMaster) -> None:
     sizes = [len(chunk.data) async for chunk in stream]
     assert sum(sizes) == 6_000_000
     assert max(sizes) <= 256 * 1024
+
+
+async def test_readers_of_one_log_share_the_listing_of_what_is_stored() -> None:
+    """A log may have thousands of objects, and a user a thousand readers who look every 2 s."""
+    keys = [f"jobs/{RUN}/logs/{attempt:04d}/{0:016d}" for attempt in (1, 2)]
+    begun: list[int] = []
+    go = asyncio.Event()
+
+    class Slow:
+        async def list(self, _: str) -> list[str]:
+            begun.append(len(keys))
+            there = [*keys]
+            await go.wait()
+            return there
+
+    listings = StoredLogs(cast("ObjectStore", Slow()))
+    first = [asyncio.create_task(listings.chunks(RUN)) for _ in range(100)]
+    async with asyncio.timeout(DEADLINE_S):
+        while not begun:
+            await asyncio.sleep(0.01)
+    keys.append(f"jobs/{RUN}/logs/0003/{0:016d}")
+    # What comes after a listing has begun may be missing in it.
+    later = [asyncio.create_task(listings.chunks(RUN)) for _ in range(100)]
+    await asyncio.sleep(0)
+    for gone in (first[0], later[0]):
+        gone.cancel()
+    go.set()
+    async with asyncio.timeout(DEADLINE_S):
+        assert {len(found) for found in await asyncio.gather(*first[1:])} == {2}
+        assert {len(found) for found in await asyncio.gather(*later[1:])} == {3}
+    assert begun == [2, 3]
+
+
+async def test_what_is_no_part_of_a_log_is_passed_over(master: RpcMaster) -> None:
+    """An agent that is not ours any more may store what it likes."""
+    await master.loop.change(lambda state: add_job(state, spec("resnet")))
+    for odd in ("0001/x", "x/0000000000000000", "0001/" + "9" * 5_000, "0001/-1"):
+        await master.store.put(f"jobs/{RUN}/logs/{odd[:200]}", b"odd")
+    await store_log(master, 1, 0, b"good")
+    assert await logs(master, follow=False) == b"good"

@@ -19,7 +19,7 @@ from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.server import pages, views
 from eva_master.adapters.rpc.server.access import caller, require_owner
 from eva_master.adapters.rpc.server.job_messages import JobMessages, SendingRoom
-from eva_master.adapters.rpc.server.logs import PIECE_BYTES, LogReader
+from eva_master.adapters.rpc.server.logs import PIECE_BYTES, LogReader, StoredLogs
 from eva_master.adapters.rpc.server.parsing import JobParser
 from eva_master.adapters.rpc.server.predecessors import PredecessorFinder
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
@@ -81,6 +81,7 @@ class JobsService(JobsServicer):
         self._parser = JobParser()
         self._messages = JobMessages(gateway, archive, clock)
         self._sending = SendingRoom()
+        self._logs = StoredLogs(store)
         self._inputs = inputs
 
     # -- commands --------------------------------------------------------------------------------
@@ -239,7 +240,7 @@ class JobsService(JobsServicer):
         if request.task >= len(job.spec.tasks):
             raise NotFound(f"job {job.id} has {len(job.spec.tasks)} tasks, numbered from 0")
         run = run_id(job.id, request.task)
-        reader = LogReader(self._gateway, self._sessions, self._store, run)
+        reader = LogReader(self._gateway, self._sessions, self._store, self._logs, run)
         with self._gateway.watch({job.id}) as changes:
             async for data in reader.read(changes if request.follow else None):
                 for start in range(0, len(data), PIECE_BYTES):

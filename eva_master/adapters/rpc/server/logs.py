@@ -10,9 +10,11 @@ the source changes. What a machine lost before it was uploaded is missing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import re
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 
 from eva_master.adapters.loop.gateway import LoopGateway, Watch
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
@@ -29,6 +31,10 @@ _RUNS = (RunState.STARTING, RunState.RUNNING, RunState.STOPPING)
 _RETRY_S = 2.0
 """A session that broke, or an attempt whose end is not reported yet, changes no record: look again
 after this time."""
+_NUMBER = re.compile(r"[0-9]{1,20}")
+_LAST = "\U0010ffff"
+"""After every key."""
+_Chunk = tuple[int, int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +52,72 @@ class _Source:
     ended: bool
 
 
+class StoredLogs:
+    """Lists what the store has of logs: for all who ask for one at the same time, once.
+
+    Only the asyncio thread uses it.
+
+    Args:
+        store: The store, with objects ``jobs/RUN/logs/ATTEMPT/OFFSET``.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._next: dict[RunId, asyncio.Task[Sequence[_Chunk]]] = {}
+        self._present: dict[RunId, asyncio.Task[Sequence[_Chunk]]] = {}
+
+    async def chunks(self, run: RunId) -> Sequence[_Chunk]:
+        """Attempt, offset and key of each object of a log, sorted, as of now or a moment later.
+
+        Raises:
+            StorageError: The store failed.
+        """
+        listing = self._next.get(run)
+        if listing is None:
+            # Whoever asks while one is under way shares the next one, which has all up to now.
+            listing = asyncio.create_task(self._list(run, self._present.get(run)))
+            # A failure is that of whoever still waits, if anybody does.
+            listing.add_done_callback(lambda it: it.cancelled() or it.exception())
+            self._next[run] = listing
+        return await asyncio.shield(listing)
+
+    async def _list(
+        self, run: RunId, before: asyncio.Task[Sequence[_Chunk]] | None
+    ) -> Sequence[_Chunk]:
+        if before is not None:
+            await asyncio.wait([before])
+        listing = self._present[run] = self._next.pop(run)
+        try:
+            keys = await self._store.list(f"jobs/{run}/logs")
+            return await asyncio.to_thread(lambda: sorted(filter(None, map(_chunk, keys))))
+        finally:
+            if self._present.get(run) is listing:
+                del self._present[run]
+
+
 class LogReader:
     """Reads the log of one task run, for one reader.
 
     Args:
         gateway: Knows where the task run is.
         sessions: The workers.
-        store: The store, with objects ``jobs/RUN/logs/ATTEMPT/OFFSET``.
+        store: Has the content of the log.
+        logs: Lists what the store has.
         run: The task run whose log is read.
     """
 
     def __init__(
-        self, gateway: LoopGateway, sessions: WorkerSessions, store: ObjectStore, run: RunId
+        self,
+        gateway: LoopGateway,
+        sessions: WorkerSessions,
+        store: ObjectStore,
+        logs: StoredLogs,
+        run: RunId,
     ) -> None:
         self._gateway = gateway
         self._sessions = sessions
         self._store = store
+        self._logs = logs
         self._run = run
         self._attempt = 0
         self._offset = 0
@@ -120,9 +176,13 @@ class LogReader:
 
     async def _stored(self) -> AsyncIterator[bytes]:
         """Read what the store has beyond the position."""
-        chunks = [_place(key) for key in await self._store.list(f"jobs/{self._run}/logs")]
+        chunks = await self._logs.chunks(self._run)
+        # What is before the position is passed over at once, since there may be thousands.
+        first = max(0, bisect_right(chunks, (self._attempt, self._offset, _LAST)) - 1)
         end = (0, 0, "")
-        for (attempt, start, key), (next_attempt, next_start, _) in pairwise([*chunks, end]):
+        for (attempt, start, key), (next_attempt, next_start, _) in pairwise(
+            chain(islice(chunks, first, None), (end,))
+        ):
             if attempt < self._attempt:
                 continue
             if attempt > self._attempt:
@@ -137,8 +197,11 @@ class LogReader:
                 yield data
 
 
-def _place(key: str) -> tuple[int, int, str]:
+def _chunk(key: str) -> _Chunk | None:
+    """The attempt and offset of an object, `None` if it is none of a log's."""
     *_, attempt, offset = key.split("/")
+    if not (_NUMBER.fullmatch(attempt) and _NUMBER.fullmatch(offset)):
+        return None
     return int(attempt), int(offset), key
 
 
