@@ -69,7 +69,7 @@ class Agent:
         mount = settings.storage_mount
         # What other tasks write is not for all to read.
         private = [home, *([mount / "jobs"] if mount else [])]
-        self._storage = Storage(home / "cache", home / "uploads", private)
+        self._storage = Storage(home / "cache", home / "uploads", private, hidden=settings.hidden)
         self._metrics = Metrics()
         cpus = -(-settings.milli_cpus // _MILLI)
         provider = runtime(settings.runtime)

@@ -174,6 +174,13 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) ->
     "job have one directory in common, and inputs below it are not copied.",
 )
 @_option(
+    "--hidden",
+    default="",
+    metavar="PATHS",
+    help="Files and directories, separated by colons, that tasks which are plain processes must "
+    "not see, and that no input comes from.",
+)
+@_option(
     "--boot-file",
     type=click.Path(dir_okay=False, path_type=Path),
     help="File that says how long each stage of the boot took, in lines of NAME MILLISECONDS.",
@@ -226,6 +233,7 @@ def worker(
         # The agent's children do not inherit the token.
         token=os.environ.pop("EVA_WORKER_TOKEN", ""),
         authorities=_authorities(ca_file),
+        hidden=tuple(Path(place) for place in rest.pop("hidden").split(os.pathsep) if place),
         runtime_options=_taken(rest),
         isolation=_isolation(rest),
         **rest,

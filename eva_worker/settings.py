@@ -70,6 +70,7 @@ class Settings:
     storage_mount: Path | None = None
     memory_reserved_mib: int = 0
     isolation: Isolation = field(default_factory=Isolation)
+    hidden: tuple[Path, ...] = ()
 
     @property
     def contact_file(self) -> Path:
@@ -87,4 +88,5 @@ class Settings:
         named = {name: document[name] for name in ("state_dir", "boot_file", "storage_mount")}
         paths = {name: path and Path(path) for name, path in named.items()}
         isolation = Isolation(**document["isolation"])
-        return cls(**document | paths | {"isolation": isolation})
+        hidden = tuple(map(Path, document["hidden"]))
+        return cls(**document | paths | {"isolation": isolation, "hidden": hidden})

@@ -117,6 +117,7 @@ class Fetcher:
         cache: Directory for blobs, shared by all tasks of the instance.
         roots: Where inputs may come from; nowhere if not given.
         private: Directories that no input may come from.
+        hidden: Nor from these, unless its root lies in one.
     """
 
     def __init__(
@@ -125,11 +126,12 @@ class Fetcher:
         cache: Path,
         roots: Roots | None = None,
         private: Collection[Path] = (),
+        hidden: Collection[Path] = (),
     ) -> None:
         self._objects = objects
         self._cache = cache
         self._roots = roots or Roots((), objects.url)
-        self._copier = Copier(self._roots, private)
+        self._copier = Copier(self._roots, private, hidden)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="downloads")
         self._fetching: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 

@@ -133,11 +133,16 @@ class Copier:
     Args:
         roots: What the operator allows.
         private: Directories that no input may come from, such as the agent's own.
+        hidden: Files and directories, such as a master's on this machine, that inputs may come
+            from only if a root itself lies there.
     """
 
-    def __init__(self, roots: Roots, private: Collection[Path] = ()) -> None:
+    def __init__(
+        self, roots: Roots, private: Collection[Path] = (), hidden: Collection[Path] = ()
+    ) -> None:
         self._roots = roots
         self._private = [path.resolve() for path in private]
+        self._hidden = [path.resolve() for path in hidden]
         self.threads = ThreadPoolExecutor(_COPIERS, thread_name_prefix="inputs")
 
     def copy(self, url: str, target: Directory, name: str) -> None:
@@ -157,9 +162,11 @@ class Copier:
         """
         root, wanted = self._roots.place(url)
         relative = "/".join(wanted.names[len(root.names) :])
+        meant = root.path.resolve()
+        hidden = [path for path in self._hidden if not meant.is_relative_to(path)]
         try:
             with _root(root.path) as top:
-                _Copy(top, url, self._private).entry(relative or ".", target, name)
+                _Copy(top, url, [*self._private, *hidden]).entry(relative or ".", target, name)
         except OSError as error:
             if error.errno in CHANGED:
                 raise Missing(f"no such input: {url}") from error
@@ -211,7 +218,7 @@ class _Copy:
 
     def _refuse_private(self, real: Path) -> None:
         if any(real.is_relative_to(private) for private in self._private):
-            raise InputRefused(f"input {self._url}: the worker's own files are there")
+            raise InputRefused(f"input {self._url}: files of the worker or of a master are there")
 
     def _file(self, seen: int, target: Directory, name: str) -> None:
         require_room(target, os.fstat(seen).st_size)

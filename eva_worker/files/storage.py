@@ -20,12 +20,20 @@ class Storage:
         cache: Directory for blobs.
         uploads: Directory of the records of uploads in progress.
         private: Directories that no input may come from.
+        hidden: Nor from these, unless its root lies in one.
     """
 
-    def __init__(self, cache: Path, uploads: Path, private: Collection[Path] = ()) -> None:
+    def __init__(
+        self,
+        cache: Path,
+        uploads: Path,
+        private: Collection[Path] = (),
+        hidden: Collection[Path] = (),
+    ) -> None:
         self._cache = cache
         self._uploads = uploads
         self._private = private
+        self._hidden = hidden
         self._welcome: Welcome | None = None
         self._roots = Roots((), "")
         self._objects: Objects | None = None
@@ -41,7 +49,9 @@ class Storage:
             self._fetcher = None
         if self._fetcher is None or before is None or before.input_roots != welcome.input_roots:
             self._roots = Roots(welcome.input_roots, welcome.object_store)
-            self._fetcher = Fetcher(self.objects, self._cache, self._roots, self._private)
+            self._fetcher = Fetcher(
+                self.objects, self._cache, self._roots, self._private, self._hidden
+            )
 
     @property
     def roots(self) -> Roots:

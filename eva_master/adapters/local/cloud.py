@@ -71,7 +71,8 @@ class LocalCloudConfig:
         read_rates: The same for single instance types, by name.
         task_env: Added to the environment of every task.
         containers: The containers that tasks run in; `None` for plain processes.
-        hidden: Files and directories that tasks which are plain processes must not see.
+        hidden: Files and directories that tasks which are plain processes must not see, and that
+            no input comes from.
         shut_down_ms: How long an instance that is terminated may take to stop its tasks and to
             store their files; then it is switched off.
     """
@@ -362,8 +363,8 @@ class LocalCloud:
         if containers:
             worker += ["--runtime", "docker", "--docker-host", containers.engine]
             worker += ["--docker-image", containers.image] if containers.image else []
-        elif self._config.hidden:
-            worker += ["--process-hidden", os.pathsep.join(map(str, self._config.hidden))]
+        if self._config.hidden:
+            worker += ["--hidden", os.pathsep.join(map(str, self._config.hidden))]
         environment = {
             **os.environ,
             **self._bootstrap.environment(record.instance, record.attempt),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,12 +17,7 @@ class _Process(RuntimeProvider):
     """See `RuntimeProvider`."""
 
     name = "process"
-    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "--process-hidden": {
-            "metavar": "PATHS",
-            "help": "Files and directories that tasks must not see, separated by colons.",
-        }
-    }
+    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     def base_env(self) -> Mapping[str, str]:
         from eva_worker.runtime.process.runtime import environment
@@ -37,9 +31,8 @@ class _Process(RuntimeProvider):
         from eva_worker.runtime.process.measures import measures
         from eva_worker.runtime.process.runtime import ProcessRuntime
 
-        named = settings.runtime_options.get("process_hidden", "")
-        hidden = [Path(place) for place in named.split(os.pathsep) if place]
-        return ProcessRuntime(root, measures(settings.state_dir, hidden, settings.isolation))
+        confined = measures(settings.state_dir, settings.hidden, settings.isolation)
+        return ProcessRuntime(root, confined)
 
 
 RUNTIME = _Process()

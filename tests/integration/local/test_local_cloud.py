@@ -176,7 +176,7 @@ def test_the_worker_is_told_what_tasks_must_not_see(bench: Bench, tmp_path: Path
     assert user_config_dir() in hidden
     bench.reopen(hidden=hidden)
     bench.launch()
-    told = options(bench.worker()["argv"])["--process-hidden"]
+    told = options(bench.worker()["argv"])["--hidden"]
     assert told == [":".join(map(str, hidden))]
 
 

@@ -169,11 +169,11 @@ async def test_circles_special_files_and_private_directories(
     (data / "private" / "identity").mkdir(parents=True)
     (data / "private" / "identity" / "key.pem").write_text(SECRET)
     for path in (data, data / "private", data / "private" / "identity" / "key.pem"):
-        with pytest.raises(InputRefused, match="worker's own"):
+        with pytest.raises(InputRefused, match="of the worker"):
             await fetcher.inputs({"set": path.as_uri()}, tmp_path / "in3")
     (data / "set" / "circle").unlink()
     (data / "set" / "key").symlink_to("../private/identity/key.pem")
-    with pytest.raises(InputRefused, match=r"worker's own|leaves"):
+    with pytest.raises(InputRefused, match=r"of the worker|leaves"):
         await fetcher.inputs({"set": (data / "set").as_uri()}, tmp_path / "in4")
 
 
@@ -199,3 +199,30 @@ async def test_an_input_does_not_go_where_a_link_leads(
     assert (target / "file").read_text() == "x"
     assert (tmp_path / "host" / "secret").read_text() == SECRET
     assert list((tmp_path / "host").iterdir()) == [tmp_path / "host" / "secret"]
+
+
+async def test_a_masters_keys_on_this_machine_are_no_input_unless_their_place_is_a_root(
+    data: Path, tmp_path: Path
+) -> None:
+    """A root such as a home directory has the state directory of `eva up` somewhere below it."""
+    keys, settings = data / "home" / "eva" / "pki", data / "home" / "client.yaml"
+    keys.mkdir(parents=True)
+    (keys / "ca.key").write_text(SECRET)
+    settings.write_text(SECRET)
+    objects = Objects((tmp_path / "objects").as_uri())
+    hidden = [data / "home" / "eva", settings]
+
+    def fetcher(root: Path) -> Fetcher:
+        roots = Roots([root.as_uri()], objects.url)
+        return Fetcher(objects, tmp_path / "cache", roots, hidden=hidden)
+
+    for number, wanted in enumerate([keys / "ca.key", settings, keys, data / "home"]):
+        target = tmp_path / "in" / f"{number}"
+        with pytest.raises(InputRefused, match="files of the worker or of a master"):
+            await fetcher(data).inputs({"x": wanted.as_uri()}, target)
+        assert not [path for path in target.rglob("*") if path.is_file()]
+    meant = keys / "sets"
+    meant.mkdir()
+    (meant / "x").write_text("x")
+    await fetcher(meant).inputs({"x": meant.as_uri()}, tmp_path / "in")
+    assert (tmp_path / "in" / "x" / "x").read_text() == "x"

@@ -40,7 +40,7 @@ def worker(state: Path, *extra: str, **env: str) -> Result:
 
 def test_processes_unless_told_otherwise(started: list[Settings], tmp_path: Path) -> None:
     assert worker(tmp_path).exit_code == 0
-    assert (started[0].runtime, started[0].runtime_options) == ("process", {"process_hidden": ""})
+    assert (started[0].runtime, started[0].runtime_options) == ("process", {})
     assert started[0].isolation == Isolation("unprivileged", "own", 4_096, 65_536)
 
 
