@@ -36,10 +36,19 @@ SERVICES = (
     "/run/docker.sock",
     "/run/containerd",
     "/run/podman",
+    "/run/crio",
+    "/run/k3s",
+    "/run/libvirt",
+    "/run/lxd",
+    "/run/incus",
+    "/var/lib/lxd",
+    "/var/lib/incus",
+    "/var/snap/lxd/common/lxd",
     "/run/dbus/system_bus_socket",
     "/run/systemd/private",
     "/run/user/{user}",
     "/tmp/tmux-{user}",  # noqa: S108
+    "/tmp/emacs{user}",  # noqa: S108
     "/run/screen",
 )
 MEMORY = ("/dev/mem", "/dev/kmem", "/dev/port", "/dev/kmsg")
@@ -66,7 +75,8 @@ def confine(how: str, hidden: list[str], kept: list[str], *, harmless: bool) -> 
     root = user == 0
     written = []
     if harmless:
-        hidden = [*hidden, *(it.format(user=user) for it in SERVICES)]
+        services = (it.format(user=user) for it in SERVICES)
+        hidden = [*hidden, *(it for it in services if os.path.exists(it))]  # noqa: PTH110
     if root and harmless:
         hidden = [*hidden, *MEMORY, *_block_devices()]
         written = [*kept, *SHARED, os.path.expanduser("~/.cache")]  # noqa: PTH111
