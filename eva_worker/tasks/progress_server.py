@@ -252,7 +252,7 @@ class IteratorServer:
         try:
             # By the descriptor, so that no link can be put in the directory's place meanwhile.
             self._directory = Directory.at(self._socket.parent)
-            remove_tree(self._directory.place(self._socket.name))
+            await asyncio.to_thread(remove_tree, self._directory.place(self._socket.name))
             self._server = _server(_Methods(self._report, self._begin))
             self._server.add_insecure_port(f"unix:{self._directory.place(self._socket.name)}")
             await self._server.start()
