@@ -255,7 +255,9 @@ class Master:
             machine,
             clock=self._clock,
             inbox=self._inbox,
-            journal=PatientJournal(self._journal, self._gateway.paused, self._stopping),
+            journal=PatientJournal(
+                self._journal, self._gateway.paused, self._stopping, self._clock
+            ),
             cloud=self._cloud,
             workers=self._sessions,
             planner=self._planner,

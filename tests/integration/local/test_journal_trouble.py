@@ -27,17 +27,25 @@ from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.changes import Changes
 from eva_master.model.errors import EvaError, StorageError, StorageFull
 from eva_master.model.events import JobSubmitted, Tick
-from eva_master.model.ids import Family, JobId, Price, Workload
+from eva_master.model.ids import Family, JobId, Millis, Price, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.records import Job
 from eva_master.model.resources import Resources
 from eva_master.model.states import JobState
+from eva_master.ports.reading import Pause
 from tests.fakes.patience import DEADLINE_S
 
 SIZE = Resources(0, 1000, 1024)
 FAMILY = Family("c")
 OFFERING = Offering(InstanceType("c.1", FAMILY, SIZE), Price(1_000_000))
 LARGE = "x" * 100_000
+
+
+class Noon:
+    """A clock that stands still."""
+
+    def now(self) -> Millis:
+        return Millis(1_000)
 
 
 def job(name: str, *, run: str = "true") -> JobSpec:
@@ -72,19 +80,22 @@ def test_a_full_disk_is_told_from_other_trouble(tmp_path: Path) -> None:
 
 
 def test_a_commit_waits_for_room_and_says_so(tmp_path: Path) -> None:
-    told: list[str] = []
+    told: list[Pause | None] = []
     with SqlJournal.open(f"sqlite:///{tmp_path}/journal.db") as journal:
 
-        def paused(reason: str) -> None:
-            told.append(reason)
-            if reason:
+        def paused(pause: Pause | None) -> None:
+            told.append(pause)
+            if pause is not None:
                 make_room(journal)
 
-        patient = PatientJournal(journal, paused, threading.Event())
+        patient = PatientJournal(journal, paused, threading.Event(), Noon())
         fill(journal)
         patient.commit(Changes(jobs=(record("a"),)))
-        assert "full" in told[0]
-        assert told[1:] == [""]
+        assert told[0] is not None
+        assert told[0].since_ms == 1_000
+        assert "full" in told[0].reason
+        assert "make room" in told[0].hint
+        assert told[1:] == [None]
         assert [it.id for it in patient.load().jobs] == ["a-1"]
 
 
@@ -94,7 +105,7 @@ def test_a_master_that_stops_does_not_wait_for_room(tmp_path: Path) -> None:
     with SqlJournal.open(f"sqlite:///{tmp_path}/journal.db") as journal:
         fill(journal)
         with pytest.raises(StorageFull):
-            PatientJournal(journal, print, stopping).commit(Changes(jobs=(record("a"),)))
+            PatientJournal(journal, print, stopping, Noon()).commit(Changes(jobs=(record("a"),)))
 
 
 class Nobody:
@@ -116,7 +127,7 @@ async def test_the_loop_goes_on_by_itself_and_carries_out_what_waited(tmp_path: 
         Machine(State((OFFERING,)), Settings()),
         clock=clock,
         inbox=inbox,
-        journal=PatientJournal(journal, gateway.paused, stopping),
+        journal=PatientJournal(journal, gateway.paused, stopping, clock),
         cloud=nobody,
         workers=nobody,
         planner=nobody,
