@@ -67,6 +67,8 @@ class Context:
         """Since when the cloud has been listing an instance that nobody asked for."""
         self.unproven: set[InstanceId] = set()
         """Instances whose workers have registered, and on which no task has run yet."""
+        self.proving: dict[InstanceId, Millis] = {}
+        """When the first task began to run on an instance, until it has outlived that."""
         self.failures = FailureMemory()
         self.asked: dict[JobId, int] = {}
         """The number of the question about a gang's checkpoints that has no answer yet."""

@@ -6,6 +6,7 @@ import re
 
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
+from eva_master.control.supply import availability
 from eva_master.model import states
 from eva_master.model.events import RunReport
 from eva_master.model.ids import InstanceId, Millis
@@ -105,8 +106,15 @@ def count(context: Context, job: Job, failure: Failure) -> None:
     _try_again(context, replace(job, failures=failures, reason=reason), wait)
 
 
-def blame(context: Context, instance: InstanceId, *, blameless: bool) -> None:
-    """Note whose fault a failure on an instance was; one that keeps failing tasks is given back."""
+def blame(context: Context, instance: InstanceId, *, blameless: bool, why: str = "") -> None:
+    """Note whose fault a failure on an instance was; one that keeps failing tasks is given back.
+
+    Args:
+        context: The present one.
+        instance: Where it was.
+        blameless: Whether it was the instance's.
+        why: The last failure in words.
+    """
     faults = context.failures.faults
     if not blameless:
         faults.pop(instance, None)
@@ -116,6 +124,7 @@ def blame(context: Context, instance: InstanceId, *, blameless: bool) -> None:
     if faults[instance] >= _FAULTS_OF_AN_INSTANCE and not busy:
         del faults[instance]
         reason = f"{_FAULTS_OF_AN_INSTANCE} tasks in a row could not run there"
+        availability.gave_up(context, context.state.instances[instance], f"{reason}: {why}")
         context.dismiss(context.state.instances[instance], reason)
 
 
