@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+from typing import TextIO, cast
 
 from rich.console import Console
 
@@ -33,7 +34,8 @@ def run_up(config: MasterConfig) -> None:
             hint="run: eva master",
         )
     logs.configure(config.cluster)
-    console = Console(stderr=True)
+    # Whoever ends the cluster may have ended its reader, too, as Ctrl-C does in a pipe.
+    console = Console(file=cast("TextIO", logs.UnfailingStderr()))
     prepared = cloud.prepare(config, console.print)
     config = prepared.config
 

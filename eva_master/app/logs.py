@@ -30,20 +30,25 @@ def configure(cluster: str) -> None:
             bounded,
             *((_harmless, structlog.dev.ConsoleRenderer()) if terminal else (_JSON,)),
         ],
-        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _Unfailing())),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", UnfailingStderr())),
     )
     structlog.contextvars.bind_contextvars(cluster=cluster)
 
 
-class _Unfailing:
+class UnfailingStderr:
     """Standard error, whose failures fail nobody: its disk is full, or nobody reads it any more."""
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stderr, name)
+
     def write(self, text: str) -> int:
+        """Write a text if that is possible; returns its length."""
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(text)
         return len(text)
 
     def flush(self) -> None:
+        """Hand on what was written if that is possible."""
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.flush()
 

@@ -358,7 +358,7 @@ async def serve(
     open_cloud: OpenCloud | None = None,
     tell: Tell = log.info,
 ) -> BaseException | None:
-    """Run a master until SIGINT or SIGTERM; a second one does not wait for tasks to be stored.
+    """Run a master until SIGINT, SIGTERM or SIGHUP; a second one waits for no task to be stored.
 
     Args:
         config: The settings.
@@ -384,7 +384,10 @@ async def serve(
         loop.call_soon_threadsafe(end, error)
 
     master = Master(config, fail, open_cloud)
-    for sign in (signal.SIGINT, signal.SIGTERM):
+    ending = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup has it ignored.
+        ending.append(signal.SIGHUP)
+    for sign in ending:
         loop.add_signal_handler(sign, end, None)
     on_open(await master.start())
     reason = await ended
