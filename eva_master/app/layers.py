@@ -129,8 +129,10 @@ class Layers(Generic[Model]):
 def _read(file: Path) -> Document:
     try:
         text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as failure:
-        raise InvalidConfig(f"{file} cannot be read: {failure}") from failure
+    except OSError as failure:
+        raise InvalidConfig(f"{file} cannot be read: {failure.strerror}") from failure
+    except UnicodeDecodeError as failure:
+        raise InvalidConfig(f"{file} is not UTF-8 text: {failure.reason}") from failure
     return yamlfile.load(text, file_name=str(file), error=InvalidConfig)
 
 

@@ -34,7 +34,8 @@ def scan_context(path: Path, dockerfiles: Collection[str]) -> tuple[bytes, str, 
     except FileNotFoundError:
         rules: Ignored = ignore_rules(root)
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidJob(f"{file}: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise InvalidJob(f"{file}: {why}") from error
     else:
         rules = _DockerRules(lines)
     return scan_directory(path, _Except(rules, dockerfiles))

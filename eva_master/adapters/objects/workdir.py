@@ -77,7 +77,8 @@ def ignore_rules(root: Path) -> IgnoreRules:
     except FileNotFoundError:
         lines = []
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidJob(f"{root / IGNORE_FILE}: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise InvalidJob(f"{root / IGNORE_FILE}: {why}") from error
     try:
         return IgnoreRules([*NEVER_NEEDED, *lines])
     except ValueError as error:

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import random
 import sqlite3
 import subprocess
 import sys
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from sqlalchemy import make_url
+from sqlalchemy.exc import DBAPIError
 
 from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.loop.inbox import LiveInbox
 from eva_master.adapters.store import SqlJournal
+from eva_master.adapters.store.journal import translated
 from eva_master.adapters.store.patience import PatientJournal
 from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
@@ -106,6 +113,60 @@ def test_a_master_that_stops_does_not_wait_for_room(tmp_path: Path) -> None:
         fill(journal)
         with pytest.raises(StorageFull):
             PatientJournal(journal, print, stopping, Noon()).commit(Changes(jobs=(record("a"),)))
+
+
+@contextmanager
+def without_rights() -> Iterator[None]:
+    """Be somebody whom permissions concern."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(65_534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize("what", ["file", "directory", "unreadable"])
+def test_a_journal_that_cannot_be_written_is_refused_at_once(what: str) -> None:
+    """Not by the first commit of a master that has said that it is up."""
+    with TemporaryDirectory(dir="/tmp") as made:
+        home = Path(made)
+        path = home / "journal.db"
+        SqlJournal.open(f"sqlite:///{path}").close()
+        for one in home.iterdir():
+            one.chmod(0o666)
+        path.chmod({"file": 0o444, "directory": 0o666, "unreadable": 0}[what])
+        home.chmod(0o555 if what == "directory" else 0o777)
+        try:
+            with without_rights(), pytest.raises(StorageError, match="journal") as refused:
+                SqlJournal.open(f"sqlite:///{path}", expected=True)
+            assert "needs to write to it and to its directory" in refused.value.hint
+        finally:
+            home.chmod(0o700)
+
+
+def test_a_journal_that_is_a_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="is a directory"):
+        SqlJournal.open(f"sqlite:///{tmp_path}", expected=True)
+
+
+@pytest.mark.parametrize(("code", "full"), [(errno.EDQUOT, True), (errno.EIO, False)])
+def test_a_quota_that_is_used_up_is_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, full: bool
+) -> None:
+    """SQLite says of both that the call failed."""
+    failure = sqlite3.OperationalError("disk I/O error")
+    failure.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+
+    def failing(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(StorageError) as told, translated(make_url(f"sqlite:///{tmp_path}/j.db")):
+        raise DBAPIError("COMMIT", None, failure)
+    assert isinstance(told.value, StorageFull) == full
 
 
 class Nobody:

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -19,7 +20,9 @@ from tests.fakes.patience import DEADLINE_S
 from tests.fakes.rpc.ports import free_port
 
 
-def start(command: str, state: Path, **ports: str) -> subprocess.CompletedProcess[str]:
+def start(
+    command: str, state: Path, *, env: Mapping[str, str] | None = None, **ports: str
+) -> subprocess.CompletedProcess[str]:
     """Run a master that cannot start, on the given ports and otherwise on free ones."""
     given = {"listen": "127.0.0.1:0", "worker_listen": "127.0.0.1:0", **ports}
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
@@ -29,6 +32,7 @@ def start(command: str, state: Path, **ports: str) -> subprocess.CompletedProces
         text=True,
         timeout=150,
         check=False,
+        env=env,
     )
 
 
@@ -113,6 +117,20 @@ def test_the_end_of_its_terminal_ends_a_cluster_unless_it_is_ignored(
             master.terminate()
         master.stdout.read()
         assert master.wait(DEADLINE_S) == 0
+
+
+@pytest.mark.parametrize("what", ["state", "authority", "cloud"])
+def test_files_in_the_way_are_named_without_a_word_of_python(tmp_path: Path, what: str) -> None:
+    state = tmp_path / "state"
+    in_the_way = {"state": state, "authority": state / "pki", "cloud": state / "cloud"}[what]
+    in_the_way.parent.mkdir(exist_ok=True)
+    in_the_way.write_text("not a directory")
+    master = start("up", state, env=PROCESSES)
+    assert master.returncode in (1, 2)
+    told = [line for line in master.stderr.splitlines() if not line.startswith("{")]
+    assert told[0].startswith("error: ")
+    assert str(in_the_way) in told[0]
+    assert not [line for line in told if "Traceback" in line or "Errno" in line]
 
 
 def test_what_is_open_already_is_closed_again(tmp_path: Path) -> None:

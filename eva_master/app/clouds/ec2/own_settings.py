@@ -143,8 +143,10 @@ def _without_variables() -> Iterator[None]:
 def _read(file: Path) -> yamlfile.Document:
     try:
         text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as failure:
-        raise InvalidConfig(f"{file} cannot be read: {failure}") from failure
+    except OSError as failure:
+        raise InvalidConfig(f"{file} cannot be read: {failure.strerror}") from failure
+    except UnicodeDecodeError as failure:
+        raise InvalidConfig(f"{file} is not UTF-8 text: {failure.reason}") from failure
     if not text.strip():
         return yamlfile.Document({}, {})
     return yamlfile.load(text, file_name=str(file), error=InvalidConfig)
