@@ -1,4 +1,4 @@
-"""What the user data does with disks that come with an instance, with stand-ins for commands."""
+"""What the user data does with an instance's disks and engine, with stand-ins for commands."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ done
     "mdadm": 'echo "mdadm $*" >>"$LOG"',
     "mount": 'echo "mount $*" >>"$LOG"',
     "mountpoint": "false",
+    "pidof": "exit 1",
     "dockerd": "true",
     "docker": 'test -e "$ROOT/running" && cat "$ROOT/images"',
     "systemctl": """
@@ -71,16 +72,26 @@ class Machine:
     def without(self, command: str) -> None:
         (self._bin / command).unlink()
 
-    def boot(self) -> list[str]:
-        """Run the stage; returns the commands that changed something, without the root."""
+    def boot(
+        self, begin: str = "# The disks that come", end: str = 'eval "$mount_command"'
+    ) -> list[str]:
+        """Run a part of the script.
+
+        Args:
+            begin: How it begins, by default that about disks.
+            end: How what follows begins.
+
+        Returns:
+            The commands that changed something, without the root.
+        """
         text = files("eva_master.adapters.ec2.launching").joinpath("userdata.sh").read_text()
         head = text.index("packages()")
         helpers = text[head : text.index("persistently()")]
-        stage = text[text.index("# The disks that come") : text.index('eval "$mount_command"')]
+        stage = text[text.index(begin) : text.index(end)]
         script = (
             f"set -Eeuo pipefail\ntrap 'echo failed in $LINENO >&2; exit 9' ERR\n{helpers}{stage}"
         )
-        script = re.sub(r"(?<![\w/])/(dev/disk|mnt|var/lib|opt)", rf"{self.root}/\1", script)
+        script = re.sub(r"(?<![\w/])/(dev/disk|mnt|var/lib|opt|etc)", rf"{self.root}/\1", script)
         done = subprocess.run(
             ["bash", "-c", script],
             capture_output=True,
@@ -90,6 +101,7 @@ class Machine:
                 "PATH": f"{self._bin}:{os.environ['PATH']}",
                 "ROOT": str(self.root),
                 "LOG": str(self.log),
+                "gpus": "0",
                 "stages": f"{self.root}/var/lib/eva/boot",
             },
         )
@@ -171,3 +183,12 @@ def test_of_several_disks_those_that_nothing_uses_are_taken(machine: Machine) ->
 def test_disks_that_are_used_without_a_place_are_left_alone(machine: Machine) -> None:
     machine.add_disk("nvme1n1", "[SWAP]")
     assert [line for line in machine.boot() if not line.startswith("systemctl")] == []
+
+
+def test_the_engine_and_the_worker_are_spared_when_memory_runs_out(machine: Machine) -> None:
+    log = machine.boot("command -v dockerd >/dev/null || need", "stage containers")
+    written = machine.root / "etc/systemd/system/docker.service.d/eva.conf"
+    assert "OOMScoreAdjust=-900" in written.read_text().splitlines()
+    assert log == ["systemctl daemon-reload", "systemctl enable --now docker"]
+    unit = Path(__file__).parents[3] / "deploy/systemd/eva-worker.service"
+    assert "OOMScoreAdjust=-900" in unit.read_text().splitlines()
