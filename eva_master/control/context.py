@@ -31,12 +31,12 @@ class FailureMemory:
     Attributes:
         early: A hash of how each task run last failed soon after its start, by job.
         excused: How many failures in a row of a job were its instances' fault.
-        faults: How many failures in a row on an instance were its fault.
+        faults: The jobs of the failures in a row on an instance that were its fault.
     """
 
     early: dict[JobId, dict[RunId, int]] = field(default_factory=dict)
     excused: dict[JobId, int] = field(default_factory=dict)
-    faults: dict[InstanceId, int] = field(default_factory=dict)
+    faults: dict[InstanceId, list[JobId]] = field(default_factory=dict)
 
     def forget(self, job: JobId) -> None:
         """Forget a job, which has ended."""

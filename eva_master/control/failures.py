@@ -10,7 +10,7 @@ from eva_master.control.context import Context
 from eva_master.control.supply import availability
 from eva_master.model import states
 from eva_master.model.events import RunReport
-from eva_master.model.ids import InstanceId, Millis
+from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.records import Failure, Job, Outcome, TaskRun
 from eva_master.model.states import JobState, RunState
 from eva_master.model.values import replace
@@ -113,12 +113,15 @@ def count(context: Context, job: Job, failure: Failure) -> None:
     _try_again(context, replace(job, failures=failures, reason=reason), wait)
 
 
-def blame(context: Context, instance: InstanceId, *, blameless: bool, why: str = "") -> None:
+def blame(
+    context: Context, instance: InstanceId, job: JobId, *, blameless: bool, why: str = ""
+) -> None:
     """Note whose fault a failure on an instance was; one that keeps failing tasks is given back.
 
     Args:
         context: The present one.
         instance: Where it was.
+        job: Whose task it was.
         blameless: Whether it was the instance's.
         why: The last failure in words.
     """
@@ -126,12 +129,13 @@ def blame(context: Context, instance: InstanceId, *, blameless: bool, why: str =
     if not blameless:
         faults.pop(instance, None)
         return
-    faults[instance] = faults.get(instance, 0) + 1
+    faults.setdefault(instance, []).append(job)
     busy = any(it.state is RunState.RUNNING for it in context.state.occupants(instance))
-    if faults[instance] >= _FAULTS_OF_AN_INSTANCE and not busy:
-        del faults[instance]
+    if len(faults[instance]) >= _FAULTS_OF_AN_INSTANCE and not busy:
+        jobs = set(faults.pop(instance))
         reason = f"{_FAULTS_OF_AN_INSTANCE} tasks in a row could not run there"
-        availability.gave_up(context, context.state.instances[instance], f"{reason}: {why}")
+        useless = context.state.instances[instance]
+        availability.gave_up(context, useless, jobs, f"{reason}: {why}")
         context.dismiss(context.state.instances[instance], reason)
 
 

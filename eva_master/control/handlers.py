@@ -275,7 +275,7 @@ def _exited(context: Context, run: TaskRun, report: RunReport) -> None:
     wanted = run.state is RunState.STOPPING
     if report.exit_code == 0 and not report.stopped and not report.never_started:
         if run.instance is not None:
-            failures.blame(context, run.instance, blameless=False)
+            failures.blame(context, run.instance, run.job, blameless=False)
         availability.proven(context, [run.job])
         context.put_run(
             replace(
@@ -299,7 +299,7 @@ def _exited(context: Context, run: TaskRun, report: RunReport) -> None:
         place = run.instance
         context.release(run, target=_after_stop(context, run))
         if place is not None:
-            failures.blame(context, place, blameless=report.blameless, why=failure.reason)
+            failures.blame(context, place, run.job, blameless=report.blameless, why=failure.reason)
         if job.state is JobState.ENDING:
             return
         if job.is_gang and len(job.spec.tasks) > 1:

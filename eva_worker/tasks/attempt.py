@@ -17,7 +17,7 @@ from eva_worker.files.objects import persistently
 from eva_worker.files.storage import SharedStorage, Storage
 from eva_worker.files.upload import LOG_KEPT, Uploader, append_line
 from eva_worker.orders import Order, Phase, Progress, Report
-from eva_worker.process.durable_files import is_full, reserve
+from eva_worker.process.durable_files import reserve
 from eva_worker.process.exits import shell_code
 from eva_worker.process.metrics import Metrics
 from eva_worker.runtime import Exit, Image, Runtime, TaskSpec
@@ -204,8 +204,12 @@ class Attempt:
                 return False
             await self._services.runtime.start(spec)
         except (WorkerError, OSError) as error:
-            full = await asyncio.to_thread(is_full, self._directory)
-            await self._end(str(error), blameless=full or isinstance(error, InstanceFailed))
+            by_itself = await asyncio.to_thread(filled_by, self._directory)
+            message = str(error)
+            if by_itself:
+                message = f"its files fill the disk of its instance: {message}"
+            of_others = by_itself is False or isinstance(error, InstanceFailed)
+            await self._end(message, blameless=of_others)
             return False
         except Exception as error:
             # One bad order must not crash the agent again and again.

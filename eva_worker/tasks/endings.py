@@ -52,20 +52,23 @@ def filled_by(directory: Path) -> bool | None:
     if not is_full(directory):
         return None
     disk = os.statvfs(directory)
-    used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
-    return 2 * _size(directory) >= used
+    size, files = _size(directory)
+    if disk.f_files and not disk.f_favail:
+        return 2 * files >= disk.f_files - disk.f_ffree
+    return 2 * size >= (disk.f_blocks - disk.f_bfree) * disk.f_frsize
 
 
-def _size(directory: Path) -> int:
-    """Bytes of disk that a directory takes; links are not followed."""
-    total = 0
-    for root, _, names in os.walk(directory):
+def _size(directory: Path) -> tuple[int, int]:
+    """Bytes of disk that a directory takes, and files; links are not followed."""
+    total, files = 0, 0
+    for root, directories, names in os.walk(directory):
+        files += len(directories) + len(names)
         for name in names:
             try:
                 total += os.lstat(Path(root, name)).st_blocks * 512
             except OSError:
                 continue
-    return total
+    return total, files
 
 
 class Finished:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from eva_master.control.alarms import Alarm, Wake
 from eva_master.control.context import Context
@@ -58,19 +58,27 @@ def note_end(context: Context, instance: Instance, reason: str, *, reclaimed: bo
     if registered and not idle:
         ended = context.silent.get(instance.id, context.now)
         if ran_from is not None and ended - ran_from < PROVEN_MS:
-            _lost(context, instance, f"{name} ended as soon as a task ran on it{about}")
+            why = f"{name} ended as soon as a task ran on it{about}"
+            _lost(context, instance, _jobs(context, instance), why)
         return
     before = "a task ran on it" if registered else "its worker registered"
     why = f"{name} ended before {before}{about}"
     _failed(context, instance, context.settings.boot_backoff_ms, why)
 
 
-def gave_up(context: Context, instance: Instance, reason: str) -> None:
-    """An instance is given back since tasks cannot run there; if none ever did, its boot failed."""
-    if instance.id in context.unproven:
-        context.unproven.discard(instance.id)
-        why = f"{instance.id} ({instance.offering.id}) was of no use: {reason}"
+def gave_up(context: Context, instance: Instance, jobs: Collection[JobId], reason: str) -> None:
+    """An instance is given back since tasks cannot run there; if none ever did, its boot failed.
+
+    Unless they were tasks of one job, whose image or inputs may be too large for any such instance.
+    """
+    if instance.id not in context.unproven:
+        return
+    context.unproven.discard(instance.id)
+    why = f"{instance.id} ({instance.offering.id}) was of no use: {reason}"
+    if len(jobs) > 1:
         _failed(context, instance, context.settings.boot_backoff_ms, why)
+    else:
+        _lost(context, instance, jobs, why)
 
 
 def registered(context: Context, instance: Instance) -> None:
@@ -148,8 +156,8 @@ def _untried(context: Context, name: InstanceId) -> bool:
     return booting or name in context.unproven or name in context.proving
 
 
-def _lost(context: Context, instance: Instance, why: str) -> None:
-    state, jobs = context.state, _jobs(context, instance)
+def _lost(context: Context, instance: Instance, jobs: Collection[JobId], why: str) -> None:
+    state = context.state
     boots = state.boots.of_jobs(state.active).lost(
         instance.offering,
         jobs,

@@ -144,7 +144,9 @@ class World(SimulatedCluster):
 
     @property
     def told(self) -> str:
-        return self.state.runs[RUN].waiting_for
+        """What `eva status` tells of the first job."""
+        run = self.state.runs[RUN]
+        return f"{run.waiting_for} {self.state.jobs[run.job].reason}"
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -190,6 +192,26 @@ def test_a_job_that_brings_its_instances_down_buys_one_at_a_time(kind: JobKind) 
     # Once one outlives its task, the others follow.
     assert world.run(world.quiet, limit_ms=2 * 60 * MINUTE_MS)
     assert world.state.jobs[JobId("a-1")].state == "succeeded"
+
+
+def test_a_job_that_can_be_started_nowhere_is_no_matter_to_others() -> None:
+    """Its image may be larger than any disk."""
+    world = World(ONE, "no_packing", "engine")
+    world.job()
+    world.play(HALF_AN_HOUR_MS)
+    assert len(world.bought) <= 4
+    assert all(offering.available(world.timeline.now()) for offering in world.state.catalog)
+
+
+def test_where_no_job_can_be_started_nothing_is_bought_for_any() -> None:
+    size = replace(ONE[0].type, capacity=Resources(0, 8000, 8192))
+    world = World((replace(ONE[0], type=size),), "eva", "engine")
+    for name in "abcd":
+        world.job(name)
+    world.play(HALF_AN_HOUR_MS)
+    assert len(world.bought) <= 4
+    (offering,) = world.state.catalog
+    assert WHY in offering.why_unavailable
 
 
 def test_one_instance_that_is_lost_soon_is_replaced_at_once() -> None:
