@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from eva_worker.errors import Missing, WorkerError
+from eva_worker.errors import InstanceFailed, Missing, WorkerError
 from eva_worker.files.beneath import File
 from eva_worker.files.objects import Objects
 from eva_worker.orders import Progress, TaskKey
@@ -69,6 +69,18 @@ def _size(directory: Path) -> tuple[int, int]:
             except OSError:
                 continue
     return total, files
+
+
+def not_begun(error: Exception, by_itself: bool | None) -> tuple[str, bool]:
+    """Why a program was not started, for its user, and whether the instance is to blame.
+
+    Args:
+        error: What went wrong.
+        by_itself: What `filled_by` says: inputs that no disk can hold are the job's own fault.
+    """
+    if by_itself:
+        return f"its files fill the disk of its instance: {error}", False
+    return str(error), by_itself is False or isinstance(error, InstanceFailed)
 
 
 class Finished:

@@ -12,14 +12,14 @@ from click.testing import CliRunner
 from prometheus_client import generate_latest
 
 from eva_worker import cli
-from eva_worker.errors import BadOrder, StartFailed
+from eva_worker.errors import BadOrder, InstanceFailed, StartFailed
 from eva_worker.orders import Order, Phase, TaskKey
 from eva_worker.process import durable_files
 from eva_worker.process.durable_files import RESERVE_BYTES, Reserve, read_json, write_json
 from eva_worker.process.metrics import Metrics
 from eva_worker.settings import Settings
 from eva_worker.tasks.devices import Assignment
-from eva_worker.tasks.endings import filled_by
+from eva_worker.tasks.endings import filled_by, not_begun
 from eva_worker.tasks.progress_server import Counters, make_socket_directory, socket_path
 from eva_worker.tasks.records import AttemptRecords, Record, Stage
 from tests.fakes.rpc.authority import authority
@@ -315,3 +315,14 @@ def test_who_fills_a_disk_with_bytes_or_with_files_is_to_blame(
         (tmp_path / f"{number}").touch()
     monkeypatch.setattr(os, "statvfs", disk)
     assert filled_by(tmp_path) is told
+
+
+@pytest.mark.parametrize(("by_itself", "blameless"), [(None, False), (True, False), (False, True)])
+def test_inputs_that_no_disk_can_hold_are_charged(by_itself: bool | None, blameless: bool) -> None:
+    """Otherwise the job would be tried for ever, each time on a new instance in the end."""
+    error = OSError(errno.ENOSPC, "No space left on device")
+    message, excused = not_begun(error, by_itself)
+    assert excused is blameless
+    assert ("its files fill the disk" in message) is bool(by_itself)
+    assert "No space left" in message
+    assert not_begun(InstanceFailed("the engine is away"), None) == ("the engine is away", True)
