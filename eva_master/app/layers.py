@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
 from eva_master.adapters.text import yamlfile
+from eva_master.adapters.text.unreadable import why_unreadable
 from eva_master.adapters.text.yamlfile import Document, Mark, dotted
 from eva_master.model.errors import InvalidConfig, Problem
 
@@ -130,7 +131,7 @@ def _read(file: Path) -> Document:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as failure:
-        raise InvalidConfig(f"{file} cannot be read: {failure}") from failure
+        raise InvalidConfig(f"{file} cannot be read: {why_unreadable(failure)}") from failure
     return yamlfile.load(text, file_name=str(file), error=InvalidConfig)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+from typing import TextIO, cast
 
 from rich.console import Console
 
@@ -12,7 +13,7 @@ from eva_master.app import logs
 from eva_master.app.client import CLIENT_FILE, client_file
 from eva_master.app.clouds import cloud_of
 from eva_master.app.config import MasterConfig
-from eva_master.app.master import serve
+from eva_master.app.master import ended, serve
 from eva_master.model.errors import InvalidConfig
 
 
@@ -24,7 +25,8 @@ def run_up(config: MasterConfig) -> None:
 
     Raises:
         InvalidConfig: The settings name another cloud.
-        SystemExit: The control loop failed.
+        EvaError: The control loop cannot go on.
+        SystemExit: It broke down.
     """
     cloud = cloud_of(config)
     if not cloud.ends_with_master:
@@ -33,7 +35,8 @@ def run_up(config: MasterConfig) -> None:
             hint="run: eva master",
         )
     logs.configure(config.cluster)
-    console = Console(stderr=True)
+    # Whoever ends the cluster may have ended its reader, too, as Ctrl-C does in a pipe.
+    console = Console(file=cast("TextIO", logs.UnfailingStderr()))
     prepared = cloud.prepare(config, console.print)
     config = prepared.config
 
@@ -53,8 +56,7 @@ def run_up(config: MasterConfig) -> None:
     def tell_end(sentence: str) -> None:
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
-    if asyncio.run(serve(config, power_off=True, on_open=tell, tell=tell_end)) is not None:
-        raise SystemExit(1)
+    ended(asyncio.run(serve(config, power_off=True, on_open=tell, tell=tell_end)))
 
 
 def client_settings(config: MasterConfig) -> str:

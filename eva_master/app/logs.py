@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Mapping, MutableMapping
-from typing import Any
+from typing import Any, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict
@@ -29,9 +30,27 @@ def configure(cluster: str) -> None:
             bounded,
             *((_harmless, structlog.dev.ConsoleRenderer()) if terminal else (_JSON,)),
         ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", UnfailingStderr())),
     )
     structlog.contextvars.bind_contextvars(cluster=cluster)
+
+
+class UnfailingStderr:
+    """Standard error, whose failures fail nobody: its disk is full, or nobody reads it any more."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stderr, name)
+
+    def write(self, text: str) -> int:
+        """Write a text if that is possible; returns its length."""
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Hand on what was written if that is possible."""
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()
 
 
 _JSON = structlog.processors.JSONRenderer()

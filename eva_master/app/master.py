@@ -45,12 +45,12 @@ from eva_master.app.config import MasterConfig, PolicySection, policy_config
 from eva_master.app.operator import write_client_file
 from eva_master.app.policy_registry import policies
 from eva_master.app.shutdown import Shutdown, Tell
-from eva_master.app.state_dir import require_state
+from eva_master.app.state_dir import make_state, require_state
 from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Limits, Settings
 from eva_master.control.state.store import State
-from eva_master.model.errors import StorageError, StorageFull
+from eva_master.model.errors import EvaError, StorageError, StorageFull
 from eva_master.model.events import Tick
 from eva_master.model.ids import Millis
 from eva_master.ports import Clock, Inbox, Policy
@@ -128,7 +128,7 @@ class Master:
         self._stopping = threading.Event()
         self._catalog = self._provider.catalog(config)
         require_state(config)
-        config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_state(config)
         pki = config.state_dir / "pki"
         # The journal is made first, so where there are keys there was a journal.
         self._journal = SqlJournal.open(config.journal_url, expected=Authority.made(pki))
@@ -255,7 +255,9 @@ class Master:
             machine,
             clock=self._clock,
             inbox=self._inbox,
-            journal=PatientJournal(self._journal, self._gateway.paused, self._stopping),
+            journal=PatientJournal(
+                self._journal, self._gateway.paused, self._stopping, self._clock
+            ),
             cloud=self._cloud,
             workers=self._sessions,
             planner=self._planner,
@@ -290,6 +292,9 @@ class Master:
         except StorageFull as error:
             # Only a master that stops does not wait for room.
             log.error("the last changes are not on record", reason=error.message)
+        except StorageError as error:
+            log.critical("the control loop cannot go on", reason=error.message, hint=error.hint)
+            self._on_failure(error)
         except BaseException as error:
             log.exception("the control loop broke down")
             self._on_failure(error)
@@ -356,7 +361,7 @@ async def serve(
     open_cloud: OpenCloud | None = None,
     tell: Tell = log.info,
 ) -> BaseException | None:
-    """Run a master until SIGINT or SIGTERM; a second one does not wait for tasks to be stored.
+    """Run a master until SIGINT, SIGTERM or SIGHUP; a second one waits for no task to be stored.
 
     Args:
         config: The settings.
@@ -383,7 +388,10 @@ async def serve(
         loop.call_soon_threadsafe(end, error)
 
     master = Master(config, fail, open_cloud)
-    for sign in (signal.SIGINT, signal.SIGTERM):
+    ending = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup has it ignored.
+        ending.append(signal.SIGHUP)
+    for sign in ending:
         loop.add_signal_handler(sign, end, None)
     on_open(await master.start())
     reason = await ended
@@ -397,15 +405,25 @@ def run_master(config: MasterConfig) -> None:
     """Run a master whose instances outlive it; returns when it was asked to stop.
 
     Raises:
-        EvaError: The cloud cannot be prepared, see `CloudProvider.prepare`.
+        EvaError: The cloud cannot be prepared, see `CloudProvider.prepare`; or the control loop
+            cannot go on.
         SystemExit: The control loop broke down; whoever supervises should start it again.
     """
     logs.configure(config.cluster)
     prepared = cloud_of(config).prepare(config, log.info)
     if prepared.told:
         log.info(prepared.told)
-    if (
-        asyncio.run(serve(prepared.config, power_off=False, on_open=lambda _ports: None))
-        is not None
-    ):
+    ended(asyncio.run(serve(prepared.config, power_off=False, on_open=lambda _ports: None)))
+
+
+def ended(why: BaseException | None) -> None:
+    """End the command of a master whose control loop ended, for the reason that `serve` gives.
+
+    Raises:
+        EvaError: The loop could not go on.
+        SystemExit: It broke down, and the log has the details.
+    """
+    if isinstance(why, EvaError):
+        raise why
+    if why is not None:
         raise SystemExit(1)

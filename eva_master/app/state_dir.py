@@ -9,6 +9,21 @@ STATE_ID = "state-id"
 """File in the state directory that says whose state it is."""
 
 
+def make_state(config: MasterConfig) -> None:
+    """Make the state directory unless it is there.
+
+    Raises:
+        InvalidConfig: It cannot be made.
+    """
+    try:
+        config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidConfig(
+            f"the state directory {config.state_dir} cannot be made: {error.strerror}",
+            hint="choose another one with --state-dir, or state_dir in the settings",
+        ) from error
+
+
 def require_state(config: MasterConfig) -> None:
     """Refuse a state directory that is not the one that the settings mean.
 

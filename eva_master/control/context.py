@@ -31,12 +31,12 @@ class FailureMemory:
     Attributes:
         early: A hash of how each task run last failed soon after its start, by job.
         excused: How many failures in a row of a job were its instances' fault.
-        faults: How many failures in a row on an instance were its fault.
+        faults: The jobs of the failures in a row on an instance that were its fault.
     """
 
     early: dict[JobId, dict[RunId, int]] = field(default_factory=dict)
     excused: dict[JobId, int] = field(default_factory=dict)
-    faults: dict[InstanceId, int] = field(default_factory=dict)
+    faults: dict[InstanceId, list[JobId]] = field(default_factory=dict)
 
     def forget(self, job: JobId) -> None:
         """Forget a job, which has ended."""
@@ -67,6 +67,8 @@ class Context:
         """Since when the cloud has been listing an instance that nobody asked for."""
         self.unproven: set[InstanceId] = set()
         """Instances whose workers have registered, and on which no task has run yet."""
+        self.proving: dict[InstanceId, Millis] = {}
+        """When the first task began to run on an instance, until it has outlived that."""
         self.failures = FailureMemory()
         self.asked: dict[JobId, int] = {}
         """The number of the question about a gang's checkpoints that has no answer yet."""

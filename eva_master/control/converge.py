@@ -309,6 +309,7 @@ def converge_instance(context: Context, instance_id: InstanceId) -> None:
         case InstanceState.TERMINATING:
             context.outbox.terminate(instance_id)
         case InstanceState.READY:
+            availability.outlived(context, instance)
             for run in context.state.occupants(instance_id):
                 _say(context, run)
             for run in context.state.targeting(instance_id):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import signal
 
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
+from eva_master.control.supply import availability
 from eva_master.model import states
 from eva_master.model.events import RunReport
-from eva_master.model.ids import InstanceId, Millis
+from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.records import Failure, Job, Outcome, TaskRun
 from eva_master.model.states import JobState, RunState
 from eva_master.model.values import replace
@@ -18,13 +20,19 @@ TRY_AGAIN = 75
 
 _SOON_MS = 30_000
 """A program that fails within this time of its start has done nothing yet."""
-_SIGNALLED = 128
-"""A shell's exit code for a signal is the signal's number plus this."""
+_FROM_OUTSIDE = frozenset(
+    code
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
+    for code in (-number, states.shell_code(-number))
+)
+"""Exit codes for signals that others send; with the rest of them a program has crashed."""
 _EXCUSED_WAIT_LIMIT_MS = 60_000
 _FAULTS_OF_AN_INSTANCE = 5
 """So many failures in a row that are an instance's fault, and it is given back."""
 _MESSAGE_CHARACTERS = 600
-_NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_BY_CHANCE = re.compile(r"\w*\d\w*|\btmp\w+|\b[0-9a-fA-F]{4,}\b")
+"""Numbers, addresses and made-up names, which differ each time."""
+_COMPARED_CHARACTERS = 200
 _REPEATED = (
     "it failed the same way twice within seconds of its start, so it is not tried again"
     f" (a program that exits with {TRY_AGAIN} is)"
@@ -105,17 +113,29 @@ def count(context: Context, job: Job, failure: Failure) -> None:
     _try_again(context, replace(job, failures=failures, reason=reason), wait)
 
 
-def blame(context: Context, instance: InstanceId, *, blameless: bool) -> None:
-    """Note whose fault a failure on an instance was; one that keeps failing tasks is given back."""
+def blame(
+    context: Context, instance: InstanceId, job: JobId, *, blameless: bool, why: str = ""
+) -> None:
+    """Note whose fault a failure on an instance was; one that keeps failing tasks is given back.
+
+    Args:
+        context: The present one.
+        instance: Where it was.
+        job: Whose task it was.
+        blameless: Whether it was the instance's.
+        why: The last failure in words.
+    """
     faults = context.failures.faults
     if not blameless:
         faults.pop(instance, None)
         return
-    faults[instance] = faults.get(instance, 0) + 1
+    faults.setdefault(instance, []).append(job)
     busy = any(it.state is RunState.RUNNING for it in context.state.occupants(instance))
-    if faults[instance] >= _FAULTS_OF_AN_INSTANCE and not busy:
-        del faults[instance]
+    if len(faults[instance]) >= _FAULTS_OF_AN_INSTANCE and not busy:
+        jobs = set(faults.pop(instance))
         reason = f"{_FAULTS_OF_AN_INSTANCE} tasks in a row could not run there"
+        useless = context.state.instances[instance]
+        availability.gave_up(context, useless, jobs, f"{reason}: {why}")
         context.dismiss(context.state.instances[instance], reason)
 
 
@@ -137,12 +157,12 @@ def _repeats(context: Context, run: TaskRun, report: RunReport) -> bool:
     """Whether a task run failed soon after its start, as it did the last time."""
     early = context.failures.early.setdefault(run.job, {})
     code, ran_ms = report.exit_code, context.now - _began_ms(run)
-    by_signal = code is not None and (code < 0 or code > _SIGNALLED)
-    if ran_ms > _SOON_MS or by_signal or code == TRY_AGAIN:
+    if ran_ms > _SOON_MS or code in _FROM_OUTSIDE or code == TRY_AGAIN:
         early.pop(run.id, None)
         return False
-    # Process ids, addresses and times differ each time.
-    way = hash((code, _NUMBER.sub("#", _bounded(report.message)), run.generation))
+    # Where a long message begins depends on the length of what follows.
+    said = _BY_CHANCE.sub("#", _bounded(report.message))[-_COMPARED_CHARACTERS:]
+    way = hash((code, said, run.generation))
     repeated = early.get(run.id) == way
     early[run.id] = way
     return repeated

@@ -275,7 +275,8 @@ def _exited(context: Context, run: TaskRun, report: RunReport) -> None:
     wanted = run.state is RunState.STOPPING
     if report.exit_code == 0 and not report.stopped and not report.never_started:
         if run.instance is not None:
-            failures.blame(context, run.instance, blameless=False)
+            failures.blame(context, run.instance, run.job, blameless=False)
+        availability.proven(context, [run.job])
         context.put_run(
             replace(
                 run.to(RunState.SUCCEEDED, context.now),
@@ -289,13 +290,16 @@ def _exited(context: Context, run: TaskRun, report: RunReport) -> None:
     elif report.stopped or run.stop is StopReason.LOST:
         # A stop that was not ours means that the instance is shutting down: no place to go back to.
         lost = not wanted or run.stop is StopReason.LOST
+        if not wanted and run.instance is not None:
+            leaving = context.state.instances[run.instance]
+            availability.note_end(context, leaving, "its worker leaves", reclaimed=False)
         context.release(run, target=_after_stop(context, run) if wanted else None, lost=lost)
     else:
         failure = failures.observed(context, run, report)
         place = run.instance
         context.release(run, target=_after_stop(context, run))
         if place is not None:
-            failures.blame(context, place, blameless=report.blameless)
+            failures.blame(context, place, run.job, blameless=report.blameless, why=failure.reason)
         if job.state is JobState.ENDING:
             return
         if job.is_gang and len(job.spec.tasks) > 1:

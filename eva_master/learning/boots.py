@@ -4,6 +4,9 @@ A boot fails if its instance ends, without having been asked to, before any task
 its worker does not register in time. Whatever was wrong with it, the image, the network, a quota or
 a key, is likely to be wrong with the next one, too: with its offering, with its family, with all
 that boot the same image. So failures are counted by scope, and pauses double with each in a row.
+
+An instance that ends as soon as a task runs on it may have been brought down by the task. That says
+nothing about its offering to others, so it is counted for the jobs alone.
 """
 
 from __future__ import annotations
@@ -16,10 +19,13 @@ from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.plan import Json
 
 Scope = str
-"""What a streak is about: ``offering ID``, ``family NAME``, ``image KIND`` or ``job ID``."""
+"""What a streak is about: ``offering ID``, ``family NAME``, ``image KIND``, ``job ID`` or, of
+instances that ended as soon as a task of the job ran, ``lost ID``."""
 _LONGEST_PAUSE_FACTOR = 12
 """The longest pause as a multiple of the first."""
 _MEMBERS_KEPT = 8
+_LOST_BY_CHANCE = 2
+"""So many instances in a row that end as soon as a task runs are no chance any more."""
 
 
 def scopes(offering: Offering) -> tuple[Scope, Scope, Scope]:
@@ -36,6 +42,11 @@ def scopes(offering: Offering) -> tuple[Scope, Scope, Scope]:
 def job_scope(job: JobId) -> Scope:
     """The scope of all that is bought for a job."""
     return f"job {job}"
+
+
+def lost_scope(job: JobId) -> Scope:
+    """The scope of instances that ended as soon as a task of the job ran on them."""
+    return f"lost {job}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +72,11 @@ class Streak:
     def conclusive(self, scope: Scope) -> bool:
         """Whether nothing of the scope should be bought for a while.
 
-        One offering says something about itself; about anything wider it takes two.
+        One offering says something about itself; about anything wider it takes two. The end of one
+        instance on which a task ran is bad luck.
         """
+        if scope.startswith("lost "):
+            return self.failures >= _LOST_BY_CHANCE
         return len(self.members) >= (1 if scope.startswith("offering ") else 2)
 
 
@@ -99,6 +113,30 @@ class Boots:
         narrow, family, image = scopes(offering)
         counted = {narrow: offering.id, family: offering.id, image: family}
         counted.update((job_scope(job), offering.id) for job in jobs)
+        return self._counted(counted, requested_ms, now, pause_ms, why)
+
+    def lost(
+        self,
+        offering: Offering,
+        jobs: Collection[JobId],
+        *,
+        requested_ms: Millis,
+        now: Millis,
+        pause_ms: int,
+        why: str,
+    ) -> Boots:
+        """Count an instance that ended as soon as a task ran on it; the arguments of `failed`."""
+        counted = {lost_scope(job): offering.id for job in jobs}
+        return self._counted(counted, requested_ms, now, pause_ms, why)
+
+    def _counted(
+        self,
+        counted: Mapping[Scope, str],
+        requested_ms: Millis,
+        now: Millis,
+        pause_ms: int,
+        why: str,
+    ) -> Boots:
         streaks = dict(self.streaks)
         for scope, member in counted.items():
             old = streaks.get(scope)
@@ -106,10 +144,11 @@ class Boots:
             failures = (old.failures if old is not None else 0) + (not again)
             members = {member, *(old.members if old is not None else ())}
             longest = pause_ms * _LONGEST_PAUSE_FACTOR
+            doublings = failures - (_LOST_BY_CHANCE if scope.startswith("lost ") else 1)
             streak = Streak(
                 failures=failures,
                 last_ms=old.last_ms if old is not None and again else now,
-                until_ms=Millis(now + min(pause_ms << (failures - 1), longest)),
+                until_ms=Millis(now + min(pause_ms << max(doublings, 0), longest)),
                 members=tuple(sorted(members)[:_MEMBERS_KEPT]),
                 why=why,
             )
@@ -130,10 +169,15 @@ class Boots:
         """A task runs on an instance: all is well again."""
         return self._without({*scopes(offering), *map(job_scope, jobs)})
 
+    def proven(self, jobs: Collection[JobId]) -> Boots:
+        """A task of these jobs has run for a while, or to its end: instances outlive them."""
+        return self._without(set(map(lost_scope, jobs)))
+
     def of_jobs(self, active: Collection[JobId]) -> Boots:
         """The same without jobs that have ended."""
-        kept = set(map(job_scope, active))
-        return self._without({s for s in self.streaks if s.startswith("job ") and s not in kept})
+        kept = {scope(job) for scope in (job_scope, lost_scope) for job in active}
+        of_jobs = {s for s in self.streaks if s.startswith(("job ", "lost "))}
+        return self._without(of_jobs - kept)
 
     def _without(self, ended: set[Scope]) -> Boots:
         if ended.isdisjoint(self.streaks):
@@ -153,8 +197,17 @@ class Boots:
 
     def of_job(self, job: JobId) -> Streak | None:
         """The streak for which nothing is bought for a job, if there is one."""
-        streak = self.streaks.get(job_scope(job))
-        return streak if streak is not None and streak.until_ms else None
+        streaks = [self.streaks.get(scope(job)) for scope in (job_scope, lost_scope)]
+        paused = [streak for streak in streaks if streak is not None and streak.until_ms]
+        return max(paused, key=lambda streak: streak.until_ms, default=None)
+
+    def suspect_jobs(self) -> set[JobId]:
+        """Jobs whose tasks seem to bring instances down: one of each tries for all."""
+        return {
+            JobId(scope.removeprefix("lost "))
+            for scope, streak in self.streaks.items()
+            if scope.startswith("lost ") and streak.conclusive(scope)
+        }
 
     def to_json(self) -> dict[str, Json]:
         """The form in which the journal keeps it."""

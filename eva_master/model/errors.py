@@ -6,6 +6,7 @@ are bugs, of Eva and of a policy; all others tell a user what to do.
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 
 
@@ -36,6 +37,21 @@ class EvaError(Exception):
         self.message = message
         self.hint = hint
         self.problems = problems
+
+
+_FILE_HINTS = {
+    errno.EACCES: "the user that runs this needs the right to it, or choose another place",
+    errno.EPERM: "the user that runs this needs the right to it, or choose another place",
+    errno.EROFS: "choose a place that can be written",
+    errno.ENOSPC: "make room on its disk",
+    errno.EDQUOT: "make room on its disk",
+}
+
+
+def of_file(error: OSError) -> EvaError:
+    """What the operating system says about a file, in words for the user."""
+    hint = _FILE_HINTS.get(error.errno or 0, "")
+    return EvaError(f"{error.filename}: {error.strerror}", hint=hint)
 
 
 class InvalidJob(EvaError):

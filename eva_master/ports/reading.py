@@ -57,6 +57,21 @@ class Outlook:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """The control loop stands still, and goes on by itself.
+
+    Attributes:
+        since_ms: From when on.
+        reason: Why, in words for the user.
+        hint: What to do about it.
+    """
+
+    since_ms: Millis
+    reason: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
 class CostSums:
     """What the whole cluster cost up to a moment."""
 

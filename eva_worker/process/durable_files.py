@@ -55,8 +55,10 @@ reserve = Reserve()
 
 
 def is_full(directory: Path) -> bool:
-    """Whether the disk of a directory has hardly more room than the reserve."""
+    """Whether the disk of a directory has hardly more room than the reserve, or for no file."""
     disk = os.statvfs(directory)
+    if disk.f_files and not disk.f_favail:
+        return True
     return disk.f_bavail * disk.f_frsize <= RESERVE_BYTES
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Mapping, MutableMapping
-from typing import Any
+from typing import Any, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict
@@ -27,9 +28,22 @@ def configure(*, instance: str) -> None:
             bounded,
             *((_harmless, structlog.dev.ConsoleRenderer()) if terminal else (_JSON,)),
         ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _Unfailing())),
     )
     structlog.contextvars.bind_contextvars(instance=instance)
+
+
+class _Unfailing:
+    """Standard error, whose failures fail nobody: its disk is full, or nobody reads it any more."""
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()
 
 
 _JSON = structlog.processors.JSONRenderer()

@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from eva_worker.errors import InstanceFailed, StartFailed, StoreUnavailable, WorkerError
+from eva_worker.errors import StartFailed, StoreUnavailable, WorkerError
 from eva_worker.files.download import together
 from eva_worker.files.objects import persistently
 from eva_worker.files.storage import SharedStorage, Storage
@@ -22,7 +22,7 @@ from eva_worker.process.exits import shell_code
 from eva_worker.process.metrics import Metrics
 from eva_worker.runtime import Exit, Image, Runtime, TaskSpec
 from eva_worker.tasks.devices import Assignment, CpuMap, Devices
-from eva_worker.tasks.endings import Finished, filled_by, last_words
+from eva_worker.tasks.endings import Finished, filled_by, last_words, not_begun
 from eva_worker.tasks.progress_server import (
     Counters,
     IteratorServer,
@@ -205,8 +205,8 @@ class Attempt:
             await self._services.runtime.start(spec)
         except (WorkerError, OSError) as error:
             by_itself = await asyncio.to_thread(filled_by, self._directory)
-            elsewhere = by_itself is None and isinstance(error, InstanceFailed)
-            await self._end(str(error), blameless=by_itself is False or elsewhere)
+            message, blameless = not_begun(error, by_itself)
+            await self._end(message, blameless=blameless)
             return False
         except Exception as error:
             # One bad order must not crash the agent again and again.

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from eva_worker.errors import Missing, WorkerError
+from eva_worker.errors import InstanceFailed, Missing, WorkerError
 from eva_worker.files.beneath import File
 from eva_worker.files.objects import Objects
 from eva_worker.orders import Progress, TaskKey
@@ -52,20 +52,35 @@ def filled_by(directory: Path) -> bool | None:
     if not is_full(directory):
         return None
     disk = os.statvfs(directory)
-    used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
-    return 2 * _size(directory) >= used
+    size, files = _size(directory)
+    if disk.f_files and not disk.f_favail:
+        return 2 * files >= disk.f_files - disk.f_ffree
+    return 2 * size >= (disk.f_blocks - disk.f_bfree) * disk.f_frsize
 
 
-def _size(directory: Path) -> int:
-    """Bytes of disk that a directory takes; links are not followed."""
-    total = 0
-    for root, _, names in os.walk(directory):
+def _size(directory: Path) -> tuple[int, int]:
+    """Bytes of disk that a directory takes, and files; links are not followed."""
+    total, files = 0, 0
+    for root, directories, names in os.walk(directory):
+        files += len(directories) + len(names)
         for name in names:
             try:
                 total += os.lstat(Path(root, name)).st_blocks * 512
             except OSError:
                 continue
-    return total
+    return total, files
+
+
+def not_begun(error: Exception, by_itself: bool | None) -> tuple[str, bool]:
+    """Why a program was not started, for its user, and whether the instance is to blame.
+
+    Args:
+        error: What went wrong.
+        by_itself: What `filled_by` says: inputs that no disk can hold are the job's own fault.
+    """
+    if by_itself:
+        return f"its files fill the disk of its instance: {error}", False
+    return str(error), by_itself is False or isinstance(error, InstanceFailed)
 
 
 class Finished:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -161,3 +162,54 @@ def test_recorded_journals(tmp_path: Path, policy: str) -> None:
             arguments = ("-p", policy, "--round-gap", gap, "--no-reference")
             (row,) = simulate("--from-journal", str(file), *arguments)
             assert row["jobs_finished"] == len(read_history(file).past.jobs)
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """A master that was cut off while jobs of every state were there."""
+    with SqlJournal.open(f"sqlite:///{tmp_path}/journal.db") as journal:
+        policy, _ = named_policy("no_packing")
+        catalog = (replace(CATALOG[0], limit=3), *CATALOG[1:2], replace(CATALOG[2], limit=1))
+        cluster = SimulatedCluster(catalog, policy, journal=journal, start=BEGIN)
+
+        def at(minute: float, what: Callable[[], object]) -> None:
+            cluster.timeline.after(round(minute * 60_000), what)
+
+        def cancel(name: str) -> None:
+            cluster.inbox.post(CancelRequested(f"cancel-{name}", JobId(name), "me"))
+
+        def fail(run: str) -> None:
+            cluster.workers.work(RunId(run)).failures.append(1)
+
+        cluster.submit(job("done", 2, minutes=2))
+        cluster.submit(job("crashed", 2, minutes=3, retries=0))
+        cluster.submit(job("crashed-late", 2, 2, minutes=3, array=True, retries=1))
+        cluster.submit(job("cancelled-early", 2, minutes=5))
+        cluster.submit(job("cancelled-late", 2, 2, minutes=60))
+        cluster.submit(job("large", 8, minutes=300))
+        cluster.submit(job("never-placed", 8, minutes=5))
+        cluster.submit(job("waits-for-large", 7, minutes=5))
+        cluster.submit(job("gang", 4, 4, minutes=500))
+        at(0.01, lambda: fail("crashed-2/0"))
+        at(0.01, lambda: fail("crashed-late-3/1"))
+        at(0.02, lambda: cancel("cancelled-early-4"))
+        at(9, lambda: cancel("cancelled-late-5"))
+        at(20, lambda: cluster.submit(job("just-submitted", 2, minutes=5)))
+        end = BEGIN + 20 * 60_000 + 50
+        assert cluster.run(lambda: cluster.timeline.now() >= end)
+        states = [it.state.value for it in cluster.state.jobs.values()]
+        assert set(states) >= {"succeeded", "failed", "cancelled", "running", "pending"}, states
+    return tmp_path
+
+
+@pytest.mark.parametrize("gap", ["0", "1m", "1h"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_journal_with_jobs_of_every_state_comes_to_its_end(
+    mixed: Path, policy: str, gap: str
+) -> None:
+    """What was cancelled or failed, never placed, or still ran, under every policy."""
+    past = read_history(mixed).past
+    arguments = ("-p", policy, "--round-gap", gap, "--no-reference")
+    (row,) = simulate("--from-journal", str(mixed), *arguments)
+    assert row["jobs_finished"] == len(past.jobs)
+    assert past.unfinished >= 4

@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import PydanticCustomError
 
 from eva_master.adapters.text.quantities import Duration, MilliCpus, Size
+from eva_master.adapters.text.unreadable import why_unreadable
 from eva_master.adapters.text.yamlfile import Document, invalid, load, problems_of
 from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.errors import InvalidConfig, Problem
@@ -157,7 +158,7 @@ def _read(path: Path) -> Document:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise invalid(InvalidConfig, str(path), [Problem(str(error))]) from error
+        raise invalid(InvalidConfig, str(path), [Problem(why_unreadable(error))]) from error
     return load(text, file_name=str(path), error=InvalidConfig)
 
 

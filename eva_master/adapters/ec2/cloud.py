@@ -18,7 +18,7 @@ import structlog
 
 from eva_master.adapters.ec2.availability import AvailabilityBook
 from eva_master.adapters.ec2.client import Aws, ClientFactory, Ec2Client, boto_client
-from eva_master.adapters.ec2.faults import retry_after_ms, worth_repeating
+from eva_master.adapters.ec2.faults import AlreadyTerminated, retry_after_ms, worth_repeating
 from eva_master.adapters.ec2.launching.images import Images
 from eva_master.adapters.ec2.launching.launch_executor import Launched, LaunchExecutor
 from eva_master.adapters.ec2.launching.launch_records import LaunchRecords, ShortMemory
@@ -189,6 +189,10 @@ class Ec2Cloud:
             case Launched(action, None):
                 self._stock.sold(action.offering.id)
                 self._life(action.instance).launched()
+            case Launched(action, AlreadyTerminated() as error):
+                _log.warning("launched and terminated already", instance=action.instance)
+                self._stock.unclear(action.offering.id)
+                self._life(action.instance).terminated(error.message)
             case Launched(action, CloudError() as error) if worth_repeating(error):
                 _log.warning("launch unsettled", instance=action.instance, error=error.message)
                 self._stock.unclear(action.offering.id)

@@ -59,6 +59,8 @@ _DENIED = frozenset(
     }
 )
 
+_TERMINATED = "IdempotentInstanceTerminated"
+
 RECLAIMED = frozenset({"Server.SpotInstanceShutdown", "Server.SpotInstanceTermination"})
 """Codes of StateReason: EC2 has taken a spot instance back."""
 _ENDS: tuple[tuple[frozenset[str], str, str], ...] = (
@@ -110,6 +112,10 @@ class CloudUnsettled(CloudError):
     """EC2 did not answer, or its answer does not tell whether the call took effect."""
 
 
+class AlreadyTerminated(CloudError):
+    """The client token is that of a launch whose instance was made and has been terminated."""
+
+
 def translate(error: BotoCoreError | ClientError) -> CloudError:
     """Translate an error of boto3 to a `CloudError`.
 
@@ -129,6 +135,8 @@ def _answered(error: ClientError) -> CloudError:
     code = error.response["Error"]["Code"]
     status = error.response["ResponseMetadata"]["HTTPStatusCode"]
     words = f"{code}: {error.response['Error'].get('Message', '')}"
+    if code == _TERMINATED:
+        return AlreadyTerminated(words)
     if code in _CAPACITY:
         return CapacityUnavailable(words)
     if code in _QUOTA:

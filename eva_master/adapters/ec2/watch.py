@@ -46,6 +46,7 @@ class Life:
         up_ms: When billing began, as far as known.
         missing_ms: Since when it should be listed but is not.
         end: The event that ended it.
+        why: Why it ended, for as long as no listing has told.
         listed: Whether a listing has shown it, so that its launch is never repeated.
     """
 
@@ -60,6 +61,7 @@ class Life:
     missing_ms: Millis | None = None
     end: InstanceGone | LaunchFailed | None = None
     listed: bool = False
+    why: str = ""
     _unclear: int = 0
     _not_before: Millis = Millis(0)
 
@@ -101,6 +103,14 @@ class Life:
         """Note that RunInstances has made an instance."""
         self.launching = self.unsettled = False
         self.made = True
+
+    def terminated(self, why: str) -> None:
+        """Note that RunInstances had made an instance which was terminated since.
+
+        A listing may still tell more; without one it is gone once listings have settled.
+        """
+        self.launched()
+        self.why = why
 
     def unclear(self, now: Millis) -> None:
         """Note that RunInstances may have made an instance; repeating the call will tell.
@@ -158,7 +168,7 @@ class Life:
             return self._gone(now)
         if self.missing_ms is None:
             self.missing_ms = now
-        return self._gone(self.missing_ms) if now - self.missing_ms >= settle_ms else None
+        return self._gone(self.missing_ms, self.why) if now - self.missing_ms >= settle_ms else None
 
     def _gone(self, at: Millis, why: str = "", *, reclaimed: bool = False) -> Step:
         """The final event, posted once by itself and then at every request."""

@@ -15,12 +15,11 @@ from eva_master.model.errors import StorageFull
 from eva_master.model.events import CancelRequested, JobSubmitted
 from eva_master.model.ids import JobId
 from eva_master.ports import Inbox
-from eva_master.ports.reading import ReadModel
+from eva_master.ports.reading import Pause, ReadModel
 
 T = TypeVar("T")
 
 _READERS = 4
-_MAKE_ROOM = "make room on the disk of the master's journal; it goes on by itself"
 
 
 class LoopGateway:
@@ -44,7 +43,7 @@ class LoopGateway:
         self._first: Future[ReadModel] = Future()
         # Threads of its own: whoever reads a lot holds up other readers, and nobody else.
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reader")
-        self._pause = ""
+        self._pause: Pause | None = None
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -56,12 +55,12 @@ class LoopGateway:
         Raises:
             EvaError: The command was refused.
         """
-        if self._pause:
-            raise StorageFull(f"nothing can be accepted now: {self._pause}", hint=_MAKE_ROOM)
         owner = event.spec.owner if isinstance(event, JobSubmitted) else event.owner
         key = owner, event.command
         future: Future[Reply] = Future()
         with self._lock:
+            if (pause := self._pause) is not None:
+                raise StorageFull(f"nothing can be accepted now: {pause.reason}", hint=pause.hint)
             self._waiting.setdefault(key, []).append(future)
         try:
             self._inbox.post(event)
@@ -73,26 +72,27 @@ class LoopGateway:
         return reply
 
     @property
-    def pause(self) -> str:
-        """Why the control loop stands still; empty while it does not."""
+    def pause(self) -> Pause | None:
+        """Why the control loop stands still; `None` while it does not."""
         return self._pause
 
-    def paused(self, reason: str) -> None:
+    def paused(self, pause: Pause | None) -> None:
         """Note that the control loop stands still; any thread may call it.
 
         Commands that wait are answered, and new ones are refused.
 
         Args:
-            reason: Why, for the user; empty once it goes on.
+            pause: Why, for the user; `None` once it goes on.
         """
         with self._lock:
-            self._pause = reason
-            futures = [it for those in self._waiting.values() for it in those] if reason else []
-            if reason:
-                self._waiting.clear()
+            self._pause = pause
+            if pause is None:
+                return
+            futures = [it for those in self._waiting.values() for it in those]
+            self._waiting.clear()
         error = StorageFull(
-            f"this is not on record yet: {reason}",
-            hint=f"do not repeat it: it is carried out once there is room. {_MAKE_ROOM}",
+            f"this is not on record yet: {pause.reason}",
+            hint=f"do not repeat it: it is carried out once there is room. {pause.hint}",
         )
         for future in futures:
             if future.set_running_or_notify_cancel():

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from docker.utils.build import PatternMatcher
 
 from eva_master.adapters.objects.workdir import NEVER_NEEDED, Ignored, ignore_rules, scan_directory
+from eva_master.adapters.text.unreadable import why_unreadable
 from eva_master.model.errors import InvalidJob
 
 IGNORE_FILE = ".dockerignore"
@@ -34,7 +35,7 @@ def scan_context(path: Path, dockerfiles: Collection[str]) -> tuple[bytes, str, 
     except FileNotFoundError:
         rules: Ignored = ignore_rules(root)
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidJob(f"{file}: {error}") from error
+        raise InvalidJob(f"{file}: {why_unreadable(error)}") from error
     else:
         rules = _DockerRules(lines)
     return scan_directory(path, _Except(rules, dockerfiles))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol, TypedDict
 
 from eva_master.adapters.objects.ignore import IgnoreRules
+from eva_master.adapters.text.unreadable import why_unreadable
 from eva_master.model.errors import InvalidJob
 
 NEVER_NEEDED = (".git/",)
@@ -77,7 +78,7 @@ def ignore_rules(root: Path) -> IgnoreRules:
     except FileNotFoundError:
         lines = []
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidJob(f"{root / IGNORE_FILE}: {error}") from error
+        raise InvalidJob(f"{root / IGNORE_FILE}: {why_unreadable(error)}") from error
     try:
         return IgnoreRules([*NEVER_NEEDED, *lines])
     except ValueError as error:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Self, TypeVar
 
 from sqlalchemy import (
@@ -44,6 +47,8 @@ _CHECKED_BYTES = 256 << 20
 _PRIMARY_CODE = 0xFF
 """Mask of an error code of SQLite without what an extended one adds."""
 _POSTGRES_DISK_FULL = "53100"
+_NOT_OURS = "the user that runs the master needs to write to it and to its directory"
+_PROBE_BYTES = 64 << 10
 _RESTORE = "restore the journal from a backup: see docs/reference/journal.md"
 
 ROUNDS_EXPLAINED = 300
@@ -84,10 +89,12 @@ class SqlJournal:
         Raises:
             JournalInUse: Another process has this SQLite journal open.
             JournalTooNew: A later release wrote it.
-            StorageError: The URL is not understood, the database cannot be reached, or it is lost
-                or damaged.
+            StorageError: The URL is not understood, the database cannot be reached or written, or
+                it is lost or damaged.
         """
         target = _parse(url)
+        if (path := _file(target)) is not None and path.is_dir():
+            raise StorageError(f"the journal {path} is a directory", hint="name a file")
         lock = _lock(target)
         try:
             if expected:
@@ -97,6 +104,8 @@ class SqlJournal:
                 _check_whole(engine)
                 with engine.begin() as connection:
                     migrate(connection)
+                    # One that cannot be written is found here, and not by the first commit.
+                    connection.exec_driver_sql("DELETE FROM alembic_version WHERE 1 = 0")
             return cls(engine, lock)
         except BaseException:
             if lock is not None:
@@ -409,9 +418,11 @@ def translated(url: URL) -> Iterator[None]:
         name = f"journal {url.render_as_string(hide_password=True)}"
         # The statement and its values say nothing to a user.
         cause = getattr(error, "orig", None) or error
-        if _says_full(cause):
+        if _says_full(cause) or (_failed_io(cause) and _has_no_room(_file(url))):
             raise StorageFull(f"{name}: {cause}", hint="make room on its disk") from error
-        hint = _RESTORE if isinstance(cause, sqlite3.DatabaseError) and _damaged(cause) else ""
+        hint = ""
+        if isinstance(cause, sqlite3.DatabaseError):
+            hint = _RESTORE if _damaged(cause) else _NOT_OURS if _denied(cause) else ""
         raise StorageError(f"{name}: {cause}", hint=hint) from error
 
 
@@ -420,6 +431,29 @@ def _says_full(cause: BaseException) -> bool:
     return code == sqlite3.SQLITE_FULL or getattr(cause, "sqlstate", None) == _POSTGRES_DISK_FULL
 
 
+def _failed_io(cause: BaseException) -> bool:
+    """Whether a call to the operating system failed; SQLite says so of a quota, too."""
+    return getattr(cause, "sqlite_errorcode", 0) & _PRIMARY_CODE == sqlite3.SQLITE_IOERR
+
+
+def _has_no_room(file: Path | None) -> bool:
+    """Whether nothing can be written beside a file for want of room."""
+    if file is None:
+        return False
+    try:
+        with TemporaryFile(dir=file.parent, buffering=0) as probe:
+            probe.write(b"x" * _PROBE_BYTES)
+            os.fsync(probe.fileno())
+    except OSError as error:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return False
+
+
 def _damaged(cause: sqlite3.DatabaseError) -> bool:
     code = getattr(cause, "sqlite_errorcode", 0) & _PRIMARY_CODE
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def _denied(cause: sqlite3.DatabaseError) -> bool:
+    code = getattr(cause, "sqlite_errorcode", 0) & _PRIMARY_CODE
+    return code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)

@@ -10,10 +10,12 @@ import structlog
 from eva_master.model.changes import Changes
 from eva_master.model.errors import StorageFull
 from eva_master.model.ids import Millis
-from eva_master.ports import Journal
+from eva_master.ports import Clock, Journal
+from eva_master.ports.reading import Pause
 
 _RETRY_S = 1.0
 _TOLD_EVERY_S = 60.0
+_MAKE_ROOM = "make room on the disk of the master's journal; it goes on by itself"
 
 log = structlog.get_logger(__name__)
 
@@ -26,17 +28,23 @@ class PatientJournal:
 
     Args:
         journal: The one that is written.
-        paused: Called with the reason when the disk is full, and with an empty one when the commit
-            has succeeded after all.
+        paused: Called with what to tell users when the disk is full, and with `None` when the
+            commit has succeeded after all.
         stopping: Once it is set, a full disk is an error like any other.
+        clock: Tells since when the disk is full.
     """
 
     def __init__(
-        self, journal: Journal, paused: Callable[[str], None], stopping: threading.Event
+        self,
+        journal: Journal,
+        paused: Callable[[Pause | None], None],
+        stopping: threading.Event,
+        clock: Clock,
     ) -> None:
         self._journal = journal
         self._paused = paused
         self._stopping = stopping
+        self._clock = clock
 
     def load(self, since: Millis | None = None) -> Changes:
         """See `eva_master.ports.Journal.load`."""
@@ -57,7 +65,7 @@ class PatientJournal:
                 if self._stopping.is_set():
                     raise
                 if not waited_s:
-                    self._paused(error.message)
+                    self._paused(Pause(self._clock.now(), error.message, _MAKE_ROOM))
                 if waited_s % _TOLD_EVERY_S == 0:
                     log.error(
                         "the disk of the journal is full: the master pauses until there is room",
@@ -67,5 +75,5 @@ class PatientJournal:
                 self._stopping.wait(_RETRY_S)
                 waited_s += _RETRY_S
         if waited_s:
-            self._paused("")
+            self._paused(None)
             log.info("there is room for the journal again: the master goes on")

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic_core import ErrorDetails
 
+from eva_master.adapters.text.unreadable import why_unreadable
 from eva_master.adapters.text.yamlfile import dotted, invalid, wording
 from eva_master.model.errors import InvalidTrace, Problem
 
@@ -25,7 +26,7 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise invalid(InvalidTrace, str(path), [Problem(str(error))]) from error
+        raise invalid(InvalidTrace, str(path), [Problem(why_unreadable(error))]) from error
 
 
 def read_json(path: Path) -> Any:

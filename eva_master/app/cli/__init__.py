@@ -6,6 +6,7 @@ Commands are imported when they are used, and import gRPC or a database only whe
 
 from __future__ import annotations
 
+import errno
 import sys
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -17,7 +18,7 @@ import click
 from eva_master.app.cli.extended_group import loaded
 from eva_master.app.cli.session import Session, address_option, credential_options
 from eva_master.app.cli.views.errors import exit_code, report
-from eva_master.model.errors import EvaError
+from eva_master.model.errors import EvaError, of_file
 
 _COMMANDS = {
     "up": "serve",
@@ -70,6 +71,11 @@ class _Commands(click.Group):
         except EvaError as error:
             report(error)
             ctx.exit(exit_code(error))
+        except OSError as error:
+            if error.filename is None or error.errno == errno.EPIPE:
+                raise
+            report(of_file(error))
+            ctx.exit(1)
         except KeyboardInterrupt:
             click.echo(err=True)
             ctx.exit(130)

@@ -64,15 +64,25 @@ def ls(session: Session, ended: bool, limit: int | None, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", required=False)
 @json_option
 @address_option
 @pass_session
-def status(session: Session, job: str, as_json: bool) -> None:
-    """Show everything about JOB, an id or the name of your newest job with it."""
+def status(session: Session, job: str | None, as_json: bool) -> None:
+    """Show everything about JOB, an id or the name of your newest job with it.
+
+    Without JOB it tells how the cluster is.
+    """
     from eva_master.app.cli.views import shapes, tables
 
     with session.client() as client:
+        if job is None:
+            state = client.describe()
+            if as_json:
+                print_json(shapes.cluster(state))
+            else:
+                console().print(tables.cluster(state))
+            return
         found = client.job(job)
     if as_json:
         print_json(shapes.job(found))

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from eva_master.adapters.text.unreadable import why_unreadable
 from eva_master.adapters.text.yamlfile import (
     Document,
     invalid,
@@ -210,7 +211,7 @@ def load_experiment(path: Path, settings: Sequence[str] = ()) -> Plan:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise invalid(InvalidConfig, str(path), [Problem(str(error))]) from error
+        raise invalid(InvalidConfig, str(path), [Problem(why_unreadable(error))]) from error
     document = load(text, file_name=str(path), error=InvalidConfig)
     raw = document.value
     for setting in settings:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from eva_master.control.alarms import Alarm, Wake
 from eva_master.control.context import Context
 from eva_master.control.supply.boot_gate import BootGate
-from eva_master.learning.boots import Boots, scopes
-from eva_master.model.ids import JobId, Millis, OfferingId
+from eva_master.learning.boots import Boots, lost_scope, scopes
+from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId
 from eva_master.model.records import Instance
 from eva_master.model.states import InstanceState
+
+PROVEN_MS = 60_000
+"""An instance that ends this soon after a task began to run there may have ended for that."""
 
 
 def refuse(context: Context, offerings: Iterable[OfferingId], until: Millis, why: str) -> None:
@@ -34,6 +37,8 @@ def never_registered(context: Context, instance: Instance) -> str:
 def note_end(context: Context, instance: Instance, reason: str, *, reclaimed: bool) -> None:
     """An instance ended without having been asked to; if no task ever ran on it, its boot failed.
 
+    If one had just begun to, it may be what brought the instance down.
+
     Args:
         context: Of this turn.
         instance: As it was before.
@@ -43,14 +48,37 @@ def note_end(context: Context, instance: Instance, reason: str, *, reclaimed: bo
     registered = instance.ready_ms is not None or context.state.connected(instance.id)
     idle = instance.id in context.unproven
     context.unproven.discard(instance.id)
+    ran_from = context.proving.pop(instance.id, None)
     if reclaimed or instance.leaving_ms is not None or instance.at_risk:
         return
-    if instance.state is InstanceState.TERMINATING or (registered and not idle):
+    if instance.state is InstanceState.TERMINATING:
+        return
+    about = f": {reason}" if reason else ""
+    name = f"{instance.id} ({instance.offering.id})"
+    if registered and not idle:
+        ended = context.silent.get(instance.id, context.now)
+        if ran_from is not None and ended - ran_from < PROVEN_MS:
+            why = f"{name} ended as soon as a task ran on it{about}"
+            _lost(context, instance, _jobs(context, instance), why)
         return
     before = "a task ran on it" if registered else "its worker registered"
-    about = f": {reason}" if reason else ""
-    why = f"{instance.id} ({instance.offering.id}) ended before {before}{about}"
+    why = f"{name} ended before {before}{about}"
     _failed(context, instance, context.settings.boot_backoff_ms, why)
+
+
+def gave_up(context: Context, instance: Instance, jobs: Collection[JobId], reason: str) -> None:
+    """An instance is given back since tasks cannot run there; if none ever did, its boot failed.
+
+    Unless they were tasks of one job, whose image or inputs may be too large for any such instance.
+    """
+    if instance.id not in context.unproven:
+        return
+    context.unproven.discard(instance.id)
+    why = f"{instance.id} ({instance.offering.id}) was of no use: {reason}"
+    if len(jobs) > 1:
+        _failed(context, instance, context.settings.boot_backoff_ms, why)
+    else:
+        _lost(context, instance, jobs, why)
 
 
 def registered(context: Context, instance: Instance) -> None:
@@ -65,10 +93,28 @@ def registered(context: Context, instance: Instance) -> None:
 
 def worked(context: Context, instance: Instance) -> None:
     """A task runs on an instance, so booting such instances works."""
-    context.unproven.discard(instance.id)
+    if instance.id in context.unproven:
+        context.unproven.discard(instance.id)
+        context.proving[instance.id] = context.now
+        context.alarms.at(Millis(context.now + PROVEN_MS), Alarm.instance(instance.id))
     if not context.state.boots.streaks:
         return
     boots = context.state.boots.worked(instance.offering, _jobs(context, instance))
+    if boots is not context.state.boots:
+        _reopen(context, boots)
+
+
+def outlived(context: Context, instance: Instance) -> None:
+    """Look whether an instance has outlived the start of its first task for long enough."""
+    ran_from = context.proving.get(instance.id)
+    if ran_from is not None and context.now - ran_from >= PROVEN_MS:
+        del context.proving[instance.id]
+        proven(context, _jobs(context, instance))
+
+
+def proven(context: Context, jobs: Iterable[JobId]) -> None:
+    """Tasks of these jobs ran and their instances are there, so nothing speaks against them."""
+    boots = context.state.boots.proven(tuple(jobs))
     if boots is not context.state.boots:
         _reopen(context, boots)
 
@@ -94,7 +140,34 @@ def gate(context: Context) -> BootGate:
         if now - instance.requested_ms < context.settings.boot_backoff_ms
         for scope in scopes(instance.offering)
     )
-    return BootGate(context.state.boots, booting, context.now)
+    doubtful = frozenset(
+        lost_scope(run.job)
+        for job in context.state.boots.suspect_jobs()
+        for run in context.state.members(job)
+        if run.target is not None and _untried(context, run.target)
+    )
+    return BootGate(context.state.boots, booting | doubtful, context.now)
+
+
+def _untried(context: Context, name: InstanceId) -> bool:
+    """Whether nothing has run for long enough on an instance to tell that it outlives it."""
+    instance = context.state.instances[name]
+    booting = instance.state in (InstanceState.LAUNCHING, InstanceState.UP)
+    return booting or name in context.unproven or name in context.proving
+
+
+def _lost(context: Context, instance: Instance, jobs: Collection[JobId], why: str) -> None:
+    state = context.state
+    boots = state.boots.of_jobs(state.active).lost(
+        instance.offering,
+        jobs,
+        requested_ms=instance.requested_ms,
+        now=context.now,
+        pause_ms=context.settings.boot_backoff_ms,
+        why=why,
+    )
+    state.set_boots(boots)
+    _tell(context, instance, jobs, why)
 
 
 def _failed(context: Context, instance: Instance, pause_ms: int, why: str) -> None:
@@ -112,10 +185,15 @@ def _failed(context: Context, instance: Instance, pause_ms: int, why: str) -> No
         until = boots.until(known)
         if until > (known.unavailable_until or context.now):
             refuse(context, [known.id], until, why)
-    for run in state.targeting(instance.id):
+    _tell(context, instance, jobs, why)
+
+
+def _tell(context: Context, instance: Instance, jobs: Iterable[JobId], why: str) -> None:
+    """Tell the jobs why, and have them planned again when something may be bought for them."""
+    for run in context.state.targeting(instance.id):
         context.explain(run, why)
     for job in jobs:
-        if (streak := boots.of_job(job)) is not None:
+        if (streak := context.state.boots.of_job(job)) is not None:
             context.alarms.at(streak.until_ms, Alarm(Wake.AVAILABILITY))
 
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from eva_master.learning.boots import Boots, Scope
+from eva_master.learning.boots import Boots, Scope, lost_scope
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.job import JobKind
@@ -25,7 +25,8 @@ class BootGate:
 
     Attributes:
         boots: Failures in a row.
-        booting: Scopes of which an instance is booting now.
+        booting: Scopes of which an instance is booting now, and those of jobs for which an instance
+            was bought on which nothing has run for a while yet.
         now: The time.
     """
 
@@ -61,10 +62,13 @@ class BootGate:
         trying: set[Scope] = set()
         bought: set[int] = set()
         reasons: dict[RunId, str] = {}
+        doubtful = self.boots.suspect_jobs()
         for job, runs in _units(seen, plan):
             keys = {key for key in runs.values() if isinstance(key, int)} - bought
             needed = [offerings[key] for key in keys if key in offerings]
             suspects = self._suspects(needed)
+            if needed and job in doubtful:
+                suspects |= {lost_scope(job): self.boots.streaks[lost_scope(job)].why}
             why = self._why(job, bool(needed), suspects, trying)
             if why:
                 reasons.update(dict.fromkeys(runs, why))
@@ -86,12 +90,15 @@ class BootGate:
         """Why nothing is bought for a task or gang now; empty if it is."""
         streak = self.boots.of_job(job)
         if buys and streak is not None and streak.until_ms > self.now:
+            what = "instances" if streak is self.boots.streaks.get(lost_scope(job)) else "boots"
             return (
                 f"nothing is bought for it until {_clock(streak.until_ms)}, since "
-                f"{streak.failures} boots in a row failed; the last: {streak.why}"
+                f"{streak.failures} {what} in a row failed; the last: {streak.why}"
             )
         for scope, why in suspects.items():
             if scope in self.booting or scope in trying:
+                if scope == lost_scope(job):
+                    return f"waits until another of its tasks runs well, since the last: {why}"
                 return f"waits until another instance has booted, since the last did not: {why}"
         return ""
 

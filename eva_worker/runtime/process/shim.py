@@ -97,6 +97,7 @@ def execute(spec: dict[str, Any], parent: int) -> NoReturn:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
+        spare_nobody()  # Later its own entry in /proc may be out of reach.
         if confined := spec.get("confinement"):
             confine(confined)
         # Whoever changes their rights loses this signal, so it comes after that.
@@ -104,7 +105,6 @@ def execute(spec: dict[str, Any], parent: int) -> NoReturn:
         if os.getppid() != parent:  # It ended before it was seen.
             os._exit(NOT_EXECUTABLE)
         os.chdir(spec["workdir"])
-        spare_nobody()
         if spec["cpus"]:
             os.sched_setaffinity(0, spec["cpus"])
         for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP):

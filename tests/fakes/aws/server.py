@@ -25,6 +25,7 @@ from tests.fakes.aws.service import AHEAD, LOST, REGION
 from tests.fakes.aws.stacks import Refused, Stacks
 
 STATUS = {
+    "IdempotentInstanceTerminated": 400,
     "IdempotentParameterMismatch": 400,
     "InsufficientInstanceCapacity": 500,
     "InternalError": 500,
@@ -244,6 +245,9 @@ class LoopGateway:
             time.sleep(LATE_S)
         if parameters != form:
             return _refuse(start, "IdempotentParameterMismatch")
+        instance = _instances().get(_made(answer))
+        if instance is not None and instance.state == "terminated":
+            return _refuse(start, "IdempotentInstanceTerminated")
         start("200 OK", [("Content-Type", "text/xml"), ("Content-Length", str(len(answer)))])
         return [answer]
 
@@ -253,9 +257,7 @@ class LoopGateway:
         status: str = heads[0][0]
         if status != "200 OK":
             return status, answer
-        made = re.search(rb"<instanceId>(.+?)</instanceId>", answer)
-        assert made is not None, answer
-        instance = _instances()[made[1].decode()]
+        instance = _instances()[_made(answer)]
         if ends := self._ends.get(cluster):
             self._failing[instance.id] = time.time() + ENDS_S, ends.pop(0)
             _set_state(instance, "pending", 0)
@@ -367,6 +369,13 @@ def _instances() -> dict[str, Any]:
         for reservation in backend.reservations.values()
         for instance in reservation.instances
     }
+
+
+def _made(answer: bytes) -> str:
+    """The instance that an answer to RunInstances names."""
+    made = re.search(rb"<instanceId>(.+?)</instanceId>", answer)
+    assert made is not None, answer
+    return made[1].decode()
 
 
 def _offering(form: dict[str, str]) -> str:

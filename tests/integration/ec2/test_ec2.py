@@ -127,6 +127,28 @@ def test_the_token_finds_the_instance_that_no_listing_shows_yet(account: Account
     assert len(account.made()) == 1
 
 
+@pytest.mark.parametrize("listings", [4, float("inf")])
+def test_a_token_of_an_instance_that_was_terminated_tells_its_end(
+    account: Account, listings: float
+) -> None:
+    """It was made and has ended: no refusal of the offering, and the next one has its own token."""
+    account.launch_by_hand(LAUNCH)
+    (made,) = account.existing()
+    account.direct.terminate_instances(InstanceIds=[made["InstanceId"]])
+    cloud, inbox = account.master(lambda client: Blind(client, listings), settle_s=1)
+    cloud.execute(LAUNCH)
+    gone = inbox.expect(InstanceGone)
+    assert gone.instance == ONE
+    assert "erminated" in gone.reason
+    assert len(account.made()) == 1
+    cloud.close()
+    cloud, inbox = account.master()
+    cloud.execute(replace(LAUNCH, instance=InstanceId("i-2")))
+    while not isinstance(event := inbox.next(), InstanceUp):
+        assert event.instance == ONE, "the end is told again to a new master, at most"
+    assert (event.instance, len(account.existing())) == ("i-2", 1)
+
+
 def test_a_token_with_other_parameters_is_refused(account: Account) -> None:
     account.launch_by_hand(LAUNCH, "other user data")
     cloud, inbox = account.master(lambda client: Blind(client, 1))

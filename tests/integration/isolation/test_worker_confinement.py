@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -100,6 +100,31 @@ def confined(request: pytest.FixtureRequest, bench: Bench) -> Bench:
     hidden = [str(bench.state), str(bench.disk)]
     bench.confined = Measures(request.param, hidden, None)
     return bench
+
+
+@pytest.fixture
+def spared() -> Iterator[None]:
+    """Be somebody whom the kernel spares when memory runs out, as the agent of an instance is."""
+    file = Path("/proc/self/oom_score_adj")
+    before = file.read_text()
+    try:
+        file.write_text("-500")
+    except OSError:
+        pytest.skip("this process may not be spared")
+    yield
+    file.write_text(before)
+
+
+async def test_a_confined_task_is_not_spared_when_memory_runs_out(
+    spared: None, confined: Bench
+) -> None:
+    assert (await confined.run("cat /proc/self/oom_score_adj")).code == 0
+    assert confined.log.strip() == "0"
+
+
+async def test_a_task_is_not_spared_when_memory_runs_out(spared: None, bench: Bench) -> None:
+    assert (await bench.run("cat /proc/self/oom_score_adj")).code == 0
+    assert bench.log.strip() == "0"
 
 
 ATTACKS = """

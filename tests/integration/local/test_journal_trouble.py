@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import random
 import sqlite3
 import subprocess
 import sys
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from sqlalchemy import make_url
+from sqlalchemy.exc import DBAPIError
 
 from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.loop.inbox import LiveInbox
 from eva_master.adapters.store import SqlJournal
+from eva_master.adapters.store.journal import translated
 from eva_master.adapters.store.patience import PatientJournal
 from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
@@ -27,17 +34,25 @@ from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.changes import Changes
 from eva_master.model.errors import EvaError, StorageError, StorageFull
 from eva_master.model.events import JobSubmitted, Tick
-from eva_master.model.ids import Family, JobId, Price, Workload
+from eva_master.model.ids import Family, JobId, Millis, Price, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.records import Job
 from eva_master.model.resources import Resources
 from eva_master.model.states import JobState
+from eva_master.ports.reading import Pause
 from tests.fakes.patience import DEADLINE_S
 
 SIZE = Resources(0, 1000, 1024)
 FAMILY = Family("c")
 OFFERING = Offering(InstanceType("c.1", FAMILY, SIZE), Price(1_000_000))
 LARGE = "x" * 100_000
+
+
+class Noon:
+    """A clock that stands still."""
+
+    def now(self) -> Millis:
+        return Millis(1_000)
 
 
 def job(name: str, *, run: str = "true") -> JobSpec:
@@ -72,19 +87,22 @@ def test_a_full_disk_is_told_from_other_trouble(tmp_path: Path) -> None:
 
 
 def test_a_commit_waits_for_room_and_says_so(tmp_path: Path) -> None:
-    told: list[str] = []
+    told: list[Pause | None] = []
     with SqlJournal.open(f"sqlite:///{tmp_path}/journal.db") as journal:
 
-        def paused(reason: str) -> None:
-            told.append(reason)
-            if reason:
+        def paused(pause: Pause | None) -> None:
+            told.append(pause)
+            if pause is not None:
                 make_room(journal)
 
-        patient = PatientJournal(journal, paused, threading.Event())
+        patient = PatientJournal(journal, paused, threading.Event(), Noon())
         fill(journal)
         patient.commit(Changes(jobs=(record("a"),)))
-        assert "full" in told[0]
-        assert told[1:] == [""]
+        assert told[0] is not None
+        assert told[0].since_ms == 1_000
+        assert "full" in told[0].reason
+        assert "make room" in told[0].hint
+        assert told[1:] == [None]
         assert [it.id for it in patient.load().jobs] == ["a-1"]
 
 
@@ -94,7 +112,61 @@ def test_a_master_that_stops_does_not_wait_for_room(tmp_path: Path) -> None:
     with SqlJournal.open(f"sqlite:///{tmp_path}/journal.db") as journal:
         fill(journal)
         with pytest.raises(StorageFull):
-            PatientJournal(journal, print, stopping).commit(Changes(jobs=(record("a"),)))
+            PatientJournal(journal, print, stopping, Noon()).commit(Changes(jobs=(record("a"),)))
+
+
+@contextmanager
+def without_rights() -> Iterator[None]:
+    """Be somebody whom permissions concern."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(65_534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize("what", ["file", "directory", "unreadable"])
+def test_a_journal_that_cannot_be_written_is_refused_at_once(what: str) -> None:
+    """Not by the first commit of a master that has said that it is up."""
+    with TemporaryDirectory(dir="/tmp") as made:
+        home = Path(made)
+        path = home / "journal.db"
+        SqlJournal.open(f"sqlite:///{path}").close()
+        for one in home.iterdir():
+            one.chmod(0o666)
+        path.chmod({"file": 0o444, "directory": 0o666, "unreadable": 0}[what])
+        home.chmod(0o555 if what == "directory" else 0o777)
+        try:
+            with without_rights(), pytest.raises(StorageError, match="journal") as refused:
+                SqlJournal.open(f"sqlite:///{path}", expected=True)
+            assert "needs to write to it and to its directory" in refused.value.hint
+        finally:
+            home.chmod(0o700)
+
+
+def test_a_journal_that_is_a_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="is a directory"):
+        SqlJournal.open(f"sqlite:///{tmp_path}", expected=True)
+
+
+@pytest.mark.parametrize(("code", "full"), [(errno.EDQUOT, True), (errno.EIO, False)])
+def test_a_quota_that_is_used_up_is_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, full: bool
+) -> None:
+    """SQLite says of both that the call failed."""
+    failure = sqlite3.OperationalError("disk I/O error")
+    failure.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+
+    def failing(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(StorageError) as told, translated(make_url(f"sqlite:///{tmp_path}/j.db")):
+        raise DBAPIError("COMMIT", None, failure)
+    assert isinstance(told.value, StorageFull) == full
 
 
 class Nobody:
@@ -116,7 +188,7 @@ async def test_the_loop_goes_on_by_itself_and_carries_out_what_waited(tmp_path: 
         Machine(State((OFFERING,)), Settings()),
         clock=clock,
         inbox=inbox,
-        journal=PatientJournal(journal, gateway.paused, stopping),
+        journal=PatientJournal(journal, gateway.paused, stopping, clock),
         cloud=nobody,
         workers=nobody,
         planner=nobody,

@@ -25,6 +25,7 @@ from eva_master.control.state.store import State
 from eva_master.model.changes import Changes, Round
 from eva_master.model.ids import InstanceId, Millis
 from eva_master.model.states import RunState
+from eva_master.ports.reading import Pause
 from tests.fakes.rpc.authority import authority
 from tests.fakes.rpc.server import Agent, RpcMaster, add_instance, add_job, rpc_master, spec
 
@@ -45,6 +46,20 @@ def one_runs_one_waits(state: State) -> None:
     state.put_run(replace(run, attempt=1, instance=place, target=place))
     ledger.open_account(state, state.instances[place])
     state.count(rounds=3)
+
+
+async def test_a_pause_is_told_of_the_cluster_and_of_jobs_that_go_on(master: RpcMaster) -> None:
+    await master.loop.change(one_runs_one_waits)
+    master.loop.gateway.paused(Pause(Millis(7), "the disk is full", "make room"))
+    state = await master.cluster.Describe(pb.DescribeRequest())
+    job = await master.jobs.Get(pb.GetJobRequest(job="running"))
+    (listed, _) = (await master.jobs.List(pb.ListJobsRequest())).jobs
+    for told in (state, job, listed):
+        pause = told.pause
+        assert (pause.since_ms, pause.reason, pause.hint) == (7, "the disk is full", "make room")
+    master.loop.gateway.paused(None)
+    assert not (await master.cluster.Describe(pb.DescribeRequest())).HasField("pause")
+    assert not (await master.jobs.Get(pb.GetJobRequest(job="running"))).HasField("pause")
 
 
 async def test_the_cluster_describes_itself(master: RpcMaster) -> None:

@@ -123,6 +123,32 @@ def test_ls_of_nothing(eva: Run, api: FakeApi) -> None:
     assert read(eva("ls", "--json")) == {"jobs": []}
 
 
+def test_a_master_that_stands_still_says_why_since_when_and_what_to_do(
+    eva: Run, api: FakeApi
+) -> None:
+    pause = pb.Pause(since_ms=1, reason="journal x: the \x1b[31mdisk is full", hint="make room")
+    assert "stands still" not in eva("status").stdout + eva("status", "resnet18").stdout
+    assert read(eva("status", "--json"))["pause"] is None
+    api.state.pause.CopyFrom(pause)
+    for job in api.jobs.values():
+        job.pause.CopyFrom(pause)
+    for command in (["status"], ["status", "resnet18"], ["ls"], ["nodes"], ["top", "--once"]):
+        told = " ".join(eva(*command).stdout.split())
+        assert "stands still since" in told, command
+        assert "ago, and tasks run on: journal x" in told
+        assert "disk is full; make room" in told
+        assert "\x1b" not in told
+    for command in (["status"], ["status", "resnet18"], ["nodes"]):
+        paused = read(eva(*command, "--json"))["pause"]
+        assert (paused["since_ms"], paused["hint"]) == (1, "make room")
+
+
+def test_status_without_a_job_is_of_the_cluster(eva: Run, api: FakeApi) -> None:
+    lines = eva("status").stdout.splitlines()
+    assert lines[0].split()[:2] == ["cluster", api.state.cluster]
+    assert read(eva("status", "--json"))["cluster"] == api.state.cluster
+
+
 def test_status_json_has_the_documented_shape(eva: Run) -> None:
     job = read(eva("status", "resnet18", "--json"))
     assert job.keys() == {
@@ -130,7 +156,7 @@ def test_status_json_has_the_documented_shape(eva: Run) -> None:
         *("after", "waits_for", "unmet", "unmet_origin"),
         *("finished_ms", "exit_code", "failures", "tasks", "cost_usd", "cost_micro_usd"),
         *("no_packing_usd", "no_packing_micro_usd"),
-        *("remaining_ms", "remaining_estimated", "eta_ms"),
+        *("remaining_ms", "remaining_estimated", "eta_ms", "pause"),
     }
     assert (job["cost_usd"], job["cost_micro_usd"]) == (1.234567, 1_234_567)
     assert (job["finished_ms"], job["exit_code"], job["reason"]) == (None, None, None)

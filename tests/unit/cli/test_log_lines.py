@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +27,47 @@ VALUES: dict[str, Any] = {
     "object": RuntimeError(LONG),
     "set": {LONG, "b"},
 }
+
+
+PROGRAM = """
+import sys
+from {module} import configure
+import structlog
+configure({name})
+log = structlog.get_logger()
+for number in range(3):
+    log.error("told", number=number)
+try:
+    raise ValueError
+except ValueError:
+    log.exception("broken")
+print("alive")
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [("eva_master.app.logs", '"lab"'), ("eva_worker.process.logging", 'instance="i-1"')],
+)
+@pytest.mark.parametrize("trouble", ["full", "closed", "unread"])
+def test_a_log_that_cannot_be_written_stops_nobody(module: str, name: str, trouble: str) -> None:
+    """Its disk is full, as the journal's may be at that time; or its reader is gone."""
+    reader, unread = os.pipe()
+    os.close(reader)
+    with Path("/dev/full").open("w") as full, Path(os.devnull).open("w") as null:
+        place = {"full": full, "unread": unread, "closed": null}[trouble]
+        program = PROGRAM.format(module=module, name=name)
+        if trouble == "closed":
+            program = program.replace("log = ", "sys.stderr.close(); log = ")
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            stdout=subprocess.PIPE,
+            stderr=place,
+            text=True,
+            check=False,
+        )
+    os.close(unread)
+    assert done.stdout == "alive\n"
 
 
 @pytest.mark.parametrize("bounded", [of_the_master.bounded, of_the_agent.bounded])

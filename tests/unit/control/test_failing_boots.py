@@ -13,16 +13,21 @@ import pytest
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import Catalog, InstanceType, Offering
-from eva_master.model.events import CancelRequested
+from eva_master.model.events import CancelRequested, Phase, RunReport, WorkerReported
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
+from eva_master.simulation.cluster.attempt_log import History
 from eva_master.simulation.cluster.cloud import Life
+from eva_master.simulation.cluster.work import Attempt
 from eva_master.simulation.simulated_cluster import SimulatedCluster
 
 MINUTE_MS = 60_000
 HALF_AN_HOUR_MS = 30 * MINUTE_MS
+REGISTER_MS = 5 * MINUTE_MS
 SIZE = Resources(0, 1000, 1024)
+FORMS = ("boot", "launch", "registered", "silent", "ran", "left", "engine")
+REASONS = {"silent": "did not register within 300 s", "left": "its worker leaves"}
 POLICIES = sorted(policies())
 WHY = "Client.InternalError: Client error on launch"
 RUN = RunId("a-1/0")
@@ -44,12 +49,26 @@ FORTY = tuple(
 CATALOGS = {"one": ONE, "forty": FORTY}
 
 
+class Ordered(History):
+    """Tells of each attempt that was ordered."""
+
+    def __init__(self, tell: Callable[[Attempt], None]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def ordered(self, attempt: Attempt) -> None:
+        super().ordered(attempt)
+        self._tell(attempt)
+
+
 class World(SimulatedCluster):
     """A cluster in which instances end as soon as `fails` says.
 
     Args:
-        form: When they do: ``boot``, some time after they are up; ``launch``, before; or
-            ``registered``, as soon as their workers have.
+        form: When they do: ``boot``, some time after they are up; ``launch``, before;
+            ``registered``, as soon as their workers have; ``ran``, as soon as a task runs there; or
+            ``left``, when their workers sign off at that time. Of the form ``engine`` they stay,
+            and no task can be started there; of the form ``silent`` they never register.
     """
 
     def __init__(
@@ -63,8 +82,14 @@ class World(SimulatedCluster):
     ) -> None:
         kind = policies()[policy]
         self.bought: list[tuple[int, Offering]] = []
-        super().__init__(catalog, kind.build(kind.config()), settings=Settings(round_gap_ms=1_000))
         self._form, self._fails, self._reclaimed = form, fails, reclaimed
+        settings = Settings(round_gap_ms=1_000, register_timeout_ms=REGISTER_MS)
+        super().__init__(
+            catalog,
+            kind.build(kind.config()),
+            settings=settings,
+            attempt_log=Ordered(self._ordered),
+        )
         self._seen: set[InstanceId] = set()
         self.cloud.life_of = self._life_of
 
@@ -73,12 +98,33 @@ class World(SimulatedCluster):
         if instance not in self._seen:
             self._seen.add(instance)
             self.bought.append((int(self.timeline.now()), offering))
-            if self._fails(offering):
+            if self._fails(offering) and self._form in ("boot", "launch", "registered"):
                 after = {"boot": 70_000, "launch": 5_000, "registered": 61_000}[self._form]
                 self.timeline.after(after, lambda: self._end(instance))
-        elif self._fails(offering) and self._form != "registered":
+        elif self._fails(offering) and self._form in ("boot", "launch", "silent"):
             setup_ms = 10**9
         return Life(offering.type.acquisition_ms, setup_ms, 1_000)
+
+    def _ordered(self, attempt: Attempt) -> None:
+        instance, order = attempt.instance, attempt.order
+        if not self._fails(self.state.instances[instance].offering):
+            return
+        if self._form == "ran":
+            self.timeline.after(20_000, lambda: self._end(instance))
+        elif self._form == "left":
+            self.timeline.after(20_000, lambda: self.workers.leave(instance))
+        elif self._form == "engine":
+            attempt.phase = Phase.EXITED
+            attempt.report = RunReport(
+                order.run,
+                order.attempt,
+                Phase.EXITED,
+                never_started=True,
+                blameless=True,
+                message=WHY,
+            )
+            reported = WorkerReported(instance, self.state.sessions[instance], (attempt.report,))
+            self.timeline.after(1_000, lambda: self.inbox.post(reported))
 
     def _end(self, instance: InstanceId) -> None:
         self.cloud.fail(instance, WHY, reclaimed=self._reclaimed)
@@ -98,18 +144,20 @@ class World(SimulatedCluster):
 
     @property
     def told(self) -> str:
-        return self.state.runs[RUN].waiting_for
+        """What `eva status` tells of the first job."""
+        run = self.state.runs[RUN]
+        return f"{run.waiting_for} {self.state.jobs[run.job].reason}"
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("form", ["boot", "launch", "registered"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("catalog", CATALOGS)
 def test_four_are_bought_in_half_an_hour_at_most(catalog: str, form: str, policy: str) -> None:
     world = World(CATALOGS[catalog], policy, form)
     world.job()
     world.play(HALF_AN_HOUR_MS)
     assert 2 <= len(world.bought) <= 4
-    assert WHY in world.told
+    assert REASONS.get(form, WHY) in world.told
     # And less and less.
     world.play(24 * 60 * MINUTE_MS)
     assert len(world.bought) <= 30
@@ -130,6 +178,59 @@ def test_of_an_array_one_tries_for_all_once_boots_have_failed() -> None:
     world.job(tasks=10)
     world.play(HALF_AN_HOUR_MS)
     assert len(world.bought) <= 10 + 3
+
+
+@pytest.mark.parametrize("kind", [JobKind.ARRAY, JobKind.GANG])
+def test_a_job_that_brings_its_instances_down_buys_one_at_a_time(kind: JobKind) -> None:
+    """Its neighbours' purchases go on: nothing is wrong with what is on sale."""
+    world = World(ONE, "no_packing", "ran", lambda _: world.timeline.now() < HALF_AN_HOUR_MS)
+    world.job(tasks=6, kind=kind, minutes=2)
+    world.play(HALF_AN_HOUR_MS)
+    most = 6 + 6 + 1 + 1 if kind is JobKind.ARRAY else 4 * 6
+    assert len(world.bought) <= most
+    assert all(offering.available(world.timeline.now()) for offering in world.state.catalog)
+    # Once one outlives its task, the others follow.
+    assert world.run(world.quiet, limit_ms=2 * 60 * MINUTE_MS)
+    assert world.state.jobs[JobId("a-1")].state == "succeeded"
+
+
+def test_a_job_that_can_be_started_nowhere_is_no_matter_to_others() -> None:
+    """Its image may be larger than any disk."""
+    world = World(ONE, "no_packing", "engine")
+    world.job()
+    world.play(HALF_AN_HOUR_MS)
+    assert len(world.bought) <= 4
+    assert all(offering.available(world.timeline.now()) for offering in world.state.catalog)
+
+
+def test_where_no_job_can_be_started_nothing_is_bought_for_any() -> None:
+    size = replace(ONE[0].type, capacity=Resources(0, 8000, 8192))
+    world = World((replace(ONE[0], type=size),), "eva", "engine")
+    for name in "abcd":
+        world.job(name)
+    world.play(HALF_AN_HOUR_MS)
+    assert len(world.bought) <= 4
+    (offering,) = world.state.catalog
+    assert WHY in offering.why_unavailable
+
+
+def test_one_instance_that_is_lost_soon_is_replaced_at_once() -> None:
+    world = World(ONE, "eva", "ran", lambda _: len(world.bought) == 1)
+    world.job(minutes=5)
+    assert world.run(world.quiet, limit_ms=12 * MINUTE_MS)
+    assert len(world.bought) == 2
+
+
+def test_instances_that_are_lost_now_and_then_are_no_streak() -> None:
+    """Each of them outlived its task for longer than a minute."""
+    world = World(ONE, "eva", "registered", lambda _: False)
+    world.job(minutes=60)
+    for cycle in range(1, 6):
+        world.play(cycle * 5 * MINUTE_MS)
+        (instance,) = world.state.live
+        world.cloud.fail(instance, WHY)
+    world.play(27 * MINUTE_MS)
+    assert len(world.bought) == 6
 
 
 def test_a_gang_that_needs_two_still_tries_with_two() -> None:

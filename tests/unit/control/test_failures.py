@@ -142,7 +142,7 @@ def test_a_program_that_fails_otherwise_is_tried_again(second: dict[str, Any]) -
     assert (stage.job.state, stage.job.failures) == ("pending", 2)
 
 
-@pytest.mark.parametrize("code", [75, -9, 137, 143])
+@pytest.mark.parametrize("code", [75, -9, 137, 143, -15, 130, 129])
 def test_a_signal_or_a_wish_to_be_tried_again_may_come_as_often_as_there_are_retries(
     code: int,
 ) -> None:
@@ -157,13 +157,44 @@ def test_a_signal_or_a_wish_to_be_tried_again_may_come_as_often_as_there_are_ret
     assert stage.job.reason.endswith("no retries left")
 
 
-def test_numbers_do_not_make_a_failure_another_one() -> None:
+LONG = "its log ends: ...{}" + "x y " * 80 + "no such file: data.csv"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (
+            "pid 17 at 0x7f00a1: no such file: data.csv",
+            "pid 4711 at 0x7fff: no such file: data.csv",
+        ),
+        ('File "a.py", line 7 | Bus error', 'File "a.py", line 1234 | Bus error'),
+        ("<Thing at 7f3acc00d1e8> is closed", "<Thing at 7fbad0e8> is closed"),
+        ("/tmp/tmpxkq_wd/data is missing", "/tmp/tmpabq3wz/data is missing"),
+        ("run 1f0c-abcd-e2 is unknown", "run 88e1-cafe-0b is unknown"),
+        ("12:00:01.5Z loss nan", "23:59:59.25Z loss nan"),
+        # A long line is cut where its end is so many characters away.
+        (LONG.format("xx y x"), LONG.format("y x x")),
+    ],
+)
+def test_numbers_and_names_by_chance_do_not_make_a_failure_another_one(
+    first: str, second: str
+) -> None:
     stage = Stage()
     stage.begin()
-    stage.end(message="its log ends: pid 17 at 0x7f00a1: no such file: data.csv")
+    stage.end(message=f"its log ends: {first}")
     stage.begin()
-    stage.end(message="its log ends: pid 4711 at 0x7fff: no such file: data.csv")
+    stage.end(message=f"its log ends: {second}")
     assert stage.job.state == "failed"
+
+
+@pytest.mark.parametrize("code", [255, 139, -11, 134])
+def test_codes_that_only_the_program_itself_ends_with_count_as_its_failure(code: int) -> None:
+    """A crash, or a code that is no signal's."""
+    stage = Stage()
+    for _ in range(2):
+        stage.begin()
+        stage.end(code=code)
+    assert (stage.job.state, stage.job.failures) == ("failed", 2)
 
 
 def test_tasks_of_an_array_that_fail_alike_are_each_tried_again() -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.traces import (
@@ -19,6 +20,7 @@ from eva_master.adapters.traces import (
 )
 from eva_master.adapters.traces.pods import read_pods
 from eva_master.adapters.traces.recipes import ProductionRecipe, WorkloadsRecipe
+from eva_master.app.cli import main
 from eva_master.model.errors import InvalidTrace
 from eva_master.model.ids import Family, Workload
 from eva_master.model.resources import Resources
@@ -327,3 +329,17 @@ def test_a_wrong_table_is_refused_by_row_and_column(
 @pytest.mark.published
 def test_the_published_table_is_the_one_that_comes_with_the_project() -> None:
     assert read_interference(published() / "interference.json") == measured_interference()
+
+
+@pytest.mark.parametrize(
+    "command", [["simulate"], ["trace", "describe"], ["experiment"], ["master", "--config"]]
+)
+def test_a_file_that_is_no_text_is_told_without_a_word_of_python(
+    tmp_path: Path, command: list[str]
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"\xff\xfe\x00")
+    result = CliRunner().invoke(main, [*command, str(file)])
+    assert result.exit_code in (1, 2)
+    assert "codec" not in result.output
+    assert "not a text file in UTF-8" in result.output

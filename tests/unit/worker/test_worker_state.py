@@ -12,13 +12,14 @@ from click.testing import CliRunner
 from prometheus_client import generate_latest
 
 from eva_worker import cli
-from eva_worker.errors import BadOrder, StartFailed
+from eva_worker.errors import BadOrder, InstanceFailed, StartFailed
 from eva_worker.orders import Order, Phase, TaskKey
 from eva_worker.process import durable_files
 from eva_worker.process.durable_files import RESERVE_BYTES, Reserve, read_json, write_json
 from eva_worker.process.metrics import Metrics
 from eva_worker.settings import Settings
 from eva_worker.tasks.devices import Assignment
+from eva_worker.tasks.endings import filled_by, not_begun
 from eva_worker.tasks.progress_server import Counters, make_socket_directory, socket_path
 from eva_worker.tasks.records import AttemptRecords, Record, Stage
 from tests.fakes.rpc.authority import authority
@@ -277,3 +278,51 @@ def test_metrics_count_tasks_at_every_scrape() -> None:
     assert "eva_worker_uploaded_bytes_total 10.0" in text
     assert "eva_worker_session_up 0.0" in text
     assert "eva_worker_reconnects_total 0.0" in text
+
+
+class Disk:
+    """A disk of 1,000 blocks and 100 files, as `os.statvfs` shows it."""
+
+    def __init__(self, *, blocks: int = 0, files: int = 0) -> None:
+        self.free, self.free_files = 1_000 - blocks, 100 - files
+
+    def __call__(self, _: object) -> os.statvfs_result:
+        room = (4096, 4096, 1_000, self.free, self.free)
+        return os.statvfs_result((*room, 100, self.free_files, self.free_files, 0, 255))
+
+
+@pytest.mark.parametrize(
+    ("disk", "size", "files", "told"),
+    [
+        (Disk(blocks=500, files=50), 400, 40, None),
+        (Disk(blocks=990, files=50), 600, 40, True),
+        (Disk(blocks=990, files=50), 100, 4, False),
+        # Full of files, most of which are empty.
+        (Disk(blocks=10, files=100), 0, 60, True),
+        (Disk(blocks=10, files=100), 0, 4, False),
+    ],
+)
+def test_who_fills_a_disk_with_bytes_or_with_files_is_to_blame(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    disk: Disk,
+    size: int,
+    files: int,
+    told: bool | None,
+) -> None:
+    (tmp_path / "large").write_bytes(b"x" * size * 4096)
+    for number in range(files - 1):
+        (tmp_path / f"{number}").touch()
+    monkeypatch.setattr(os, "statvfs", disk)
+    assert filled_by(tmp_path) is told
+
+
+@pytest.mark.parametrize(("by_itself", "blameless"), [(None, False), (True, False), (False, True)])
+def test_inputs_that_no_disk_can_hold_are_charged(by_itself: bool | None, blameless: bool) -> None:
+    """Otherwise the job would be tried for ever, each time on a new instance in the end."""
+    error = OSError(errno.ENOSPC, "No space left on device")
+    message, excused = not_begun(error, by_itself)
+    assert excused is blameless
+    assert ("its files fill the disk" in message) is bool(by_itself)
+    assert "No space left" in message
+    assert not_begun(InstanceFailed("the engine is away"), None) == ("the engine is away", True)

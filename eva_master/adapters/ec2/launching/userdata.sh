@@ -45,19 +45,36 @@ mapfile -t disks < <(
   find /dev/disk/by-id -name 'nvme-Amazon_EC2_NVMe_Instance_Storage_*' ! -name '*-part*' \
     -exec readlink -f {} + 2>/dev/null | sort -u || true
 )
-if [ ${#disks[@]} -gt 0 ] && ! mountpoint -q /var/lib/eva; then
-  device=${disks[0]}
-  if [ ${#disks[@]} -gt 1 ]; then
+# Some images put them to use themselves: those are left as they are.
+unused=()
+for disk in "${disks[@]}"; do
+  [ "$(lsblk -nro NAME,MOUNTPOINT "$disk" | wc -w)" -gt 1 ] || unused+=("$disk")
+done
+fast=
+if mountpoint -q /var/lib/eva; then
+  :
+elif [ ${#unused[@]} -gt 0 ]; then
+  device=${unused[0]} fast=/mnt
+  if [ ${#unused[@]} -gt 1 ]; then
     need mdadm mdadm
     device=/dev/md0
-    mdadm --create "$device" --level=0 --raid-devices=${#disks[@]} "${disks[@]}"
+    mdadm --create "$device" --run --level=0 --raid-devices=${#unused[@]} "${unused[@]}"
   fi
   mkfs.ext4 -q -E lazy_itable_init=1,nodiscard "$device"
-  mount -o noatime "$device" /mnt
-  mkdir -p /mnt/eva /mnt/docker /var/lib/docker
-  cp -a "$stages" /mnt/eva/
-  mount --bind /mnt/eva /var/lib/eva
-  mount --bind /mnt/docker /var/lib/docker
+  mount -o noatime "$device" "$fast"
+elif [ ${#disks[@]} -gt 0 ]; then
+  fast=$(lsblk -nro MOUNTPOINT "${disks[@]}" | grep -m 1 '^/' || true)
+fi
+if [ -n "$fast" ]; then
+  mkdir -p "$fast/eva" "$fast/docker" /var/lib/docker
+  cp -a "$stages" "$fast/eva/"
+  mount --bind "$fast/eva" /var/lib/eva
+  # Containers' images that the machine's image came with must be found where they are.
+  if command -v dockerd >/dev/null; then systemctl start docker || true; fi
+  if [ -z "$(docker image ls -q 2>/dev/null || true)" ]; then
+    systemctl stop docker.socket docker || true
+    mount --bind "$fast/docker" /var/lib/docker
+  fi
 fi
 eval "$mount_command"
 stage storage

@@ -556,6 +556,7 @@ class Job(google.protobuf.message.Message):
     WAITS_FOR_FIELD_NUMBER: builtins.int
     UNMET_FIELD_NUMBER: builtins.int
     UNMET_ORIGIN_FIELD_NUMBER: builtins.int
+    PAUSE_FIELD_NUMBER: builtins.int
     id: builtins.str
     name: builtins.str
     owner: builtins.str
@@ -593,6 +594,10 @@ class Job(google.protobuf.message.Message):
     def waits_for(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Those of them that have not ended, while it waits for them."""
 
+    @property
+    def pause(self) -> global___Pause:
+        """Of a job that has not ended, while the control loop stands still."""
+
     def __init__(
         self,
         *,
@@ -617,9 +622,10 @@ class Job(google.protobuf.message.Message):
         waits_for: collections.abc.Iterable[builtins.str] | None = ...,
         unmet: builtins.str = ...,
         unmet_origin: builtins.str = ...,
+        pause: global___Pause | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "remaining_ms", b"remaining_ms"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "after", b"after", "cost_micro_usd", b"cost_micro_usd", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "id", b"id", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "owner", b"owner", "priority", b"priority", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "started_ms", b"started_ms", "state", b"state", "submitted_ms", b"submitted_ms", "tasks", b"tasks", "unmet", b"unmet", "unmet_origin", b"unmet_origin", "waits_for", b"waits_for"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "pause", b"pause", "remaining_ms", b"remaining_ms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "after", b"after", "cost_micro_usd", b"cost_micro_usd", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "id", b"id", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "owner", b"owner", "pause", b"pause", "priority", b"priority", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "started_ms", b"started_ms", "state", b"state", "submitted_ms", b"submitted_ms", "tasks", b"tasks", "unmet", b"unmet", "unmet_origin", b"unmet_origin", "waits_for", b"waits_for"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_eta_ms", b"_eta_ms"]) -> typing.Literal["eta_ms"] | None: ...
     @typing.overload
@@ -628,6 +634,31 @@ class Job(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["_remaining_ms", b"_remaining_ms"]) -> typing.Literal["remaining_ms"] | None: ...
 
 global___Job = Job
+
+@typing.final
+class Pause(google.protobuf.message.Message):
+    """The control loop stands still: nothing is accepted, and what is shown is as of its beginning.
+    Tasks run on.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SINCE_MS_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    HINT_FIELD_NUMBER: builtins.int
+    since_ms: builtins.int
+    reason: builtins.str
+    hint: builtins.str
+    def __init__(
+        self,
+        *,
+        since_ms: builtins.int = ...,
+        reason: builtins.str = ...,
+        hint: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["hint", b"hint", "reason", b"reason", "since_ms", b"since_ms"]) -> None: ...
+
+global___Pause = Pause
 
 @typing.final
 class Task(google.protobuf.message.Message):
@@ -793,6 +824,7 @@ class ClusterState(google.protobuf.message.Message):
     VERSION_FIELD_NUMBER: builtins.int
     WORKERS_CONNECTED_FIELD_NUMBER: builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    PAUSE_FIELD_NUMBER: builtins.int
     cluster: builtins.str
     policy: builtins.str
     now_ms: builtins.int
@@ -811,6 +843,10 @@ class ClusterState(google.protobuf.message.Message):
     def jobs_by_state(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]: ...
     @property
     def tasks_by_state(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]: ...
+    @property
+    def pause(self) -> global___Pause:
+        """Absent unless the control loop stands still."""
+
     def __init__(
         self,
         *,
@@ -826,8 +862,10 @@ class ClusterState(google.protobuf.message.Message):
         version: builtins.str = ...,
         workers_connected: builtins.int = ...,
         next_page_token: builtins.str = ...,
+        pause: global___Pause | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cluster", b"cluster", "instances", b"instances", "jobs_by_state", b"jobs_by_state", "next_page_token", b"next_page_token", "no_packing_micro_usd_per_hour", b"no_packing_micro_usd_per_hour", "now_ms", b"now_ms", "policy", b"policy", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "rounds", b"rounds", "tasks_by_state", b"tasks_by_state", "version", b"version", "workers_connected", b"workers_connected"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["pause", b"pause"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cluster", b"cluster", "instances", b"instances", "jobs_by_state", b"jobs_by_state", "next_page_token", b"next_page_token", "no_packing_micro_usd_per_hour", b"no_packing_micro_usd_per_hour", "now_ms", b"now_ms", "pause", b"pause", "policy", b"policy", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "rounds", b"rounds", "tasks_by_state", b"tasks_by_state", "version", b"version", "workers_connected", b"workers_connected"]) -> None: ...
 
 global___ClusterState = ClusterState
 

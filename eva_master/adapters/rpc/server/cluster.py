@@ -85,6 +85,7 @@ class ClusterService(ClusterServicer):
                 name=about.cluster,
                 policy=about.policy,
                 version=about.version,
+                pause=self._gateway.pause,
             )
             state.next_page_token = token
             return state

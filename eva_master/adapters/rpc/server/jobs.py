@@ -179,7 +179,8 @@ class JobsService(JobsServicer):
     async def Get(self, request: pb.GetJobRequest, context: Context) -> pb.Job:  # noqa: ARG002, N802
         """Answer with one job by its id or name."""
         record = await self._find(request.job)
-        return views.job(await self._gateway.model(), record, self._clock.now())
+        model = await self._gateway.model()
+        return views.job(model, record, self._clock.now(), self._gateway.pause)
 
     async def List(  # noqa: N802
         self,
@@ -198,7 +199,8 @@ class JobsService(JobsServicer):
                 newest = model.newest(pages.decoded(request.page_token, JobId))
                 names, token = pages.cut([job.id for job in islice(newest, limit + 1)], limit)
                 records = [model.record(name, now) for name in names]
-            made = (views.job(model, record, now) for record in records)
+            pause = self._gateway.pause
+            made = (views.job(model, record, now, pause) for record in records)
             messages, token = pages.that_fit(made, records, token)
             return pb.ListJobsResponse(jobs=messages, next_page_token=token)
 

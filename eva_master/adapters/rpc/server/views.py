@@ -15,8 +15,8 @@ from eva_master.model.planning.plan import Assign, Hold, Plan, Suspend
 from eva_master.model.planning.snapshot import PREVIEW, Snapshot
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.model.states import InstanceState, RunState, shell_code
-from eva_master.ports.reading import JobRecord, Outlook, ReadModel
+from eva_master.model.states import TERMINAL_JOB, InstanceState, RunState, shell_code
+from eva_master.ports.reading import JobRecord, Outlook, Pause, ReadModel
 
 _METRICS_BYTES = 64 << 10
 """Bytes of metrics in the message of one job: all that one task may have, or some of each task."""
@@ -25,13 +25,14 @@ _METRIC_BYTES = 13
 _NO_PACKING_STATES = (RunState.STARTING, RunState.RUNNING)
 
 
-def job(model: ReadModel, record: JobRecord, now: Millis) -> pb.Job:
+def job(model: ReadModel, record: JobRecord, now: Millis, pause: Pause | None = None) -> pb.Job:
     """A job with its tasks and its cost.
 
     Args:
         model: The cluster.
         record: The job, from the model or from the archive.
         now: The present time.
+        pause: Why the control loop stands still; told of jobs that have not ended.
     """
     known, account = record.job, record.account
     whole, outlooks = model.outlooks(record, now)
@@ -59,6 +60,7 @@ def job(model: ReadModel, record: JobRecord, now: Millis) -> pb.Job:
         waits_for=others,
         unmet="" if known.unmet is None else known.unmet.job,
         unmet_origin="" if known.unmet is None else known.unmet.origin,
+        pause=None if known.state in TERMINAL_JOB else _pause(pause),
     )
     if others:
         for one in message.tasks:
@@ -78,6 +80,12 @@ def _after(others: Sequence[JobId]) -> str:
     more = len(others) - 1
     rest = f" and {more} other job{'' if more == 1 else 's'}" if more else ""
     return f"runs after {others[0]}{rest}"
+
+
+def _pause(pause: Pause | None) -> pb.Pause | None:
+    if pause is None:
+        return None
+    return pb.Pause(since_ms=pause.since_ms, reason=pause.reason, hint=pause.hint)
 
 
 def task(model: ReadModel, of: Job, run: TaskRun, outlook: Outlook, now: Millis) -> pb.Task:
@@ -163,6 +171,7 @@ def cluster(
     name: str,
     policy: str,
     version: str,
+    pause: Pause | None = None,
 ) -> pb.ClusterState:
     """The cluster as a whole.
 
@@ -173,6 +182,7 @@ def cluster(
         name: The cluster's.
         policy: Name of the policy.
         version: The master's.
+        pause: Why the control loop stands still.
     """
     return pb.ClusterState(
         cluster=name,
@@ -186,6 +196,7 @@ def cluster(
         rounds=model.rounds,
         version=version,
         workers_connected=model.connected,
+        pause=_pause(pause),
     )
 
 

@@ -33,8 +33,10 @@ def render(state: ClusterState, jobs: Sequence[Job], bill: Bill) -> RenderableTy
         f"  policy {plain(state.policy)}  round {state.rounds}  "
         f"{count(len(state.instances), 'instance')}  {_states(state)}",
     )
+    paused = [tables.pause(state, state.now_ms)] if state.HasField("pause") else []
     return Group(
         title,
+        *paused,
         Text(),
         _instances(state),
         Text(),

@@ -62,6 +62,7 @@ def job(message: Job) -> Shape:
         **money("cost", message.cost_micro_usd),
         **money("no_packing", message.no_packing_micro_usd),
         **_outlook(message),
+        "pause": _pause(message),
         "tasks": [task(one) for one in message.tasks],
     }
 
@@ -97,6 +98,14 @@ def _outlook(message: Job | Task) -> Shape:
     }
 
 
+def _pause(message: Job | ClusterState) -> Shape | None:
+    """Why the control loop stands still."""
+    if not message.HasField("pause"):
+        return None
+    pause = message.pause
+    return {"since_ms": pause.since_ms, "reason": pause.reason, "hint": pause.hint}
+
+
 def cluster(message: ClusterState) -> Shape:
     """The cluster and its instances."""
     return {
@@ -110,6 +119,7 @@ def cluster(message: ClusterState) -> Shape:
         "tasks_by_state": dict(message.tasks_by_state),
         **hourly("price", message.price_micro_usd_per_hour),
         **hourly("no_packing", message.no_packing_micro_usd_per_hour),
+        "pause": _pause(message),
         "instances": [instance(one) for one in message.instances],
     }
 

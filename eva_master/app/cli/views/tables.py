@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -55,8 +55,9 @@ def grid(*columns: str, right: Iterable[str] = ()) -> Table:
     return table
 
 
-def jobs(messages: Iterable[Job], now: int) -> Table:
-    """A table with one row per job."""
+def jobs(messages: Iterable[Job], now: int) -> RenderableType:
+    """A table with one row per job, and why nothing goes on if that is so."""
+    messages = list(messages)
     table = grid(
         *("JOB", "OWNER", "STATE", "TASKS", "WHERE", "PROGRESS", "ETA", "COST", "ALONE", "AGE"),
         "NOTE",
@@ -77,7 +78,8 @@ def jobs(messages: Iterable[Job], now: int) -> Table:
             span(now - one.submitted_ms),
             plain(one.reason or _waiting(one)),
         )
-    return table
+    paused = next((one for one in messages if one.HasField("pause")), None)
+    return table if paused is None else Group(table, Text(), pause(paused, now))
 
 
 def job(message: Job, now: int) -> RenderableType:
@@ -96,6 +98,8 @@ def job(message: Job, now: int) -> RenderableType:
         rows.append(("waits for", plain(_some(message.waits_for))))
     if message.reason:
         rows.append(("reason", plain(message.reason)))
+    if message.HasField("pause"):
+        rows.append(("paused", pause(message, now)))
     if message.finished_ms:
         took = span(message.finished_ms - message.submitted_ms)
         rows.append(("finished", f"{ago(message.finished_ms, now)}, after {took}"))
@@ -114,6 +118,16 @@ def job(message: Job, now: int) -> RenderableType:
     for label, value in rows:
         facts.add_row(Text(label, style="bold"), value)
     return Group(facts, Text(), _tasks(message.tasks, now))
+
+
+def pause(message: Job | ClusterState, now: int) -> Text:
+    """Since when the master stands still, why, and what to do about it."""
+    told = message.pause
+    return Text(
+        f"the master stands still since {ago(told.since_ms, now)}, and tasks run on: "
+        f"{plain(told.reason)}; {plain(told.hint)}",
+        style="red",
+    )
 
 
 def _tasks(messages: Iterable[Task], now: int) -> Table:
@@ -173,6 +187,29 @@ def normalised(task: Task) -> str:
     return f"{task.normalised:.2f}" if task.normalised else "-"
 
 
+def cluster(message: ClusterState) -> RenderableType:
+    """The cluster in a few lines."""
+    facts = Table.grid(padding=(0, 2, 0, 0))
+    hourly = price(message.price_micro_usd_per_hour)
+    rows: list[tuple[str, RenderableType]] = [
+        ("cluster", f"{plain(message.cluster)} (release {message.version})"),
+        ("policy", f"{plain(message.policy)}, {count(message.rounds, 'round')}"),
+        ("jobs", _counts(message.jobs_by_state)),
+        ("tasks", _counts(message.tasks_by_state)),
+        ("instances", f"{count(len(message.instances), 'instance')}, {hourly}"),
+        ("workers", f"{message.workers_connected} connected"),
+    ]
+    if message.HasField("pause"):
+        rows.append(("paused", pause(message, message.now_ms)))
+    for label, value in rows:
+        facts.add_row(Text(label, style="bold"), value)
+    return facts
+
+
+def _counts(by_state: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in sorted(by_state.items())) or "none"
+
+
 def nodes(message: ClusterState, instances: Iterable[Instance]) -> RenderableType:
     """One line per instance, and what those that are billed cost now."""
     table = grid(
@@ -193,9 +230,11 @@ def nodes(message: ClusterState, instances: Iterable[Instance]) -> RenderableTyp
             ", ".join(one.tasks) or "-",
             _instance_note(one),
         )
+    told = [pause(message, message.now_ms), Text()] if message.HasField("pause") else []
     return Group(
         table,
         Text(),
+        *told,
         f"{price(message.price_micro_usd_per_hour)} now; one instance per task would be "
         f"{price(message.no_packing_micro_usd_per_hour)}",
     )

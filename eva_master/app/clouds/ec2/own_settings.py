@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from eva_master.adapters.text import yamlfile
+from eva_master.adapters.text.unreadable import why_unreadable
 from eva_master.app.layers import merged
 from eva_master.model.errors import InvalidConfig
 
@@ -144,7 +145,7 @@ def _read(file: Path) -> yamlfile.Document:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as failure:
-        raise InvalidConfig(f"{file} cannot be read: {failure}") from failure
+        raise InvalidConfig(f"{file} cannot be read: {why_unreadable(failure)}") from failure
     if not text.strip():
         return yamlfile.Document({}, {})
     return yamlfile.load(text, file_name=str(file), error=InvalidConfig)
