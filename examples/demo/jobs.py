@@ -84,14 +84,14 @@ def _gang(name: str, steps: int) -> DemoJob:
 FIRST_WAVE = (
     DemoJob("graph", "graph_rank", {"STEPS": "1000", "NODES": "300000"}),
     _mlp("mlp-a", 6_000),
-    _shell("shell-a", 1_000),
+    _shell("shell-a", 700),
     _stream("stream-a", 320),
     _stream("stream-b", 400),
 )
 SECOND_WAVE = (
     _mlp("mlp-b", 7_000),
-    _shell("shell-b", 1_000),
-    _shell("shell-c", 1_000),
+    _shell("shell-b", 700),
+    _shell("shell-c", 700),
     _gang("gang", 3_000),
 )
 READERS = ("stream-a", "stream-b")

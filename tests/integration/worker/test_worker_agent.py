@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import signal
@@ -85,9 +86,10 @@ class Worker:
     async def end(self) -> None:
         """Kill it with all that is below it, if it was started and has not ended."""
         if self.process and self.process.returncode is None:
-            for process in (*self.supervisor.children(recursive=True)[::-1], self.supervisor):
-                if process.is_running():
-                    process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # It has ended in this moment.
+                for process in (*self.supervisor.children(recursive=True)[::-1], self.supervisor):
+                    if process.is_running():
+                        process.kill()
             await self.process.wait()
 
     def order(self, command: str, run: str = RUN, attempt: int = 1, **more: object) -> None:
