@@ -11,7 +11,7 @@ import mmap
 import os
 import stat
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import CDLL, c_int, c_int64, get_errno
 from pathlib import Path
@@ -85,7 +85,7 @@ class Uploader:
         log_kept: int = LOG_KEPT,
         outputs: str | None,
         memory: Path,
-        steps_kept: Callable[[int], int],
+        steps_kept: Callable[[int], Awaitable[int]],
         count: Callable[[int], None],
         tell: Callable[[str], None],
     ) -> None:
@@ -179,7 +179,7 @@ class Uploader:
             ended = os.fstat(directory.fd)
         if (began.st_dev, began.st_ino) != (ended.st_dev, ended.st_ino):
             raise Missing(f"replaced while it was stored: {name}")
-        manifest = checkpoint_manifest(entries, self._steps_kept(generation))
+        manifest = checkpoint_manifest(entries, await self._steps_kept(generation))
         if len(manifest) > MOST_LISTED:
             raise UnstorableFile("the names of its files are too long together")
         await self._objects.put(f"{prefix}/manifest.json", manifest)

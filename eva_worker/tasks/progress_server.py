@@ -36,6 +36,11 @@ _MOST_METRICS = 256
 _LONGEST_NAME = 200
 """Bytes of the name of a metric or a source."""
 _LONGEST_REPORT = 64 << 10
+_MOST_KEPT = 16
+"""Checkpoints whose steps are remembered; a program keeps fewer."""
+_KEPT_WITHIN_S = 5.0
+"""Longest wait for a program to say how many steps a checkpoint contains."""
+_POLL_S = 0.05
 _REPORTS_PER_S = 200
 _BURST = 2_000
 _SHARED_PER_S = 100
@@ -72,7 +77,7 @@ class Counters:
         self._metrics: dict[str, float] = saved.get("metrics", {})
         self._published = int(saved.get("published", 0))
         self._base = int(saved.get("base", 0))
-        self._kept: tuple[int, int] = (0, 0)
+        self._kept: dict[int, int] = {}
         self._dirty = False
         if self._base + sum(self._steps.values()) > MOST_STEPS or self._total > MOST_STEPS:
             # An agent of an earlier version believed all that it was told.
@@ -125,7 +130,9 @@ class Counters:
                 self._metrics.pop(name, None)  # What is neither shown nor compared is not kept.
         if published and kept:
             others = sum(n for name, n in self._steps.items() if name != source)
-            self._kept = (published, self._base + others + kept)
+            self._kept[published] = self._base + others + kept
+            for generation in sorted(self._kept)[:-_MOST_KEPT]:
+                del self._kept[generation]
         self._dirty = True
 
     def _check(self, source: str, counts: Mapping[str, int]) -> None:
@@ -159,10 +166,19 @@ class Counters:
             self._published,
         )
 
-    def steps_kept(self, generation: int) -> int:
-        """How many steps a checkpoint contains; all steps done, if the program did not say."""
-        published, steps = self._kept
-        return steps if published == generation else self.progress().steps
+    async def steps_kept(self, generation: int) -> int:
+        """How many steps a checkpoint contains; all steps done, if the program does not say.
+
+        A program publishes first and reports then, so this waits a while for the report.
+        """
+        late = time.monotonic() + _KEPT_WITHIN_S
+        while self._steps and generation not in self._kept and time.monotonic() < late:
+            await asyncio.sleep(_POLL_S)
+        return self._kept.get(generation, self.progress().steps)
+
+    def reports(self) -> bool:
+        """Whether the program reports steps."""
+        return bool(self._steps)
 
     def save(self) -> None:
         """Save changes since the last time. If the disk is full, the next call tries again."""

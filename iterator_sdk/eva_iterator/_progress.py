@@ -34,7 +34,6 @@ class Progress:
 
     Attributes:
         total_steps: Steps that the program will have made when it is done, 0 if unknown.
-        saved_steps: Steps that the newest checkpoint of this process contains.
         metrics: Latest value of each of the program's metrics.
     """
 
@@ -45,7 +44,8 @@ class Progress:
         self._lock = threading.RLock()
         self._loops: list[Loop] = []
         self._settled_steps = 0
-        self.saved_steps = 0
+        # The newest checkpoint of this process and the steps in it, replaced as one by `saved`.
+        self._saved = (0, 0)
         self._saved_at_s = time.monotonic()
 
     def open(self, every_s: float) -> Loop:
@@ -67,14 +67,27 @@ class Progress:
                 self._loops.remove(loop)
             return self._settled_steps + sum(loop.steps for loop in list(self._loops))
 
-    def saved(self) -> None:
-        """Notes that a checkpoint contains all steps made so far."""
-        self.saved_steps = self.steps()
+    def saved(self, generation: int) -> None:
+        """Notes that a checkpoint contains all steps made so far.
+
+        Args:
+            generation: The checkpoint's number.
+        """
+        self._saved = (generation, self.steps())
         self._saved_at_s = time.monotonic()
+
+    def saved_steps(self, generation: int) -> int:
+        """Steps that a checkpoint contains; 0 unless it is the newest one of this process.
+
+        Args:
+            generation: The checkpoint's number.
+        """
+        newest, steps = self._saved
+        return steps if newest == generation else 0
 
     def unsaved(self) -> bool:
         """Whether steps were made since the last checkpoint."""
-        return self.steps() != self.saved_steps
+        return self.steps() != self._saved[1]
 
     def complete(self) -> bool:
         """Whether the program has made all of its steps, if it said how many there are."""

@@ -133,11 +133,13 @@ class Reporter:
         return min(max(response.interval_ms / 1000, shortest_s), longest_s)
 
     def _request(self) -> ReportRequest:
+        # A checkpoint is there a moment before its steps are noted, and may be another process's.
+        generation = self._generation()
         return ReportRequest(
             source=self._source,
             steps=self._progress.steps(),
             total_steps=self._progress.total_steps,
-            generation=self._generation(),
-            saved_steps=self._progress.saved_steps,
+            generation=generation,
+            saved_steps=self._progress.saved_steps(generation),
             metrics=dict(self._progress.metrics),
         )

@@ -64,7 +64,7 @@ class Session:
             return 0
         generation = _checkpoints.publish(directory, save)
         if self.active:
-            self.progress.saved()
+            self.progress.saved(generation)
             self.wake()
         return generation
 

@@ -51,13 +51,16 @@ from eva_worker.files.upload import Uploader
 home = Path(sys.argv[2])
 count = 0
 
+async def kept(generation):
+    return 7
+
 def counted(size):
     global count
     count += size
 
 uploader = Uploader(
     Objects(sys.argv[1], uploads=home / "uploads"), TaskKey("job-1/0", 1),
-    home=home, outputs="outputs", memory=home / "uploads.json", steps_kept=lambda _: 7,
+    home=home, outputs="outputs", memory=home / "uploads.json", steps_kept=kept,
     count=counted, tell=lambda _: None,
 )
 asyncio.run(uploader.newest_checkpoint())

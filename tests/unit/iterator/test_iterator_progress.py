@@ -40,14 +40,16 @@ def test_knows_whether_a_checkpoint_holds_all_steps() -> None:
     assert not progress.unsaved()
     progress.add(1)
     assert progress.unsaved()
-    progress.saved()
+    progress.saved(3)
     assert not progress.unsaved()
+    # Of those of other processes, and of one that it is about to note, it says nothing.
+    assert [progress.saved_steps(it) for it in (0, 2, 3, 4)] == [0, 0, 1, 0]
 
 
 def test_marks_the_loops_whose_checkpoint_is_due() -> None:
     progress = Progress()
     start = time.monotonic()
-    progress.saved()
+    progress.saved(1)
     never, often, seldom = (progress.open(every_s) for every_s in (math.inf, 10.0, 100.0))
     soonest = progress.mark_due(start)
     assert math.isclose(soonest, start + 10, abs_tol=5)

@@ -238,7 +238,7 @@ def test_publishes_after_the_last_step_of_all(inside: Session) -> None:
     list(wrapped)
     assert eva_iterator.latest_checkpoint() is None, "one more epoch is to come"
     list(wrapped)
-    assert inside.progress.saved_steps == 6
+    assert inside.progress.saved_steps(1) == 6
     # Whoever is stopped in what follows has nothing left to save.
     inside.stop.requested = True
     list(wrapped)

@@ -35,6 +35,11 @@ def host(tmp_path: Path) -> Path:
     return host
 
 
+async def itself(generation: int) -> int:
+    """As many steps as its number."""
+    return generation
+
+
 class Task:
     """A task's directories, and the agent that stores them."""
 
@@ -52,7 +57,7 @@ class Task:
             home=home,
             outputs="storage/outputs",
             memory=home / "uploads.json",
-            steps_kept=lambda generation: generation,
+            steps_kept=itself,
             count=lambda _: None,
             tell=self.told.append,
         )

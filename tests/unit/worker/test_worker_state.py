@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import tempfile
@@ -18,6 +19,7 @@ from eva_worker.process import durable_files
 from eva_worker.process.durable_files import RESERVE_BYTES, Reserve, read_json, write_json
 from eva_worker.process.metrics import Metrics
 from eva_worker.settings import Settings
+from eva_worker.tasks import progress_server
 from eva_worker.tasks.devices import Assignment
 from eva_worker.tasks.endings import filled_by, not_begun
 from eva_worker.tasks.progress_server import Counters, make_socket_directory, socket_path
@@ -136,7 +138,10 @@ def test_counts_add_up_over_sources_and_survive(tmp_path: Path) -> None:
     assert counters.progress().metrics == {"loss": 1.0, "accuracy": 0.5}
 
 
-def test_counts_go_on_from_the_restored_checkpoint(tmp_path: Path) -> None:
+async def test_counts_go_on_from_the_restored_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_server, "_KEPT_WITHIN_S", 0.0)
     counters = Counters(tmp_path / "progress.json")
     counters.begin_from(400)
     counters.note("a", steps=50, total=600)
@@ -145,10 +150,26 @@ def test_counts_go_on_from_the_restored_checkpoint(tmp_path: Path) -> None:
     # Another process has made 7 steps by the time that the first one's checkpoint is heard of.
     counters.note("b", steps=7)
     counters.note("a", steps=90, published=3, kept=80)
-    assert counters.steps_kept(3) == 487
-    assert counters.steps_kept(4) == 497
+    assert await counters.steps_kept(3) == 487
+    assert await counters.steps_kept(4) == 497
+    # A member of a gang stores older ones as well.
+    counters.note("a", steps=95, published=4, kept=95)
+    assert await counters.steps_kept(3) == 487
     counters.save()
-    assert Counters(tmp_path / "progress.json").progress().steps == 497
+    assert Counters(tmp_path / "progress.json").progress().steps == 502
+
+
+async def test_a_checkpoint_that_is_seen_before_its_report_waits_for_it(tmp_path: Path) -> None:
+    counters = Counters(tmp_path / "progress.json")
+    assert await counters.steps_kept(1) == 0  # Of a program that reports nothing.
+    counters.note("a", steps=36)
+    kept = asyncio.create_task(counters.steps_kept(1))
+    # It is there, and its steps are not noted yet.
+    counters.note("a", steps=41, published=1)
+    await asyncio.sleep(0)
+    assert not kept.done()
+    counters.note("a", steps=44, published=1, kept=40)
+    assert await kept == 40
 
 
 def test_socket_is_in_the_tasks_directory_if_its_name_fits(
