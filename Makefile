@@ -22,7 +22,7 @@ demo: setup
 # Several at once, since most wait for other processes; those that only wait, all together. With
 # code 5, this machine has nothing to run them with.
 test: setup
-	$(BIN)/python -m pytest -m "not waits" --durations=30 -n 6 --dist worksteal
+	$(BIN)/python -m pytest -m "not waits" --durations=30 -n 5 --dist worksteal
 	$(BIN)/python -m pytest -m waits -n 10 --dist load --maxschedchunk 1 tests/e2e || [ $$? -eq 5 ]
 
 # Property tests with examples that no run has seen. What they find becomes a fixed example.
