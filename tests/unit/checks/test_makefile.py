@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
 def test_setup_shows_progress(tmp_path: Path) -> None:
     """It says what it begins and lets pip tell of each package, for it takes minutes."""
     command = ["make", "-n", "setup", f"VENV={tmp_path / 'venv'}"]
