@@ -19,11 +19,9 @@ $(VENV)/.done: constraints.txt pyproject.toml iterator_sdk/pyproject.toml
 demo: setup
 	$(BIN)/python -m examples.demo
 
-# Several at once, since most wait for other processes; those that only wait, all together. With
-# code 5, this machine has nothing to run them with.
+# Several at once, and those that only wait beside them.
 test: setup
-	$(BIN)/python -m pytest -m "not waits" --durations=30 -n 5 --dist worksteal
-	$(BIN)/python -m pytest -m waits -n 10 --dist load --maxschedchunk 1 tests/e2e || [ $$? -eq 5 ]
+	$(BIN)/python -m tests
 
 # Property tests with examples that no run has seen. What they find becomes a fixed example.
 explore: setup

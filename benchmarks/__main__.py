@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from benchmarks.harness import ROOT
 
 SMOKE: dict[str, list[str]] = {
-    "submission": ["--queued", "20", "--samples", "5"],
+    "submission": ["--queued", "6", "--samples", "3"],
     "idle_agents": ["--agents", "3", "--window", "1"],
     "control_loop": ["--jobs", "2", "--many-jobs", "3"],
     "simulator": ["--jobs", "3"],
@@ -27,6 +27,12 @@ SMOKE: dict[str, list[str]] = {
     "history": ["--jobs", "2000", "--reads", "3"],
     "transfers": ["--mebibytes", "32"],
     "amplification": ["--tasks", "100", "--kilobytes", "4"],
+    "distinct": ["--tasks", "20"],
+    "stragglers": ["--tasks", "20", "--seeds", "1"],
+    "arrays": ["--tasks", "20", "--tasks", "40", "--slots", "16"],
+    "lines": ["--waiting", "50", "--waiting", "100"],
+    "array_simulation": ["--tasks", "40", "--nodes", "1"],
+    "array_master": ["--tasks", "20", "--agents", "2", "--limit", "60"],
 }
 """Every benchmark, with the arguments for its smallest size."""
 _MISSED = 1

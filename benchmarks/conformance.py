@@ -11,6 +11,9 @@ where it was: what was checked is in a file (`--progress`), by variant and prope
 of the policies has changed it begins anew, with the same seed if one is given. The exit code is 1
 if something failed; each failure is printed as the Python of a small cluster that fails as well,
 which belongs into `eva_master.testing.found`.
+
+Plans that several properties ask for are made once in a batch, except for the property that asks
+for the same plan again.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import argparse
 import hashlib
 import inspect
 import json
+import pickle
 import secrets
 import sys
 import time
@@ -31,7 +35,9 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from benchmarks.harness import ROOT, Figures
+from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.ports import Policy
 from eva_master.testing.clusters import clusters
 from eva_master.testing.drawing import by_declaration_alone
 from eva_master.testing.minimal import minimal, source
@@ -43,6 +49,8 @@ PER_BATCH = 50
 REST = ("carried_out_is_followed_by_none", "comes_to_rest_and_stays", "comes_to_rest_while")
 """Words of the properties that ask for rest."""
 _CODE = ("learning", "model", "packing", "policies", "testing")
+_AGAIN = "in_whatever_order"
+"""Words of the property that has a plan made again."""
 _TRIES = 400
 """Clusters that are tried to make one that fails smaller."""
 
@@ -83,6 +91,45 @@ class Progress:
         half.replace(path)
 
 
+class Remembering:
+    """A policy that makes no plan twice.
+
+    Args:
+        policy: Makes the plans.
+        known: Those that were made, by the bytes of what they hang on.
+    """
+
+    def __init__(self, policy: Policy, known: dict[bytes, tuple[Plan, PolicyMemory | None]]):
+        self.name = policy.name
+        self._policy = policy
+        self._known = known
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        """Plan, or find the plan."""
+        asked = hashlib.sha256(pickle.dumps((snapshot, memory))).digest()
+        if asked not in self._known:
+            self._known[asked] = self._policy.plan(snapshot, memory)
+        return self._known[asked]
+
+
+@dataclass(frozen=True)
+class RememberingVariant(Variant):
+    """A variant of which no plan is made twice.
+
+    Attributes:
+        known: See `Remembering`.
+    """
+
+    known: dict[bytes, tuple[Plan, PolicyMemory | None]] = field(default_factory=dict)
+
+    def make(self, **more: Any) -> Policy:
+        """Build the policy; one with other options remembers nothing."""
+        policy = super().make(**more)
+        return policy if more else Remembering(policy, self.known)
+
+
 @dataclass(frozen=True)
 class Check:
     """One property of one variant."""
@@ -114,6 +161,8 @@ def checks(
     for name in sorted(variants):
         if policies and not any(fnmatch(name, pattern) for pattern in policies):
             continue
+        plain = variants[name]
+        remembering = RememberingVariant(plain.kind, plain.options)
         for title, test in inspect.getmembers(PolicySuite, inspect.isfunction):
             drawn = getattr(test, "hypothesis", None)
             inner = drawn and drawn.inner_test
@@ -121,7 +170,8 @@ def checks(
             wanted = not words or any(word in title for word in words)
             if inner and wanted and (not explains or variants[name].takes("explained")):
                 about = title.removeprefix("test_").replace("_", " ")
-                found.append(Check(f"{name}: {about}", variants[name], inner))
+                variant = plain if _AGAIN in title else remembering
+                found.append(Check(f"{name}: {about}", variant, inner))
     return found
 
 
@@ -170,6 +220,9 @@ def run(wanted: Sequence[Check], goal: int, progress: Progress, deadline_s: floa
                 if error := one.error(snapshot, number):
                     told.append(_failed(one, snapshot, number, error, progress))
             progress.checked[one.name] = done + PER_BATCH
+        for one in wanted:
+            if isinstance(one.variant, RememberingVariant):
+                one.variant.known.clear()
         done += PER_BATCH
         progress.cpu_s += time.process_time() - began
         yield "\n".join(told)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import random
+import shlex
 import signal
 import statistics
 import subprocess
@@ -111,7 +112,7 @@ class Submission:
         return yaml.safe_dump(
             {
                 "name": self.name,
-                "run": f"exec {sys.executable} work.py",
+                "run": f"exec {shlex.quote(sys.executable)} work.py",
                 "resources": self.resources,
                 "throughput": 1 / _STEP_S,
                 "total_steps": self.steps,

@@ -26,7 +26,7 @@ from benchmarks.packing import TYPES, Amounts, offering, task
 from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.adapters.planner.fast_pickle import FastPickle
 from eva_master.adapters.planner.snapshot_diff import Receiver, Sender
-from eva_master.app.master import build_policy
+from eva_master.app.sections.policies import build_policy
 from eva_master.control.machine import Machine
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.settings import Settings
@@ -341,7 +341,8 @@ def _snapshots(cluster: Cluster) -> Figures:
 
 def _without_work(seen: Snapshot) -> Snapshot:
     """All but the work that is left: what was told of that stands while it is nearly true."""
-    return replace(seen, runs=tuple(replace(run, remaining=None) for run in seen.runs))
+    jobs = tuple(replace(job, estimate=None) for job in seen.jobs)
+    return replace(seen, jobs=jobs, runs=tuple(replace(run, remaining=None) for run in seen.runs))
 
 
 def _quiet(cluster: Cluster) -> Figures:

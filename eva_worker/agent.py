@@ -37,6 +37,7 @@ from eva_worker.runtime.registry import runtime
 from eva_worker.settings import ENVIRONMENT, Settings
 from eva_worker.tasks.attempt import Services
 from eva_worker.tasks.devices import CpuMap, Devices, discover_gpus, nominal_gpus
+from eva_worker.tasks.fence import Fence
 from eva_worker.tasks.records import AttemptRecords
 from eva_worker.tasks.registry import Tasks
 
@@ -73,6 +74,9 @@ class Agent:
         self._metrics = Metrics()
         cpus = -(-settings.milli_cpus // _MILLI)
         provider = runtime(settings.runtime)
+        self._fence = Fence(
+            settings.lease_file,
+        )
         services = Services(
             runtime=provider.open(settings, home / "runtime"),
             records=AttemptRecords(home / "tasks", Trash(home / "trash", reserve.keep)),
@@ -84,6 +88,7 @@ class Agent:
             task_env=settings.task_env,
             log_kept=settings.log_kept_mib << 20,
             shared=SharedStorage(mount) if mount else None,
+            lease=self._fence.terms,
         )
         self._identity = Identity.at(settings)
         enrolment = Enrolment(
@@ -105,6 +110,7 @@ class Agent:
         self._boot: list[tuple[str, int]] = []
         self._metrics_port = settings.metrics_port
         self._tasks = Tasks(services, self._link.report, self._crash)
+        self._fence.watch(self._tasks)
         self._leave: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
@@ -116,7 +122,9 @@ class Agent:
         """
         await asyncio.to_thread(reserve.keep, self._settings.state_dir / "reserve")
         if saved := await asyncio.to_thread(read_json, self._cluster_file):
-            self._storage.configure(Welcome.from_json(saved))
+            welcome = Welcome.from_json(saved)
+            self._storage.configure(welcome)
+            self._fence.configure(welcome.fence_ms)
         elif self._settings.boot_file:
             self._boot = await asyncio.to_thread(_boot_stages, self._settings.boot_file)
         await self._tasks.adopt()
@@ -124,13 +132,15 @@ class Agent:
         link.add_done_callback(self._link_ended)
         heeding = asyncio.create_task(self._heed_notices())
         heeding.add_done_callback(self._link_ended)
+        fencing = asyncio.create_task(self._fence.keep())
+        fencing.add_done_callback(self._link_ended)
         reason = await self._leave
         _log.info("leaving once the tasks have stopped and their files are stored", reason=reason)
         await self._tasks.drain(self._left_ms())
         # A master that is away for a moment is to hear how the tasks ended.
         await self._link.say_goodbye(reason, _GOODBYE_WAIT_S if self._tasks.reports() else 0.0)
         _log.info("left", reason=reason)
-        for task in (link, heeding):
+        for task in (link, heeding, fencing):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
@@ -202,6 +212,7 @@ class Agent:
             tasks=self._tasks,
             welcomed=self._welcomed,
             notice=lambda: self._notice,
+            fence=self._fence,
         )
 
     def _register(self) -> pb.Register:
@@ -228,6 +239,7 @@ class Agent:
         except OSError as error:
             _log.error("settings cannot be written down", error=str(error))
         self._storage.configure(welcome)
+        self._fence.configure(welcome.fence_ms)
         self._boot = []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 import click
 from cryptography import x509
 
-from eva_worker.errors import RuntimeUnavailable
+from eva_worker.errors import NotEnrolled, RuntimeUnavailable
 from eva_worker.isolation import Isolation
 from eva_worker.link.identity import Identity
 from eva_worker.process.supervisor import supervise
+from eva_worker.runtime.lease_guard import LeaseGuard
 from eva_worker.runtime.registry import runtime, runtimes
 from eva_worker.settings import Settings
 
@@ -48,9 +49,82 @@ def _taken(rest: dict[str, Any]) -> dict[str, str]:
     return taken
 
 
-def _isolation(rest: dict[str, Any]) -> Isolation:
-    """Take what isolates tasks out of all options."""
-    return Isolation(**{field.name: rest.pop(f"task_{field.name}") for field in fields(Isolation)})
+def _isolation(rest: dict[str, Any], decided: Mapping[str, str]) -> Isolation:
+    """Take what isolates tasks out of all options; what the master has decided goes before."""
+    found: dict[str, Any] = {}
+    for part in fields(Isolation):
+        given = rest.pop(f"task_{part.name}")
+        told = decided.get(f"EVA_WORKER_TASK_{part.name.upper()}", given)
+        found[part.name] = type(given)(told)
+    return Isolation(**found)
+
+
+_OF_LAUNCHED = ("master", "instance_id", "instance_type", "cpus", "memory_mib", "state_dir")
+_NODE_STATE = Path("/var/lib/eva-worker")
+
+
+def _launched(rest: dict[str, Any]) -> dict[str, Any]:
+    """Take what a launched instance is told about itself out of all options."""
+    del rest["join"], rest["type"]
+    if missing := [name for name in _OF_LAUNCHED if not rest[name]]:
+        option = missing[0].replace("_", "-")
+        raise click.UsageError(f"Missing option '--{option}'.")
+    return {
+        "master": rest.pop("master"),
+        "instance": rest.pop("instance_id"),
+        "instance_type": rest.pop("instance_type"),
+        "gpus": rest.pop("gpus"),
+        "milli_cpus": round(rest.pop("cpus") * 1000),
+        "memory_mib": rest.pop("memory_mib"),
+        "state_dir": rest.pop("state_dir").absolute(),
+        "join": rest.pop("enrol"),
+    }
+
+
+def _node(rest: dict[str, Any]) -> dict[str, Any]:
+    """Join as an owned node if this machine has not; what the master says of it."""
+    from eva_worker.link.joining import join
+    from eva_worker.tasks.devices import discover_gpus
+
+    token, type_, state_dir = rest.pop("join"), rest.pop("type"), rest.pop("state_dir")
+    given = {name: rest.pop(name) for name in ("enrol", *_OF_LAUNCHED[:5], "gpus")}
+    if said := [name for name, value in given.items() if value]:
+        option = said[0].replace("_", "-")
+        raise click.UsageError(f"--{option} is told by the master where there is a --join")
+    if token and not type_:
+        raise click.UsageError("--join needs --type, the node's type in the master's settings")
+    home = (state_dir or _NODE_STATE).absolute()
+    try:
+        gpus = _MANY_GPUS if rest["emulated"] else len(discover_gpus())
+        node = join(token, type_, home, gpus=gpus)
+    except NotEnrolled as error:
+        raise click.ClickException(str(error)) from error
+    except OSError as error:
+        raise click.ClickException(f"{error.filename}: {error.strerror}") from error
+    return {
+        "master": node.workers,
+        "instance": node.name,
+        "instance_type": node.type,
+        "gpus": node.gpus,
+        "milli_cpus": node.milli_cpus,
+        "memory_mib": node.memory_mib,
+        "state_dir": home,
+        "join": "",
+        "owned": True,
+        "environment": node.environment,
+    }
+
+
+def _has_joined(rest: dict[str, Any]) -> bool:
+    """Whether the state directory is that of an owned node, which needs no token any more."""
+    from eva_worker.link.joining import Node
+
+    home = rest["state_dir"] or (_NODE_STATE if not rest["instance_id"] else None)
+    return home is not None and Node.load(home) is not None
+
+
+_MANY_GPUS = 1_024
+"""Of an emulated machine, as many as are stated."""
 
 
 def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) -> dict[str, str]:
@@ -62,10 +136,23 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) ->
 
 @click.command()
 @_option(
-    "--master", required=True, metavar="HOST:PORT", help="Address of the master's port for workers."
+    "--master", default="", metavar="HOST:PORT", help="Address of the master's port for workers."
 )
 @_option(
     "--join",
+    default="",
+    metavar="TOKEN",
+    help="Join as an owned node, with the token that `eva node token` made, or its file. The master"
+    " then says all else that this worker needs.",
+)
+@_option(
+    "--type",
+    default="",
+    metavar="NAME",
+    help="With --join: the node's type, as the master's settings have it.",
+)
+@_option(
+    "--enrol",
     default="",
     metavar="HOST:PORT",
     help="Address at which the master accepts join tokens: its port for users. Needed once.",
@@ -75,18 +162,15 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) ->
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="File of PEM certificates to verify the master with; EVA_WORKER_CA has their text.",
 )
-@_option("--instance-id", required=True, metavar="ID", help="This instance's id in the cluster.")
-@_option("--instance-type", required=True, metavar="TYPE", help="Such as p3.2xlarge.")
+@_option("--instance-id", default="", metavar="ID", help="This instance's id in the cluster.")
+@_option("--instance-type", default="", metavar="TYPE", help="Such as p3.2xlarge.")
 @_option("--gpus", type=click.IntRange(0), default=0, help="GPUs that tasks may use.")
 @_option(
     "--cpus",
     type=click.FloatRange(0, min_open=True),
-    required=True,
     help="vCPUs that tasks may use; may be a fraction.",
 )
-@_option(
-    "--memory-mib", type=click.IntRange(1), required=True, help="MiB of memory that tasks may use."
-)
+@_option("--memory-mib", type=click.IntRange(1), help="MiB of memory that tasks may use.")
 @_option(
     "--memory-reserved-mib",
     type=click.IntRange(0),
@@ -97,8 +181,8 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) ->
 @_option(
     "--state-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    required=True,
-    help="Directory of the tasks and their records. Keep it across restarts of the worker.",
+    help="Directory of the tasks and their records. Keep it across restarts of the worker. Default "
+    "with --join: /var/lib/eva-worker.",
 )
 @_option(
     "--emulated",
@@ -204,19 +288,16 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) ->
     metavar="URL",
     help="Instance metadata service to ask every 5 s whether a spot instance is interrupted.",
 )
-def worker(
-    instance_id: str,
-    cpus: float,
-    state_dir: Path,
-    task_env: dict[str, str],
-    ca_file: Path | None,
-    **rest: Any,
-) -> None:
+def worker(task_env: dict[str, str], ca_file: Path | None, **rest: Any) -> None:
     """Run tasks on this instance for the master.
 
     The first time, the worker joins the cluster with the join token of its instance. It reads the
     token from the variable EVA_WORKER_TOKEN only, since every user can see command lines. From then
     on it has a certificate in its state directory, which it renews by itself.
+
+    A machine that nobody launched joins with --join and --type: an owned node. Its tasks stop when
+    it has heard of no master for the node's `fence_after`, whatever has become of the worker.
+    Later starts need its --state-dir alone.
 
     The worker keeps an agent running, which connects to the master and starts and stops tasks. On
     SIGTERM it checkpoints and stops the tasks, uploads their files, and signs off from the master;
@@ -225,17 +306,17 @@ def worker(
     The worker also does this when the cloud announces that it takes the instance away, and when it
     has reached no master for too long. It then has the instance switched off.
     """
+    machine = _node(rest) if rest["join"] or _has_joined(rest) else _launched(rest)
+    isolation = _isolation(rest, machine.pop("environment", {}))
     settings = Settings(
-        instance=instance_id,
-        milli_cpus=round(cpus * 1000),
-        state_dir=state_dir.absolute(),
+        **machine,
         task_env=task_env,
         # The agent's children do not inherit the token.
         token=os.environ.pop("EVA_WORKER_TOKEN", ""),
         authorities=_authorities(ca_file),
         hidden=tuple(Path(place) for place in rest.pop("hidden").split(os.pathsep) if place),
         runtime_options=_taken(rest),
-        isolation=_isolation(rest),
+        isolation=isolation,
         **rest,
     )
     _require_identity(settings)
@@ -243,7 +324,7 @@ def worker(
         runtime(settings.runtime).check(settings)
     except RuntimeUnavailable as error:
         raise click.ClickException(str(error)) from error
-    sys.exit(supervise(settings))
+    sys.exit(supervise(settings, LeaseGuard(settings)) if settings.owned else supervise(settings))
 
 
 def _authorities(file: Path | None) -> str:
@@ -264,7 +345,7 @@ def _require_identity(settings: Settings) -> None:
     if Identity.at(settings).certificate_file.exists():
         return
     wanted = {
-        "--join": settings.join,
+        "--enrol": settings.join,
         "--ca-file or EVA_WORKER_CA": settings.authorities,
         "EVA_WORKER_TOKEN": settings.token,
     }

@@ -114,6 +114,8 @@ class Order:
         image: Reference of the container image, empty for the worker's own.
         build: How to build the image; `None` if it is not built.
         gang: How the members of its gang find each other; `None` if it is alone.
+        index: The task's number in its job.
+        tasks: How many tasks the job has; 0 if the master did not say.
     """
 
     run: str
@@ -133,6 +135,8 @@ class Order:
     image: str = ""
     build: Build | None = None
     gang: Gang | None = None
+    index: int = 0
+    tasks: int = 0
 
     @property
     def key(self) -> TaskKey:
@@ -226,6 +230,7 @@ class Welcome:
         object_store: URL of the store.
         upload_ms: Time between uploads of a running task's logs, outputs and checkpoints.
         input_roots: URLs that tasks' inputs may come from.
+        fence_ms: How long the lease of an owned node lasts; 0 for other workers, which need none.
     """
 
     cluster: str
@@ -233,6 +238,7 @@ class Welcome:
     object_store: str
     upload_ms: int
     input_roots: tuple[str, ...] = DEFAULT_ROOTS
+    fence_ms: int = 0
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Welcome:

@@ -44,6 +44,7 @@ class Settings:
         storage_mount: A directory that all instances of the cluster share; `None` for none.
         isolation: What tasks are kept from.
         metadata_url: URL of the service that announces interruptions; empty for none.
+        owned: Whether this is an owned node, whose tasks run under a lease.
     """
 
     master: str
@@ -71,11 +72,17 @@ class Settings:
     memory_reserved_mib: int = 0
     isolation: Isolation = field(default_factory=Isolation)
     hidden: tuple[Path, ...] = ()
+    owned: bool = False
 
     @property
     def contact_file(self) -> Path:
         """File that the agent touches while it has a session; the supervisor watches it."""
         return self.state_dir / "contact"
+
+    @property
+    def lease_file(self) -> Path:
+        """File of an owned node's lease, which the agent writes and others watch."""
+        return self.state_dir / "lease"
 
     def to_json(self) -> str:
         """Convert it to JSON for the agent's environment, which hides the token from others."""

@@ -12,10 +12,11 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck
+from hypothesis import HealthCheck, Phase
 from hypothesis import settings as hypothesis_settings
 
 from eva_master.testing import drawing
+from tests.drawing import NEW
 from tests.fakes import hosts
 from tests.fakes.docker import dockerd
 from tests.fakes.iterator_agent import RecordingAgent
@@ -26,16 +27,21 @@ pytest.register_assert_rewrite("eva_master.testing.plan_checks", "eva_master.tes
 _E2E = Path(__file__).with_name("e2e")
 
 # How long an example takes says something of the machine alone. Which examples there are does not
-# depend on luck, but for those who look for new ones (`make explore`).
+# depend on luck, but for those who look for new ones (`make explore`). Those also look for smaller
+# examples that fail: it takes minutes, and a failing test is to say so at once.
 hypothesis_settings.register_profile(
-    "same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "same",
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow],
 )
 hypothesis_settings.register_profile(
     "new", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
-if not os.environ.get("EVA_NEW_EXAMPLES"):
+if not NEW:
     drawing.by_declaration_alone()
-hypothesis_settings.load_profile("new" if os.environ.get("EVA_NEW_EXAMPLES") else "same")
+hypothesis_settings.load_profile("new" if NEW else "same")
 
 
 def _has_torch() -> bool:
@@ -69,9 +75,14 @@ _REQUIREMENTS: dict[str, tuple[Callable[[], bool], str]] = {
 
 
 def pytest_configure() -> None:
-    """Undoes what a shell does to its background jobs: they and their children ignore Ctrl-C."""
+    """Undoes what a shell does to background jobs (they ignore Ctrl-C), and nohup (SIGHUP).
+
+    What a process ignores its children ignore; a handler is not passed on.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 def _spread(items: list[pytest.Item]) -> list[pytest.Item]:

@@ -28,7 +28,7 @@ class Bootstrap:
 
     def options(self) -> list[str]:
         """For the command line of ``eva worker``."""
-        return ["--master", self.workers, "--join", self.join]
+        return ["--master", self.workers, "--enrol", self.join]
 
     def environment(self, instance: InstanceId, attempt: int) -> dict[str, str]:
         """For the environment of ``eva worker``; a command line is for all to read.

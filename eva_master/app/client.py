@@ -15,10 +15,10 @@ from eva_master.app.config import (
     DEFAULT_ADDRESS,
     Address,
     BaseConfig,
-    refusal,
     user_state_dir,
 )
 from eva_master.app.layers import Layers
+from eva_master.app.sections.base import refusal
 from eva_master.model.errors import InvalidConfig
 
 CLIENT_FILE = "client.yaml"

@@ -11,15 +11,11 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainSerializer,
     TypeAdapter,
-    model_validator,
 )
-from pydantic_core import PydanticCustomError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -28,12 +24,23 @@ from pydantic_settings import (
 
 from eva_master.adapters.jobfile.inputs import DEFAULT_ROOTS, Place
 from eva_master.adapters.text.quantities import Duration
-from eva_master.app.policy_registry import current_name
+from eva_master.app.nodes.settings import NodeSections
+from eva_master.app.sections.base import (
+    Entry,
+    Most,
+    OnePolicySection,
+    PolicySection,
+    Section,
+    refusal,
+)
+from eva_master.app.sections.partitions import MOST_PARTITIONS, PartitionName, PartitionSection
+from eva_master.model.accounting.tenants import DEFAULT_TENANT, TenantRules, is_tenant
+from eva_master.model.planning.estimate import Estimates
+from eva_master.model.planning.suspension import Preemption
 from eva_master.ports import PolicyKind
 
 MASTER_FILE = Path("/etc/eva/master.yaml")
 DEFAULT_ADDRESS = "127.0.0.1:7411"
-DEFAULT_POLICY = "eva"
 
 _ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):([0-9]{1,5})")
 _HOST = re.compile(r"\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+")
@@ -43,11 +50,6 @@ _DAY_MS = 86_400_000
 _PORTS = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
 _FIRST_PORT = 1_024
 _LAST_PORT = 65_535
-
-
-def refusal(message: str, hint: str) -> PydanticCustomError:
-    """A validator's complaint that says what to write instead."""
-    return PydanticCustomError("refused", "{message}", {"message": message, "hint": hint})
 
 
 def _check_address(text: str) -> str:
@@ -111,42 +113,6 @@ Ports = Annotated[
 ]
 
 
-class Section(BaseModel):
-    """A section of the settings; keys that it does not know are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PolicySection(Section):
-    """Which scheduler decides.
-
-    Attributes:
-        name: Of the policy; ``NAME:PRESET`` sets both.
-        preset: One of the policy's named choices of options, `None` for its defaults.
-        options: Fields of the policy's config, over those of the preset; see
-            `eva_master.app.settings.load_master_config`.
-    """
-
-    name: str = DEFAULT_POLICY
-    preset: str | None = None
-    options: dict[str, Any] = Field(default_factory=dict)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _by_its_current_name(cls, values: Any) -> Any:
-        name = values.get("name", DEFAULT_POLICY) if isinstance(values, dict) else None
-        if not isinstance(name, str):
-            return values
-        preset = values.get("preset")
-        if preset is None and ":" in name:
-            name, _, preset = name.partition(":")
-        name, preset = current_name(name, preset)
-        return {**values, "name": name, "preset": preset}
-
-
-Most = Annotated[int, Field(gt=0, le=10**9, strict=True)]
-
-
 class LimitsSection(Section):
     """How much one job, one user and all together may have.
 
@@ -164,6 +130,7 @@ class LimitsSection(Section):
         instances_per_job: Instances on which tasks of one job are at the same time.
         instances_per_user: The same for all tasks of one user.
         instances: Instances of the cluster at the same time.
+        priority: The highest priority that a user may state who is no operator; `None` for any.
     """
 
     calls_per_second: Most = 100
@@ -178,6 +145,42 @@ class LimitsSection(Section):
     instances_per_job: Most = 1_000
     instances_per_user: Most = 1_000
     instances: Most = 1_000
+    priority: Annotated[int, Field(ge=0, le=10**9, strict=True)] | None = None
+
+
+def _check_tenant(name: str) -> str:
+    if name == DEFAULT_TENANT:
+        raise refusal(
+            f"{DEFAULT_TENANT!r} is the tenant of all owners whom no other one names",
+            "choose another name; '*' in the owners of a tenant stands for everybody else",
+        )
+    if not is_tenant(name):
+        raise refusal(
+            f"{name!r} cannot name a tenant",
+            "use letters, digits and '.', '_', '-', at most 63 of them",
+        )
+    return name
+
+
+def _check_entries(entries: tuple[str, ...]) -> tuple[str, ...]:
+    if not entries:
+        raise refusal("nobody can belong to this tenant", "name owners, or leave the tenant out")
+    return entries
+
+
+TenantName = Annotated[str, AfterValidator(_check_tenant)]
+_MOST_TENANTS = 1_000
+"""Each has a process for its policy."""
+
+
+class TenantSection(Section):
+    """A tenant, to whom jobs are accounted.
+
+    Attributes:
+        owners: Who belongs to it: names of owners, and patterns with one ``*``.
+    """
+
+    owners: Annotated[tuple[Entry, ...], AfterValidator(_check_entries)]
 
 
 class CatalogSection(Section):
@@ -255,6 +258,7 @@ class MasterConfig(BaseConfig):
         round_period: From one planning round to the next when nothing happens.
         round_min_interval: From one round to the next however much happens.
         register_timeout: An instance whose worker has not registered by then is replaced.
+        start_timeout: A task whose image, inputs and program are not ready by then has failed.
         lost_worker_timeout: An instance whose worker was away so long is replaced.
         resend_interval: From one repetition of an unconfirmed command to the next.
         heartbeat: From one sign of life of a worker to the next.
@@ -265,6 +269,9 @@ class MasterConfig(BaseConfig):
         profile: Whether one task of a workload whose standalone throughput is neither stated nor
             known runs alone until it is. If not, all may be packed at once, as if company cost them
             little.
+        estimates: What run times are estimated from where no job states them: `history` for the
+            owner's earlier jobs, `pilots` for finished tasks of the same job, `posterior` for both,
+            `off` for nothing.
         upload_interval: From one upload of logs, outputs and checkpoints to the next.
         gang_ports: Ports on which the members of gangs meet, such as 20000-29999. Workers must
             reach each other on them.
@@ -272,6 +279,11 @@ class MasterConfig(BaseConfig):
             after so long; the journal keeps them, and every command still shows them.
         cloud: Where instances come from; each cloud has a section of its own, see `section`.
         isolation: What tasks are kept from.
+        tenants: Whom jobs are accounted to, by name; owners whom none names belong to ``default``.
+        preemption: Whether a job that waits may have running ones of lower priority suspended,
+            where what can be bought is limited; ``suspend`` needs `limits.priority`.
+        nodes: Machines of the operator's own, by name; see `NodeSection`.
+        partitions: The parts that the cluster is divided into, by name; none if it is not divided.
         advertise: The host under which instances and users reach this machine, `None` for the ones
             that it listens on.
     """
@@ -291,6 +303,7 @@ class MasterConfig(BaseConfig):
     round_period: Period = 300_000
     round_min_interval: Period = 5_000
     register_timeout: Period = 600_000
+    start_timeout: Period = 7_200_000
     lost_worker_timeout: Period = 180_000
     resend_interval: Period = 10_000
     heartbeat: Period = 5_000
@@ -298,6 +311,7 @@ class MasterConfig(BaseConfig):
     agent_certificate_lifetime: Period = _DAY_MS
     throughput_window: Period = 60_000
     profile: bool = True
+    estimates: Estimates = Estimates.POSTERIOR
     upload_interval: Period = 30_000
     gang_ports: Ports = (20_000, 29_999)
     history_kept: Duration = 7 * _DAY_MS
@@ -306,6 +320,14 @@ class MasterConfig(BaseConfig):
     catalog: CatalogSection = CatalogSection()
     isolation: IsolationSection = IsolationSection()
     limits: LimitsSection = LimitsSection()
+    tenants: Annotated[dict[TenantName, TenantSection], Field(max_length=_MOST_TENANTS)] = Field(
+        default_factory=dict
+    )
+    preemption: Preemption = Preemption.NEVER
+    nodes: NodeSections = Field(default_factory=dict)
+    partitions: Annotated[
+        dict[PartitionName, PartitionSection], Field(max_length=MOST_PARTITIONS)
+    ] = Field(default_factory=dict)
 
     def section(self, cloud: str) -> Any:
         """The section of a cloud; of the type that the cloud declares, `None` if it may be."""
@@ -331,6 +353,17 @@ class MasterConfig(BaseConfig):
         """Where files are: in the state directory unless a setting says otherwise."""
         return self.objects or (self.state_dir.absolute() / "objects").as_uri()
 
+    @property
+    def tenant_rules(self) -> TenantRules:
+        """Who belongs to which tenant."""
+        return TenantRules({name: section.owners for name, section in self.tenants.items()})
+
+    @property
+    def policy_sections(self) -> dict[str, PolicySection]:
+        """Which scheduler decides in each partition; of an undivided cluster that of the whole."""
+        sections = {name: it.policy or self.policy for name, it in self.partitions.items()}
+        return sections or {"": self.policy}
+
     def shown(self) -> dict[str, Any]:
         """The settings in force, for people: durations with units, no passwords."""
         return {
@@ -341,7 +374,7 @@ class MasterConfig(BaseConfig):
         }
 
 
-def policy_config(section: PolicySection, kind: PolicyKind) -> Any:
+def policy_config(section: OnePolicySection, kind: PolicyKind) -> Any:
     """The config of a policy, made of its preset and options.
 
     Raises:

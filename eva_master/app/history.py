@@ -13,11 +13,13 @@ from eva_master.control.measure import ledger
 from eva_master.control.state.store import State
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import InvalidTrace
+from eva_master.model.fleet.nodes import OwnedNode, offerings
 from eva_master.model.ids import Millis
 from eva_master.model.resources import Resources
 from eva_master.simulation.results.metrics import usd
 from eva_master.simulation.run import Setup
 from eva_master.simulation.scenario.journal_replay import Past, latest, past
+from eva_master.simulation.scenario.left_out import left_out
 
 _ROUNDS = 1_000_000_000
 
@@ -28,13 +30,15 @@ class History:
 
     Attributes:
         setup: The setup except for the policy.
-        past: The recorded past.
+        past: The recorded past. Owned nodes are replayed as if they had been there all the time.
         cost_usd: The real cost.
+        left_out: What happened then and is not replayed, for people.
     """
 
     setup: Setup
     past: Past
     cost_usd: float
+    left_out: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
@@ -60,16 +64,23 @@ def read_history(state: Path, catalog: Catalog | None = None) -> History:
     with copied_journal(state) as journal:
         written = journal.load()
         rounds = journal.rounds(limit=_ROUNDS)
-    bought = {it.offering.id: it.offering for it in written.instances}
+    # Instances that nobody launched were there for all that is known.
+    nodes = tuple(
+        OwnedNode(it.id, it.offering, it.fence_ms) for it in written.instances if it.owned
+    )
+    bought = {it.offering.id: it.offering for it in written.instances if not it.owned}
     listed = catalog or _listed(tuple(bought.values()))
-    restored = State.restored(listed, written)
+    restored = State.restored((*listed, *offerings(nodes)), written)
     if not restored.jobs:
         raise InvalidTrace(f"{state} has no jobs: nothing was submitted to this master")
     charged = ledger.bill(restored, latest(restored)).charged
     found = past(restored, rounds, charged)
     policy, _ = named_policy(NO_PACKING)
-    setup = Setup(found.trace(), listed, policy, truth=found.truth, past=found, date_of=_date)
-    return History(setup, found, usd(charged))
+    setup = Setup(
+        found.trace(), listed, policy, truth=found.truth, past=found, nodes=nodes, date_of=_date
+    )
+    omitted = left_out(restored, found.start_ms, latest(restored))
+    return History(setup, found, usd(charged), omitted)
 
 
 def _date(now: Millis) -> str:

@@ -6,11 +6,10 @@ import asyncio
 import json
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import structlog
 
@@ -25,8 +24,12 @@ from eva_master.adapters.loop.inbox import LiveInbox
 from eva_master.adapters.objects import open_store
 from eva_master.adapters.objects.checkpoints import StoredCheckpoints
 from eva_master.adapters.pki import Authority, ServerIdentity
+from eva_master.adapters.pki.node_register import Doors, NodeRegister
+from eva_master.adapters.pki.node_tokens import NodeTokens
 from eva_master.adapters.pki.tokens import JoinTokens
+from eva_master.adapters.planner.partitioned import PartitionedPlanner
 from eva_master.adapters.planner.process import ProcessPlanner
+from eva_master.adapters.rpc.nodes.service import NodesService
 from eva_master.adapters.rpc.server.access import AccessInterceptor
 from eva_master.adapters.rpc.server.admission.pacing import Pacing, Share
 from eva_master.adapters.rpc.server.cluster import About, ClusterService
@@ -41,9 +44,11 @@ from eva_master.adapters.store.patience import PatientJournal
 from eva_master.app import logs
 from eva_master.app.cloud_provider import ManagedCloud
 from eva_master.app.clouds import cloud_of
-from eva_master.app.config import MasterConfig, PolicySection, policy_config
+from eva_master.app.config import LimitsSection, MasterConfig
+from eva_master.app.nodes.settings import owned_nodes
 from eva_master.app.operator import write_client_file
 from eva_master.app.policy_registry import policies
+from eva_master.app.sections.policies import round_grid_ms, shown, source
 from eva_master.app.shutdown import Shutdown, Tell
 from eva_master.app.state_dir import make_state, require_state
 from eva_master.control.loop import Loop
@@ -52,8 +57,10 @@ from eva_master.control.settings import Limits, Settings
 from eva_master.control.state.store import State
 from eva_master.model.errors import EvaError, StorageError, StorageFull
 from eva_master.model.events import Tick
+from eva_master.model.fleet.nodes import offerings
+from eva_master.model.fleet.partitions import Partitions, with_nodes
 from eva_master.model.ids import Millis
-from eva_master.ports import Clock, Inbox, Policy
+from eva_master.ports import Clock, Inbox
 
 _STOP_GRACE_S = 1.0
 _BOOT_BACKOFF_MS = 300_000
@@ -62,23 +69,15 @@ _BOOT_BACKOFF_MS = 300_000
 log = structlog.get_logger(__name__)
 
 
-def build_policy(name: str, options: Mapping[str, Any]) -> Policy:
-    """Make a policy from its section of the configuration; the planner's process calls this.
-
-    Args:
-        name: ``NAME`` or ``NAME:PRESET``.
-        options: Over those of the preset.
-    """
-    name, _, preset = name.partition(":")
-    kind = policies()[name]
-    section = PolicySection(name=name, preset=preset or None, options=dict(options))
-    return kind.build(policy_config(section, kind))
-
-
-def round_grid_ms(section: PolicySection) -> int:
-    """At multiples of which time a policy likes to plan, 0 for whenever something happens."""
-    chosen = policy_config(section, policies()[section.name])
-    return (getattr(chosen, "round_gap_s", None) or 0) * 1000
+def partitions_of(config: MasterConfig) -> Partitions:
+    """How the settings divide the cluster."""
+    chosen = config.policy_sections
+    parts = (
+        section.partition(name, shown(chosen[name]), round_grid_ms(chosen[name]))
+        for name, section in config.partitions.items()
+    )
+    nodes = owned_nodes(config.nodes).items()
+    return with_nodes(parts, {name: node.offering.id for name, node in nodes})
 
 
 def control_settings(config: MasterConfig) -> Settings:
@@ -88,16 +87,26 @@ def control_settings(config: MasterConfig) -> Settings:
         round_gap_ms=config.round_min_interval,
         round_grid_ms=round_grid_ms(config.policy),
         register_timeout_ms=config.register_timeout,
+        start_timeout_ms=config.start_timeout,
         boot_backoff_ms=min(_BOOT_BACKOFF_MS, config.register_timeout),
         lost_worker_ms=config.lost_worker_timeout,
         worker_resend_ms=config.resend_interval,
         window_ms=config.throughput_window,
         profile=config.profile,
+        estimates=config.estimates,
+        partitions=partitions_of(config),
         gang_ports=config.gang_ports,
         history_kept_ms=config.history_kept,
-        limits=Limits(**{it.name: getattr(config.limits, it.name) for it in fields(Limits)}),
+        limits=_limits(config.limits),
+        preemption=config.preemption,
+        nodes=owned_nodes(config.nodes),
     )
     return cloud_of(config).loop_settings(config, settings)
+
+
+def _limits(section: LimitsSection) -> Limits:
+    stated = {it.name: getattr(section, it.name) for it in fields(Limits)}
+    return Limits(**{name: limit for name, limit in stated.items() if limit is not None})
 
 
 OpenCloud = Callable[[MasterConfig, Inbox, Clock, Bootstrap], ManagedCloud]
@@ -126,7 +135,8 @@ class Master:
         self._open_cloud = open_cloud or self._chosen_cloud
         self._other_cloud = open_cloud is not None
         self._stopping = threading.Event()
-        self._catalog = self._provider.catalog(config)
+        nodes = offerings(owned_nodes(config.nodes).values())
+        self._catalog = (*self._provider.catalog(config), *nodes)
         require_state(config)
         make_state(config)
         pki = config.state_dir / "pki"
@@ -140,12 +150,18 @@ class Master:
         self._join_tokens = JoinTokens.of(
             pki, JoinTokenTable(self._journal.engine), self._clock, config.join_token_lifetime
         )
+        self._nodes = NodeRegister(
+            owned_nodes(config.nodes), NodeTokens(self._journal.engine, self._clock)
+        )
         self._certificates = AgentCertificates(
-            self._authority, self._gateway, config.agent_certificate_lifetime
+            self._authority, self._gateway, config.agent_certificate_lifetime, self._nodes
         )
         self._user_tokens = UserTokens(self._journal.engine, self._clock)
-        self._planner = ProcessPlanner(
-            self._inbox, _shown(config.policy), config.policy.options, f"{__name__}:build_policy"
+        self._planner = PartitionedPlanner(
+            {
+                name: ProcessPlanner(self._inbox, shown(section), *source(section))
+                for name, section in config.policy_sections.items()
+            }
         )
         welcome = Welcome(
             config.cluster,
@@ -165,7 +181,7 @@ class Master:
         config = self._config
         about = About(
             config.cluster,
-            _shown(config.policy),
+            shown(config.policy),
             version("eva-scheduler"),
             json.dumps(config.shown()),
         )
@@ -178,8 +194,10 @@ class Master:
                 clock=self._clock,
                 planner=self._planner,
                 archive=archive,
+                tenants=config.tenant_rules,
                 containers=self._other_cloud or self._provider.runs_containers(config),
                 inputs=InputRoots(config.input_roots, config.objects_url),
+                tasks_per_job=config.limits.tasks_per_job,
             ),
             cluster=ClusterService(
                 gateway=self._gateway,
@@ -187,9 +205,13 @@ class Master:
                 about=about,
                 history=self._journal,
                 archive=archive,
+                tenants=config.tenant_rules,
             ),
             tokens=TokensService(self._user_tokens),
-            enrolment=EnrolmentService(self._certificates, self._join_tokens),
+            nodes=NodesService(self._gateway, self._nodes),
+            enrolment=EnrolmentService(
+                self._certificates, self._join_tokens, config.isolation.variables()
+            ),
             workers=self._sessions,
             identity=self._identity,
             access=AccessInterceptor(
@@ -225,7 +247,7 @@ class Master:
         log.info(
             "the master is open",
             **ports._asdict(),
-            policy=_shown(config.policy),
+            policy=shown(config.policy),
             operator=str(client_file),
         )
         for name, fault in policies().faults().items():
@@ -244,6 +266,7 @@ class Master:
             token=self._join_tokens.token,
             isolation=config.isolation.variables(),
         )
+        self._nodes.doors = Doors(bootstrap.join, bootstrap.workers, bootstrap.authorities)
         client_file = write_client_file(
             config.state_dir, bootstrap.join, config.state_dir / "pki" / "ca.pem", self._user_tokens
         )
@@ -322,11 +345,6 @@ class Master:
         self._cloud.close()
         self._planner.close()
         self._journal.close()
-
-
-def _shown(section: PolicySection) -> str:
-    """``NAME`` or ``NAME:PRESET``."""
-    return f"{section.name}:{section.preset}" if section.preset else section.name
 
 
 def _hosts(config: MasterConfig) -> list[str]:

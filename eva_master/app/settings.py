@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError, create_model
+from pydantic import create_model
 
 from eva_master.adapters.jobfile.inputs import InputRoots, Place
-from eva_master.adapters.text import yamlfile
 from eva_master.adapters.text.yamlfile import Document
 from eva_master.app.clouds import cloud_of, clouds
 from eva_master.app.config import (
     MasterConfig,
-    PolicySection,
-    current_options,
-    policy_config,
-    presets_of,
 )
 from eva_master.app.layers import Layers
+from eva_master.app.nodes.settings import clashes, contradictions, owned_nodes
+from eva_master.app.sections.partitions import contradictions as contradicting_partitions
+from eva_master.app.sections.partitions import unsold
+from eva_master.app.sections.policies import policy_problems
+from eva_master.model.accounting.tenants import claimed_twice
 from eva_master.model.errors import Problem
+from eva_master.model.planning.suspension import Preemption
 from eva_master.ports import PolicyKind
 
 
@@ -58,16 +58,41 @@ def load_master_config(
     layers = Layers(master_model(), file=file, flags=flags or {}, defaults=defaults or {})
     layers.refuse_unknown_variables()
     config = layers.settings()
-    problems = _policy_problems(config.policy, policies, layers.document)
+    problems = policy_problems(("policy",), config.policy, policies, layers.document)
     problems += _cloud_problems(config, layers.document)
     problems += _input_problems(config, layers.document)
+    problems += _tenant_problems(config, layers.document)
+    problems += _priority_problems(config, layers.document)
+    problems += _node_problems(config, layers.document)
+    problems += _partition_problems(config, policies, layers.document)
     if problems:
         raise layers.invalid(problems)
     return config
 
 
+def _priority_problems(config: MasterConfig, document: Document) -> list[Problem]:
+    """Users who could have others' jobs suspended at will."""
+    if config.preemption is Preemption.NEVER or config.limits.priority is not None:
+        return []
+    return [
+        document.problem(
+            ("preemption",),
+            "any user could suspend everybody's jobs by the priority of their own",
+            "say which priority users may state at most, such as 0 in limits.priority; operators "
+            "may state any",
+        )
+    ]
+
+
 def _cloud_problems(config: MasterConfig, document: Document) -> list[Problem]:
     found = cloud_of(config).complaints(config)
+    return [document.problem(path, message, hint) for path, message, hint in found]
+
+
+def _node_problems(config: MasterConfig, document: Document) -> list[Problem]:
+    found = contradictions(config.nodes)
+    if config.nodes and not found:
+        found = clashes(config.nodes, cloud_of(config).catalog(config))
     return [document.problem(path, message, hint) for path, message, hint in found]
 
 
@@ -91,42 +116,35 @@ def _input_problems(config: MasterConfig, document: Document) -> list[Problem]:
     return problems
 
 
+def _tenant_problems(config: MasterConfig, document: Document) -> list[Problem]:
+    """Names and patterns that stand twice, so that nobody could tell whose they are."""
+    owners = {name: section.owners for name, section in config.tenants.items()}
+    return [
+        document.problem(
+            ("tenants", tenant, "owners", number),
+            f"{owners[tenant][number]!r} belongs to the tenant {other!r} already",
+            "name every owner and every pattern once",
+        )
+        for tenant, number, other in claimed_twice(owners)
+    ]
+
+
+def _partition_problems(
+    config: MasterConfig, policies: Mapping[str, PolicyKind], document: Document
+) -> list[Problem]:
+    """Partitions that contradict each other, or cannot be as they are."""
+    tenants, nodes = config.tenant_rules.names, owned_nodes(config.nodes)
+    found = [*contradicting_partitions(config.partitions, tenants, nodes)]
+    if config.partitions and not found:
+        stand_for = {name: node.offering.id for name, node in nodes.items()}
+        found = [*unsold(config.partitions, cloud_of(config).catalog(config), stand_for)]
+    problems = [document.problem(path, message, hint) for path, message, hint in found]
+    for name, section in config.partitions.items():
+        if section.policy is not None:
+            path = ("partitions", name, "policy")
+            problems += policy_problems(path, section.policy, policies, document)
+    return problems
+
+
 def _place(path: Path) -> Place:
     return Place("file", "", path.resolve().parts[1:])
-
-
-def _policy_problems(
-    section: PolicySection, policies: Mapping[str, PolicyKind], document: Document
-) -> list[Problem]:
-    kind = policies.get(section.name)
-    if kind is None:
-        known = sorted(policies)
-        hint = yamlfile.suggestion(section.name, known) or f"known: {', '.join(known)}"
-        return [document.problem(("policy", "name"), f"no policy {section.name!r}", hint)]
-    presets = sorted(presets_of(kind))
-    if section.preset is not None and section.preset not in presets:
-        hint = yamlfile.suggestion(section.preset, presets)
-        hint = hint or f"known: {', '.join(presets) or 'none'}"
-        message = f"policy {section.name!r} has no preset {section.preset!r}"
-        return [document.problem(("policy", "preset"), message, hint)]
-    known = [option.name for option in fields(kind.config)]
-    problems = [
-        document.problem(
-            ("policy", "options", name),
-            f"policy {section.name!r} has no option {name!r}",
-            yamlfile.suggestion(name, known) or f"known: {', '.join(known) or 'none'}",
-        )
-        for name in section.options
-        if current_options(kind, {name: None}).keys().isdisjoint(known)
-    ]
-    try:
-        policy_config(section, kind)
-    except ValidationError as failure:
-        written = {
-            next(iter(current_options(kind, {name: None}))): name for name in section.options
-        }
-        for details in failure.errors(include_url=False):
-            option, *rest = details["loc"]
-            path = ("policy", "options", written.get(str(option), option), *rest)
-            problems.append(document.problem(path, details["msg"]))
-    return problems

@@ -56,6 +56,8 @@ class Shutdown:
                 f" stored. At most {within_ms // 1000} s; Ctrl-C again stops at once."
             )
         self._inbox.post(ClosingDown())
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + within_ms / 1000
         ending = asyncio.create_task(asyncio.to_thread(self._cloud.terminate_all, within_ms))
         hurrying = asyncio.create_task(self._hurry(hurry))
         told: set[RunId] = set()
@@ -63,11 +65,35 @@ class Shutdown:
             await asyncio.wait({ending}, timeout=_LOOK_S)
             if running:
                 self._follow(running, await self._gateway.model(), told)
-        hurrying.cancel()
         await ending
+        # No cloud waits for those on machines that nobody switches off.
+        while model and (left := self._on_nodes(running, seen := await self._gateway.model())):
+            self._follow(running, seen, told)
+            if hurry.is_set() or loop.time() >= until_s:
+                self._tell(
+                    f"{_count(left)} on owned nodes did not stop in time: the workers there stop"
+                    " what still runs when their leases end."
+                )
+                break
+            await asyncio.wait({hurrying}, timeout=_LOOK_S)
+        hurrying.cancel()
         # The last reports arrived before their instances went.
         if model:
-            self._conclude(running, await self._gateway.model())
+            now = await self._gateway.model()
+            self._follow(running, now, told)
+            self._conclude(running, now)
+
+    @staticmethod
+    def _on_nodes(running: Iterable[RunId], model: ReadModel) -> list[TaskRun]:
+        """Those that still occupy owned nodes."""
+        runs = [run for name in running if (run := model.runs.get(name)) is not None]
+        return [
+            run
+            for run in runs
+            if run.state in HOLDING
+            and run.instance is not None
+            and model.instances[run.instance].owned
+        ]
 
     async def _model(self) -> ReadModel | None:
         """The state of the tasks; `None` if the control loop has not begun to publish it."""
@@ -107,9 +133,7 @@ class Shutdown:
 
 def _running(model: ReadModel) -> dict[RunId, TaskRun]:
     """The task runs that occupy an instance."""
-    return {
-        run.id: run for job in model.active for run in model.members(job) if run.state in HOLDING
-    }
+    return {run.id: run for name in model.live for run in model.occupants(name)}
 
 
 def _outcome(run: TaskRun) -> str:

@@ -18,12 +18,14 @@ from eva_master.adapters.traces import (
     read_trace,
     uniform_interference,
 )
-from eva_master.app.config import PolicySection, current_options, policy_config, presets_of
+from eva_master.app.config import current_options, policy_config, presets_of
 from eva_master.app.policy_registry import current_name, policies
+from eva_master.app.sections.base import PolicySection
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import InvalidConfig
 from eva_master.model.ids import MILLION, Workload, base_of
 from eva_master.model.trace import Trace
+from eva_master.packing.elastic.fixed import built
 from eva_master.ports import Policy, PolicyKind
 from eva_master.simulation.cluster.truth import Truth
 from eva_master.simulation.results.lower_bound import reference_bound
@@ -86,6 +88,11 @@ class Run:
     wall_s: float
 
 
+Division = Callable[[Setup, int | None], Setup]
+"""Divides the cluster of a setup whose policy is chosen, given the seconds between plans if these
+are the same for all."""
+
+
 def named_policy(text: str, options: Mapping[str, Any] | None = None) -> tuple[Policy, int | None]:
     """Make a policy from its name on a command line.
 
@@ -114,7 +121,7 @@ def named_policy(text: str, options: Mapping[str, Any] | None = None) -> tuple[P
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise InvalidConfig(f"policy {kind.name}: {where}: {first['msg']}") from error
-    return kind.build(config), getattr(config, "round_gap_s", ROUND_GAP_S)
+    return built(kind, config), getattr(config, "round_gap_s", ROUND_GAP_S)
 
 
 def _named(text: str) -> tuple[str, str | None]:
@@ -253,6 +260,7 @@ def compare(
     *,
     rhythm: int | None = None,
     reference: bool = True,
+    division: Division | None = None,
     watch: Callable[[str, RunProgress], None] = lambda _name, _so: None,
 ) -> Comparison:
     """Run policies on one trace, one after another.
@@ -262,17 +270,19 @@ def compare(
         setup: All but the policy and its rhythm.
         rhythm: All plan at multiples of so many seconds; 0 for at any time, `None` for the
             preference of each.
-        reference: Whether to compute the lower bound.
+        reference: Whether to compute the lower bound; there is none where there are owned nodes.
+        division: Divides the cluster into partitions; the references are for an undivided one.
         watch: Called with the policy's name and its progress.
 
     Raises:
         EvaError: See `eva_master.simulation.run.simulate`.
     """
-    runs = {one.name: _timed(one, setup, rhythm, watch) for one in policies_}
+    runs = {one.name: _timed(one, setup, rhythm, watch, division) for one in policies_}
     # The reference does not depend on faults and options, so that it is always the same.
-    alone = runs.get(NO_PACKING) or _timed(Chosen(NO_PACKING, {}), setup, rhythm, watch)
+    alone = None if division else runs.get(NO_PACKING)
+    alone = alone or _timed(Chosen(NO_PACKING, {}), setup, rhythm, watch)
     bound = None
-    if reference:
+    if reference and not setup.nodes:  # What nodes cost does not depend on their use.
 
         def told(done: int, total: int) -> None:
             watch("lower bound", RunProgress(0, done, total, 0.0))
@@ -282,11 +292,17 @@ def compare(
 
 
 def _timed(
-    chosen: Chosen, setup: Setup, rhythm: int | None, watch: Callable[[str, RunProgress], None]
+    chosen: Chosen,
+    setup: Setup,
+    rhythm: int | None,
+    watch: Callable[[str, RunProgress], None],
+    division: Division | None = None,
 ) -> Run:
     own = prepared(chosen, setup)
     if rhythm is not None:
         own = replace(own, round_gap_s=rhythm or None)
+    if division is not None:
+        own = division(own, rhythm)
     return run(chosen.name, own, lambda so: watch(chosen.name, so))
 
 

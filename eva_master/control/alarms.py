@@ -19,6 +19,8 @@ class Wake(StrEnum):
     """What was over for long enough leaves memory, which every turn sees to."""
     INSTANCE = "instance"
     JOB = "job"
+    LATE = "late"
+    """Tasks of an array may have run for too long by now."""
     PERIOD = "period"
     """The last round is a round period ago."""
     PROFILE = "profile"
@@ -27,6 +29,7 @@ class Wake(StrEnum):
     """Everything is compared with what cloud and workers say."""
     ROUND = "round"
     """A plan that is wanted may be requested."""
+    RUN = "run"
 
 
 class Alarm(NamedTuple):
@@ -44,6 +47,16 @@ class Alarm(NamedTuple):
     def job(job: JobId) -> Alarm:
         """An alarm that has one job converged."""
         return Alarm(Wake.JOB, job)
+
+    @staticmethod
+    def late(job: JobId) -> Alarm:
+        """An alarm that has the tasks of an array looked at that may be late."""
+        return Alarm(Wake.LATE, job)
+
+    @staticmethod
+    def run(run: RunId) -> Alarm:
+        """An alarm that has one task of an array converged."""
+        return Alarm(Wake.RUN, run)
 
     @staticmethod
     def instance(instance: InstanceId) -> Alarm:

@@ -6,17 +6,18 @@ from dataclasses import replace
 
 from eva_master.control import limits, waiting
 from eva_master.control.context import Context
+from eva_master.control.planning import partitioning
 from eva_master.model.actions import Reply
 from eva_master.model.errors import DuplicateName, NotFound
 from eva_master.model.events import CancelRequested, JobSubmitted
 from eva_master.model.ids import JobId
-from eva_master.model.records import Job, Outcome, first_runs
+from eva_master.model.records import Job, Outcome
 from eva_master.model.states import JobState
 
 
 def submit(context: Context, event: JobSubmitted) -> None:
-    """Add a job and its task runs; a submission that is repeated makes no second job."""
-    state, spec = context.state, event.spec
+    """Add a job; a submission that is repeated makes no second job."""
+    state, spec = context.state, partitioning.placed(context, event.spec)
     if (known := state.by_command(spec.owner, event.command)) is not None:
         context.outbox.add(Reply(event.command, known, owner=spec.owner))
         return
@@ -27,13 +28,18 @@ def submit(context: Context, event: JobSubmitted) -> None:
         )
         context.outbox.add(Reply(event.command, None, error, spec.owner))
         return
-    if (excess := limits.refusal(state.active_load, context.settings.limits, spec)) is not None:
+    allowed = context.settings.limits
+    excess = limits.refusal(state.active_load, allowed, spec, operator=event.operator)
+    if excess is not None:
         context.outbox.add(Reply(event.command, None, excess, spec.owner))
+        return
+    if (misplaced := partitioning.refusal(context, spec)) is not None:
+        context.outbox.add(Reply(event.command, None, misplaced, spec.owner))
         return
     if (unknown := waiting.refusal(context, spec, event.ended)) is not None:
         context.outbox.add(Reply(event.command, None, unknown, spec.owner))
         return
-    number = state.count(jobs=1, arrivals=0 if spec.depends_on else 1).jobs
+    number = state.count(jobs=1).jobs
     job = Job(
         id=JobId(f"{spec.name}-{number}"),
         spec=spec,
@@ -42,17 +48,19 @@ def submit(context: Context, event: JobSubmitted) -> None:
         command=event.command,
     )
     context.put_job(job)
-    for run in first_runs(job):
-        context.state.put_run(run)  # it is nowhere, and the job is looked at anyway
     if job.waits:
         waiting.in_vain(context, job.id, event.ended)
     else:
+        context.arrived(job)
         context.plan_wanted = True
     context.outbox.add(Reply(event.command, job.id, owner=spec.owner))
 
 
 def cancel(context: Context, event: CancelRequested) -> None:
-    """Begin to end a job; one that is ending or over stays as it is."""
+    """Begin to end a job; one that is ending or over stays as it is.
+
+    Only one that waits for outputs to be put in place gives them up: the store may fail for ever.
+    """
     job = context.state.jobs.get(event.job)
     if job is None:
         error = NotFound(f"there is no job {event.job}", hint="see: eva ls --all")
@@ -62,4 +70,7 @@ def cancel(context: Context, event: CancelRequested) -> None:
         ending = job.to(JobState.ENDING, context.now)
         reason = "cancelled by its owner"
         context.put_job(replace(ending, outcome=Outcome.CANCELLED, exit_code=130, reason=reason))
+    elif job.state is JobState.ENDING and context.state.tasks[job.id].doubled.unplaced_outputs:
+        reason = "cancelled by its owner before all outputs were in place"
+        context.put_job(replace(job, outcome=Outcome.CANCELLED, exit_code=130, reason=reason))
     context.outbox.add(Reply(event.command, job.id, owner=event.owner))

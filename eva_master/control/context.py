@@ -6,20 +6,26 @@ from dataclasses import dataclass, field
 from typing import TypeVar, assert_never
 
 from eva_master.control.alarms import Alarm, Alarms, Wake
-from eva_master.control.measure import learn, ledger, remaining
+from eva_master.control.measure import attained, learn, ledger, remaining
 from eva_master.control.measure.delays import LatencyMeters
 from eva_master.control.measure.throughput import Meters
 from eva_master.control.outbox import Outbox
 from eva_master.control.settings import Settings
+from eva_master.control.standing.standings import Standings
+from eva_master.control.state.records import crew
 from eva_master.control.state.store import State
 from eva_master.model.events import CheckpointsListed
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
-from eva_master.model.records import Instance, Job, StopReason, TaskRun
-from eva_master.model.states import LIVE, InstanceState, RunState
+from eva_master.model.job import Stragglers
+from eva_master.model.planning.estimate import Estimates
+from eva_master.model.records import Drain, Instance, Job, StopReason, TaskRun
+from eva_master.model.states import LIVE, TERMINAL_JOB, TERMINAL_RUN, InstanceState, RunState
 from eva_master.model.values import replace
 
-_Name = TypeVar("_Name", JobId, InstanceId)
+_Name = TypeVar("_Name", JobId, RunId, InstanceId)
 
+LATE_LOOK_MS = 5_000
+"""From one look for the late tasks of an array to the next, at least."""
 _SILENT_WINDOWS = 3
 """A task that has reported no step for so many windows is assumed to report none, ever."""
 
@@ -30,12 +36,13 @@ class FailureMemory:
 
     Attributes:
         early: A hash of how each task run last failed soon after its start, by job.
-        excused: How many failures in a row of a job were its instances' fault.
+        excused: How many failures in a row of a gang, or of each task of an array, were their
+            instances' fault, by job. A gang's are kept under its first task.
         faults: The jobs of the failures in a row on an instance that were its fault.
     """
 
     early: dict[JobId, dict[RunId, int]] = field(default_factory=dict)
-    excused: dict[JobId, int] = field(default_factory=dict)
+    excused: dict[JobId, dict[RunId, int]] = field(default_factory=dict)
     faults: dict[InstanceId, list[JobId]] = field(default_factory=dict)
 
     def forget(self, job: JobId) -> None:
@@ -70,11 +77,19 @@ class Context:
         self.proving: dict[InstanceId, Millis] = {}
         """When the first task began to run on an instance, until it has outlived that."""
         self.failures = FailureMemory()
+        self.standings = Standings(it.name for it in settings.partitions.all)
         self.asked: dict[JobId, int] = {}
         """The number of the question about a gang's checkpoints that has no answer yet."""
         self.listed: dict[JobId, CheckpointsListed] = {}
         """What is stored of gangs that are at rest."""
+        self.resting: dict[JobId, Millis] = {}
+        """Since when no task of an array that is running has held an instance."""
+        self.looks_for_late: set[JobId] = set()
+        """Arrays whose late tasks are looked for at times, since late ones get extra runs."""
+        self.late: set[str] = set()
+        """Partitions whose next plan is to be made though policies would see nothing new."""
         self._jobs: dict[JobId, None] = {}
+        self._runs: dict[RunId, None] = {}
         self._instances: dict[InstanceId, None] = {}
         self._resync = False
 
@@ -89,6 +104,13 @@ class Context:
         """Have a job converged in this turn."""
         self._jobs[job] = None
 
+    def touch_run(self, run: TaskRun) -> None:
+        """Have a task converged in this turn: with its gang, or by itself."""
+        if self.state.jobs[run.job].is_gang:
+            self._jobs[run.job] = None
+        else:
+            self._runs[run.id] = None
+
     def touch_instance(self, instance: InstanceId) -> None:
         """Have an instance converged in this turn."""
         self._instances[instance] = None
@@ -102,16 +124,20 @@ class Context:
         match alarm.wake:
             case Wake.JOB:
                 self.touch_job(JobId(alarm.about))
+            case Wake.RUN:
+                if (run := self.state.runs.get(RunId(alarm.about))) is not None:
+                    self.touch_run(run)
             case Wake.INSTANCE:
                 self.touch_instance(InstanceId(alarm.about))
             case Wake.RESYNC:
                 self.touch_everything()
-            case Wake.PERIOD | Wake.AVAILABILITY:
-                self.plan_wanted = self.plan_wanted or bool(self.state.active)
+            case Wake.AVAILABILITY:
+                there = self.state.active or self.state.membership.standing
+                self.plan_wanted = self.plan_wanted or bool(there)
             case Wake.PROFILE:
                 self._profile(RunId(alarm.about))
-            case Wake.ROUND | Wake.FORGET:
-                pass  # the turn itself asks for the plan that is wanted, and forgets what is over
+            case Wake.ROUND | Wake.PERIOD | Wake.FORGET | Wake.LATE:
+                pass  # the turn itself asks for the plan that is wanted, and does the rest
             case _:
                 assert_never(alarm.wake)
 
@@ -124,6 +150,10 @@ class Context:
         """Take a job to converge, `None` if there is none left."""
         return self._take(self._jobs)
 
+    def touched_run(self) -> RunId | None:
+        """Take a task of an array to converge, `None` if there is none left."""
+        return self._take(self._runs)
+
     def touched_instance(self) -> InstanceId | None:
         """Take an instance to converge, `None` if there is none left."""
         return self._take(self._instances)
@@ -135,41 +165,94 @@ class Context:
             del waiting[first]
         return first
 
-    def _touch_place(self, instance: InstanceId | None) -> None:
-        """Converge an instance, and who waits for room on it; who runs there waits for nothing."""
-        if instance is not None:
-            self._instances[instance] = None
-            for run in self.state.targeting(instance):
-                if run.instance != instance or run.state is not RunState.RUNNING:
-                    self._jobs[run.job] = None
+    def _touch_place(self, instance: InstanceId) -> None:
+        """Converge who waits for room on an instance; who is there waits for nothing."""
+        for run in self.state.targeting(instance):
+            if run.instance != instance:
+                self.touch_run(run)
 
     # -- changing --------------------------------------------------------------------------------
 
+    def arrived(self, job: Job) -> None:
+        """Count a job that policies can see from now on."""
+        self.state.count(arrivals=1)
+        home = self.settings.partitions.home(job.partition)
+        if not home.default:
+            self.state.partition_tally.arrived(home.name)
+
+    def left(self, job: Job) -> None:
+        """Count a job that policies could see so far."""
+        self.state.count(completions=1)
+        home = self.settings.partitions.home(job.partition)
+        if not home.default:
+            self.state.partition_tally.left(home.name)
+
     def put_job(self, job: Job) -> None:
-        """Replace the record of a job."""
+        """Replace the record of a job, learning from one that has ended."""
+        old = self.state.jobs.get(job.id)
+        if old is not None and job.state in TERMINAL_JOB and old.state not in TERMINAL_JOB:
+            learn.from_job_end(self.state, job, self.now)
         self.state.put_job(job)
         self.touch_job(job.id)
         self._jobs.update(dict.fromkeys(self.state.dependencies.take_decided()))
 
     def put_run(self, run: TaskRun) -> None:
         """Replace a task run, booking what its instances cost so far."""
-        old = self.state.runs.get(run.id)
-        before = None if old is None else (old.instance, old.state)
-        if before != (run.instance, run.state):
-            for place in dict.fromkeys((before[0] if before else None, run.instance)):
+        old = self.state.runs[run.id]
+        if (old.instance, old.state) != (run.instance, run.state):
+            for place in dict.fromkeys((old.instance, run.instance)):
                 if place is not None:
                     ledger.book(self.state, place, self.now)
                     self.meters.restart(self.state, place)
-            if old is not None and old.state is RunState.RUNNING is not run.state:
+            if old.state is RunState.RUNNING is not run.state:
                 worked = remaining.worked_ms(self.state, old, self.now)
-                run = replace(run, work_ms=run.work_ms + worked)
+                had = attained.gpus(self.state, old) * max(0, self.now - old.history[-1][1])
+                run = replace(run, work_ms=run.work_ms + worked, gpu_ms=run.gpu_ms + had)
+            run = self._timed(old, run)
         self.state.put_run(run)
-        if old is not None and old.state is not run.state:
+        self.follow_waiting(run)
+        if old.state is not run.state:
             self._measure(old, run)
-        self.touch_job(run.job)
-        before_that = (old.instance, old.target) if old else ()
-        for place in dict.fromkeys((run.instance, run.target, *before_that)):
-            self._touch_place(place)
+        self.touch_run(run)
+        settled = run.target == run.instance and old.target == run.target
+        came = old.instance in (None, run.instance)
+        for place in dict.fromkeys((run.instance, run.target, old.instance, old.target)):
+            if place is None:
+                continue
+            self.standings.touch_instance(place)
+            if not self.state.occupant_ids(place):
+                self._instances[place] = None
+            if not (settled and came):  # else it gives nobody room
+                self._touch_place(place)
+
+    def add_run(self, run: TaskRun) -> None:
+        """Add an extra run of a task, which waits for room at its target."""
+        assert run.target is not None
+        self.state.put_run(run)
+        self.follow_waiting(run)
+        self.touch_run(run)
+        self.standings.touch_instance(run.target)
+        self.touch_instance(run.target)
+
+    def follow_waiting(self, run: TaskRun) -> None:
+        """Have lines follow whether a task waits: its own run, while no other is in hand."""
+        for own in self.state.runs.others(run)[:1] if run.extra else (run,):
+            covered = (
+                any(it.in_hand for it in self.state.runs.others(own)) if own.replicas else False
+            )
+            self.standings.follow(own, self.now, covered=covered)
+        if run.extra:
+            self.standings.count(run)
+
+    def _timed(self, old: TaskRun | None, run: TaskRun) -> TaskRun:
+        """The record of a task run with what it took, if that is known now or known no more."""
+        paces, over = self.state.company, run.state is RunState.SUCCEEDED
+        if over and old is not None and old.state is not run.state:
+            took = paces.took(run.id, run.work_ms)
+            return run if self.settings.estimates is Estimates.OFF else replace(run, took_ms=took)
+        if old is not None and (run.state in TERMINAL_RUN or run.work_ms < old.work_ms):
+            paces.forget(run.id)
+        return replace(run, took_ms=0) if run.took_ms and not over else run
 
     def _measure(self, old: TaskRun, run: TaskRun) -> None:
         """Have clocks and meters follow a task run into another state."""
@@ -182,12 +265,17 @@ class Context:
         if latency is not None:
             learn.from_latency(self.state, run, latency, self.now)
         if run.state is RunState.SUCCEEDED:
-            learn.from_end(self.state, run, self.now)
+            learn.from_end(self.state, run)
             if self.settings.profile and old.instance is not None:
                 learn.from_silent_end(self.state, run, old.instance, self.now)
 
     def watch(self, run: TaskRun) -> None:
-        """Look at a task run that has begun to run again later: does it report steps?"""
+        """Look later at a task run that has begun to run: does it report steps, is it late?"""
+        job = self.state.jobs[run.job]
+        doubles = not job.is_gang and job.spec.stragglers is Stragglers.DUPLICATE
+        if doubles and job.id not in self.looks_for_late:
+            self.looks_for_late.add(job.id)
+            self.alarms.at(Millis(self.now + LATE_LOOK_MS), Alarm.late(job.id))
         if self.settings.profile and learn.unprofiled(self.state, run):
             later = Millis(self.now + _SILENT_WINDOWS * self.settings.window_ms)
             self.alarms.at(later, Alarm.profile(run.id))
@@ -201,9 +289,10 @@ class Context:
     def put_instance(self, instance: Instance) -> None:
         """Replace the record of an instance."""
         self.state.put_instance(instance)
+        self._instances[instance.id] = None
         self._touch_place(instance.id)
         for run in self.state.occupants(instance.id):
-            self.touch_job(run.job)
+            self.touch_run(run)
 
     # -- task runs -------------------------------------------------------------------------------
 
@@ -230,8 +319,12 @@ class Context:
                 stop=None,
                 moves=run.moves + moved,
                 lost=run.attempt if lost else run.lost,
+                pool="",
             )
         )
+        if run.stop is StopReason.REPLICA:
+            over = self.state.runs[run.id].to(RunState.CANCELLED, self.now)
+            self.put_run(replace(over, target=None))
         if target is None or self._mate_without_place(run):
             self.plan_wanted = True
 
@@ -239,18 +332,18 @@ class Context:
         """Whether another member of the gang waits for a plan; none was made while this stopped."""
         return self.state.jobs[run.job].is_gang and any(
             mate.state is RunState.WAITING and mate.target is None
-            for mate in self.state.members(run.job)
+            for mate in crew(self.state, run.job)
         )
 
     def retarget(self, run: TaskRun, target: InstanceId | None) -> None:
         """Change where a task run should be."""
         if run.target != target:
-            self.put_run(replace(run, target=target, fetched=None))
+            self.put_run(replace(run, target=target, fetched=None, pool=""))
             self.plan_wanted = self.plan_wanted or target is None
 
     def explain(self, run: TaskRun, reason: str) -> None:
         """Note why a task run waits; no change that calls for converging."""
-        self.state.put_run(replace(run, waiting_for=reason))
+        self.state.explain(run, reason)
 
     def abandon(self, instance: InstanceId) -> None:
         """Nobody shall be on this instance any more: who was on the way there stays or waits."""
@@ -262,8 +355,11 @@ class Context:
     # -- instances -------------------------------------------------------------------------------
 
     def dismiss(self, instance: Instance, reason: str) -> None:
-        """Terminate an instance that is not needed."""
-        if instance.state in LIVE:
+        """Terminate an instance that is not needed; an owned node gets no tasks any more."""
+        if instance.owned:
+            self.put_instance(replace(instance, drain=instance.drain or Drain(reason)))
+            self.abandon(instance.id)
+        elif instance.state in LIVE:
             going = instance.to(InstanceState.TERMINATING, self.now)
             self.put_instance(replace(going, reason=reason))
             self.abandon(instance.id)

@@ -8,27 +8,48 @@ twice does nothing more.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
-from eva_master.control import failures, gangs, waiting
+from eva_master.control import failures, gangs, suspending, waiting
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
+from eva_master.control.elastic import resizing
 from eva_master.control.measure import learn
-from eva_master.control.supply import availability, spot
+from eva_master.control.replicas import outputs, settling
+from eva_master.control.supply import availability, nodes, spot
 from eva_master.model.actions import SyncWorker
-from eva_master.model.ids import InstanceId, JobId, Millis
-from eva_master.model.records import Instance, Job, Outcome, Progress, StopReason, TaskRun
-from eva_master.model.states import HOLDING, TERMINAL_JOB, InstanceState, JobState, RunState
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId
+from eva_master.model.records import (
+    Instance,
+    Job,
+    Outcome,
+    Progress,
+    StopReason,
+    TaskRun,
+    untouched_state,
+)
+from eva_master.model.states import (
+    HOLDING,
+    TERMINAL_JOB,
+    TERMINAL_RUN,
+    InstanceState,
+    JobState,
+    RunState,
+)
 from eva_master.model.values import replace
 
 _PLACES_ON_RECORD = 8
 """How many of a task run's attempts are on record with their places."""
 _ACTIVE = (RunState.STARTING, RunState.RUNNING)
+_OVER = tuple(TERMINAL_RUN)
+_REST_MS = 60_000
+"""An array of which nothing has run for so long is pending again."""
 
 # -- jobs ----------------------------------------------------------------------------------------
 
 
 def converge_job(context: Context, job_id: JobId) -> None:
-    """Move a job's task runs on, and the job with them."""
+    """Move a job on, and of its task runs a gang's, or those of an array that are in hand."""
     job = context.state.jobs.get(job_id)
     if job is None or job.state in TERMINAL_JOB:
         return
@@ -36,49 +57,109 @@ def converge_job(context: Context, job_id: JobId) -> None:
     job = context.state.jobs[job_id]
     if job.state is JobState.ENDING:
         _end(context, job)
-        return
-    if job.waits:
+    elif job.waits:
         waiting.settle(context, job)
+    elif job.is_gang:
+        _converge_gang(context, job)
+        _follow_gang(context, context.state.jobs[job_id])
+    else:
+        for run in context.state.in_hand(job_id):
+            _converge_task(context, context.state.jobs[job_id], run.id, known=False)
+        outputs.place(context, job_id)
+        _follow_array(context, context.state.jobs[job_id])
+
+
+def converge_run(context: Context, run_id: RunId) -> None:
+    """Move one task of an array on, and its job with it: as costly as if it were the only one."""
+    run = context.state.runs.get(run_id)
+    if run is None:
         return
-    members = list(context.state.members(job_id))
-    for group in [members] if job.is_gang else _that_may_move(job, members):
-        _converge_group(context, job, group)
-    members = list(context.state.members(job_id))
-    if all(run.state is RunState.SUCCEEDED for run in members):
-        ending = context.state.jobs[job_id].to(JobState.ENDING, context.now)
-        context.put_job(replace(ending, outcome=Outcome.SUCCEEDED, exit_code=0, reason=""))
-        _end(context, context.state.jobs[job_id])
+    job = context.state.jobs[run.job]
+    if job.state in TERMINAL_JOB or job.waits:
         return
-    _follow(context, context.state.jobs[job_id], members)
+    if job.state is JobState.ENDING:
+        _end_run(context, job, run)
+        _close(context, job)
+        return
+    _converge_task(context, job, run_id, known=True)
+    _follow_array(context, context.state.jobs[run.job])
 
 
-def _that_may_move(job: Job, members: list[TaskRun]) -> list[list[TaskRun]]:
-    """The tasks of an array one by one, less those that wait for a plan: most of a long queue."""
-    return [
-        [run]
-        for run in members
-        if run.target is not None or run.state is not RunState.WAITING or job.failure is not None
-    ]
+def _converge_task(context: Context, job: Job, name: RunId, *, known: bool) -> None:
+    """Move one run of an array's task on, unless its task needs it no more.
+
+    Args:
+        context: Where it is.
+        job: Its job.
+        name: Which.
+        known: Whether only the run has changed: then one that is in place needs nothing.
+    """
+    run = context.state.runs[name]
+    if settling.settle(context, job, run):
+        _say(context, context.state.runs[name])
+        return
+    run = context.state.runs[name]
+    if known and run.state in _ACTIVE and run.target == run.instance:
+        _say(context, run)  # it is where it should be
+    elif run.state not in _OVER:
+        _converge_group(context, job, [run])
 
 
-def _follow(context: Context, job: Job, members: list[TaskRun]) -> None:
-    """A job runs while one of its tasks does."""
+def _follow_gang(context: Context, job: Job) -> None:
+    """A gang runs while one of its members does, and has succeeded when all have."""
+    members = resizing.attempt(context, job)
+    if members and all(run.state is RunState.SUCCEEDED for run in members):
+        _succeed(context, job)
+        return
     runs = any(run.state is RunState.RUNNING for run in members)
     if runs and job.state is JobState.PENDING:
-        started = context.now if job.started_ms is None else job.started_ms
-        context.put_job(replace(job.to(JobState.RUNNING, context.now), started_ms=started))
-        if job.spec.max_duration_ms is not None:
-            limit = Millis(started + job.spec.max_duration_ms)
-            context.alarms.at(limit, Alarm.job(job.id))
+        _begin(context, job)
     elif not runs and job.state is JobState.RUNNING:
-        context.put_job(job.to(JobState.PENDING, context.now))
+        context.put_job(suspending.at_rest(context, job.to(JobState.PENDING, context.now)))
+
+
+def _follow_array(context: Context, job: Job) -> None:
+    """The same for an array, which does not rest while its tasks come and go."""
+    tasks = context.state.tasks[job.id]
+    if tasks.counts[RunState.SUCCEEDED] == len(job.spec.tasks):
+        context.resting.pop(job.id, None)
+        _succeed(context, job)
+    elif job.state is JobState.PENDING:
+        if tasks.counts[RunState.RUNNING]:
+            _begin(context, job)
+    elif job.state is not JobState.RUNNING:
+        pass  # it has begun to end
+    elif tasks.holding:
+        context.resting.pop(job.id, None)
+    else:
+        since = context.resting.setdefault(job.id, context.now)
+        if context.now - since >= _REST_MS or job.suspension is not None:
+            del context.resting[job.id]
+            context.put_job(suspending.at_rest(context, job.to(JobState.PENDING, context.now)))
+        else:
+            context.alarms.at(Millis(since + _REST_MS), Alarm.job(job.id))
+
+
+def _begin(context: Context, job: Job) -> None:
+    started = context.now if job.started_ms is None else job.started_ms
+    job = suspending.awake(context, job)
+    context.put_job(replace(job.to(JobState.RUNNING, context.now), started_ms=started))
+    if job.spec.max_duration_ms is not None:
+        limit = Millis(started + job.rested_ms + job.spec.max_duration_ms)
+        context.alarms.at(limit, Alarm.job(job.id))
+
+
+def _succeed(context: Context, job: Job) -> None:
+    ending = job.to(JobState.ENDING, context.now)
+    context.put_job(replace(ending, outcome=Outcome.SUCCEEDED, exit_code=0, reason=""))
+    _end(context, context.state.jobs[job.id])
 
 
 def _check_duration(context: Context, job: Job) -> None:
     limit = job.spec.max_duration_ms
     if limit is None or job.started_ms is None or job.state is JobState.ENDING:
         return
-    if context.now - job.started_ms >= limit:
+    if job.ran_ms(context.now) >= limit:
         ending = job.to(JobState.ENDING, context.now)
         reason = f"ran for longer than its max_duration of {limit / 1000:g} s"
         context.put_job(replace(ending, outcome=Outcome.FAILED, exit_code=124, reason=reason))
@@ -86,28 +167,60 @@ def _check_duration(context: Context, job: Job) -> None:
 
 def _end(context: Context, job: Job) -> None:
     """Stop what runs, then close the job."""
-    for run in list(context.state.members(job.id)):
-        if run.state in HOLDING:
-            context.stop(run, StopReason.END)
-            _say(context, context.state.runs[run.id])
-        elif run.state is RunState.WAITING:
-            failed = job.outcome is Outcome.FAILED
-            state = RunState.FAILED if failed else RunState.CANCELLED
-            context.put_run(replace(run.to(state, context.now), target=None, fetched=None))
-    if any(run.state in HOLDING for run in context.state.members(job.id)):
+    for name in list(context.state.tasks[job.id].unsettled):
+        _end_run(context, job, context.state.runs[name])
+    _close(context, job)
+
+
+def _end_run(context: Context, job: Job, run: TaskRun) -> None:
+    if run.state in HOLDING:
+        context.stop(run, StopReason.END)
+        _say(context, context.state.runs[run.id])
+    elif run.state is RunState.WAITING:
+        state = untouched_state(job)
+        context.put_run(replace(run.to(state, context.now), target=None, fetched=None))
+
+
+def _close(context: Context, job: Job) -> None:
+    """End a job of which nothing runs any more."""
+    tasks = context.state.tasks[job.id]
+    if tasks.holding or tasks.counts[RunState.WAITING]:
         return
+    if job.outcome is not Outcome.CANCELLED and outputs.place(context, job.id):
+        return  # Nobody waits for what a cancelled job has done: the store may fail for ever.
     assert job.outcome is not None
     gangs.forget(context, job.id)
     context.failures.forget(job.id)
+    context.resting.pop(job.id, None)
     ended = job.to(JobState(job.outcome.value), context.now)
     context.put_job(replace(ended, finished_ms=context.now, failure=None))
     if not job.waits:  # else no plan was about it
-        context.state.count(completions=1)
+        context.left(job)
         context.plan_wanted = True
 
 
-def _converge_group(context: Context, job: Job, group: list[TaskRun]) -> None:
-    """Task runs that start together and stop together."""
+def _converge_gang(context: Context, job: Job) -> None:
+    """All members, or of an elastic gang those that run and those that are to join them."""
+    if job.spec.least is None:
+        _converge_group(context, job, list(context.state.members(job.id)))
+        return
+    group = resizing.settle(context, job)
+    job = context.state.jobs[job.id]
+    _converge_group(context, job, group, resizing.joining(context, job))
+
+
+def _converge_group(
+    context: Context, job: Job, group: list[TaskRun], joining: Sequence[TaskRun] = ()
+) -> None:
+    """Task runs that start together and stop together.
+
+    Args:
+        context: The present one.
+        job: Whose.
+        group: Them.
+        joining: Who waits at its target for them to stop, and starts with them.
+    """
+    group = _punctual(context, group)
     active = [run for run in group if run.state in _ACTIVE]
     if any(run.state is RunState.WAITING for run in group):
         # A gang restarts whole from one checkpoint.
@@ -117,7 +230,9 @@ def _converge_group(context: Context, job: Job, group: list[TaskRun]) -> None:
             if run.state is RunState.SUCCEEDED and job.failure is None:
                 context.put_run(run.to(RunState.WAITING, context.now))
                 context.plan_wanted = True
-    elif any(run.target != run.instance for run in active) and _may_leave(context, active):
+    elif (joining or any(run.target != run.instance for run in active)) and _may_leave(
+        context, active, joining
+    ):
         for run in active:
             moves = run.target is not None and run.target != run.instance
             suspended = run.target is None
@@ -129,8 +244,20 @@ def _converge_group(context: Context, job: Job, group: list[TaskRun]) -> None:
             failures.judge(context, job)  # which has the job converged again
     elif all(run.state is RunState.WAITING for run in group) and _may_start(context, job, group):
         _start(context, job, group)
-    for run in group:
+    for run in (*group, *joining):
         _say(context, context.state.runs[run.id])
+
+
+def _punctual(context: Context, group: list[TaskRun]) -> list[TaskRun]:
+    """The same task runs, of which those are stopped that have been starting for too long.
+
+    They are looked at with each resync at least.
+    """
+    since = context.now - context.settings.start_timeout_ms
+    late = [it for it in group if it.state is RunState.STARTING and it.history[-1][1] <= since]
+    for run in late:
+        context.stop(run, StopReason.LATE)
+    return [context.state.runs[run.id] for run in group] if late else group
 
 
 def _say(context: Context, run: TaskRun) -> None:
@@ -143,9 +270,11 @@ def _say(context: Context, run: TaskRun) -> None:
         grace = context.state.jobs[run.job].spec.grace_period_ms
         grace = spot.in_time(place, grace, context.now)
         context.outbox.stop(run, 0 if run.stop is StopReason.LOST else grace)
-    elif run.state is RunState.RUNNING and run.target not in (None, run.instance):
+    elif run.target not in (None, run.instance):
         assert run.target is not None
-        if _ready(context, run.target) and run.fetched != run.target:
+        comes = run.state is RunState.RUNNING or suspending.waits_for_room(context, run)
+        comes = comes or resizing.joins(context, run)
+        if comes and _ready(context, run.target) and run.fetched != run.target:
             context.outbox.fetch(run)
 
 
@@ -159,10 +288,13 @@ def _may_start(context: Context, job: Job, group: list[TaskRun]) -> bool:
     """Whether every member has its place, ready and with room, and its checkpoint is known."""
     if context.closing_down:
         return False
-    if len(group) > 1 and gangs.stored(context, job) is None:
+    if len(job.spec.tasks) > 1 and job.is_gang and gangs.stored(context, job) is None:
         return False
     if context.now < job.not_before_ms:
         context.alarms.at(job.not_before_ms, Alarm.job(job.id))
+        return False
+    if context.now < group[0].not_before_ms:
+        context.alarms.at(group[0].not_before_ms, Alarm.run(group[0].id))
         return False
     arriving: defaultdict[InstanceId, list[TaskRun]] = defaultdict(list)
     for run in group:
@@ -170,7 +302,7 @@ def _may_start(context: Context, job: Job, group: list[TaskRun]) -> bool:
             return False
         arriving[run.target].append(run)
     return all(
-        context.state.demand((*context.state.occupants(place), *runs), instance).fits(
+        (context.state.taken(place) + context.state.demand(runs, instance)).fits(
             instance.offering.type.capacity
         )
         for place, runs in arriving.items()
@@ -180,11 +312,12 @@ def _may_start(context: Context, job: Job, group: list[TaskRun]) -> bool:
 
 def _start(context: Context, job: Job, group: list[TaskRun]) -> None:
     """Write down a new attempt, bound to its instance for good."""
-    if len(group) > 1:
+    if len(job.spec.tasks) > 1 and job.is_gang:
         _start_gang(context, job, group)
         return
     (run,) = group
-    context.put_job(replace(job, attempt=job.attempt + 1))
+    if job.is_gang:
+        context.put_job(replace(job, attempt=job.attempt + 1))
     context.put_run(_started(context, run, run.attempt + 1, run.generation))
 
 
@@ -196,16 +329,21 @@ def _start_gang(context: Context, job: Job, group: list[TaskRun]) -> None:
     if meeting is None:
         gangs.hold(context, job.id, gangs.NO_PORT)
         return
-    resume = gangs.common_generation(stored) if job.resume is None else job.resume
+    resume = gangs.decided(context, job, stored)
     origins = gangs.origins([run.id for run in group], stored, resume)
     attempt = job.attempt + 1
+    latest = {run.id for run in resizing.attempt(context, job)}
     context.put_job(replace(job, attempt=attempt, meeting=meeting, resume=None))
     gangs.forget(context, job.id)
+    first = group[0]
     for run in group:
         origin = origins[run.id]
+        # Who joins goes on from the others' work, which the first member tells of.
+        teller = first if latest and run.id not in latest else run
+        known = replace(run, progress=teller.progress, work_ms=teller.work_ms)
         context.put_run(
             replace(
-                _started(context, run, attempt, origin.resume),
+                _started(context, known, attempt, origin.resume),
                 resume=origin.resume,
                 checkpoint_of=origin.checkpoint_of,
             )
@@ -221,18 +359,22 @@ def _started(context: Context, run: TaskRun, attempt: int, generation: int) -> T
         instance=run.target,
         places=(*run.places, (attempt, run.target))[-_PLACES_ON_RECORD:],
         waiting_for="",
+        suspension=None,
         generation=generation,
         progress=run.progress.at_rate(0.0) if generation else Progress(),
         work_ms=run.work_ms if generation else 0,
     )
 
 
-def _may_leave(context: Context, active: list[TaskRun]) -> bool:
-    """Whether moving task runs' targets are ready and their room is free, or is being freed."""
-    movers = [run for run in active if run.target not in (None, run.instance)]
+def _may_leave(context: Context, active: list[TaskRun], joining: Sequence[TaskRun] = ()) -> bool:
+    """Whether moving task runs' targets are ready and their room is free, or is being freed.
+
+    So are those of whoever joins them.
+    """
+    movers = [run for run in (*active, *joining) if run.target not in (None, run.instance)]
     if any(run.state is RunState.STARTING for run in active):
         return False
-    return all(_prepared(context, run) for run in movers) and _has_room(context, active)
+    return all(_prepared(context, run) for run in movers) and _has_room(context, active, joining)
 
 
 def _prepared(context: Context, run: TaskRun) -> bool:
@@ -240,17 +382,18 @@ def _prepared(context: Context, run: TaskRun) -> bool:
     return target is not None and _ready(context, target) and run.fetched == target
 
 
-def _has_room(context: Context, leaving: list[TaskRun]) -> bool:
+def _has_room(context: Context, leaving: list[TaskRun], joining: Sequence[TaskRun] = ()) -> bool:
     """Whether all that has to leave the targets first is able to leave, in turn.
 
     Tasks may be waiting for each other in a ring, so this starts from "all can leave" and takes
     away those that cannot until nothing changes: rings stay, blocked chains go.
     """
-    if not _blocked(context, leaving, {run.job: leaving for run in leaving}):
-        return True  # whoever else can leave
     going = {run.job for run in leaving}
+    leaving = [*leaving, *joining]
+    if not _blocked(context, leaving, dict.fromkeys(going, leaving)):
+        return True  # whoever else can leave
     able = {job: runs for job, runs in _candidates(context).items() if job not in going}
-    able.update({run.job: leaving for run in leaving})
+    able.update(dict.fromkeys(going, leaving))
     if _blocked(context, leaving, able):
         return False
     while True:
@@ -267,6 +410,8 @@ def _candidates(context: Context) -> dict[JobId, list[TaskRun]]:
     moving: defaultdict[JobId, list[TaskRun]] = defaultdict(list)
     for run in context.state.moving():
         moving[run.job].append(run)
+    for name, runs in moving.items():
+        runs.extend(resizing.joining(context, context.state.jobs[name]))
     return {
         job: runs for job, runs in moving.items() if all(_prepared(context, run) for run in runs)
     }
@@ -295,6 +440,9 @@ def converge_instance(context: Context, instance_id: InstanceId) -> None:
     instance = context.state.instances.get(instance_id)
     if instance is None:
         return
+    if instance.owned:
+        _converge_node(context, instance)
+        return
     if instance.state is InstanceState.UP and context.state.connected(instance_id):
         ready = instance.to(InstanceState.READY, context.now)
         context.put_instance(replace(ready, ready_ms=context.now))
@@ -310,23 +458,40 @@ def converge_instance(context: Context, instance_id: InstanceId) -> None:
             context.outbox.terminate(instance_id)
         case InstanceState.READY:
             availability.outlived(context, instance)
-            for run in context.state.occupants(instance_id):
-                _say(context, run)
-            for run in context.state.targeting(instance_id):
-                if run.instance != instance_id:
-                    _say(context, run)
+            _say_all(context, instance_id)
         case _:
             pass
+
+
+def _say_all(context: Context, instance: InstanceId) -> None:
+    """Send what the worker should know of those who are there, or are about to be."""
+    for run in context.state.occupants(instance):
+        _say(context, run)
+    for run in context.state.targeting(instance):
+        if run.instance != instance:
+            _say(context, run)
+
+
+def _converge_node(context: Context, node: Instance) -> None:
+    """The same for an owned node, which no cloud is asked about."""
+    if node.state is InstanceState.UP and context.state.connected(node.id):
+        node = replace(node.to(InstanceState.READY, context.now), ready_ms=context.now)
+        context.put_instance(node)
+    if node.state is not InstanceState.GONE:
+        nodes.converge(context, node)
+    if context.state.instances[node.id].state is InstanceState.READY:
+        _say_all(context, node.id)
 
 
 def _why_unwanted(context: Context, instance: Instance) -> str:
     occupants = context.state.occupants(instance.id)
     match instance.state:
         case InstanceState.LAUNCHING | InstanceState.UP | InstanceState.READY if not (
-            occupants or context.state.targeting(instance.id)
+            occupants or context.state.targeting(instance.id) or instance.stands
         ):
             taken = instance.leaving_ms is not None or instance.at_risk
-            return instance.reason if taken else "empty"
+            drained = "empty" if instance.drain is None else instance.drain.reason
+            return instance.reason if taken else drained
         case InstanceState.UP if instance.up_ms is not None:
             limit = context.settings.register_timeout_ms
             if _overdue(context, instance, instance.up_ms, limit):

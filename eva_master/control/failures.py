@@ -7,10 +7,11 @@ import signal
 
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
+from eva_master.control.replicas import settling
 from eva_master.control.supply import availability
 from eva_master.model import states
 from eva_master.model.events import RunReport
-from eva_master.model.ids import InstanceId, JobId, Millis
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId, run_id
 from eva_master.model.records import Failure, Job, Outcome, TaskRun
 from eva_master.model.states import JobState, RunState
 from eva_master.model.values import replace
@@ -29,6 +30,7 @@ _FROM_OUTSIDE = frozenset(
 _EXCUSED_WAIT_LIMIT_MS = 60_000
 _FAULTS_OF_AN_INSTANCE = 5
 """So many failures in a row that are an instance's fault, and it is given back."""
+_DOUBLINGS = 32
 _MESSAGE_CHARACTERS = 600
 _BY_CHANCE = re.compile(r"\w*\d\w*|\btmp\w+|\b[0-9a-fA-F]{4,}\b")
 """Numbers, addresses and made-up names, which differ each time."""
@@ -50,6 +52,16 @@ def observed(context: Context, run: TaskRun, report: RunReport) -> Failure:
     repeated = not report.blameless and _repeats(context, run, report)
     failure = described(report)
     return replace(failure, blameless=report.blameless, repeated=repeated)
+
+
+def late(context: Context, run: TaskRun) -> Failure:
+    """The failure of a task run that was stopped since it had not begun to run for too long."""
+    limit = context.settings.start_timeout_ms
+    return Failure(
+        None,
+        f"task {run.id} had not begun to run {limit / 1000:g} s after its start on {run.instance};"
+        " its log says how far it had come",
+    )
 
 
 def described(report: RunReport) -> Failure:
@@ -88,29 +100,66 @@ def judge(context: Context, job: Job) -> None:
 
 
 def count(context: Context, job: Job, failure: Failure) -> None:
-    """Have the job tried again after a while, or fail it when it has been tried enough."""
+    """Have a gang tried again after a while, or fail it when it has been tried enough."""
+    first = run_id(job.id, 0)
     if failure.blameless:
-        _excuse(context, job, failure)
-        return
-    context.failures.excused.pop(job.id, None)
-    failures, code, reason = job.failures + 1, failure.exit_code, failure.reason
-    if failures > job.spec.retries or failure.repeated:
-        if failures <= job.spec.retries:
-            reason = f"{reason}; {_REPEATED}"
-        elif job.spec.retries:
-            reason = f"{reason}; no retries left"
-        context.put_job(
-            replace(
-                job.to(JobState.ENDING, context.now),
-                failures=failures,
-                outcome=Outcome.FAILED,
-                exit_code=1 if code is None else code,
-                reason=reason,
-            )
-        )
-        return
-    wait = min(context.settings.backoff_ms << (failures - 1), context.settings.backoff_limit_ms)
-    _try_again(context, replace(job, failures=failures, reason=reason), wait)
+        wait, reason = _excused(context, job.id, first, failure)
+    else:
+        _charged(context, job.id, first)
+        job = replace(job, failures=job.failures + 1)
+        if (why := _final(job, job.failures, failure)) is not None:
+            context.put_job(_failed(context, job, failure, why))
+            return
+        wait, reason = _backoff_ms(context, job.failures), failure.reason
+    not_before = Millis(context.now + wait)
+    context.put_job(replace(job, reason=reason, not_before_ms=not_before))
+    context.alarms.at(not_before, Alarm.job(job.id))
+
+
+def count_task(context: Context, run: TaskRun, failure: Failure) -> None:
+    """The same for one task of an array, which fails with the first task that is given up."""
+    job = context.state.jobs[run.job]
+    if failure.blameless:
+        wait, reason = _excused(context, job.id, run.id, failure)
+    else:
+        _charged(context, job.id, run.id)
+        job = replace(job, failures=job.failures + 1)
+        run = replace(run, failures=run.failures + 1)
+        if (why := _final(job, run.failures, failure)) is not None:
+            over = run.to(RunState.FAILED, context.now)
+            context.put_run(replace(over, target=None, fetched=None, reason=why))
+            if settling.goes_on(context, run):
+                context.state.put_job(replace(job, reason=why))
+            else:
+                context.put_job(_failed(context, job, failure, why))
+            return
+        wait, reason = _backoff_ms(context, run.failures), failure.reason
+    not_before = Millis(context.now + wait)
+    context.put_run(replace(run, reason=reason, not_before_ms=not_before))
+    # Nothing follows from it for the other tasks, so the job need not be converged.
+    context.state.put_job(replace(job, reason=reason))
+    context.alarms.at(not_before, Alarm.run(run.id))
+
+
+def _final(job: Job, failures: int, failure: Failure) -> str | None:
+    """Why there is no other attempt, `None` if there is one."""
+    if failures > job.spec.retries:
+        return f"{failure.reason}; no retries left" if job.spec.retries else failure.reason
+    return f"{failure.reason}; {_REPEATED}" if failure.repeated else None
+
+
+def _failed(context: Context, job: Job, failure: Failure, reason: str) -> Job:
+    return replace(
+        job.to(JobState.ENDING, context.now),
+        outcome=Outcome.FAILED,
+        exit_code=1 if failure.exit_code is None else failure.exit_code,
+        reason=reason,
+    )
+
+
+def _backoff_ms(context: Context, failures: int) -> int:
+    settings = context.settings
+    return min(settings.backoff_ms << min(failures - 1, _DOUBLINGS), settings.backoff_limit_ms)
 
 
 def blame(
@@ -139,18 +188,17 @@ def blame(
         context.dismiss(context.state.instances[instance], reason)
 
 
-def _excuse(context: Context, job: Job, failure: Failure) -> None:
-    """Have the job tried again after a while, which does not use up its retries."""
-    times = context.failures.excused[job.id] = context.failures.excused.get(job.id, 0) + 1
+def _excused(context: Context, job: JobId, run: RunId, failure: Failure) -> tuple[int, str]:
+    """The wait after a failure that does not use up the retries, and the reason for it."""
+    excused = context.failures.excused.setdefault(job, {})
+    times = excused[run] = excused.get(run, 0) + 1
     wait = min(context.settings.backoff_ms << min(times - 1, 10), _EXCUSED_WAIT_LIMIT_MS)
-    reason = f"{failure.reason}; that is not the program's fault and does not count"
-    _try_again(context, replace(job, reason=reason), wait)
+    return wait, f"{failure.reason}; that is not the program's fault and does not count"
 
 
-def _try_again(context: Context, job: Job, wait_ms: int) -> None:
-    not_before = Millis(context.now + wait_ms)
-    context.put_job(replace(job, not_before_ms=not_before))
-    context.alarms.at(not_before, Alarm.job(job.id))
+def _charged(context: Context, job: JobId, run: RunId) -> None:
+    """A failure that counts ends a row of those that do not."""
+    context.failures.excused.get(job, {}).pop(run, None)
 
 
 def _repeats(context: Context, run: TaskRun, report: RunReport) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
+from eva_master.control.state.records import crew
 from eva_master.model.actions import ListCheckpoints
 from eva_master.model.events import CheckpointsListed
 from eva_master.model.ids import JobId, Millis, RunId
@@ -46,18 +47,18 @@ def origins(
 
     Args:
         members: In order of rank.
-        stored: The complete generations of each, after all of the attempt before is over.
+        stored: The complete generations of each who was in the attempt before, after all of it is
+            over. Some of them may no longer be members.
         generation: The one to begin from, 0 for none.
 
     Returns:
         Its own checkpoint for who publishes, that of the first who does for all others.
     """
-    publishers = [member for member in members if stored.get(member)]
-    if generation == 0 or not publishers:
+    owners = [member for member in (*members, *stored) if generation in stored.get(member, ())]
+    if generation == 0 or not owners:
         return dict.fromkeys(members, Origin(0))
     return {
-        member: Origin(generation, None if stored.get(member) else publishers[0])
-        for member in members
+        member: Origin(generation, None if member in owners else owners[0]) for member in members
     }
 
 
@@ -90,7 +91,12 @@ def stored(context: Context, job: Job) -> dict[RunId, tuple[int, ...]] | None:
         ask(context, job)
         return None
     known = dict(answer.generations)
-    resume = common_generation(known) if job.resume is None else job.resume
+    if any(known.get(run) for run in _returning(context, job)):
+        forget(context, job.id)  # They were not to come back when the store was asked.
+        ask(context, job)
+        return None
+    known = {run.id: known.get(run.id, ()) for run in _latest(context, job)}
+    resume = decided(context, job, known)
     if all(generation <= resume for those in known.values() for generation in those):
         return known
     del context.listed[job.id]
@@ -107,11 +113,55 @@ def ask(context: Context, job: Job) -> None:
     its first checkpoint might remove that.
     """
     interval = context.settings.worker_resend_ms
-    command = ("list", str(job.resume))
+    returning = _returning(context, job)
+    command = ("list", str(job.resume), *returning)
     if job.id not in context.asked and context.outbox.due(job.id, command, interval):
         number = context.asked[job.id] = context.state.count(listings=1).listings
         runs = tuple(run.id for run in context.state.members(job.id))
-        context.outbox.add(ListCheckpoints(number, job.id, runs, job.resume))
+        context.outbox.add(ListCheckpoints(number, job.id, runs, job.resume, returning))
+
+
+def decided(context: Context, job: Job, stored: Mapping[RunId, tuple[int, ...]]) -> int:
+    """The generation that the next attempt begins from, 0 for none.
+
+    A member that joined an elastic gang began from another's checkpoint, which counts as its own
+    although it has not stored it.
+
+    Args:
+        context: The present one.
+        job: Of which all is at rest.
+        stored: The complete generations of each who was in the last attempt.
+    """
+    if job.resume is not None:
+        return job.resume
+    if job.spec.least is None:
+        return common_generation(stored)
+    latest = _latest(context, job)
+    began = {run.id: run.resume for run in latest if run.checkpoint_of is not None}
+    return common_generation(
+        {
+            run: (*those, began[run] or 0) if those and run in began else those
+            for run, those in stored.items()
+        }
+    )
+
+
+def _latest(context: Context, job: Job) -> list[TaskRun]:
+    """Those who were in the last attempt: the members of an elastic gang change."""
+    members = context.state.members(job.id)
+    return [run for run in members if run.attempt == job.attempt or job.spec.least is None]
+
+
+def _returning(context: Context, job: Job) -> tuple[RunId, ...]:
+    """Members of an elastic gang who rested in the last attempt.
+
+    What they have stored is of an earlier one, and would be taken for companions of what is stored
+    by now.
+    """
+    if job.spec.least is None:
+        return ()
+    present = crew(context.state, job.id)
+    return tuple(run.id for run in present if 0 < run.attempt != job.attempt)
 
 
 def forget(context: Context, job: JobId) -> None:
@@ -161,6 +211,6 @@ def meet(context: Context, first: TaskRun) -> Meeting | None:
 
 def hold(context: Context, job: JobId, reason: str) -> None:
     """Say why a job's members wait."""
-    for run in list(context.state.members(job)):
+    for run in list(crew(context.state, job)):
         if run.state is RunState.WAITING and run.waiting_for != reason:
             context.explain(run, reason)

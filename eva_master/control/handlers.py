@@ -10,7 +10,8 @@ from __future__ import annotations
 from eva_master.control import failures
 from eva_master.control.context import Context
 from eva_master.control.measure import learn, ledger, memory, remaining
-from eva_master.control.supply import availability, spot
+from eva_master.control.replicas import settling
+from eva_master.control.supply import availability, departures, nodes, spot
 from eva_master.model.catalog import Purchase
 from eva_master.model.events import (
     CloudListed,
@@ -27,7 +28,7 @@ from eva_master.model.events import (
     WorkerReported,
 )
 from eva_master.model.ids import InstanceId
-from eva_master.model.records import Instance, Progress, StopReason, TaskRun
+from eva_master.model.records import Progress, StopReason, TaskRun
 from eva_master.model.states import HOLDING, InstanceState, JobState, RunState
 from eva_master.model.values import replace
 
@@ -61,7 +62,7 @@ def instance_gone(context: Context, event: InstanceGone) -> None:
     if gone.up_ms is not None:
         ledger.close_account(context.state, gone)
         spot.note_end(context, gone)
-    _remove(context, gone)
+    departures.remove(context, gone)
 
 
 def launch_failed(context: Context, event: LaunchFailed) -> None:
@@ -73,7 +74,7 @@ def launch_failed(context: Context, event: LaunchFailed) -> None:
     availability.refuse(context, refused, event.retry_at, event.reason)
     for run in context.state.targeting(instance.id):
         context.explain(run, f"{instance.offering.id} could not be launched: {event.reason}")
-    _remove(context, replace(instance, reason=event.reason))
+    departures.remove(context, replace(instance, reason=event.reason))
 
 
 def quoted(context: Context, event: Quoted) -> None:
@@ -96,21 +97,12 @@ def closing_down(context: Context) -> None:
     """The cluster ends: every instance goes, and from now on nothing is planned or started."""
     context.closing_down = True
     for name in tuple(context.state.live):
-        context.dismiss(context.state.instances[name], "the cluster is shut down")
-
-
-def _remove(context: Context, instance: Instance) -> None:
-    context.put_instance(instance.to(InstanceState.GONE, context.now))
-    context.state.disconnect(instance.id)
-    context.silent.pop(instance.id, None)
-    context.failures.faults.pop(instance.id, None)
-    context.outbox.forget(instance.id)
-    context.abandon(instance.id)
-    for run in context.state.occupants(instance.id):
-        target = run.target if run.target and context.state.can_place(run.target) else None
-        context.release(run, target=target, lost=True)
-    memory.relax(context.state, instance, context.now)
-    context.plan_wanted = True
+        instance = context.state.instances[name]
+        if instance.owned:
+            context.abandon(name)
+            context.touch_instance(name)
+        else:
+            context.dismiss(instance, "the cluster is shut down")
 
 
 def cloud_listed(context: Context, event: CloudListed) -> None:
@@ -123,7 +115,7 @@ def cloud_listed(context: Context, event: CloudListed) -> None:
     for absent in context.unwanted.keys() - listed:
         del context.unwanted[absent]
     for ours in map(context.state.instances.__getitem__, context.state.live):
-        if ours.up_ms is not None and ours.id not in listed:
+        if ours.up_ms is not None and ours.id not in listed and not ours.owned:
             context.outbox.launch(ours)
     for instance, up_ms in event.instances:
         known = context.state.instances.get(instance)
@@ -149,22 +141,24 @@ def _unwanted(context: Context, instance: InstanceId) -> None:
 
 def worker_registered(context: Context, event: WorkerRegistered) -> None:
     """A worker opened a session and lists every attempt it knows of."""
+    if event.session <= context.state.sessions.get(event.instance, 0):
+        return
+    owned = nodes.registered(context, event)
     instance = context.state.instances.get(event.instance)
     if instance is None:
         _unwanted(context, event.instance)
         return
     if instance.state is InstanceState.GONE:
-        context.outbox.terminate(event.instance)
-        return
-    if event.session <= context.state.sessions.get(event.instance, 0):
+        if not instance.owned:  # Else it is no node any more.
+            context.outbox.terminate(event.instance)
         return
     context.state.connect(event.instance, event.session)
     context.silent.pop(event.instance, None)
     context.outbox.forget(event.instance)
-    if instance.ready_ms is None:
+    if instance.ready_ms is None and not owned:
         availability.registered(context, instance)
     context.put_instance(replace(instance, address=event.address))
-    if memory.heard(context.state, instance.id, event.measured_mib, context.now):
+    if not owned and memory.heard(context.state, instance.id, event.measured_mib, context.now):
         context.plan_wanted = True
     listed = {(report.run, report.attempt) for report in event.reports}
     for run in context.state.occupants(event.instance):
@@ -198,11 +192,14 @@ def worker_lost(context: Context, event: WorkerLost) -> None:
     if instance is None:
         return
     _unmeasured(context, event.instance)
-    if event.goodbye:
+    if event.goodbye and instance.owned:
+        nodes.left(context, instance)
+    elif event.goodbye:
         availability.note_end(context, instance, "its worker said goodbye", reclaimed=False)
         context.dismiss(instance, "its worker said goodbye")
-    context.silent[event.instance] = context.now
-    context.touch_instance(event.instance)
+    if event.instance in context.state.live:
+        context.silent[event.instance] = context.now
+        context.touch_instance(event.instance)
 
 
 def progress_sampled(context: Context, event: ProgressSampled) -> None:
@@ -253,7 +250,8 @@ def _take(context: Context, instance: InstanceId, report: RunReport) -> None:
     if report.phase is Phase.RUNNING and run.state is RunState.STARTING:
         if run.attempt == 1 or run.started_ms is None:
             ledger.book_boot(context.state, run, context.state.instances[instance])
-        availability.worked(context, context.state.instances[instance])
+        if not context.state.instances[instance].owned:
+            availability.worked(context, context.state.instances[instance])
         noted = replace(noted.to(RunState.RUNNING, context.now), started_ms=context.now)
     if noted != run:
         context.put_run(noted)
@@ -273,7 +271,10 @@ def _exited(context: Context, run: TaskRun, report: RunReport) -> None:
     job = context.state.jobs[run.job]
     run = replace(run, exit_code=report.exit_code)
     wanted = run.state is RunState.STOPPING
-    if report.exit_code == 0 and not report.stopped and not report.never_started:
+    if run.stop is StopReason.REPLICA or settling.winner(context, run) is not None:
+        # Another run of its task has succeeded before, or it was retired: its end tells nothing.
+        context.release(replace(run, stop=StopReason.REPLICA), target=None)
+    elif report.exit_code == 0 and not report.stopped and not report.never_started:
         if run.instance is not None:
             failures.blame(context, run.instance, run.job, blameless=False)
         availability.proven(context, [run.job])
@@ -287,7 +288,7 @@ def _exited(context: Context, run: TaskRun, report: RunReport) -> None:
             )
         )
         context.plan_wanted = True
-    elif report.stopped or run.stop is StopReason.LOST:
+    elif run.stop is not StopReason.LATE and (report.stopped or run.stop is StopReason.LOST):
         # A stop that was not ours means that the instance is shutting down: no place to go back to.
         lost = not wanted or run.stop is StopReason.LOST
         if not wanted and run.instance is not None:
@@ -295,14 +296,17 @@ def _exited(context: Context, run: TaskRun, report: RunReport) -> None:
             availability.note_end(context, leaving, "its worker leaves", reclaimed=False)
         context.release(run, target=_after_stop(context, run) if wanted else None, lost=lost)
     else:
-        failure = failures.observed(context, run, report)
+        late = run.stop is StopReason.LATE
+        failure = failures.late(context, run) if late else failures.observed(context, run, report)
         place = run.instance
         context.release(run, target=_after_stop(context, run))
         if place is not None:
             failures.blame(context, place, run.job, blameless=report.blameless, why=failure.reason)
         if job.state is JobState.ENDING:
             return
-        if job.is_gang and len(job.spec.tasks) > 1:
+        if not job.is_gang:
+            failures.count_task(context, context.state.runs[run.id], failure)
+        elif len(job.spec.tasks) > 1:
             failures.note(context, context.state.jobs[run.job], failure)
         else:
             failures.count(context, context.state.jobs[run.job], failure)

@@ -15,21 +15,30 @@ from eva_master.control.state.active_load import ActiveLoad
 from eva_master.model.errors import LimitExceeded
 from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.job import JobKind, JobSpec
-from eva_master.model.planning.plan import Assign, Hold, Plan, PlanEntry
+from eva_master.model.planning.plan import Assign, Hold, Plan, PlanEntry, left, pooled
 from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
 
 Where = InstanceId | int
 """A live instance, or a new one by its key in the plan."""
 
 
-def refusal(load: ActiveLoad, limits: Limits, spec: JobSpec) -> LimitExceeded | None:
+def refusal(
+    load: ActiveLoad, limits: Limits, spec: JobSpec, *, operator: bool = False
+) -> LimitExceeded | None:
     """Why a job would be too much, `None` if it would not.
 
     Args:
         load: What there is already.
         limits: What there may be.
         spec: The job.
+        operator: Whether an operator submits it.
     """
+    if spec.priority > limits.priority and not operator:
+        return LimitExceeded(
+            f"the job has priority {spec.priority:,}, and users may state {limits.priority:,}"
+            " at most (limits.priority)",
+            hint="state a lower one, or have an operator submit it or raise the limit",
+        )
     owner, tasks, waits = spec.owner, len(spec.tasks), len(spec.depends_on)
     if tasks > limits.tasks_per_job:
         return LimitExceeded(
@@ -71,7 +80,7 @@ def refusal(load: ActiveLoad, limits: Limits, spec: JobSpec) -> LimitExceeded | 
 
 
 @dataclass(frozen=True, slots=True)
-class _Unit:
+class Unit:
     """Task runs that are placed together: the members of a gang, or one task of an array."""
 
     job: JobView
@@ -96,20 +105,29 @@ def within(
         return plan
     check = _Check(now, limits, live, owner_of)
     held: dict[RunId, str] = {}
-    for unit in _units(plan, now):
+    for unit in units(plan, now):
         if reason := check.refusal(unit):
             held.update((entry.run, reason) for entry in unit.entries)
         else:
             check.take(unit)
+    plan = left(plan, check.too_many(plan))
     if not held:
         return plan
-    entries = tuple(_entries(plan.entries, held, {view.id: view for view in now.runs}))
-    launches = tuple(launch for launch in plan.launches if launch.key in check.new)
+    entries = tuple(held_back(plan.entries, held, {view.id: view for view in now.runs}))
+    kept = check.new | set(pooled(plan))
+    launches = tuple(launch for launch in plan.launches if launch.key in kept)
     return replace(plan, launches=launches, entries=entries)
 
 
-def _units(plan: Plan, now: Snapshot) -> list[_Unit]:
-    """What a plan places, the most urgent first; else in the plan's order."""
+def excess(
+    unit: Unit, now: Snapshot, limits: Limits, live: int, owner_of: Callable[[JobId], str]
+) -> str:
+    """Why a unit takes too many instances if there are only so many live ones; empty if not."""
+    return _Check(now, limits, live, owner_of).refusal(unit)
+
+
+def units(plan: Plan, now: Snapshot) -> list[Unit]:
+    """What a plan places together, the most urgent first; else in the plan's order."""
     jobs = {job.id: job for job in now.jobs}
     job_of = {view.id: view.job for view in now.runs}
     together: dict[JobId | RunId, list[Assign]] = {}
@@ -118,13 +136,14 @@ def _units(plan: Plan, now: Snapshot) -> list[_Unit]:
             job = jobs[job_of[entry.run]]
             key = job.id if job.kind is JobKind.GANG else entry.run
             together.setdefault(key, []).append(entry)
-    units = [_Unit(jobs[job_of[it[0].run]], tuple(it)) for it in together.values()]
-    return sorted(units, key=lambda unit: -unit.job.priority)
+    found = [Unit(jobs[job_of[it[0].run]], tuple(it)) for it in together.values()]
+    return sorted(found, key=lambda unit: -unit.job.priority)
 
 
-def _entries(
+def held_back(
     entries: Sequence[PlanEntry], held: Mapping[RunId, str], runs: Mapping[RunId, RunView]
 ) -> Iterator[PlanEntry]:
+    """Entries of a plan in which some task runs are not placed after all, with the reason."""
     for entry in entries:
         if entry.run not in held:
             yield entry
@@ -154,7 +173,7 @@ class _Check:
                 self._of_job[view.job].add(view.instance)
                 self._of_user[owner_of(view.job)].add(view.instance)
 
-    def refusal(self, unit: _Unit) -> str:
+    def refusal(self, unit: Unit) -> str:
         """Why a unit would take too many instances; empty if it would not."""
         limits, owner = self._limits, self._owner_of(unit.job.id)
         places: set[Where] = {entry.on for entry in unit.entries}
@@ -175,7 +194,13 @@ class _Check:
             )
         return ""
 
-    def take(self, unit: _Unit) -> None:
+    def too_many(self, plan: Plan) -> set[int]:
+        """New members of pools that would be beyond the limit, once all units are placed."""
+        extra = [key for key in pooled(plan) if key not in self.new]
+        room = max(0, self._limits.instances - self._live - len(self.new))
+        return set(extra[room:])
+
+    def take(self, unit: Unit) -> None:
         """Place a unit."""
         places: set[Where] = {entry.on for entry in unit.entries}
         self.new |= {where for where in places if isinstance(where, int)}

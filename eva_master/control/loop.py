@@ -9,6 +9,7 @@ from eva_master.model.actions import (
     ForgetTask,
     LaunchInstance,
     ListCheckpoints,
+    PlaceOutputs,
     Reply,
     RequestPlan,
     StartTask,
@@ -84,6 +85,8 @@ class Loop:
                 self._workers.execute(action)
             case ListCheckpoints():
                 self._checkpoints.request(action)
+            case PlaceOutputs():
+                self._checkpoints.place(action)
             case RequestPlan():
                 self._planner.request(action)
             case Reply():

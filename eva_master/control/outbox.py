@@ -87,7 +87,9 @@ class Outbox:
         """Tell the target's worker to fetch what the next attempt needs."""
         assert run.target is not None
         if self._due_to_worker("fetch", run.target, run.id, str(run.attempt)):
-            order = self._order(run, run.attempt + 1, run.target)
+            job = self._state.jobs[run.job]
+            latest = run.attempt if job.spec.least is None else job.attempt
+            order = self._order(run, latest + 1, run.target)
             self._actions.append(FetchFiles(run.target, order))
 
     def kill(self, instance: InstanceId, run: RunId, attempt: int) -> None:
@@ -113,13 +115,14 @@ class Outbox:
             program=task.program,
             demand=demand,
             grace_period_ms=job.spec.grace_period_ms,
+            tasks=job.members,
         )
 
     def _gang(self, run: TaskRun) -> Gang | None:
         job = self._state.jobs[run.job]
         if job.meeting is None:
             return None
-        return Gang(run.index, len(job.spec.tasks), job.meeting.address, job.meeting.port)
+        return Gang(run.index, job.members, job.meeting.address, job.meeting.port)
 
     # -- to the cloud ----------------------------------------------------------------------------
 

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from eva_master.model.fleet.nodes import OwnedNode
+from eva_master.model.fleet.partitions import WHOLE, Partitions
+from eva_master.model.ids import InstanceId
+from eva_master.model.planning.estimate import Estimates
+from eva_master.model.planning.suspension import Preemption
 
 NEVER_MS = 10**15
 """As a delay: what is so far ahead is not waited for."""
@@ -24,6 +31,7 @@ class Limits:
         instances_per_job: Instances on which tasks of one job are.
         instances_per_user: Instances on which tasks of one user are.
         instances: Instances of the cluster, those included that are being launched or given back.
+        priority: The highest priority of a job that no operator submits.
     """
 
     tasks_per_job: int = NO_LIMIT
@@ -36,6 +44,7 @@ class Limits:
     instances_per_job: int = NO_LIMIT
     instances_per_user: int = NO_LIMIT
     instances: int = NO_LIMIT
+    priority: int = NO_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +57,8 @@ class Settings:
         round_grid_ms: Plans are requested at multiples of this alone, 0 for at any time.
         register_timeout_ms: An instance whose worker has not registered this long after it came
             up is given back.
+        start_timeout_ms: A task that has not begun to run this long after its start was ordered has
+            failed.
         boot_backoff_ms: After an instance that ended before any task ran on it none of its offering
             is launched for so long; doubles with each failure in a row.
         lost_worker_ms: An instance whose worker has been silent for so long is given back; its
@@ -70,12 +81,18 @@ class Settings:
         history_kept_ms: Jobs that have ended and instances that are gone leave memory after so
             long; the journal keeps them.
         limits: How much one job, one user and all together may have.
+        estimates: What run times are estimated from where none is stated.
+        preemption: What a job that waits may do to running jobs of lower priority.
+        nodes: The owned nodes that may join, by name.
+        partitions: How the cluster is divided. Where it is, plans of a partition are requested at
+            multiples of its own `round_grid_ms`.
     """
 
     round_period_ms: int = 300_000
     round_gap_ms: int = 1_000
     round_grid_ms: int = 0
     register_timeout_ms: int = 900_000
+    start_timeout_ms: int = NEVER_MS
     boot_backoff_ms: int = 300_000
     lost_worker_ms: int = 300_000
     unwanted_ms: int = 0
@@ -92,3 +109,7 @@ class Settings:
     gang_ports: tuple[int, int] = (20_000, 29_999)
     history_kept_ms: int = NEVER_MS
     limits: Limits = Limits()
+    estimates: Estimates = Estimates.POSTERIOR
+    preemption: Preemption = Preemption.NEVER
+    nodes: Mapping[InstanceId, OwnedNode] = field(default_factory=dict)
+    partitions: Partitions = WHOLE

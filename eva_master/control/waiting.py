@@ -50,7 +50,7 @@ def settle(context: Context, job: Job) -> None:
         give_up(context, job, end)
     elif not waiting.left(job.id):
         context.put_job(replace(job, released_ms=context.now))
-        context.state.count(arrivals=1)
+        context.arrived(job)
         context.plan_wanted = True
 
 

@@ -18,7 +18,8 @@ from eva_master.learning.colocation import (
 )
 from eva_master.learning.delays import Delays
 from eva_master.learning.estimate import Estimate, taken
-from eva_master.learning.run_times import RunTimes
+from eva_master.learning.runtimes import RunTimes
+from eva_master.learning.speeds.scaling import ScalingTable
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.ids import Millis, Workload
 from eva_master.model.planning.plan import Json
@@ -42,7 +43,8 @@ class Knowledge:
             were measured longest ago.
         standalone: What workloads achieve alone.
         delays: How long starts, stops and launches take.
-        run_times: How long the tasks of workloads take.
+        run_times: How long the tasks of each owner's jobs take.
+        scaling: How fast elastic gangs are with some number of members.
     """
 
     throughput: ThroughputTable = field(default_factory=ThroughputTable)
@@ -50,6 +52,7 @@ class Knowledge:
     standalone: StandaloneTable = field(default_factory=StandaloneTable)
     delays: Delays = field(default_factory=Delays)
     run_times: RunTimes = field(default_factory=RunTimes)
+    scaling: ScalingTable = field(default_factory=ScalingTable)
 
     def in_company(self, members: Sequence[Key], observed_ppm: int, at: Millis) -> Knowledge:
         """After a window of a job of which at least one task shared its instance.
@@ -103,8 +106,9 @@ class Knowledge:
             "colocation": rows,
             "standalone": self.standalone.to_json(),
             "delays": self.delays.to_json(),
-            # Releases that do not know it pass it over, so it takes no new version.
-            "run_times": self.run_times.to_json(),
+            # Releases that do not know them pass them over, so they take no new version.
+            "runtimes": self.run_times.to_json(),
+            **({"scaling": self.scaling.to_json()} if self.scaling.rates else {}),
         }
 
     def _evidence(self, entry: Key, ppm: int) -> Estimate:
@@ -133,7 +137,8 @@ class Knowledge:
             evidence=evidence,
             standalone=StandaloneTable.from_json(data.get("standalone")),
             delays=Delays.from_json(data.get("delays")),
-            run_times=RunTimes.from_json(data.get("run_times", [])),
+            run_times=RunTimes.from_json(data.get("runtimes", [])),
+            scaling=ScalingTable.from_json(data.get("scaling", [])),
         )
 
 

@@ -71,6 +71,7 @@ class TaskOrder:
             object store.
         checkpoint_of: The task run that stored that checkpoint; `None` for this one.
         gang: How the members of its gang find each other; `None` for a single task.
+        tasks: How many tasks its job has.
     """
 
     run: RunId
@@ -84,6 +85,7 @@ class TaskOrder:
     resume: int | None = None
     checkpoint_of: RunId | None = None
     gang: Gang | None = None
+    tasks: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,26 +144,49 @@ class ListCheckpoints:
         number: Identifies the request.
         runs: The task runs whose checkpoints are asked for.
         give_up_after: Newer generations than this one are removed first.
+        discard: Those of them of whom all generations are removed first.
     """
 
     number: int
     job: JobId
     runs: tuple[RunId, ...]
     give_up_after: int | None = None
+    discard: tuple[RunId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceOutputs:
+    """Put the outputs of an extra run that has succeeded in the place of its task's.
+
+    It is only asked once no other run of the task can write any more; answered by `OutputsPlaced`.
+
+    Attributes:
+        run: The extra run.
+        own: The task's own run, whose outputs are replaced.
+    """
+
+    job: JobId
+    run: RunId
+    own: RunId
 
 
 @dataclass(frozen=True, slots=True)
 class RequestPlan:
-    """Ask the planner; answered by `PlanReady` or `PlanFailed` of the same round."""
+    """Ask the planner; answered by `PlanReady` or `PlanFailed` of the same round.
+
+    Attributes:
+        partition: Whose policy is asked; empty if the cluster is not divided.
+    """
 
     round: int
     snapshot: Snapshot
     memory: PolicyMemory | None
+    partition: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to a user's command: the job it concerns, or why it was refused.
+    """The answer to a user's command: the job it concerns, if any, or why it was refused.
 
     Attributes:
         owner: Whose command it was; other users may use the same ids.
@@ -175,4 +200,4 @@ class Reply:
 
 CloudAction = LaunchInstance | TerminateInstance | SyncCloud
 WorkerAction = StartTask | StopTask | FetchFiles | ForgetTask | SyncWorker
-Action = CloudAction | WorkerAction | ListCheckpoints | RequestPlan | Reply
+Action = CloudAction | WorkerAction | ListCheckpoints | PlaceOutputs | RequestPlan | Reply

@@ -14,6 +14,8 @@ class Purchase(StrEnum):
 
     ON_DEMAND = "on-demand"
     SPOT = "spot"
+    OWNED = "owned"
+    """A machine of the operator's own, which is neither launched nor terminated."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,12 +38,14 @@ class JobAccount:
         charged: Its share of the instances it ran on.
         alone: What it would have cost on instances of its own; see the ledger.
         busy_ms: Task-milliseconds of running.
+        replicas: The part of `charged` for extra runs of its tasks.
     """
 
     job: JobId
     charged: Exact = Exact(0)
     alone: Exact = Exact(0)
     busy_ms: int = 0
+    replicas: Exact = Exact(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class InstanceAccount:
         until_ms: The time up to which it is booked; once closed, the time when it was gone.
         charged: The amount booked: price times milliseconds, and the billing minimum.
         idle: The part that no task used.
+        standing: Of that the part for which it stood in a pool, by the pool's name; sorted.
     """
 
     instance: InstanceId
@@ -61,6 +64,7 @@ class InstanceAccount:
     charged: Exact = Exact(0)
     idle: Exact = Exact(0)
     closed: bool = False
+    standing: tuple[tuple[str, Exact], ...] = ()
 
 
 Deferred = Callable[[], Json]
@@ -74,6 +78,8 @@ class Changes:
     Attributes:
         values: Named documents: ``counters``, ``memory``, ``catalog`` (unavailability),
             ``learned``. JSON-able.
+        explained: Jobs of whose tasks it was told anew why they wait; not written, since the first
+            plan after a restart says it again.
     """
 
     jobs: tuple[Job, ...] = ()
@@ -83,6 +89,12 @@ class Changes:
     instance_accounts: tuple[InstanceAccount, ...] = ()
     rounds: tuple[Round, ...] = ()
     values: Mapping[str, Json | Deferred] = field(default_factory=dict)
+    explained: tuple[JobId, ...] = ()
+
+    @property
+    def of_jobs(self) -> set[JobId]:
+        """The jobs of which readers see something else now."""
+        return {*(job.id for job in self.jobs), *(run.job for run in self.runs), *self.explained}
 
     def documents(self) -> dict[str, Json]:
         """The values as documents, with functions called."""

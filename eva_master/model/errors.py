@@ -150,6 +150,10 @@ class Untrusted(EvaError):
     """The identity of the master at this address cannot be verified."""
 
 
+class InvalidRequest(EvaError):
+    """What is asked for cannot be done as things are."""
+
+
 class LimitExceeded(EvaError):
     """A user, a job or the cluster would have more than its limit allows."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from eva_master.model.fleet.nodes import NodeVerb
 from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, Price, RunId
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory
@@ -20,11 +21,13 @@ class JobSubmitted:
         command: Its id among the commands of the job's owner.
         ended: Those of the jobs that it depends on that have ended, by what the caller knows. One
             that ended long ago may be forgotten in the control loop.
+        operator: Whether an operator submits it, who may state any priority.
     """
 
     command: str
     spec: JobSpec
     ended: tuple[Ended, ...] = ()
+    operator: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,73 @@ class CancelRequested:
 
     command: str
     job: JobId
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRequested:
+    """A user has a job run in another partition; answered by a `Reply` to `command`.
+
+    Attributes:
+        owner: Whose command it is.
+        operator: Whether that is an operator, who may use every partition.
+    """
+
+    command: str
+    job: JobId
+    partition: str
+    owner: str = ""
+    operator: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendRequested:
+    """A user suspends a job; answered by a `Reply` to `command`.
+
+    Attributes:
+        owner: Whose command it is.
+    """
+
+    command: str
+    job: JobId
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeRequested:
+    """A user has a suspended job go on; answered likewise."""
+
+    command: str
+    job: JobId
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRequested:
+    """An operator asks something of an owned node; answered by a `Reply` to `command`.
+
+    Attributes:
+        owner: Whose command it is.
+    """
+
+    command: str
+    node: InstanceId
+    verb: NodeVerb
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRequested:
+    """An operator gives an instance up; answered by a `Reply` to `command`.
+
+    Attributes:
+        moves: Whether its tasks are to move elsewhere instead of finishing there.
+        owner: Whose command it is.
+    """
+
+    command: str
+    instance: InstanceId
+    moves: bool = False
     owner: str = ""
 
 
@@ -249,6 +319,19 @@ class CheckpointsListed:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputsPlaced:
+    """The outputs of an extra run are its task's; the answer to `PlaceOutputs`.
+
+    Attributes:
+        run: The extra run.
+        error: Why they are not, for the user; empty if they are.
+    """
+
+    run: RunId
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PlanReady:
     """The planner's answer to `RequestPlan`."""
 
@@ -281,6 +364,11 @@ class Tick:
 Event = (
     JobSubmitted
     | CancelRequested
+    | SuspendRequested
+    | ResumeRequested
+    | NodeRequested
+    | DrainRequested
+    | MoveRequested
     | InstanceUp
     | InstanceGone
     | LaunchFailed
@@ -294,6 +382,7 @@ Event = (
     | ProgressSampled
     | WorkerLost
     | CheckpointsListed
+    | OutputsPlaced
     | PlanReady
     | PlanFailed
     | ClosingDown

@@ -34,8 +34,23 @@ def run_id(job: JobId, index: int, run: int = 0) -> RunId:
     return RunId(f"{job}/{index}+{run}" if run else f"{job}/{index}")
 
 
+def own_run(run: RunId) -> RunId:
+    """The task's own run, of whose task this is a run: ``JOB/3`` for ``JOB/3+1`` and for itself."""
+    return RunId(run.partition("+")[0])
+
+
+def replica_of(run: RunId) -> int:
+    """The number of an extra run of a task; 0 for the task's own."""
+    return int(run.partition("+")[2] or 0)
+
+
 _DIGITS = 18
 """Numbers of ids have at most so many digits: they fit into 64 bits."""
+
+
+def job_of(run: RunId) -> JobId:
+    """The job of a task run."""
+    return JobId(run.rpartition("/")[0])
 
 
 def number_of(name: str) -> int:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from eva_master.model.accounting.tenants import DEFAULT_TENANT
 from eva_master.model.ids import MILLION, Family, JobId, Workload
 from eva_master.model.resources import Resources
+
+
+class Stragglers(StrEnum):
+    """What is done about a task that runs for much longer than expected."""
+
+    KEEP = "keep"
+    """Nothing."""
+    DUPLICATE = "duplicate"
+    """A second run of it begins where there is room; the first of the two to succeed counts."""
 
 
 class JobKind(StrEnum):
@@ -16,6 +27,17 @@ class JobKind(StrEnum):
     """Gang: all tasks run or none does; they progress at the speed of the slowest."""
     ARRAY = "array"
     """Array: the tasks are independent of one another."""
+
+
+MOST_TASKS = 1_000_000
+"""Tasks of an array at most."""
+MOST_MEMBERS = 10_000
+"""Tasks of a gang at most."""
+
+
+def most_tasks(kind: JobKind) -> int:
+    """How many tasks a job may have at most, whatever the operator allows."""
+    return MOST_TASKS if kind is JobKind.ARRAY else MOST_MEMBERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +106,13 @@ class TaskSpec:
         return None if rate is None else rate / MILLION
 
 
+def different(tasks: Sequence[TaskSpec]) -> Sequence[TaskSpec]:
+    """The tasks of a job without repetitions; quick where they are all one value."""
+    if not tasks or tasks.count(tasks[0]) == len(tasks):
+        return tasks[:1]
+    return tuple({id(task): task for task in tasks}.values())
+
+
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """A validated job.
@@ -91,6 +120,8 @@ class JobSpec:
     Attributes:
         name: Unique per owner among active jobs.
         owner: Who submitted it.
+        tenant: Whom it is accounted to: the owner's tenant when it was submitted.
+        partition: Where it runs unless it was moved since; empty for the default partition.
         kind: Gang or array.
         tasks: At least one.
         depends_on: The owner's jobs that have to succeed before this one arrives.
@@ -103,6 +134,12 @@ class JobSpec:
         priority: Larger is more urgent.
         checkpoint_ms: The user's hint of how long a checkpoint takes, `None` to learn it.
         launch_ms: The user's hint of how long a start takes, `None` to learn it.
+        concurrency: How many tasks of an array may have a place at a time; `None` for all.
+        least: Of an elastic gang: at least so many of its tasks run, the first ones; `None` if all
+            of a gang run. Its tasks are alike.
+        scaling: Of an elastic gang: the user's iterations per second with so many members, in
+            millionths, as (members, rate) in order.
+        stragglers: What is done about late tasks of an array.
     """
 
     name: str
@@ -118,3 +155,9 @@ class JobSpec:
     priority: int = 0
     checkpoint_ms: int | None = None
     launch_ms: int | None = None
+    tenant: str = DEFAULT_TENANT
+    concurrency: int | None = None
+    least: int | None = None
+    scaling: tuple[tuple[int, int], ...] = ()
+    partition: str = ""
+    stragglers: Stragglers = Stragglers.KEEP

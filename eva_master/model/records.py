@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from eva_master.model.catalog import Offering
-from eva_master.model.ids import InstanceId, JobId, Millis, Price, RunId, run_id
+from eva_master.model.catalog import Offering, Purchase
+from eva_master.model.ids import InstanceId, JobId, Millis, Price, RunId, replica_of, run_id
 from eva_master.model.job import JobKind, JobSpec, TaskSpec
+from eva_master.model.planning.suspension import Suspension
 from eva_master.model.resources import Resources
 from eva_master.model.states import (
     COPY_STATES,
     INSTANCE_STATES,
     JOB_STATES,
+    LIVE,
+    TERMINAL_JOB,
     History,
     InstanceState,
     JobState,
@@ -38,8 +41,12 @@ class StopReason(StrEnum):
     GANG = "gang"
     """Another member of its gang stopped, so this one restarts with it."""
     END = "end"
+    REPLICA = "replica"
+    """Another run of its task has succeeded, or a plan has retired this one."""
     LOST = "lost"
     """Its worker no longer lists it; the stop confirms that it is gone."""
+    LATE = "late"
+    """It had not begun to run for too long, which is a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +153,19 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Sizing:
+    """How many members of an elastic gang run.
+
+    Attributes:
+        members: The first so many; the others rest.
+        reason: Why, for the user.
+    """
+
+    members: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """The master's record of a job."""
 
@@ -161,11 +181,11 @@ class Job:
     reason: str = ""
     exit_code: int | None = None
     attempt: int = 0
-    """Number of attempts started so far, which numbers those of a gang. Tasks of an array number
-    theirs each."""
+    """Number of attempts of a gang started so far. Tasks of an array number theirs each."""
     failures: int = 0
+    """Failures that were counted; of an array, those of all its tasks."""
     not_before_ms: Millis = Millis(0)
-    """Time before which no attempt starts, since retries back off."""
+    """Time before which no attempt of a gang starts, since retries back off."""
     meeting: Meeting | None = None
     """Meeting point of the attempt started last; `None` unless it is a gang of several."""
     resume: int | None = None
@@ -178,6 +198,29 @@ class Job:
     on none."""
     unmet: Ended | None = None
     """The job that it depends on and that did not succeed, if it ended for that."""
+    suspension: Suspension | None = None
+    """Why no plan is about it, if a user has suspended it."""
+    rested_ms: int = 0
+    """For how long, since it started, it was suspended before; that is no part of its duration."""
+    resting_ms: Millis | None = None
+    """Since when it has been suspended with no task running; `None` if it is not."""
+    sizing: Sizing | None = None
+    """How many members of an elastic gang run, or are to; `None` before that was decided."""
+    moved_to: str | None = None
+    """The partition that it was moved to last; `None` if it never was."""
+
+    @property
+    def members(self) -> int:
+        """How many of its tasks run or are to: of an elastic gang the first ones, else all."""
+        least = self.spec.least
+        if least is None:
+            return len(self.spec.tasks)
+        return least if self.sizing is None else self.sizing.members
+
+    @property
+    def partition(self) -> str:
+        """The partition that it runs in; empty for the default one."""
+        return self.spec.partition if self.moved_to is None else self.moved_to
 
     @property
     def waits(self) -> bool:
@@ -188,6 +231,17 @@ class Job:
     def arrived_ms(self) -> Millis:
         """When policies could see it first: at its submission, or when it no longer waited."""
         return self.submitted_ms if self.released_ms is None else self.released_ms
+
+    def ran_ms(self, now: Millis) -> int:
+        """For how long it has run by now: since it started, less the time that it rested."""
+        if self.started_ms is None:
+            return 0
+        return max(
+            0,
+            (now if self.resting_ms is None else self.resting_ms)
+            - self.started_ms
+            - self.rested_ms,
+        )
 
     @property
     def state(self) -> JobState:
@@ -221,9 +275,18 @@ class TaskRun:
         checkpoint_of: Whose generation that is, `None` for the task run's own.
         work_ms: Standalone time for which it ran up to the last time that it stopped running, from
             the checkpoint-less start of the attempt that all later ones go on from.
+        took_ms: Standalone time that it took in all, without what company cost it; 0 until it has
+            succeeded, and where that is not measured.
         lost: The attempt that ended with its instance last, 0 if none ever did.
         moves: Times it was stopped in order to run elsewhere.
         places: The last attempts, and the instance that each was started on.
+        pool: The pool in which a line gave it its place; empty if a plan did, or if it has none.
+        gpu_ms: The time for which it had GPUs up to the last time that it stopped running, summed
+            over them; what was lost with an instance counts too.
+        replicas: How many extra runs its task was ever given; 0 on the record of an extra run.
+        outputs_of: Which of them has succeeded and has its outputs in the task's place; 0 if its
+            own outputs are there. 0 on the record of an extra run.
+        why: Of an extra run, why the task was given it; once it is over without success, why that.
     """
 
     id: RunId
@@ -248,6 +311,35 @@ class TaskRun:
     """Why it is not placed, for the user. Of one that was never placed it is not journalled: the
     first plan after a restart says it again."""
     places: tuple[tuple[int, InstanceId], ...] = ()
+    took_ms: int = 0
+    failures: int = 0
+    """How often a task of an array failed; those of a gang are counted by its job."""
+    not_before_ms: Millis = Millis(0)
+    """Time before which no attempt of a task of an array starts, since retries back off."""
+    reason: str = ""
+    """How the last attempt of a task of an array failed, for the user."""
+    suspension: Suspension | None = None
+    """Why it was stopped, from its suspension by a plan until its next start."""
+    pool: str = ""
+    gpu_ms: int = 0
+    replicas: int = 0
+    outputs_of: int = 0
+    why: str = ""
+
+    @property
+    def replica(self) -> int:
+        """Its number among the extra runs of its task, from 1; 0 for the task's own run."""
+        return replica_of(self.id)
+
+    @property
+    def extra(self) -> bool:
+        """Whether it is an extra run of its task."""
+        return "+" in self.id
+
+    @property
+    def in_hand(self) -> bool:
+        """Whether it has an instance or a target."""
+        return self.instance is not None or self.target is not None
 
     @property
     def state(self) -> RunState:
@@ -259,13 +351,58 @@ class TaskRun:
         return replace(self, history=moved(f"task run {self.id}", self.history, state, at))
 
 
-def first_runs(job: Job) -> tuple[TaskRun, ...]:
-    """The task runs of a job as its submission makes them, by index."""
-    waiting = ((RunState.WAITING.value, int(job.submitted_ms)),)
-    return tuple(
-        TaskRun(run_id(job.id, index), job.id, index, waiting)
-        for index in range(len(job.spec.tasks))
-    )
+def rests(job: Job, run: TaskRun) -> str:
+    """Why a member of an elastic gang rests, for the user; empty if it does not."""
+    if job.spec.least is None or run.state is not RunState.WAITING or run.index < job.members:
+        return ""
+    why = "" if job.sizing is None else job.sizing.reason
+    size = f"rests: its gang has {job.members} of {job.spec.least} to {len(job.spec.tasks)} members"
+    return f"{size}; {why}" if why else size
+
+
+def untouched_state(job: Job) -> RunState:
+    """The state of the tasks of a job to which nothing has happened: it waits, or ended with it."""
+    if job.outcome is None:
+        return RunState.WAITING
+    failed = job.outcome is Outcome.FAILED and job.is_gang
+    return RunState.FAILED if failed else RunState.CANCELLED
+
+
+def untouched(job: Job, index: int, why: str = "") -> TaskRun:
+    """The task run of a task to which nothing has happened: what its job alone says of it.
+
+    No record of such a task is kept anywhere.
+
+    Args:
+        job: Whose.
+        index: The task's number in the job, from 0.
+        why: Why it waits, if it does.
+    """
+    history: History = ((RunState.WAITING.value, int(job.submitted_ms)),)
+    if job.outcome is not None:
+        ended = job.history[-2 if job.state in TERMINAL_JOB else -1][1]
+        history = (*history, (untouched_state(job).value, ended))
+        why = ""
+    return TaskRun(run_id(job.id, index), job.id, index, history, waiting_for=why)
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Why and how an instance is given up: it takes no new task and goes once it is empty.
+
+    An owned node stays, without tasks.
+
+    Attributes:
+        reason: For the user.
+        moves: Whether its tasks move elsewhere if there is room; else they finish where they are.
+        ordered: Whether an operator has said so, so that no plan may take it back.
+        lacks: Of an owned node that has less than is stated what it has; nobody can lift that.
+    """
+
+    reason: str
+    moves: bool = False
+    ordered: bool = False
+    lacks: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,12 +413,17 @@ class Instance:
         offering: The offering at its present price, since a spot price changes.
         at_risk: Whether the cloud recommends to leave it, since it may soon be taken away.
         paid: Its earlier prices, each with the time until which it applied, in order.
+        fence_ms: Of an owned node, so long after the last word of a master its tasks have stopped;
+            the longest that its agent was told while it was here. 0 for launched instances.
         up_ms: When the cloud began to bill it, as the cloud recorded.
         ready_ms: When its worker first registered.
         gone_ms: When the cloud stopped billing it, as the cloud recorded.
         reason: Why it was launched or terminated, for the user.
         address: Address at which other instances reach it, as its worker last reported.
         leaving_ms: When the cloud will take it away; `None` if it has not said so.
+        pool: The pool that it stands in, or stood in before it was drained; empty if there is none.
+        drain: Why it takes no new task; `None` if it does.
+        partition: The partition that it was launched for; empty for the default one.
     """
 
     id: InstanceId
@@ -296,15 +438,35 @@ class Instance:
     leaving_ms: Millis | None = None
     at_risk: bool = False
     paid: tuple[tuple[Millis, Price], ...] = ()
+    fence_ms: int = 0
+    pool: str = ""
+    drain: Drain | None = None
+    partition: str = ""
 
     @property
     def state(self) -> InstanceState:
         """The current state, the last of the history."""
         return INSTANCE_STATES[self.history[-1][0]]
 
+    @property
+    def takes_tasks(self) -> bool:
+        """Whether nobody has decided or recommended that it be left."""
+        return not self.at_risk and self.drain is None
+
+    @property
+    def stands(self) -> bool:
+        """Whether it stays though it is empty."""
+        there = self.leaving_ms is None and self.state in LIVE
+        return bool(self.pool) and self.takes_tasks and there
+
     def to(self, state: InstanceState, at: Millis) -> Instance:
         """The instance after a transition to `state`; raises `IllegalTransition`."""
         return replace(self, history=moved(f"instance {self.id}", self.history, state, at))
+
+    @property
+    def owned(self) -> bool:
+        """Whether it is a machine of the operator's own."""
+        return self.offering.purchase is Purchase.OWNED
 
     def at_price(self, price: Price, now: Millis) -> Instance:
         """The instance with a new price from a given time on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from signal import Signals
 from typing import TypeVar
@@ -16,7 +16,7 @@ class JobState(StrEnum):
     PENDING = "pending"
     """Accepted; none of its tasks runs."""
     RUNNING = "running"
-    """At least one of its tasks runs."""
+    """At least one of its tasks runs, or of an array has run within the last minute."""
     ENDING = "ending"
     """The outcome is decided; tasks are being stopped."""
     SUCCEEDED = "succeeded"
@@ -135,6 +135,22 @@ HOLDING = frozenset({RunState.STARTING, RunState.RUNNING, RunState.STOPPING})
 """States in which a task run occupies an instance."""
 TERMINAL_RUN = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED})
 """States in which a task run is not to be placed."""
+
+
+def of_task(runs: Sequence[RunState]) -> RunState:
+    """The state of a task by those of all of its runs, its own one first.
+
+    It has succeeded with the first of them, and has not failed while another goes on.
+    """
+    going = [state for state in runs if state not in TERMINAL_RUN]
+    for state in (RunState.SUCCEEDED, RunState.RUNNING):
+        if state in runs:
+            return state
+    if not going and RunState.FAILED in runs:
+        return RunState.FAILED
+    return (*going, *runs)[0]
+
+
 LIVE = frozenset({InstanceState.LAUNCHING, InstanceState.UP, InstanceState.READY})
 """States in which an instance may be given tasks."""
 

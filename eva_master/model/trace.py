@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from eva_master.model.accounting.tenants import DEFAULT_TENANT
 from eva_master.model.catalog import base_family
 from eva_master.model.ids import MILLION, Family, Workload, base_of
+from eva_master.model.job import JobKind
 from eva_master.model.resources import Resources
 
 
@@ -24,7 +26,9 @@ class TraceTask:
         kill_ms: Time to stop it.
         upload_ms: Time to upload its checkpoint after that.
         speed_by_family: How fast it runs on certain families, in millionths of the speed at which
-            its job takes `TraceJob.duration_ms`; a million on all others. Sorted.
+            it takes its duration; a million on all others. Sorted.
+        duration_ms: Of a task of an array, its running time alone where its speed is a million;
+            `None` for that of its job.
     """
 
     demand: Resources | None
@@ -35,6 +39,7 @@ class TraceTask:
     kill_ms: int = 0
     upload_ms: int = 0
     speed_by_family: tuple[tuple[Family, int], ...] = ()
+    duration_ms: int | None = None
 
     def speed_on(self, family: Family) -> int:
         """How fast it runs on a family, in millionths; spot or not."""
@@ -50,7 +55,7 @@ class TraceTask:
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """A job as it arrives: a gang if it has several tasks.
+    """A job as it arrives.
 
     Attributes:
         id: Unique in the trace.
@@ -58,11 +63,18 @@ class TraceJob:
             the bracket is its base, the row of the interference table.
         arrival_ms: Milliseconds after the beginning of the trace.
         duration_ms: Running time alone, without delays, on families where its tasks' speed is a
-            million.
-        init_ms: Time from the start of its last task to first progress.
+            million. Of an array it is that of each task, and what its user states: tasks may have
+            durations of their own.
+        init_ms: Time from the start of its last task to first progress; of an array, of each.
         steps_per_s: Standalone throughput, in millionths of an iteration per second.
-        total_steps: Whole iterations of the job; 0 if it is shorter than one.
+        total_steps: Whole iterations of the job, of an array those of each task without a duration
+            of its own; 0 if it is shorter than one.
         tasks: At least one.
+        owner: Who submits it; empty for the same as all others of whom nothing is said.
+        tenant: Whom it is accounted to.
+        priority: Larger is more urgent.
+        kind: Gang or array.
+        concurrency: How many tasks of an array may have a place at a time; `None` for all.
     """
 
     id: str
@@ -73,6 +85,16 @@ class TraceJob:
     init_ms: int = 0
     steps_per_s: int = 1_000_000
     total_steps: int = 0
+    owner: str = ""
+    tenant: str = DEFAULT_TENANT
+    priority: int = 0
+    kind: JobKind = JobKind.GANG
+    concurrency: int | None = None
+
+    @property
+    def is_array(self) -> bool:
+        """Whether its tasks are independent of one another."""
+        return self.kind is JobKind.ARRAY
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from eva_master.packing.interference.throughput import UNPROFILED, Ints
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.profiling import unprofiled
 from eva_master.packing.valuation.gang_pace import Part, parts
-from eva_master.packing.valuation.reservation_price import reservations
+from eva_master.packing.valuation.reservation_price import worths
 from eva_master.packing.valuation.task_classes import UNKNOWN, PricedShape, RankedClass, TaskClass
 from eva_master.packing.valuation.task_shapes import TaskShape, TaskTraits
 from eva_master.packing.valuation.vectors import IMPOSSIBLE, vector
@@ -344,7 +344,7 @@ class Problem:
             unchanged.
         """
         paces, others = [c.speeds for c in self.classes], [c.others for c in self.classes]
-        found = reservations(self.need, offerings, paces, others)
+        found = worths(self.need, offerings, paces, others)
         revalued = [
             task_class if offering is None else task_class.reserved(offering)
             for task_class, offering in zip(self.classes, found, strict=True)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from eva_master.model.actions import (
     CloudAction,
     ListCheckpoints,
+    PlaceOutputs,
     Reply,
     RequestPlan,
     WorkerAction,
@@ -85,13 +86,21 @@ class Planner(Protocol):
 
 
 class Checkpoints(Protocol):
-    """The checkpoints of tasks in the object store."""
+    """The checkpoints and outputs of tasks in the object store."""
 
     def request(self, request: ListCheckpoints) -> None:
         """List the complete generations of task runs; `CheckpointsListed` is posted once.
 
         Generations to give up are removed before. Every request is answered, also in case of an
         error, and nothing is done for it after its answer.
+        """
+        ...
+
+    def place(self, request: PlaceOutputs) -> None:
+        """Copy the outputs of an extra run over its task's; `OutputsPlaced` is posted.
+
+        What the task's own run has left there goes. A request that is repeated while it is carried
+        out is dropped; afterwards it is carried out again, to the same effect.
         """
         ...
 
@@ -199,9 +208,12 @@ class PolicyKind(Protocol):
     """What a policy package exports as ``POLICY``, and an entry point ``eva.policies`` refers to.
 
     It may also have ``presets``, a mapping from names to choices of options; ``renamed_options``,
-    a mapping from earlier names of options to those of today; and its config a field
+    a mapping from earlier names of options to those of today; ``time_shares``, true if it
+    suspends tasks so that others have their turn; ``elastic``, true if it chooses the sizes of
+    elastic gangs, which are gangs of a fixed size to all others; and its config a field
     ``round_gap_s``: the seconds at whose multiples it likes to plan, `None` for whenever something
-    happens.
+    happens. The config of one that time-shares has a field ``lease_s``: for so many seconds a task
+    that was given a place keeps it.
     """
 
     @property

@@ -6,30 +6,70 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from eva_master.model.accounting.totals import Totals
+from eva_master.model.accounting.totals import PartitionTotals, TenantTotals, Totals
 from eva_master.model.catalog import Catalog
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.events import CloudTrouble
+from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.ids import Exact, Family, InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.job import JobSpec
+from eva_master.model.planning.estimate import Estimate, Estimates
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.planning.standing import LinePlace
+from eva_master.model.planning.suspension import Preemption, Suspension
 from eva_master.model.records import Ended, Instance, Job, TaskRun
 from eva_master.model.resources import Resources
+from eva_master.model.states import RunState
+
+SMALL_JOB = 100
+"""All tasks of a job of so many are shown at once; of a larger one those that matter, at most so
+many: those that failed, ended last, have a place or wait though they began."""
+PAGE_AT_MOST = 1_000
+"""Tasks of a page that is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPage:
+    """The tasks of a job that a reader asks for.
+
+    Attributes:
+        first: From which index on; `None` for all of a small job, and those that matter of another.
+        most: At most so many.
+        failed: Only those that have failed.
+    """
+
+    first: int | None = None
+    most: int = SMALL_JOB
+    failed: bool = False
+
+
+SHOWN = TaskPage()
+"""The tasks that are shown if no page is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """A job with everything that is kept of it.
+    """A job, what all its tasks do, and some of them.
 
     Attributes:
-        runs: Its task runs, by index.
+        runs: Task runs of the page that was asked for, all of each of its tasks.
         account: What it owes.
+        states: How many of all its tasks are in each state.
+        in_hand: How many of their runs have an instance or a target.
+        telling: The task runs that tell how long the job still takes; none once it has ended.
+        suspension: Why it rests, if plans have suspended all of its tasks that are not over.
+        reasons: One task run for each reason for which tasks of an array wait that never began.
     """
 
     job: Job
     runs: tuple[TaskRun, ...]
     account: JobAccount
+    states: Mapping[RunState, int]
+    in_hand: int = 0
+    telling: tuple[TaskRun, ...] = ()
+    suspension: Suspension | None = None
+    reasons: tuple[TaskRun, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +86,40 @@ class Outlook:
 
     Attributes:
         left_ms: Standalone time that it still needs, `None` if unknown.
-        estimated: Whether all that is known is how long earlier tasks of the workload took.
+        estimated: Whether all that is known is how long other tasks took.
         eta_ms: When it is expected to end at its present pace, `None` if that is unknown or it
             does not run.
+        earliest_ms: Of an estimate: it ends between this time and `latest_ms` in two of three
+            cases.
+        latest_ms: See there.
+        estimate: How long it takes in all, `None` if unknown; of a job, its longest task.
     """
 
     left_ms: int | None = None
     estimated: bool = False
     eta_ms: Millis | None = None
+    earliest_ms: Millis | None = None
+    latest_ms: Millis | None = None
+    estimate: Estimate | None = None
+
+
+class Contradicted(Protocol):
+    """A stated duration that is not believed."""
+
+    @property
+    def workload(self) -> Workload:
+        """Of the tasks that contradicted it."""
+        ...
+
+    @property
+    def stated_ms(self) -> int:
+        """The duration that is stated."""
+        ...
+
+    @property
+    def took_ms(self) -> tuple[int, ...]:
+        """How long the last tasks took, each by itself."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +139,19 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class CostSums:
-    """What the whole cluster cost up to a moment."""
+    """What the whole cluster cost up to a moment.
+
+    Attributes:
+        charged: What the cloud charges.
+        idle: The part of it that no task used.
+        alone: What one instance per task would have cost.
+        standing: Of the idle amount the part for which instances stood in pools, by pool.
+    """
 
     charged: Exact
     idle: Exact
     alone: Exact
+    standing: Mapping[str, Exact]
 
 
 class Measured(Protocol):
@@ -115,6 +189,35 @@ class LearnedTables:
     interference: Sequence[tuple[Workload, tuple[Workload, ...], int]]
     evidence: Mapping[tuple[Workload, tuple[Workload, ...]], Measured]
     delays: Mapping[tuple[str, str], Measured]
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedTime:
+    """How long the jobs of an owner took that have one value of a feature.
+
+    Attributes:
+        owner: Whose.
+        feature: What they have in common, such as ``workload``.
+        value: Its value, empty for all jobs of the owner.
+        median_ms: What one of their tasks takes.
+        between_ppm: Variance of the logarithm over jobs, in millionths.
+        within_ppm: Variance of the logarithm over the tasks of a job, likewise.
+        error_ppm: Mean squared error as a prediction of the next job, likewise.
+        jobs: How many jobs it comes from.
+        tasks: How many tasks these had.
+        at_ms: When the last of them ended.
+    """
+
+    owner: str
+    feature: str
+    value: str
+    median_ms: int
+    between_ppm: int
+    within_ppm: int
+    error_ppm: int
+    jobs: int
+    tasks: int
+    at_ms: Millis
 
 
 class ReadModel(Protocol):
@@ -181,8 +284,40 @@ class ReadModel(Protocol):
         ...
 
     @property
+    def pool_reasons(self) -> Mapping[str, str]:
+        """Why members of pools stay, by pool; empty until there was a plan."""
+        ...
+
+    @property
+    def queued(self) -> Mapping[JobId, tuple[LinePlace, ...]]:
+        """Where the waiting tasks of a job stand in line for room in pools."""
+        ...
+
+    @property
     def memory(self) -> PolicyMemory | None:
-        """The journalled memory of the policy."""
+        """The journalled memory of the policy; if the cluster is divided, of the default one's."""
+        ...
+
+    @property
+    def memories(self) -> Mapping[str, PolicyMemory | None]:
+        """The same of the other partitions' policies, by partition."""
+        ...
+
+    @property
+    def partitions(self) -> Partitions:
+        """How the cluster is divided."""
+        ...
+
+    def partition_of(self, spec: JobSpec) -> str:
+        """The partition in which a job that names none would run; empty if there is one only."""
+        ...
+
+    def of_partitions(self, now: Millis) -> Mapping[str, PartitionTotals]:
+        """What each partition has and costs as of `now`, by name.
+
+        The charges add up to all that was charged. If the cluster is not divided, it is one
+        partition of an empty name.
+        """
         ...
 
     def find(self, owner: str, reference: str) -> Job | None:
@@ -205,8 +340,11 @@ class ReadModel(Protocol):
         """The task runs of a job that is known, by index."""
         ...
 
-    def record(self, job: JobId, now: Millis) -> JobRecord:
-        """A job that is known, with what it owes as of `now`."""
+    def record(self, job: JobId, now: Millis, page: TaskPage = SHOWN) -> JobRecord:
+        """A job that is known, with what it owes as of `now`, and a page of its tasks.
+
+        It takes time in proportion to the tasks of the page, and to those of a gang.
+        """
         ...
 
     def billed(self, instance: InstanceId, now: Millis) -> InstanceRecord:
@@ -215,6 +353,13 @@ class ReadModel(Protocol):
 
     def cost(self, now: Millis) -> CostSums:
         """What the whole cluster cost as of `now`, what is not in memory included."""
+        ...
+
+    def of_tenants(self, now: Millis) -> Mapping[str, TenantTotals]:
+        """What each tenant's jobs cost as of `now`, and how many there are in each state.
+
+        Together with the idle part of `cost` the charges add up to all that was charged.
+        """
         ...
 
     def charged(self, now: Millis) -> Exact:
@@ -234,7 +379,11 @@ class ReadModel(Protocol):
         ...
 
     def outlooks(self, record: JobRecord, now: Millis) -> tuple[Outlook, Sequence[Outlook]]:
-        """How long a job will take, and how long each of its task runs."""
+        """How long a job will take, and how long each of the task runs of its record."""
+        ...
+
+    def contradicted(self, job: Job) -> Contradicted | None:
+        """Why a job's stated duration is not believed; `None` if it is, or if there is none."""
         ...
 
     def normalised(self, run: TaskRun) -> float | None:
@@ -253,6 +402,20 @@ class ReadModel(Protocol):
         """What was learned about workloads and instance types."""
         ...
 
+    @property
+    def estimates(self) -> Estimates:
+        """What run times are estimated from."""
+        ...
+
+    def learned_times(self, owner: str) -> Sequence[LearnedTime]:
+        """What was learned of run times, of one owner or, if empty, of all; sorted."""
+        ...
+
+    @property
+    def preemption(self) -> Preemption:
+        """What a job that waits may do to running jobs of lower priority."""
+        ...
+
     def preview(self, spec: JobSpec, now: Millis) -> Snapshot:
         """What a policy would see if a job had just been submitted; takes time."""
         ...
@@ -264,11 +427,11 @@ class Archive(Protocol):
     Pages go from the newest record back. A page begins after the one that `before` names.
     """
 
-    def job(self, job: JobId) -> JobRecord | None:
-        """A job by its id."""
+    def job(self, job: JobId, page: TaskPage = SHOWN) -> JobRecord | None:
+        """A job by its id, with a page of its tasks."""
         ...
 
-    def newest_named(self, owner: str, name: str) -> JobRecord | None:
+    def newest_named(self, owner: str, name: str, page: TaskPage = SHOWN) -> JobRecord | None:
         """An owner's newest job of a name."""
         ...
 

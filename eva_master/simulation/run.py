@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from eva_master.control.measure.partition_sums import of_partitions
 from eva_master.control.settings import NEVER_MS, Settings
 from eva_master.model.actions import Reply
 from eva_master.model.catalog import Catalog
 from eva_master.model.changes import Changes, Round
 from eva_master.model.errors import InvalidTrace, SimulationStalled
 from eva_master.model.events import Event, JobSubmitted
-from eva_master.model.ids import MILLION, Family, Millis, RunId
+from eva_master.model.fleet.nodes import OwnedNode, offerings
+from eva_master.model.fleet.partitions import WHOLE, Partitions
+from eva_master.model.ids import MILLION, Family, InstanceId, Millis, RunId
+from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.planning.suspension import Preemption
+from eva_master.model.records import Job
 from eva_master.model.trace import Trace, TraceJob
 from eva_master.ports import Policy
 from eva_master.simulation.cluster.attempt_log import RunMetrics
 from eva_master.simulation.cluster.clock import VirtualInbox
+from eva_master.simulation.cluster.cloud import Machine
 from eva_master.simulation.cluster.delays import Accounting
 from eva_master.simulation.cluster.fault_injector import FaultInjector, Faults
 from eva_master.simulation.cluster.report_schedule import ReportSchedule
@@ -30,6 +37,8 @@ from eva_master.simulation.results.metrics import (
     Outcome,
     Planning,
     Record,
+    by_partition,
+    by_tenant,
     charge,
     instance_figures,
     job_figures,
@@ -43,8 +52,8 @@ from eva_master.simulation.scenario.submission import work_ms
 from eva_master.simulation.simulated_cluster import SimulatedCluster
 
 _PATIENCE = 20
-"""A simulation counts as stuck when nothing started or ended for this multiple of the longest
-job."""
+"""A simulation counts as stuck when no job, nor a task of an array, ended for this multiple of the
+longest of them."""
 _ROUNDS_OF_PATIENCE = 3
 _DAY_MS = 86_400_000
 
@@ -62,13 +71,18 @@ class Setup:
         round_gap_s: Plans are made at multiples of it; `None` for whenever something happens.
         round_gap_ms: Least time between two plans, where plans are made at any time.
         durations: Whether jobs state how long they take alone.
+        estimates: What run times are estimated from where jobs do not state them.
         faults: The faults to inject.
         seed: Seed of the faults.
         past: The recorded past of a live cluster to replay. The trace is then `Past.trace`; delays
             are as recorded, whatever the accounting.
         settings: The control loop's settings, by default those of production without repetitions of
             messages. The timing of rounds is not taken from it.
+        preemption: What a job that waits may do to running jobs of lower priority.
         latency_ms: How long the planner and the object store take to answer.
+        nodes: Owned nodes, which are there from the beginning to the end.
+        partitions: How the cluster is divided; when its parts plan is theirs to say.
+        policies: The schedulers of partitions that have one of their own, by name.
         keep_record: Whether every round, occupancy, job and bill is kept.
         stopwatch: Returns real seconds, to time the policy; `None` not to time it.
         date_of: Returns the date at a virtual time, empty where times are no dates.
@@ -82,14 +96,24 @@ class Setup:
     round_gap_s: int | None = None
     round_gap_ms: int = 1_000
     durations: bool = True
+    estimates: Estimates = Estimates.POSTERIOR
     faults: Faults = field(default_factory=Faults)
     seed: int = 0
     past: Past | None = None
     settings: Settings | None = None
+    preemption: Preemption = Preemption.NEVER
     latency_ms: int = 0
+    nodes: tuple[OwnedNode, ...] = ()
+    partitions: Partitions = WHOLE
+    policies: Mapping[str, Policy] = field(default_factory=dict)
     keep_record: bool = False
     stopwatch: Callable[[], float] = field(default=lambda: 0.0, repr=False)
     date_of: Callable[[Millis], str] = field(default=lambda _now: "", repr=False)
+
+    @property
+    def offered(self) -> Catalog:
+        """What tasks can run on: what the cloud sells, and the nodes."""
+        return (*self.catalog, *offerings(self.nodes))
 
 
 def simulate(setup: Setup) -> Outcome:
@@ -106,11 +130,13 @@ def simulate(setup: Setup) -> Outcome:
 class TimedPolicy:
     """Wraps a policy and times its decisions."""
 
-    def __init__(self, policy: Policy, stopwatch: Callable[[], float]) -> None:
+    def __init__(
+        self, policy: Policy, stopwatch: Callable[[], float], seconds: list[float]
+    ) -> None:
         self._policy = policy
         self._stopwatch = stopwatch
         self.name = policy.name
-        self.seconds: list[float] = []
+        self._seconds = seconds
 
     def plan(
         self, snapshot: Snapshot, memory: PolicyMemory | None
@@ -118,7 +144,7 @@ class TimedPolicy:
         """See `eva_master.ports.Policy.plan`."""
         start = self._stopwatch()
         decided = self._policy.plan(snapshot, memory)
-        self.seconds.append(self._stopwatch() - start)
+        self._seconds.append(self._stopwatch() - start)
         return decided
 
 
@@ -183,13 +209,13 @@ class Simulation:
         self._script = script = _script(setup)
         self._arrivals = script.arrivals()
         self._total = len(setup.trace.jobs if setup.past is None else setup.past.jobs)
-        self._policy = TimedPolicy(setup.policy, setup.stopwatch)
+        self._seconds: list[float] = []
         self._rounds = Rounds(keep=setup.keep_record)
         self._run_metrics = RunMetrics(occupancies=[] if setup.keep_record else None)
         settings = _settings(setup)
         self.cluster = TraceCluster(
             setup.catalog,
-            self._policy,
+            _timed(setup, self._seconds),
             settings=settings,
             terminate_grid_ms=_terminate_grid_ms(setup),
             delays=script.delays(self._task_of),
@@ -216,7 +242,7 @@ class Simulation:
         self._seen_ms: int = script.start_ms
         longest = max(map(_longest_ms, setup.trace.jobs))
         self._patience_ms = max(
-            _DAY_MS, _PATIENCE * longest, _ROUNDS_OF_PATIENCE * settings.round_grid_ms
+            _DAY_MS, _PATIENCE * longest, _ROUNDS_OF_PATIENCE * _longest_grid_ms(settings)
         )
         self._arrive()
 
@@ -234,8 +260,8 @@ class Simulation:
             InvalidTrace: A job is refused when it is submitted.
         """
         cluster, state = self.cluster, self.cluster.state
-        ended = self.finished
-        if ended == self._total and not state.live and not cluster.cloud.existing():
+        ended = self._progress()
+        if self.finished == self._total and not self._launched() and not cluster.cloud.existing():
             return False
         if cluster.idle:
             raise self._stalled()
@@ -244,11 +270,25 @@ class Simulation:
         if cluster.answers.refused:
             raise self._refused(cluster.answers.refused[0])
         now = cluster.timeline.now()
-        if self.finished != ended or not state.active:
+        if self._progress() != ended or not state.active:
             self._seen_ms = now
         elif now - self._seen_ms > self._patience_ms:
             raise self._stalled()
         return True
+
+    def _launched(self) -> bool:
+        """Whether any instance is there that does not stay."""
+        state = self.cluster.state
+        return any(not state.instances[name].owned for name in state.live)
+
+    def _machines(self) -> dict[InstanceId, Machine]:
+        """All machines that were billed, and the nodes for all of the time."""
+        now, start = self.cluster.timeline.now(), self._script.start_ms
+        nodes = {
+            node.name: Machine(node.name, node.offering, start, gone_ms=now)
+            for node in self._setup.nodes
+        }
+        return {**nodes, **self.cluster.cloud.bill()}
 
     @property
     def now_ms(self) -> int:
@@ -274,13 +314,13 @@ class Simulation:
     @property
     def planned_s(self) -> float:
         """Seconds of the setup's stopwatch that the policy has taken so far."""
-        return sum(self._policy.seconds)
+        return sum(self._seconds)
 
     @property
     def cost_usd(self) -> float:
         """The cost of all machines up to now."""
         now = self.cluster.timeline.now()
-        return usd(sum(charge(it, now) for it in self.cluster.cloud.bill().values()))
+        return usd(sum(charge(it, now) for it in self._machines().values()))
 
     # -- what arrives ----------------------------------------------------------------------------
 
@@ -327,17 +367,25 @@ class Simulation:
             hint=reply.error.hint if reply.error else "",
         )
 
+    def _progress(self) -> tuple[int, int]:
+        """The number of jobs that have ended, and of tasks that have, of arrays too."""
+        return self.finished, self._run_metrics.completed
+
     # -- what it came to -------------------------------------------------------------------------
+
+    def _alone_ms(self, job: Job) -> float:
+        tasks = range(1 if job.is_gang else len(job.spec.tasks))
+        return sum(self._script.alone_ms((job.command, index)) for index in tasks)
 
     def outcome(self) -> Outcome:
         """The metrics of a run that is over."""
         cluster, state, run_metrics = self.cluster, self.cluster.state, self._run_metrics
-        machines = cluster.cloud.bill()
+        machines = self._machines()
         jobs = [
             job_figures(
                 job,
                 run_metrics,
-                self._script.alone_ms((job.command, 0)),
+                self._alone_ms(job),
                 sum(run.moves for run in state.members(job.id)),
             )
             for job in state.jobs.values()
@@ -349,7 +397,7 @@ class Simulation:
             full=self._rounds.full,
             events=cluster.inbox.events,
             steps=self._steps,
-            end_ms=max(machine.gone_ms or 0 for machine in machines.values())
+            end_ms=max((machine.gone_ms or 0 for machine in machines.values()), default=0)
             - self._script.start_ms,
         )
         record = Record()
@@ -363,30 +411,61 @@ class Simulation:
                     for name, machine in machines.items()
                 ),
             )
-        planning = Planning.of(self._policy.seconds)
-        return outcome(jobs, run_metrics, machines, counts, planning=planning, record=record)
+        planning = Planning.of(self._seconds)
+        found = outcome(jobs, run_metrics, machines, counts, planning=planning, record=record)
+        charged = {name: sums.charged for name, sums in state.totals.tenants.items()}
+        found = replace(found, tenants=by_tenant(jobs, charged))
+        partitions = self._setup.partitions
+        if not partitions.divided:
+            return found
+        now = cluster.timeline.now()
+        sums = of_partitions(state, state.totals.partitions, partitions, now)
+        costs = {name: one.charged for name, one in sums.items()}
+        return replace(found, partitions=by_partition(jobs, costs))
 
 
 def _script(setup: Setup) -> TraceScript | PastScript:
     if setup.past is not None:
         return PastScript(setup.past, durations=setup.durations)
-    return TraceScript(setup.trace, setup.catalog, setup.accounting, durations=setup.durations)
+    return TraceScript(setup.trace, setup.offered, setup.accounting, durations=setup.durations)
+
+
+def _timed(setup: Setup, seconds: list[float]) -> TimedPolicy | Mapping[str, TimedPolicy]:
+    """The policy, or those of all partitions by their names."""
+    if not setup.partitions.divided:
+        return TimedPolicy(setup.policy, setup.stopwatch, seconds)
+    return {
+        part.name: TimedPolicy(
+            setup.policies.get(part.name, setup.policy), setup.stopwatch, seconds
+        )
+        for part in setup.partitions.parts
+    }
+
+
+def _longest_grid_ms(settings: Settings) -> int:
+    return max(settings.round_grid_ms, *(it.round_grid_ms for it in settings.partitions.all))
 
 
 def _settings(setup: Setup) -> Settings:
     """The control loop's settings: those of production without repetitions of messages.
 
-    No message is lost here, so nothing needs to be repeated.
+    No message is lost here, so nothing needs to be repeated. Where the cluster is divided, what a
+    partition could not have may be there after a round period.
     """
+    divided = setup.partitions.divided
     return replace(
         setup.settings or Settings(round_gap_ms=setup.round_gap_ms),
         round_grid_ms=0 if setup.round_gap_s is None else setup.round_gap_s * 1000,
-        round_period_ms=NEVER_MS,
+        round_period_ms=Settings().round_period_ms if divided else NEVER_MS,
         register_timeout_ms=NEVER_MS,
         lost_worker_ms=NEVER_MS,
         worker_resend_ms=NEVER_MS,
         cloud_resend_ms=NEVER_MS,
         sync_period_ms=NEVER_MS,
+        estimates=setup.estimates,
+        preemption=setup.preemption,
+        nodes={node.name: node for node in setup.nodes},
+        partitions=setup.partitions,
     )
 
 
@@ -410,7 +489,7 @@ def _check(setup: Setup) -> None:
     for name, number in names.items():
         if number > 1:
             raise InvalidTrace(f"two jobs of the trace {setup.trace.name} are named {name}")
-    families = {offering.type.family for offering in setup.catalog}
+    families = {offering.type.family for offering in setup.offered}
     known: dict[object, bool] = {}
     for job in setup.trace.jobs:
         for task in job.tasks:
@@ -419,7 +498,7 @@ def _check(setup: Setup) -> None:
                 known[needs] = any(
                     need.fits(offering.type.capacity)
                     for family, need in needs
-                    for offering in setup.catalog
+                    for offering in setup.offered
                     if offering.type.family == family
                 )
             if not known[needs]:
@@ -430,6 +509,7 @@ def _check(setup: Setup) -> None:
 
 
 def _longest_ms(job: TraceJob) -> float:
-    """How long a job takes alone on the slowest family of any of its tasks."""
+    """How long a task of a job takes alone at most, on the slowest family of any of them."""
     speeds = [speed for task in job.tasks for _, speed in task.speed_by_family]
-    return work_ms(job) * MILLION / min(MILLION, *speeds) if speeds else work_ms(job)
+    alone = max(work_ms(job, index) for index in range(len(job.tasks) if job.is_array else 1))
+    return alone * MILLION / min(MILLION, *speeds) if speeds else alone

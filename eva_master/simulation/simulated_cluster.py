@@ -9,17 +9,20 @@ from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
+from eva_master.learning.speeds.scaling import scaling
 from eva_master.model.actions import Reply, RequestPlan
 from eva_master.model.catalog import Catalog
 from eva_master.model.changes import Changes
 from eva_master.model.events import JobSubmitted, PlanReady
-from eva_master.model.ids import Family, Millis, RunId
+from eva_master.model.fleet.nodes import offerings
+from eva_master.model.ids import MILLION, Family, JobId, Millis, RunId
 from eva_master.model.job import JobSpec
 from eva_master.ports import Inbox, Journal, Policy
 from eva_master.ports.reading import ReadModel
 from eva_master.simulation.cluster.attempt_log import AttemptLog, History
 from eva_master.simulation.cluster.checkpoints import SimulatedCheckpoints
 from eva_master.simulation.cluster.clock import Timeline, VirtualInbox
+from eva_master.simulation.cluster.cloud import Machine as CloudMachine
 from eva_master.simulation.cluster.cloud import SimulatedCloud
 from eva_master.simulation.cluster.delays import Delays, Durations
 from eva_master.simulation.cluster.journal import MemoryJournal
@@ -37,7 +40,7 @@ class SimulatedPlanner:
     Args:
         timeline: The virtual time.
         inbox: Where its answers are posted.
-        policy: The policy.
+        policy: The policy, or those of all partitions by their names.
         latency_ms: Time from a request to its answer.
         recorded: When some rounds were requested and answered in a recording; see `answered_ms`.
     """
@@ -46,7 +49,7 @@ class SimulatedPlanner:
         self,
         timeline: Timeline,
         inbox: Inbox,
-        policy: Policy,
+        policy: Policy | Mapping[str, Policy],
         latency_ms: int = 100,
         recorded: Mapping[int, tuple[int, int]] | None = None,
     ) -> None:
@@ -58,7 +61,9 @@ class SimulatedPlanner:
 
     def request(self, request: RequestPlan) -> None:
         """See `eva_master.ports.Planner.request`."""
-        plan, memory = self._policy.plan(request.snapshot, request.memory)
+        asked = self._policy
+        policy = asked[request.partition] if isinstance(asked, Mapping) else asked
+        plan, memory = policy.plan(request.snapshot, request.memory)
         ready = PlanReady(request.round, plan, memory)
         now = self._timeline.now()
         recorded = self._recorded.get(request.round, (now, now + self._latency_ms))
@@ -103,8 +108,9 @@ class SimulatedCluster:
 
     Args:
         catalog: What the cloud sells.
-        policy: The scheduler under test.
-        settings: The control loop's settings.
+        policy: The scheduler under test; if the cluster is divided, that of each partition, or one
+            for all.
+        settings: The control loop's settings; their owned nodes are there from the beginning.
         delays: The workers' delays.
         truth: True interference, which the scheduler does not see.
         work_of: The work of each task; by default its job's stated duration.
@@ -123,7 +129,7 @@ class SimulatedCluster:
     def __init__(
         self,
         catalog: Catalog,
-        policy: Policy,
+        policy: Policy | Mapping[str, Policy],
         *,
         settings: Settings | None = None,
         delays: Durations | None = None,
@@ -153,6 +159,7 @@ class SimulatedCluster:
             truth=truth,
             work_of=work_of or self._stated_work,
             speed_of=speed_of,
+            size_speed=self._size_speed,
             attempt_log=attempt_log or self.history,
             reports=reports(self.timeline),
         )
@@ -166,14 +173,17 @@ class SimulatedCluster:
         self.checkpoints = SimulatedCheckpoints(self.timeline, self.inbox, self.workers, latency_ms)
         self.journal = MemoryJournal() if journal is None else journal
         self.answers = Answers()
-        self._catalog = catalog
         self._settings = settings or Settings()
+        self._catalog = (*catalog, *offerings(self._settings.nodes.values()))
         self._planner = SimulatedPlanner(
             self.timeline, self.inbox, policy, latency_ms, recorded_rounds
         )
         self._commands = 0
         self.machine, self.loop = self._boot()
         self.loop.start()
+        for node in self._settings.nodes.values():
+            there = CloudMachine(node.name, node.offering, start, fence_ms=node.fence_ms)
+            self.workers.boot(there)
 
     def _make_inbox(self) -> VirtualInbox:
         return VirtualInbox(self.timeline)
@@ -248,10 +258,21 @@ class SimulatedCluster:
         return True
 
     def quiet(self) -> bool:
-        """Whether all submitted jobs have arrived and ended, and nothing is left in the cloud."""
+        """Whether all submitted jobs have arrived and ended, and nothing is left in the cloud.
+
+        Owned nodes stay.
+        """
         state = self.state
         arrived = all(f"submit-{n}" in self.answers.replies for n in range(1, self._commands + 1))
-        return arrived and not (state.active or state.live or self.cloud.existing())
+        launched = any(not state.instances[name].owned for name in state.live)
+        return arrived and not (state.active or launched or self.cloud.existing())
+
+    def _size_speed(self, job: JobId, members: int) -> float:
+        """An elastic gang is as fast as its user states, or else as is usual."""
+        spec = self.state.jobs[job].spec
+        if spec.least is None:
+            return 1.0
+        return scaling(spec.scaling, (), apart=False).speed_ppm(members) / MILLION
 
     def _stated_work(self, run: RunId) -> Work:
         spec = self.state.jobs[self.state.runs[run].job].spec

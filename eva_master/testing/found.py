@@ -1,4 +1,4 @@
-"""Small clusters on which a policy once did not come to rest: every policy meets them.
+"""Small clusters on which a policy once failed: every policy meets them.
 
 `python -m benchmarks.conformance` finds such clusters and prints them in this form.
 """
@@ -123,6 +123,27 @@ def _a_search_misses_what_another_one_finds() -> Cluster:
     return cluster.job("job-7", _GPU, pinned=True)
 
 
+def _a_gang_that_lost_members_is_not_split() -> Cluster:
+    cluster = Cluster(
+        offer("p.large", (4, 32, 244), 12.24, family="p", until=START + 60_000),
+    )
+    cluster.instance("i-p.large-0", "p.large")
+    cluster.instance("i-p.large-1", "p.large")
+    cluster.job("job-2", *[_GPU_CPU] * 3, on=[None, "i-p.large-0", None], running=False)
+    cluster.job("job-3", *[_ANY] * 3, on=["i-p.large-1", "i-p.large-1", None], running=False)
+    return cluster.job("job-6", _GPU, kind=JobKind.ARRAY)
+
+
+def _a_gang_that_lost_members_waits_for_a_limit() -> Cluster:
+    cluster = Cluster(
+        offer("p.large", (4, 32, 244), 12.24, family="p", until=START + 60_000),
+        offer("c.medium", (0, 8, 16), 0.36, family="c", limit=2),
+    )
+    cluster.instance("i-p.large-1", "p.large")
+    cluster.job("job-0", *[_ANY] * 2, kind=JobKind.ARRAY)
+    return cluster.job("job-3", *[_ANY] * 3, on=[None, "i-p.large-1", None], running=False)
+
+
 FOUND: Mapping[str, Snapshot] = {
     make.__name__.strip("_").replace("_", " "): make().snapshot()
     for make in (
@@ -134,6 +155,8 @@ FOUND: Mapping[str, Snapshot] = {
         _a_gang_fits_once_others_are_packed,
         _company_makes_it_worth_to_join,
         _a_search_misses_what_another_one_finds,
+        _a_gang_that_lost_members_is_not_split,
+        _a_gang_that_lost_members_waits_for_a_limit,
     )
 }
 """By what is particular to each."""

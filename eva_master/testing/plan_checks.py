@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from eva_master.control.planning.validate_plan import reconcile
 from eva_master.model.ids import InstanceId, OfferingId, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Hold, Plan, Suspend
@@ -34,15 +35,20 @@ def check(snapshot: Snapshot, plan: Plan) -> None:
                 assert runs[run].instance in live
                 assert reason
     waiting = {run.id for run in snapshot.runs if not run.pinned and run.instance is None}
-    assert waiting <= set(named), "every waiting run is placed, or held for a reason"
+    in_line = {job for line in plan.lines for job in line.jobs}
+    waiting = {run for run in waiting if runs[run].job not in in_line}
+    assert waiting <= set(named), "every waiting run is placed, stands in a line, or is held"
+    _check_standing(snapshot, plan)
     _check_launches(snapshot, plan)
     _check_room(carried_out(snapshot, plan), snapshot)
     _check_gangs(snapshot, plan)
+    assert not reconcile(snapshot, plan).dropped, "all of it can be carried out"
     _check_reasons(snapshot, plan)
 
 
 def _check_launches(snapshot: Snapshot, plan: Plan) -> None:
     used = {e.on for e in plan.entries if isinstance(e, Assign) and isinstance(e.on, int)}
+    used |= {it for pool in plan.pools for it in pool.members if isinstance(it, int)}
     assert used == {launch.key for launch in plan.launches}, "each new instance is used"
     assert len(plan.launches) == len(used)
     counts: Counter[OfferingId] = Counter(i.offering.id for i in snapshot.instances)
@@ -55,6 +61,30 @@ def _check_launches(snapshot: Snapshot, plan: Plan) -> None:
         assert limit is None or counts[launch.offering.id] <= limit, launch.offering.id
 
 
+def _check_standing(snapshot: Snapshot, plan: Plan) -> None:
+    members = [it for pool in plan.pools for it in pool.members]
+    assert len(members) == len(set(members)), "an instance stands in one pool"
+    live = {view.id for view in (*snapshot.instances, *snapshot.draining)}
+    assert {it for it in members if isinstance(it, str)} <= live, "members are there, or are bought"
+    names = [pool.name for pool in plan.pools]
+    assert len(names) == len(set(names)), "a pool is stated once"
+    for pool in plan.pools:
+        assert pool.name
+        assert pool.reason, "users are told why instances stay"
+        assert set(pool.closed) <= set(pool.members)
+    jobs = {job.id: job for job in snapshot.jobs}
+    for line in plan.lines:
+        assert line.pools, "a line claims room somewhere"
+        assert set(line.pools) <= set(names), "a line claims room in pools that are there"
+        assert set(line.only) <= set(members)
+        assert line.weight_ppm >= 1
+        assert len(line.jobs) == len(set(line.jobs)), "a job stands in a line once"
+        assert {job for job, _ in line.at_most} <= set(line.jobs)
+        for job in line.jobs:
+            gang = jobs[job].kind is JobKind.GANG and len(jobs[job].runs) > 1
+            assert not gang, "gangs of several are placed by plans alone"
+
+
 def _check_room(after: Snapshot, before: Snapshot) -> None:
     specs = {run.id: run.task for run in after.runs}
     for instance in after.instances:
@@ -64,7 +94,8 @@ def _check_room(after: Snapshot, before: Snapshot) -> None:
             assert need is not None, f"{run} cannot run on {instance.id}"
             used += need
         assert used.fits(instance.offering.type.capacity), instance.id
-    assert {run.id for run in after.runs} == {run.id for run in before.runs}
+    finish = {run for view in after.draining for run in view.residents}
+    assert {run.id for run in after.runs} | finish >= {run.id for run in before.runs}
 
 
 def _check_gangs(snapshot: Snapshot, plan: Plan) -> None:
@@ -86,11 +117,11 @@ def _check_reasons(snapshot: Snapshot, plan: Plan) -> None:
         **{run: host for run, host in before.items() if run not in entries},
         **{entry.run: entry.on for entry in plan.entries if isinstance(entry, Assign)},
     }
-    told = [(tenant.run, one.on) for one in plan.reasons.hostings for tenant in one.tenants]
+    told = [(occupant.run, one.on) for one in plan.reasons.hostings for occupant in one.occupants]
     assert sorted(told) == sorted(places.items()), "every place has a reason"
     for one in plan.reasons.hostings:
-        values = sum(tenant.value_micro_usd_per_hour for tenant in one.tenants)
-        assert abs(values - one.value_micro_usd_per_hour) <= len(one.tenants), "but for rounding"
+        values = sum(occupant.value_micro_usd_per_hour for occupant in one.occupants)
+        assert abs(values - one.value_micro_usd_per_hour) <= len(one.occupants), "but for rounding"
     running = {run.id for run in snapshot.runs if run.running}
     moves = [move for one in plan.reasons.exchanges for move in one.moves]
     assert sorted((move.run, move.source, move.target) for move in moves) == sorted(

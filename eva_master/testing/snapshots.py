@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from eva_master.learning.colocation import key, observe
@@ -29,6 +29,7 @@ from eva_master.model.planning.snapshot import (
     ThroughputTable,
 )
 from eva_master.model.resources import Resources
+from eva_master.testing.filling import Filling
 
 Amounts = tuple[int, float, float]
 """GPUs, vCPUs, GiB."""
@@ -183,19 +184,30 @@ class Cluster:
 
 
 def _instances(
-    bought: Mapping[InstanceId, tuple[Offering, bool]], runs: Sequence[RunView]
+    bought: Mapping[InstanceId, tuple[Offering, bool]],
+    runs: Sequence[RunView],
+    pools: Mapping[InstanceId, str] | None = None,
 ) -> tuple[InstanceView, ...]:
     residents: dict[InstanceId | None, list[RunId]] = {}
     for run in sorted(runs, key=lambda run: run.id):
         residents.setdefault(run.instance, []).append(run.id)
     return tuple(
-        InstanceView(id_, offering, tuple(residents.get(id_, ())), ready)
+        InstanceView(
+            id_,
+            offering,
+            tuple(residents.get(id_, ())),
+            ready,
+            "" if pools is None else pools.get(id_, ""),
+        )
         for id_, (offering, ready) in sorted(bought.items())
     )
 
 
 def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
-    """The cluster once the plan has been carried out and empty instances are gone."""
+    """The cluster once the plan has been carried out and empty instances are gone.
+
+    Those in pools stay, and the tasks that stand in lines have taken the room there.
+    """
     bought = {i.id: (i.offering, i.ready) for i in snapshot.instances}
     fresh: dict[int, InstanceId] = {}
     for launch in plan.launches:
@@ -216,19 +228,54 @@ def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
         else run
         for run in snapshot.runs
     )
+    pools = {
+        fresh[it] if isinstance(it, int) else it: pool.name
+        for pool in plan.pools
+        for it in pool.members
+    }
+    back = {view.id: (view.offering, view.ready) for view in snapshot.draining if view.id in pools}
+    bought |= back
+    views = {view.id: view for view in _instances(bought, runs)}
+    taken = Filling(snapshot.jobs, runs, views, plan, fresh).filled()
+    runs = tuple(
+        replace(run, instance=taken[run.id], running=True) if run.id in taken else run
+        for run in runs
+    )
     used = {run.instance for run in runs}
-    kept = {id_: value for id_, value in bought.items() if id_ in used}
-    return replace(snapshot, runs=runs, instances=_instances(kept, runs))
+    kept = {id_: value for id_, value in bought.items() if id_ in used or id_ in pools}
+    after = replace(snapshot, runs=runs, instances=_instances(kept, runs, pools))
+    left = {view.id for view in snapshot.instances if view.pool} - pools.keys()
+    return _drained(after, left) if left or snapshot.draining else after
+
+
+def _drained(snapshot: Snapshot, left: Collection[InstanceId]) -> Snapshot:
+    """The cluster once instances have left their pools: their tasks finish and are not seen."""
+    there = {view.id for view in snapshot.instances}
+    going = tuple(view for view in snapshot.draining if view.id not in there)
+    going += tuple(view for view in snapshot.instances if view.id in left)
+    hidden = {run.id for run in snapshot.runs if run.instance in left}
+    jobs = (
+        replace(job, runs=tuple(run for run in job.runs if run not in hidden))
+        for job in snapshot.jobs
+    )
+    return replace(
+        snapshot,
+        jobs=tuple(job for job in jobs if job.runs),
+        runs=tuple(run for run in snapshot.runs if run.id not in hidden),
+        instances=tuple(view for view in snapshot.instances if view.id not in left),
+        draining=going,
+    )
 
 
 def ended(snapshot: Snapshot, *jobs: str) -> Snapshot:
     """The cluster after jobs have ended."""
+    pools = {view.id: view.pool for view in snapshot.instances}
     runs = tuple(run for run in snapshot.runs if run.job not in jobs)
     bought = {i.id: (i.offering, i.ready) for i in snapshot.instances}
     return replace(
         snapshot,
         jobs=tuple(job for job in snapshot.jobs if job.id not in jobs),
         runs=runs,
-        instances=_instances(bought, runs),
+        instances=_instances(bought, runs, pools),
         completions=snapshot.completions + len(jobs),
     )

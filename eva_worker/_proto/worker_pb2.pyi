@@ -62,6 +62,87 @@ class JoinRequest(google.protobuf.message.Message):
 global___JoinRequest = JoinRequest
 
 @typing.final
+class JoinNodeRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: builtins.int
+    TYPE_FIELD_NUMBER: builtins.int
+    MEASURED_FIELD_NUMBER: builtins.int
+    SIGNING_REQUEST_FIELD_NUMBER: builtins.int
+    token: builtins.str
+    type: builtins.str
+    signing_request: builtins.bytes
+    @property
+    def measured(self) -> global___Resources:
+        """What this machine has for tasks."""
+
+    def __init__(
+        self,
+        *,
+        token: builtins.str = ...,
+        type: builtins.str = ...,
+        measured: global___Resources | None = ...,
+        signing_request: builtins.bytes = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["measured", b"measured"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["measured", b"measured", "signing_request", b"signing_request", "token", b"token", "type", b"type"]) -> None: ...
+
+global___JoinNodeRequest = JoinNodeRequest
+
+@typing.final
+class NodeIdentity(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class EnvironmentEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    IDENTITY_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    CAPACITY_FIELD_NUMBER: builtins.int
+    WORKERS_FIELD_NUMBER: builtins.int
+    ENVIRONMENT_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """The node's name, which is its instance id."""
+    workers: builtins.str
+    """HOST:PORT of the master's port for workers."""
+    @property
+    def identity(self) -> global___Identity: ...
+    @property
+    def capacity(self) -> global___Resources:
+        """What tasks may use of it, as the operator has stated."""
+
+    @property
+    def environment(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """Variables of the worker's environment that the master's settings decide."""
+
+    def __init__(
+        self,
+        *,
+        identity: global___Identity | None = ...,
+        name: builtins.str = ...,
+        capacity: global___Resources | None = ...,
+        workers: builtins.str = ...,
+        environment: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["capacity", b"capacity", "identity", b"identity"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["capacity", b"capacity", "environment", b"environment", "identity", b"identity", "name", b"name", "workers", b"workers"]) -> None: ...
+
+global___NodeIdentity = NodeIdentity
+
+@typing.final
 class RenewRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -107,6 +188,7 @@ class WorkerMessage(google.protobuf.message.Message):
     LOG_FIELD_NUMBER: builtins.int
     GOODBYE_FIELD_NUMBER: builtins.int
     INTERRUPTION_FIELD_NUMBER: builtins.int
+    LEASE_FIELD_NUMBER: builtins.int
     @property
     def register(self) -> global___Register:
         """First message of a session, and of no other."""
@@ -127,6 +209,10 @@ class WorkerMessage(google.protobuf.message.Message):
     def interruption(self) -> global___Interruption:
         """Repeated after a reconnection while it still holds."""
 
+    @property
+    def lease(self) -> global___LeaseRequest:
+        """Of an owned node alone, once it was welcomed."""
+
     def __init__(
         self,
         *,
@@ -137,10 +223,11 @@ class WorkerMessage(google.protobuf.message.Message):
         log: global___LogChunk | None = ...,
         goodbye: global___Goodbye | None = ...,
         interruption: global___Interruption | None = ...,
+        lease: global___LeaseRequest | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["body", b"body", "fetched", b"fetched", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "interruption", b"interruption", "log", b"log", "register", b"register", "reports", b"reports"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["body", b"body", "fetched", b"fetched", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "interruption", b"interruption", "log", b"log", "register", b"register", "reports", b"reports"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["register", "heartbeat", "reports", "fetched", "log", "goodbye", "interruption"] | None: ...
+    def HasField(self, field_name: typing.Literal["body", b"body", "fetched", b"fetched", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "interruption", b"interruption", "lease", b"lease", "log", b"log", "register", b"register", "reports", b"reports"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["body", b"body", "fetched", b"fetched", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "interruption", b"interruption", "lease", b"lease", "log", b"log", "register", b"register", "reports", b"reports"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["register", "heartbeat", "reports", "fetched", "log", "goodbye", "interruption", "lease"] | None: ...
 
 global___WorkerMessage = WorkerMessage
 
@@ -157,6 +244,7 @@ class MasterMessage(google.protobuf.message.Message):
     SYNC_FIELD_NUMBER: builtins.int
     FOLLOW_FIELD_NUMBER: builtins.int
     UNFOLLOW_FIELD_NUMBER: builtins.int
+    LEASE_FIELD_NUMBER: builtins.int
     command_id: builtins.str
     """Names the command; a repeated command has the same id and is carried out once."""
     @property
@@ -179,6 +267,8 @@ class MasterMessage(google.protobuf.message.Message):
     def follow(self) -> global___FollowLog: ...
     @property
     def unfollow(self) -> global___UnfollowLog: ...
+    @property
+    def lease(self) -> global___LeaseGrant: ...
     def __init__(
         self,
         *,
@@ -191,10 +281,11 @@ class MasterMessage(google.protobuf.message.Message):
         sync: global___Sync | None = ...,
         follow: global___FollowLog | None = ...,
         unfollow: global___UnfollowLog | None = ...,
+        lease: global___LeaseGrant | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["body", b"body", "fetch", b"fetch", "follow", b"follow", "forget", b"forget", "start", b"start", "stop", b"stop", "sync", b"sync", "unfollow", b"unfollow", "welcome", b"welcome"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["body", b"body", "command_id", b"command_id", "fetch", b"fetch", "follow", b"follow", "forget", b"forget", "start", b"start", "stop", b"stop", "sync", b"sync", "unfollow", b"unfollow", "welcome", b"welcome"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["welcome", "start", "stop", "fetch", "forget", "sync", "follow", "unfollow"] | None: ...
+    def HasField(self, field_name: typing.Literal["body", b"body", "fetch", b"fetch", "follow", b"follow", "forget", b"forget", "lease", b"lease", "start", b"start", "stop", b"stop", "sync", b"sync", "unfollow", b"unfollow", "welcome", b"welcome"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["body", b"body", "command_id", b"command_id", "fetch", b"fetch", "follow", b"follow", "forget", b"forget", "lease", b"lease", "start", b"start", "stop", b"stop", "sync", b"sync", "unfollow", b"unfollow", "welcome", b"welcome"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["welcome", "start", "stop", "fetch", "forget", "sync", "follow", "unfollow", "lease"] | None: ...
 
 global___MasterMessage = MasterMessage
 
@@ -296,12 +387,15 @@ class Welcome(google.protobuf.message.Message):
     OBJECT_STORE_FIELD_NUMBER: builtins.int
     UPLOAD_MS_FIELD_NUMBER: builtins.int
     INPUT_ROOTS_FIELD_NUMBER: builtins.int
+    FENCE_MS_FIELD_NUMBER: builtins.int
     cluster: builtins.str
     heartbeat_ms: builtins.int
     object_store: builtins.str
     """Where files, logs and checkpoints are kept, such as file:///var/lib/eva/objects."""
     upload_ms: builtins.int
     """How often logs, outputs and new checkpoints of running tasks go up."""
+    fence_ms: builtins.int
+    """Of an owned node: how long a lease lasts, after which it has stopped its tasks. 0 for others."""
     @property
     def input_roots(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Where inputs may come from: s3://, s3://BUCKET/PREFIX, file:///DIRECTORY."""
@@ -314,10 +408,45 @@ class Welcome(google.protobuf.message.Message):
         object_store: builtins.str = ...,
         upload_ms: builtins.int = ...,
         input_roots: collections.abc.Iterable[builtins.str] | None = ...,
+        fence_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cluster", b"cluster", "heartbeat_ms", b"heartbeat_ms", "input_roots", b"input_roots", "object_store", b"object_store", "upload_ms", b"upload_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cluster", b"cluster", "fence_ms", b"fence_ms", "heartbeat_ms", b"heartbeat_ms", "input_roots", b"input_roots", "object_store", b"object_store", "upload_ms", b"upload_ms"]) -> None: ...
 
 global___Welcome = Welcome
+
+@typing.final
+class LeaseRequest(google.protobuf.message.Message):
+    """An agent asks for a lease; the answer counts from before the question."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ASKED_MS_FIELD_NUMBER: builtins.int
+    asked_ms: builtins.int
+    """By the agent's clock."""
+    def __init__(
+        self,
+        *,
+        asked_ms: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["asked_ms", b"asked_ms"]) -> None: ...
+
+global___LeaseRequest = LeaseRequest
+
+@typing.final
+class LeaseGrant(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ASKED_MS_FIELD_NUMBER: builtins.int
+    asked_ms: builtins.int
+    """As in the request."""
+    def __init__(
+        self,
+        *,
+        asked_ms: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["asked_ms", b"asked_ms"]) -> None: ...
+
+global___LeaseGrant = LeaseGrant
 
 @typing.final
 class Heartbeat(google.protobuf.message.Message):
@@ -566,6 +695,7 @@ class TaskOrder(google.protobuf.message.Message):
     IMAGE_FIELD_NUMBER: builtins.int
     BUILD_FIELD_NUMBER: builtins.int
     GANG_FIELD_NUMBER: builtins.int
+    TASKS_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     attempt: builtins.int
     job_id: builtins.str
@@ -583,6 +713,8 @@ class TaskOrder(google.protobuf.message.Message):
     """Whose checkpoint that is; empty for the task run's own."""
     image: builtins.str
     """What it runs in: an image's reference, or what one is built from; neither for the worker's own."""
+    tasks: builtins.int
+    """How many tasks the job has; 0 from a master that does not say."""
     @property
     def demand(self) -> global___Resources: ...
     @property
@@ -614,9 +746,10 @@ class TaskOrder(google.protobuf.message.Message):
         image: builtins.str = ...,
         build: global___Build | None = ...,
         gang: global___Gang | None = ...,
+        tasks: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_resume", b"_resume", "build", b"build", "demand", b"demand", "gang", b"gang", "resume", b"resume"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_resume", b"_resume", "attempt", b"attempt", "build", b"build", "checkpoint_of", b"checkpoint_of", "demand", b"demand", "env", b"env", "gang", b"gang", "grace_ms", b"grace_ms", "image", b"image", "index", b"index", "inputs", b"inputs", "job_id", b"job_id", "resume", b"resume", "run", b"run", "run_id", b"run_id", "workdir", b"workdir", "workload", b"workload"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_resume", b"_resume", "attempt", b"attempt", "build", b"build", "checkpoint_of", b"checkpoint_of", "demand", b"demand", "env", b"env", "gang", b"gang", "grace_ms", b"grace_ms", "image", b"image", "index", b"index", "inputs", b"inputs", "job_id", b"job_id", "resume", b"resume", "run", b"run", "run_id", b"run_id", "tasks", b"tasks", "workdir", b"workdir", "workload", b"workload"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_resume", b"_resume"]) -> typing.Literal["resume"] | None: ...
 
 global___TaskOrder = TaskOrder

@@ -113,6 +113,11 @@ class EnrolmentStub(object):
         Args:
             channel: A grpc.Channel.
         """
+        self.JoinNode = channel.unary_unary(
+                '/eva.worker.v1.Enrolment/JoinNode',
+                request_serializer=eva_dot_worker_dot_v1_dot_worker__pb2.JoinNodeRequest.SerializeToString,
+                response_deserializer=eva_dot_worker_dot_v1_dot_worker__pb2.NodeIdentity.FromString,
+                )
         self.Join = channel.unary_unary(
                 '/eva.worker.v1.Enrolment/Join',
                 request_serializer=eva_dot_worker_dot_v1_dot_worker__pb2.JoinRequest.SerializeToString,
@@ -124,6 +129,13 @@ class EnrolmentServicer(object):
     """On the users' port, for instances that have no certificate yet.
     """
 
+    def JoinNode(self, request, context):
+        """For an owned node, with the token that the operator made for it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Join(self, request, context):
         """A repeated call with the same token and key is answered alike.
         """
@@ -134,6 +146,11 @@ class EnrolmentServicer(object):
 
 def add_EnrolmentServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'JoinNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.JoinNode,
+                    request_deserializer=eva_dot_worker_dot_v1_dot_worker__pb2.JoinNodeRequest.FromString,
+                    response_serializer=eva_dot_worker_dot_v1_dot_worker__pb2.NodeIdentity.SerializeToString,
+            ),
             'Join': grpc.unary_unary_rpc_method_handler(
                     servicer.Join,
                     request_deserializer=eva_dot_worker_dot_v1_dot_worker__pb2.JoinRequest.FromString,
@@ -149,6 +166,23 @@ def add_EnrolmentServicer_to_server(servicer, server):
 class Enrolment(object):
     """On the users' port, for instances that have no certificate yet.
     """
+
+    @staticmethod
+    def JoinNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.worker.v1.Enrolment/JoinNode',
+            eva_dot_worker_dot_v1_dot_worker__pb2.JoinNodeRequest.SerializeToString,
+            eva_dot_worker_dot_v1_dot_worker__pb2.NodeIdentity.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
     @staticmethod
     def Join(request,

@@ -70,6 +70,12 @@ class EnrolmentStub:
     """On the users' port, for instances that have no certificate yet."""
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
+    JoinNode: grpc.UnaryUnaryMultiCallable[
+        eva_worker._proto.worker_pb2.JoinNodeRequest,
+        eva_worker._proto.worker_pb2.NodeIdentity,
+    ]
+    """For an owned node, with the token that the operator made for it."""
+
     Join: grpc.UnaryUnaryMultiCallable[
         eva_worker._proto.worker_pb2.JoinRequest,
         eva_worker._proto.worker_pb2.Identity,
@@ -79,6 +85,12 @@ class EnrolmentStub:
 class EnrolmentAsyncStub:
     """On the users' port, for instances that have no certificate yet."""
 
+    JoinNode: grpc.aio.UnaryUnaryMultiCallable[
+        eva_worker._proto.worker_pb2.JoinNodeRequest,
+        eva_worker._proto.worker_pb2.NodeIdentity,
+    ]
+    """For an owned node, with the token that the operator made for it."""
+
     Join: grpc.aio.UnaryUnaryMultiCallable[
         eva_worker._proto.worker_pb2.JoinRequest,
         eva_worker._proto.worker_pb2.Identity,
@@ -87,6 +99,14 @@ class EnrolmentAsyncStub:
 
 class EnrolmentServicer(metaclass=abc.ABCMeta):
     """On the users' port, for instances that have no certificate yet."""
+
+    @abc.abstractmethod
+    def JoinNode(
+        self,
+        request: eva_worker._proto.worker_pb2.JoinNodeRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_worker._proto.worker_pb2.NodeIdentity, collections.abc.Awaitable[eva_worker._proto.worker_pb2.NodeIdentity]]:
+        """For an owned node, with the token that the operator made for it."""
 
     @abc.abstractmethod
     def Join(

@@ -23,6 +23,7 @@ from eva_worker.link.notices import Notice
 from eva_worker.orders import Order, Progress, Report, TaskKey, Welcome
 from eva_worker.process.backoff import Backoff
 from eva_worker.process.metrics import Metrics
+from eva_worker.tasks.fence import Fence
 from eva_worker.tasks.registry import Tasks
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Session:
         tasks: Carries out commands.
         welcomed: Called with the cluster's settings, before any command.
         notice: The cloud's notice that it takes the instance away, if any.
+        fence: The lease of an owned node.
     """
 
     def __init__(
@@ -55,8 +57,10 @@ class Session:
         tasks: Tasks,
         welcomed: Callable[[Welcome], Coroutine[Any, Any, None]],
         notice: Callable[[], Notice | None],
+        fence: Fence,
     ) -> None:
         self._notice = notice
+        self._fence = fence
         self._stub = cast("WorkersAsyncStub", WorkersStub(channel))
         self._register = register
         self._tasks = tasks
@@ -90,6 +94,8 @@ class Session:
             await self._welcomed(welcome)
             up()
             self._spawn(self._beat(welcome.heartbeat_ms / 1000))
+            if self._fence.needed:
+                self._spawn(self._keep_lease())
             # Changes between Register and now were sent to no session.
             self._send_all(wire.all_reports(self._tasks.reports()))
             if notice := self._notice():
@@ -149,12 +155,16 @@ class Session:
             self._told = dict(now)
             self._send_all(wire.heartbeats(news))
 
-    async def _handle(self, message: pb.MasterMessage) -> None:
+    async def _handle(self, message: pb.MasterMessage) -> None:  # noqa: C901 - one case each
         """Carry out a command; long ones continue in the background."""
         try:
             match message.WhichOneof("body"):
                 case "start":
-                    await self._tasks.start(_checked(message.start.order))
+                    order = _checked(message.start.order)
+                    if self._fence.needed:
+                        self._spawn(self._start_leased(order))
+                    else:
+                        await self._tasks.start(order)
                 case "stop":
                     await self._tasks.stop(wire.key(message.stop), message.stop.grace_ms)
                 case "fetch":
@@ -163,6 +173,8 @@ class Session:
                     await self._tasks.forget(wire.key(message.forget))
                 case "sync":
                     self._send_all(wire.all_reports(self._tasks.reports()))
+                case "lease":
+                    self._fence.granted(message.lease.asked_ms)
                 case "follow":
                     self._follow(message.follow)
                 case "unfollow":
@@ -174,6 +186,21 @@ class Session:
             _log.error("bad command", command=message.command_id, error=str(error))
         except OSError as error:  # The disk; the master repeats commands without effect.
             _log.error("command failed", command=message.command_id, error=str(error))
+
+    async def _keep_lease(self) -> None:
+        """Ask for the lease of this node, again and again."""
+        while True:
+            asked_ms = await self._fence.ask()
+            self.send(pb.WorkerMessage(lease=pb.LeaseRequest(asked_ms=asked_ms)))
+            await asyncio.sleep(self._fence.interval_s)
+
+    async def _start_leased(self, order: Order) -> None:
+        """Start a task once there is a lease that it can run under."""
+        await self._fence.held()
+        try:
+            await self._tasks.start(order)
+        except OSError as error:  # The disk; the master repeats commands without effect.
+            _log.error("start failed", key=str(order.key), error=str(error))
 
     async def _fetch(self, order: Order) -> None:
         error = await self._tasks.fetch(order)

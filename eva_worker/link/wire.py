@@ -46,6 +46,8 @@ def order(message: pb.TaskOrder) -> Order:
         gang=Gang(message.gang.rank, message.gang.size, message.gang.address, message.gang.port)
         if message.HasField("gang")
         else None,
+        index=message.index,
+        tasks=message.tasks,
     )
 
 
@@ -62,6 +64,7 @@ def welcome(message: pb.Welcome) -> Welcome:
         object_store=message.object_store,
         upload_ms=message.upload_ms,
         input_roots=tuple(message.input_roots),
+        fence_ms=message.fence_ms,
     )
 
 

@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import structlog
 
@@ -27,6 +28,7 @@ It gets as long as there was no master. Then the instance is switched off."""
 _LOOKS = 20
 """Looks at the contact file within the time after which a worker counts as abandoned."""
 _TERMINATION = {signal.SIGTERM, signal.SIGINT}
+_WAKING = {signal.SIGCHLD, signal.SIGALRM, *_TERMINATION}
 
 _log = structlog.get_logger()
 
@@ -64,7 +66,36 @@ class _ContactFile:
         return 0
 
 
-def supervise(settings: Settings) -> int:
+class Guard(Protocol):
+    """The lease of an owned node, see `eva_worker.runtime.lease_guard.LeaseGuard`."""
+
+    def patience_s(self) -> float | None:
+        """Seconds until it is to be looked at again; `None` for at its signal, SIGALRM."""
+        ...
+
+    def over(self) -> bool:
+        """Whether it has run out, and nothing was done about it yet."""
+        ...
+
+    def enforce(self) -> None:
+        """Return once no task runs; called without an agent."""
+        ...
+
+
+class _NoGuard:
+    """Of a worker whose tasks need no lease, or have parents that look after it."""
+
+    def patience_s(self) -> float | None:
+        return None
+
+    def over(self) -> bool:
+        return False
+
+    def enforce(self) -> None:
+        pass
+
+
+def supervise(settings: Settings, guard: Guard | None = None) -> int:
     """Run the agent, and again whenever it dies, until it has left in good order.
 
     If an agent dies while it drains the instance, the next one continues to drain it. Only a second
@@ -84,7 +115,7 @@ def supervise(settings: Settings) -> int:
     # Signals are blocked and waited for. There is no handler, hence no race with one.
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *_TERMINATION})
-    watch = _Watch(settings)
+    watch = _Watch(settings, guard or _NoGuard())
     backoff = Backoff(jitter=False)
     while True:
         began = time.monotonic()
@@ -110,14 +141,16 @@ class _Watch:
 
     Args:
         settings: The agents' settings.
+        guard: Tells when the lease of an owned node has run out.
 
     Attributes:
         asked: How often this worker was asked to leave by a signal.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, guard: Guard) -> None:
         self._settings = settings
         self._contact = _ContactFile(settings.contact_file, settings.abandoned_after_s)
+        self._guard = guard
         self._abandoned_at: float | None = None
         least, most = _FAREWELL_S
         self._farewell_s = min(most, max(least, settings.abandoned_after_s))
@@ -130,6 +163,8 @@ class _Watch:
 
     def run_agent(self) -> int:
         """Run one agent to its end; returns its exit code."""
+        if self._guard.over():
+            self._guard.enforce()
         pid = os.posix_spawn(
             sys.executable,
             [sys.executable, "-P", "-m", "eva_worker.agent"],
@@ -145,6 +180,9 @@ class _Watch:
             if signaled in _TERMINATION:
                 self.asked += 1
                 os.kill(pid, signal.SIGTERM)
+            elif not killed and self._guard.over():
+                killed = True
+                os.kill(pid, signal.SIGKILL)  # A stopped one could start a task when it goes on.
             elif signaled is None and self._left_s() == 0:
                 killed = self._abandoned_at is not None
                 self._run_out(pid)
@@ -157,12 +195,13 @@ class _Watch:
         return max(0.0, self._abandoned_at + self._farewell_s - time.monotonic())
 
     def _patience_s(self) -> float | None:
-        """Seconds until the next look at the contact file; `None` for never."""
+        """Seconds until the next look at contact file and lease; `None` for never."""
         left_s = self._left_s()
-        if left_s is None or self._abandoned_at is not None:
-            return left_s
-        # A contact is dated when it is seen, so looking too rarely would date it too late.
-        return min(left_s, self._contact.limit_s / _LOOKS)
+        if left_s is not None and self._abandoned_at is None:
+            # A contact is dated when it is seen, so looking too rarely would date it too late.
+            left_s = min(left_s, self._contact.limit_s / _LOOKS)
+        looks = [it for it in (left_s, self._guard.patience_s()) if it is not None]
+        return min(looks, default=None)
 
     def _run_out(self, pid: int) -> None:
         """Handle the end of the time without a master, or of the time to leave in good order."""
@@ -178,8 +217,8 @@ class _Watch:
 def _await_signal(within_s: float | None) -> int | None:
     """Wait for a child's end or a request to leave; returns the signal, `None` for none."""
     if within_s is None:
-        return signal.sigwait({signal.SIGCHLD, *_TERMINATION})
-    info = signal.sigtimedwait({signal.SIGCHLD, *_TERMINATION}, within_s)
+        return signal.sigwait(_WAKING)
+    info = signal.sigtimedwait(_WAKING, within_s)
     return info.si_signo if info else None
 
 

@@ -47,6 +47,8 @@ class TaskSpec:
             images.
         elsewhere: Directories that are mounted in ``$EVA_STORAGE``, by their paths in it.
         gang: Whether it is a member of a gang, whose other members must reach it on any port.
+        lease: The file of the lease that it runs under and the epoch, see
+            `eva_worker.process.lease`; `None` but on owned nodes.
     """
 
     key: TaskKey
@@ -60,6 +62,7 @@ class TaskSpec:
     image: str = ""
     elsewhere: Mapping[str, Path] = field(default_factory=dict)
     gang: bool = False
+    lease: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,27 @@ class RuntimeProvider(ABC):
             RuntimeUnavailable: It is not.
         """
 
+    def fence(self, settings: Settings, root: Path) -> bool:
+        """Kill all tasks of this worker from outside its agent, and let none start.
+
+        The worker's supervisor calls it when the lease of an owned node has run out. A runtime
+        whose tasks have parents of their own that do so need not do anything.
+
+        Args:
+            settings: The worker's.
+            root: The directory of the runtime's records.
+
+        Returns:
+            Whether no task runs; if not it is called again.
+        """
+        del settings, root
+        return True
+
+    @property
+    def fenced_by_supervisor(self) -> bool:
+        """Whether the supervisor has to call `fence`."""
+        return type(self).fence is not RuntimeProvider.fence
+
     @abstractmethod
     def open(self, settings: Settings, root: Path) -> Runtime:
         """Make the runtime; in a running event loop.

@@ -23,16 +23,16 @@ from eva_worker.process.metrics import Metrics
 from eva_worker.runtime import Exit, Image, Runtime, TaskSpec
 from eva_worker.tasks.devices import Assignment, CpuMap, Devices
 from eva_worker.tasks.endings import Finished, filled_by, last_words, not_begun
-from eva_worker.tasks.progress_server import (
-    Counters,
-    IteratorServer,
+from eva_worker.tasks.progress_server import Counters, IteratorServer
+from eva_worker.tasks.records import AttemptRecords, Record, Stage
+from eva_worker.tasks.socket_places import (
     make_socket_directory,
     remove_socket_directory,
     socket_path,
 )
-from eva_worker.tasks.records import AttemptRecords, Record, Stage
 
 _FETCH_TRIES = 12
+_FENCED = "its node had no master for too long"
 _LOST = "the runtime has lost its record"
 _PHASES = {
     Stage.PREPARING: Phase.STARTING,
@@ -51,6 +51,7 @@ class Services:
         task_env: Variables that the worker was told to give every task.
         log_kept: Bytes of each task's log that stay on the disk once they are stored.
         shared: Storage that all instances share; `None` for none.
+        lease: Tells what `TaskSpec.lease` is to be.
     """
 
     runtime: Runtime
@@ -63,6 +64,7 @@ class Services:
     task_env: Mapping[str, str]
     log_kept: int = LOG_KEPT
     shared: SharedStorage | None = None
+    lease: Callable[[], tuple[str, int] | None] = lambda: None
 
 
 class Attempt:
@@ -252,7 +254,7 @@ class Attempt:
             subject=f"files of {self.key}",
         )
         assert image is not None
-        make_socket_directory(self._socket)
+        make_socket_directory(self._socket, self._directory)
         await self._iterator.start()
         cpus = services.cpus.real(devices.all_cpus)
         env = self._environment(order, devices)
@@ -268,6 +270,7 @@ class Attempt:
             image=image,
             elsewhere=elsewhere,
             gang=order.gang is not None,
+            lease=services.lease(),
         )
 
     async def _succeeded_before(self, order: Order) -> bool:
@@ -318,6 +321,8 @@ class Attempt:
             **(order.gang.environment if order.gang else {}),
             "EVA_JOB_ID": order.job,
             "EVA_TASK_ID": order.run,
+            "EVA_TASK_INDEX": str(order.index),
+            "EVA_TASK_COUNT": str(max(order.tasks, order.index + 1)),
             "EVA_ATTEMPT": str(order.attempt),
             "EVA_STORAGE": str(self._directory / "storage"),
             "EVA_CHECKPOINT_DIR": str(self._checkpoints),
@@ -361,6 +366,9 @@ class Attempt:
             # It had come to its end before the stop that was requested meanwhile.
             return {**changes, "stop_grace_ms": None, "message": ended.message}
         message, blameless = ended.message, ended.blameless
+        if ended.stopped and self._record.stop_grace_ms is None:
+            # Its node was without a master for too long.
+            return {**changes, "stop_grace_ms": 0, "message": _FENCED, "blameless": True}
         if ended.code and self._record.stop_grace_ms is None:
             message, blameless = await asyncio.to_thread(self._explained, ended)
         return {**changes, "message": message, "blameless": blameless}
@@ -402,7 +410,7 @@ class Attempt:
         if self._record.stage is Stage.PREPARING:
             await self._update(stage=Stage.RUNNING)
         try:
-            make_socket_directory(self._socket)
+            make_socket_directory(self._socket, self._directory)
             await self._iterator.start()
         except StartFailed as error:
             self._log.error("no more progress from this task", error=str(error))

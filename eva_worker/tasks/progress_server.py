@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import math
-import os
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -24,8 +21,8 @@ from eva_worker.files.beneath import Directory, remove_tree
 from eva_worker.files.checkpoints import MOST_GENERATION
 from eva_worker.orders import MOST_STEPS, Progress
 from eva_worker.process.durable_files import read_json, write_json
+from eva_worker.tasks.socket_places import hold
 
-_LONGEST_SOCKET = 107  # sockaddr_un holds 108 bytes including the zero at the end.
 _INTERVAL_MS = 1_000
 _SAVE_EVERY_S = 1.0
 _METHOD = "/eva.iterator.v1.Iterator/Report"
@@ -268,6 +265,7 @@ class IteratorServer:
         try:
             # By the descriptor, so that no link can be put in the directory's place meanwhile.
             self._directory = Directory.at(self._socket.parent)
+            hold(self._directory)
             await asyncio.to_thread(remove_tree, self._directory.place(self._socket.name))
             self._server = _server(_Methods(self._report, self._begin))
             self._server.add_insecure_port(f"unix:{self._directory.place(self._socket.name)}")
@@ -366,40 +364,3 @@ def _server(methods: _Methods) -> Any:
     server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_MOST_CALLS)
     server.add_generic_rpc_handlers((methods,))
     return server
-
-
-def socket_path(directory: Path) -> Path:
-    """The path of an attempt's socket, by the attempt's directory; the same at every call.
-
-    It is in the directory itself if the name is short enough for a socket, else in a directory of
-    its own under the first of these where it is: ``$XDG_RUNTIME_DIR``, the system's temporary
-    directory, ``/tmp``.
-    """
-    path = directory / "run" / "eva.sock"
-    name = f"eva-{hashlib.sha256(os.fsencode(directory)).hexdigest()[:20]}"
-    bases = (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp")  # noqa: S108
-    others = [Path(base, name, "eva.sock") for base in bases if base]
-    return next(it for it in (path, *others) if len(os.fsencode(it)) <= _LONGEST_SOCKET)
-
-
-def make_socket_directory(socket: Path) -> None:
-    """Make the directory of a socket, for this user and whom its runtime let in.
-
-    Raises:
-        StartFailed: Another user has a directory of that name.
-    """
-    path = socket.parent
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        with Directory.at(path) as directory:
-            if os.fstat(directory.fd).st_uid != os.geteuid():
-                raise StartFailed(f"{path} belongs to another user")
-            # A runtime may have let the group of its tasks in, for a task that still runs.
-            os.fchmod(directory.fd, 0o700 | os.fstat(directory.fd).st_mode & 0o010)
-    except OSError as error:
-        raise StartFailed(f"{path} is no directory: {error.strerror}") from error
-
-
-def remove_socket_directory(socket: Path) -> None:
-    """Remove the socket and its directory."""
-    remove_tree(socket.parent)

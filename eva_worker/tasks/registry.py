@@ -15,6 +15,7 @@ from eva_worker.orders import Order, Phase, Progress, Report, TaskKey
 from eva_worker.runtime import Image
 from eva_worker.tasks.attempt import Attempt, Services
 from eva_worker.tasks.records import Record, Stage
+from eva_worker.tasks.socket_places import remove_abandoned
 
 _FETCH_TRIES = 5
 _POLL_S = 0.05
@@ -48,6 +49,7 @@ class Tasks:
 
     async def adopt(self) -> None:
         """Take over the attempts of earlier agents, both running and exited ones."""
+        await asyncio.to_thread(remove_abandoned)
         known = set(await self._services.runtime.adopt())
         for record in await asyncio.to_thread(self._services.records.load):
             self._begin(record, adopted=record.key in known)
@@ -128,6 +130,15 @@ class Tasks:
             await attempt.stop(min(limit for limit in limits if limit is not None))
             _log.info("draining", run=key.run, attempt=key.attempt)
         await asyncio.gather(*self._lives.values())
+
+    async def stop_all(self, within_ms: int) -> None:
+        """Stop all attempts, each with its own grace period or less; more may be started later."""
+        for attempt in list(self._attempts.values()):
+            await attempt.stop(min(attempt.grace_ms, within_ms))
+
+    def longest_grace_ms(self) -> int:
+        """The longest grace period of the attempts that are not over."""
+        return max((it.grace_ms for it in self._attempts.values() if not it.over), default=0)
 
     async def kill(self) -> None:
         """Kill all tasks, and return when no process of any is left. Files are not stored."""

@@ -30,7 +30,7 @@ def store(
 ) -> ObjectStore:
     match request.param:
         case "directory":
-            return open_store(f"file://{tmp_path}/store")
+            return open_store((tmp_path / "store").as_uri())
         case "s3":
             return open_store(bucket_url(monkeypatch))
         case _:
@@ -67,7 +67,7 @@ async def test_a_stream_is_stored_whole(store: ObjectStore, chunks: tuple[bytes,
 
 
 async def test_a_stream_is_never_held_whole(tmp_path: Path) -> None:
-    store = open_store(f"file://{tmp_path}")
+    store = open_store(tmp_path.as_uri())
     process = psutil.Process()
     before = process.memory_info().rss
     growth = 0
@@ -309,9 +309,9 @@ def test_an_unknown_option_of_a_bucket_is_told() -> None:
 def test_a_place_that_cannot_hold_a_store_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="file"):
-        open_store(f"file://{tmp_path}/file/below")
+        open_store((tmp_path / "file" / "below").as_uri())
 
 
 def test_a_url_may_be_escaped(tmp_path: Path) -> None:
-    open_store(f"file://{tmp_path}/a%20b")
+    open_store(f"{tmp_path.as_uri()}/a%20b")
     assert (tmp_path / "a b").is_dir()

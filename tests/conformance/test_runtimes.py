@@ -341,7 +341,9 @@ async def test_parts_of_the_storage_that_lie_elsewhere_are_found_in_it(bench: Be
     for directory in (storage / "outputs", mount / "outputs", mount / "shared", mount / "set"):
         directory.mkdir(parents=True)
     (mount / "set" / "data").write_text("an input")
-    spec = bench.spec("cd $EVA_STORAGE; cat inputs/set/data >outputs/read; echo word >shared/word")
+    spec = bench.spec(
+        'cd "$EVA_STORAGE"; cat inputs/set/data >outputs/read; echo word >shared/word'
+    )
     elsewhere = {
         "outputs": mount / "outputs",
         "shared": mount / "shared",

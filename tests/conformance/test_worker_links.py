@@ -202,7 +202,7 @@ class RemoteWorker:
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "eva_worker"),
             *("--master", f"127.0.0.1:{self._relay.port}"),
-            *("--join", f"127.0.0.1:{self._master.ports.users}"),
+            *("--enrol", f"127.0.0.1:{self._master.ports.users}"),
             *("--ca-file", str(authority().ca_file)),
             *("--instance-id", I1, "--instance-type", SMALL.type.name, "--emulated"),
             *("--cpus", f"{CAPACITY.milli_cpus / 1000:g}"),

@@ -21,7 +21,7 @@ MIB = 1024 * 1024
 @pytest.fixture(params=["directory", "s3"])
 def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "directory":
-        return f"file://{tmp_path}/store"
+        return (tmp_path / "store").as_uri()
     return bucket_url(monkeypatch)
 
 
@@ -64,7 +64,7 @@ async def test_a_deleted_object_is_gone(url: str) -> None:
 async def test_a_directory_keeps_no_trace_of_what_was_deleted(tmp_path: Path) -> None:
     """A job that saves all the time would leave ever more of it, to be listed every time."""
     root = tmp_path / "my store"
-    store = Objects(f"file://{tmp_path}/my%20store")
+    store = Objects(root.as_uri())
     for key in ("a/1/files/x y", "a/1/manifest", "a/2/manifest"):
         await store.put(key, b"1")
     await store.delete("a/1/files/x y")

@@ -26,12 +26,16 @@ from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.channels import open_channel
 from eva_master.adapters.rpc.client.master import Client
 from eva_master.adapters.store import SqlJournal
+from tests.fakes.paths import PYTHON
 from tests.fakes.patience import DEADLINE_S
 from tests.fakes.rpc.ports import free_port
 
 PROGRAMS = Path(__file__).with_name("programs")
 EVA = (sys.executable, "-m", "eva_master.app.cli")
 _POLL_S = 0.05
+"""At first; what takes long is looked at less often, since every look takes time from it."""
+_SLOWER = 1.1
+_LONGEST_POLL_S = 0.2
 _LOG_BYTES = 20_000
 _READ_BYTES = 2_000_000
 _ENGINE_CHATTER = re.compile(rb"^(time=\S+ )?level=(debug|info|warning) ")
@@ -66,9 +70,11 @@ def until(condition: Callable[[], T], what: str, *, within_s: float = DEADLINE_S
         AssertionError: There was none in time.
     """
     deadline = time.monotonic() + within_s
+    pause_s = _POLL_S
     while not (answer := condition()):
         assert time.monotonic() < deadline, f"{what}: not within {within_s:g} s, but {answer!r}"
-        time.sleep(_POLL_S)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * _SLOWER, _LONGEST_POLL_S)
     return answer
 
 
@@ -321,7 +327,7 @@ class Cluster:
         """A job file; see `submit`."""
         document = {
             "name": name,
-            "run": f"exec {sys.executable} counter.py",
+            "run": f"exec {PYTHON} counter.py",
             "resources": {"cpus": 2, "memory": "3GiB"},
             # Less than it makes, so that a busy machine does not pass for interference.
             "throughput": 2,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 
 import psutil
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from tests.e2e.accounts import check_accounts, check_bill
 from tests.e2e.cluster import Cluster, Line, until
 from tests.e2e.conftest import Clusters
+from tests.fakes.paths import PYTHON
 
 ONE_TYPE = {"types": {"e2e.small": {"cpus": 2, "memory": "4GiB", "price": "$0.10/h", "limit": 2}}}
 
@@ -134,7 +134,7 @@ def test_what_finished_unseen_is_not_done_again_on_another_instance(
     make_cluster: Clusters,
 ) -> None:
     cluster = make_cluster(settings={"lost_worker_timeout": "1s"}, catalog=ONE_TYPE)
-    job = cluster.submit("unseen", run=f"{sys.executable} counter.py && echo over")
+    job = cluster.submit("unseen", run=f"{PYTHON} counter.py && echo over")
     cluster.until_running(job)
     instance = cluster.task(job).instance
     (agent,) = cluster.processes_of(instance, "eva_worker.agent")

@@ -33,7 +33,7 @@ def hosting(explanation: dict[str, Any], job: str) -> dict[str, Any]:
     (found,) = (
         one
         for one in explanation["instances"]
-        if f"{job}/0" in {tenant["task"] for tenant in one["tasks"]}
+        if f"{job}/0" in {occupant["task"] for occupant in one["tasks"]}
     )
     return dict(found)
 

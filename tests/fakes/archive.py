@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from eva_master.model.changes import Changes, JobAccount
 from eva_master.model.ids import InstanceId, JobId, instance_order, job_order, run_order
-from eva_master.model.records import Ended
-from eva_master.model.states import TERMINAL_JOB
-from eva_master.ports.reading import InstanceRecord, JobRecord
+from eva_master.model.records import Ended, TaskRun, untouched
+from eva_master.model.states import TERMINAL_JOB, RunState
+from eva_master.ports.reading import SHOWN, InstanceRecord, JobRecord, TaskPage
 
 
 class LoadedArchive:
@@ -21,14 +22,14 @@ class LoadedArchive:
     def __init__(self, load: Callable[[], Changes]) -> None:
         self._load = load
 
-    def job(self, job: JobId) -> JobRecord | None:
-        return self.records_of_jobs([job]).get(job)
+    def job(self, job: JobId, page: TaskPage = SHOWN) -> JobRecord | None:
+        return self._records([job], page).get(job)
 
-    def newest_named(self, owner: str, name: str) -> JobRecord | None:
+    def newest_named(self, owner: str, name: str, page: TaskPage = SHOWN) -> JobRecord | None:
         found = [
             job.id for job in self._load().jobs if (job.spec.owner, job.spec.name) == (owner, name)
         ]
-        return self.job(max(found, key=job_order)) if found else None
+        return self.job(max(found, key=job_order), page) if found else None
 
     def owned(
         self, owner: str, references: Sequence[str]
@@ -57,22 +58,27 @@ class LoadedArchive:
         return sorted(found, key=job_order, reverse=True)[:limit]
 
     def records_of_jobs(self, jobs: Sequence[JobId]) -> Mapping[JobId, JobRecord]:
+        return self._records(jobs, SHOWN)
+
+    def _records(self, jobs: Sequence[JobId], page: TaskPage) -> dict[JobId, JobRecord]:
         held = self._load()
         accounts = {account.job: account for account in held.job_accounts}
-        return {
-            job.id: JobRecord(
-                job,
-                tuple(
-                    sorted(
-                        (run for run in held.runs if run.job == job.id),
-                        key=lambda run: run_order(run.id),
-                    )
-                ),
-                accounts.get(job.id, JobAccount(job.id)),
-            )
-            for job in held.jobs
-            if job.id in jobs
-        }
+        found = {}
+        for job in held.jobs:
+            if job.id not in jobs:
+                continue
+            runs = [run for run in held.runs if run.job == job.id]
+            known = {run.index for run in runs}
+            runs += [untouched(job, at) for at, _ in enumerate(job.spec.tasks) if at not in known]
+            runs.sort(key=lambda run: run_order(run.id))
+            account = accounts.get(job.id, JobAccount(job.id))
+            tasks: dict[int, list[TaskRun]] = {}
+            for run in runs:
+                tasks.setdefault(run.index, []).append(run)
+            states = Counter(map(_state, tasks.values()))
+            shown = [run for index in _of_page(tasks, page) for run in tasks[index]]
+            found[job.id] = JobRecord(job, tuple(shown), account, states)
+        return found
 
     def page_of_instances(self, before: InstanceId | None, limit: int) -> Sequence[InstanceId]:
         found = [
@@ -92,3 +98,24 @@ class LoadedArchive:
             for it in held.instances
             if it.id in instances
         }
+
+
+def _state(runs: list[TaskRun]) -> RunState:
+    """The state of a task of a job that has ended, by its runs, its own one first."""
+    states = {run.state for run in runs}
+    for state in (RunState.SUCCEEDED, RunState.FAILED):
+        if state in states:
+            return state
+    return runs[0].state
+
+
+def _of_page(tasks: dict[int, list[TaskRun]], page: TaskPage) -> list[int]:
+    chosen = list(tasks)
+    failed = [index for index in chosen if _state(tasks[index]) is RunState.FAILED]
+    if page.failed:
+        chosen = failed
+    if page.first is not None:
+        return [index for index in chosen if index >= page.first][: page.most]
+    if page.failed or len(chosen) <= page.most:
+        return chosen[: page.most]
+    return sorted({*failed[:20], *chosen[:80]})

@@ -8,6 +8,7 @@ from typing import Any
 
 from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
+from eva_master.model.catalog import Purchase
 from eva_master.model.events import (
     Event,
     InstanceGone,
@@ -18,6 +19,7 @@ from eva_master.model.events import (
     WorkerReported,
 )
 from eva_master.model.ids import RunId
+from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, PolicyMemory, Suspend
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import NOTHING
@@ -173,11 +175,14 @@ class CapriciousPolicy:
             members = [c for c in snapshot.runs if c.job == job.id]
             if any(run.pinned for run in members):
                 continue
-            for run in members:
-                if run.instance is None or (not calm and rng.random() < 0.2):
-                    if not calm and run.running and rng.random() < 0.2:
-                        plan.entries[run.id] = Suspend(run.id, "a whim")
-                    else:
+            gang = job.kind is JobKind.GANG
+            for unit in [members] if gang else [[run] for run in members]:
+                if not calm and all(run.running for run in unit) and rng.random() < 0.05:
+                    for run in unit:
+                        plan.suspend(run)
+                    continue
+                for run in unit:
+                    if run.instance is None or (not calm and rng.random() < 0.2):
                         plan.place(run, rng, fresh=rng.random() < 0.5)
             if not calm and rng.random() < 0.1 and all(c.instance is None for c in members):
                 for run in members:
@@ -206,19 +211,27 @@ class _Draft:
             where = rng.choice(fitting)
             offering = offerings[where]
         else:
-            offering = rng.choice(
-                [
-                    o
-                    for o in self._snapshot.catalog
-                    if (need := run.task.demand_on(o.type.family)) is not None
-                    and need.fits(o.type.capacity)
-                ]
-            )
+            bought = [
+                o
+                for o in self._snapshot.catalog
+                if o.purchase is not Purchase.OWNED
+                if (need := run.task.demand_on(o.type.family)) is not None
+                and need.fits(o.type.capacity)
+            ]
+            if not bought:
+                return
+            offering = rng.choice(bought)
             where = len(self._launches)
             self._launches[where] = NewInstance(where, offering)
             self._room[where] = offering.type.capacity
         self._room[where] = self._room[where] - run.task.demand_on(offering.type.family)
         self.entries[run.id] = Assign(run.id, where)
+
+    def suspend(self, run: Any) -> None:
+        """Stop it; whoever is placed later may have its room."""
+        self.entries[run.id] = Suspend(run.id, "a whim")
+        family = next(v.offering for v in self._snapshot.instances if v.id == run.instance)
+        self._room[run.instance] += run.task.demand_on(family.type.family)
 
     def finish(self) -> Plan:
         used = {e.on for e in self.entries.values() if isinstance(e, Assign)}

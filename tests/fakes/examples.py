@@ -133,12 +133,14 @@ class Task:
         root: Holds the checkpoints, the storage and the working directory.
         agent: Takes its reports.
         env: Variables on top of the job file's and of `SMALL`.
+        file: The job file in the folder.
     """
 
     name: str
     root: Path
     agent: Agent
     env: dict[str, str] = field(default_factory=dict)
+    file: str = "job.yaml"
 
     def __post_init__(self) -> None:
         self.checkpoints = self.root / "checkpoints"
@@ -147,7 +149,8 @@ class Task:
         self.checkpoints.mkdir(parents=True)
         self.outputs.mkdir(parents=True)
         shutil.copytree(EXAMPLES / self.name, self.workdir)
-        self.steps = int(SMALL[self.name]["STEPS"])
+        self.env = {**SMALL.get(self.name, {}), **self.env}
+        self.steps = int(self.env["STEPS"])
 
     def run(self, *, stop_midway: bool = False) -> Attempt:
         """Runs an attempt to its exit.
@@ -165,7 +168,7 @@ class Task:
     def start(self) -> Iterator[Run]:
         """Begins an attempt; what is left of it at the end is killed."""
         self.agent.reports.clear()
-        job = yaml.safe_load((self.workdir / "job.yaml").read_text())
+        job = yaml.safe_load((self.workdir / self.file).read_text())
         env = {
             **{name: os.environ[name] for name in INHERITED if name in os.environ},
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -174,8 +177,7 @@ class Task:
             "EVA_GRACE_SECONDS": "30",
             "EVA_SOCKET": self.agent.socket,
             "EVA_STORAGE": str(self.root / "storage"),
-            **job["envs"],
-            **SMALL[self.name],
+            **job.get("envs", {}),
             **self.env,
         }
         process = subprocess.Popen(

@@ -31,7 +31,12 @@ class InlinePlanner:
         else:
             self._inbox.post(PlanReady(request.round, plan, memory))
 
-    async def preview(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Plan:
+    async def preview(
+        self,
+        snapshot: Snapshot,
+        memory: PolicyMemory | None,
+        partition: str = "",
+    ) -> Plan:
         """Make a plan that nobody carries out.
 
         Raises:

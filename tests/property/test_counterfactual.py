@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eva_master.control.measure import ledger
@@ -16,6 +16,7 @@ from eva_master.policies.no_packing import POLICY as NO_PACKING
 from eva_master.simulation.cluster.delays import Delays
 from eva_master.simulation.cluster.work import Work
 from eva_master.simulation.simulated_cluster import SimulatedCluster
+from tests.drawing import drawn
 
 FAMILIES = tuple(map(Family, ("gpu", "new", "old")))
 
@@ -74,7 +75,7 @@ def lived(catalog: tuple[Offering, ...], specs: list[JobSpec]) -> SimulatedClust
     return cluster
 
 
-@settings(max_examples=120)
+@drawn(60)
 @given(catalogs(), st.lists(jobs(), min_size=1, max_size=3))
 def test_what_is_charged_is_the_counterfactual_but_for_boots(
     catalog: tuple[Offering, ...], specs: list[JobSpec]

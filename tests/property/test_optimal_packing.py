@@ -10,7 +10,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eva_master.model.catalog import Offering
@@ -25,6 +25,7 @@ from eva_master.packing.lp.pricing.knapsack import Question
 from eva_master.packing.lp.pricing.workload_multisets import MultisetSearch
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.valuation.vectors import vector
+from tests.drawing import drawn
 from tests.fakes.snapshots import Cluster, offer, table, task
 
 ANY = Family("any")
@@ -127,7 +128,7 @@ def cheapest(problem: Problem, counts: tuple[int, ...]) -> int | None:
     return best(counts, limits)
 
 
-@settings(max_examples=150)
+@drawn(80)
 @given(problems())
 def test_bound_is_never_above_the_optimum_and_packings_are_never_below_it(problem):
     counts = problem.counts(problem.class_of)
@@ -145,7 +146,7 @@ def test_bound_is_never_above_the_optimum_and_packings_are_never_below_it(proble
     assert bound <= best
 
 
-@settings(max_examples=150)
+@drawn(80)
 @given(problems())
 def test_optimal_sets_fit_and_place_what_algorithm_1_places(problem):
     counts, supply = problem.counts(problem.class_of), supply_of(problem)
@@ -164,7 +165,7 @@ def test_optimal_sets_fit_and_place_what_algorithm_1_places(problem):
         assert limit is None or number <= limit
 
 
-@settings(max_examples=100)
+@drawn(60)
 @given(problems())
 def test_greedy_and_optimal_are_the_same_again_and_again(problem):
     counts, supply = problem.counts(problem.class_of), supply_of(problem)
@@ -203,7 +204,7 @@ def asked(
     return np.array(capacity), need, value, counts, patterns
 
 
-@settings(max_examples=300)
+@drawn(100)
 @given(questions)
 def test_search_bounds_all_patterns_and_finds_the_best(question):
     size, rows, worth, nodes = question
@@ -220,7 +221,7 @@ def test_search_bounds_all_patterns_and_finds_the_best(question):
         assert sum(count * value[n] for n, count in last) == pytest.approx(best)
 
 
-@settings(max_examples=300)
+@drawn(100)
 @given(questions, entries, st.data())
 def test_search_among_tasks_that_slow_each_other_down_bounds_all_patterns(question, seen, data):
     size, rows, worth, nodes = question
@@ -304,7 +305,7 @@ def test_auto_leaves_many_classes_to_greedy():
     assert Optimizer(problem, Tier.GREEDY).bound(counts, supply) is None
 
 
-@settings(max_examples=100)
+@drawn(60)
 @given(problems())
 def test_the_lp_s_own_solution_is_never_below_its_bound(problem):
     """Its columns cost what they cost, whatever their tasks lose on slow families."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eva_master.model.catalog import Offering
@@ -16,6 +16,7 @@ from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.greedy.algorithm1 import pack
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.valuation.vectors import IMPOSSIBLE, vector
+from tests.drawing import drawn
 from tests.fakes.paper import throughput_by_the_paper
 from tests.fakes.snapshots import Cluster, offer, table, task
 
@@ -203,7 +204,7 @@ def run(problem: Problem) -> tuple[Sets, list[int]]:
     return sets, left.tolist()
 
 
-@settings(max_examples=150)
+@drawn(80)
 @given(snapshots(), st.booleans(), st.booleans())
 def test_packing_classes_is_packing_one_by_one(snapshot, interference, multi_task_view):
     valuation = Valuation(interference, multi_task_view=multi_task_view)
@@ -212,7 +213,7 @@ def test_packing_classes_is_packing_one_by_one(snapshot, interference, multi_tas
     assert run(problem) == OneByOne(Problem(snapshot, valuation)).run(counts)
 
 
-@settings(max_examples=150)
+@drawn(80)
 @given(snapshots(), st.booleans())
 def test_every_set_fits_and_every_task_is_accounted_for(snapshot, interference):
     problem = Problem(snapshot, Valuation(interference))
@@ -235,7 +236,7 @@ def test_every_set_fits_and_every_task_is_accounted_for(snapshot, interference):
         assert limit is None or number <= limit
 
 
-@settings(max_examples=100)
+@drawn(60)
 @given(snapshots())
 def test_packing_never_costs_more_than_no_packing(snapshot):
     unlimited = [offering for offering in snapshot.catalog if offering.limit is None]

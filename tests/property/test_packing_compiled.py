@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eva_master.model.planning.snapshot import Snapshot
@@ -13,6 +13,7 @@ from eva_master.packing.greedy import instance_fill
 from eva_master.packing.greedy.algorithm1 import pack
 from eva_master.packing.greedy.backfill import backfill
 from eva_master.packing.problem import Problem, Valuation
+from tests.drawing import drawn
 from tests.fakes.snapshots import Cluster, offer, task
 from tests.property.test_packing import snapshots
 
@@ -31,7 +32,7 @@ def packed(snapshot: Snapshot, valuation: Valuation, *, compiled: bool) -> list[
     return [*((one, list(one.task_set)) for one in sets), left.tolist(), joined[0]]
 
 
-@settings(max_examples=150)
+@drawn(80)
 @given(snapshots(), st.booleans(), st.booleans())
 def test_compiled_or_not_the_packing_is_the_same(snapshot, interference, multi_task_view):
     valuation = Valuation(interference, multi_task_view=multi_task_view)

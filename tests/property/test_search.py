@@ -288,3 +288,34 @@ def test_a_gang_loses_what_its_slowest_member_does_and_moves_as_one():
     swapped = Configuration({ids[0]: there, ids[1]: here, ids[2]: here}, start.task_sets, (), {})
     moves = 2 * (2 * 1_000_000 * 90_000 * terms.moves_ppm // terms.horizon_ms)
     assert evaluate(problem, terms, swapped) == 2 * 1_000_000 * 1_000_000 + lost + moves
+
+
+def test_what_a_limit_has_used_up_is_not_for_sale():
+    cluster = Cluster(
+        offer("cheap", (0, 4, 8), 0.2, limit=1), offer("dear", (0, 4, 8), 0.3)
+    ).instance("i", "cheap")
+    cluster.job("a", task("a", any=(0, 4, 8)), on=["i"], pinned=True)
+    for name in ("b", "c"):
+        cluster.job(name, task(name, any=(0, 2, 4)))
+    problem, cache, start = begun(cluster.snapshot())
+    assert [cache.offerings[number].type.name for _, number in cache.buyable] == ["dear"]
+    working = WorkingConfiguration(problem, cache, start)
+    assert working.within_limits()
+    assert working.total == evaluate(problem, cache.terms, start)
+    cluster.bought.clear()
+    later, other, _ = begun(cluster.snapshot())
+    assert len(other.buyable) == 2
+    assert not cache.serves(later, Terms()), "one may be bought again"
+
+
+def test_a_gang_without_all_of_its_members_stays_where_it_is():
+    cluster = Cluster(offer("box", (0, 8, 16), 0.4, limit=2), offer("small", (0, 2, 4), 0.1))
+    cluster.instance("i", "box").instance("k", "box")
+    cluster.job("a", *[task("a", any=(0, 6, 4))] * 2, on=["i", None])
+    cluster.job("b", task("b", any=(0, 6, 4)), on=["k"], pinned=True)
+    cluster.job("c", task("c", any=(0, 2, 4)), on=["k"])
+    problem, cache, start = begun(cluster.snapshot())
+    working = WorkingConfiguration(problem, cache, start)
+    movable = {slot.instance: len(slot.movable) for slot in working.slots}
+    assert movable[InstanceId("i")] == 0
+    assert movable[InstanceId("k")] == 1

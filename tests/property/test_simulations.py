@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eva_master.app.simulate import Chosen, prepared
@@ -19,6 +19,7 @@ from eva_master.simulation.results.lower_bound import reference_bound
 from eva_master.simulation.results.metrics import charge
 from eva_master.simulation.results.rows import tables
 from eva_master.simulation.run import Setup, Simulation
+from tests.drawing import drawn
 from tests.simulation.test_accounting import CATALOG, job, setup
 
 WORKLOADS = ("a", "b", "c")
@@ -75,7 +76,7 @@ def lived(given_: Setup) -> Simulation:
     return simulation
 
 
-@settings(max_examples=60)
+@drawn(20)
 @given(setups())
 def test_books_agree_and_nothing_runs_twice(given_: Setup) -> None:
     simulation = lived(given_)
@@ -105,7 +106,7 @@ def test_books_agree_and_nothing_runs_twice(given_: Setup) -> None:
         assert record.jct_ms >= record.executing_ms
 
 
-@settings(max_examples=15)
+@drawn(5)
 @given(setups())
 def test_the_same_seed_is_the_same_life(given_: Setup) -> None:
     one, other = lived(given_).outcome(), lived(given_).outcome()

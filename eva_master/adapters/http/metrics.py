@@ -21,12 +21,17 @@ from eva_master.adapters.loop.inbox import LiveInbox
 from eva_master.adapters.pki import ServerIdentity
 from eva_master.adapters.rpc.server import views
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
+from eva_master.model.accounting.totals import PartitionTotals, TenantTotals
 from eva_master.model.changes import Changes
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis
 from eva_master.model.states import TERMINAL_JOB, TERMINAL_RUN, InstanceState, JobState, RunState
 from eva_master.ports import Clock
 from eva_master.ports.reading import ReadModel
 
+_JOB_STATES = (
+    *(state.value for state in JobState if state not in TERMINAL_JOB),
+    views.SUSPENDED,
+)
 _DEADLINE_S = 5.0
 """How long a scrape waits for a control loop that has just begun to start."""
 
@@ -36,6 +41,10 @@ class _Figures:
     """What a scrape reads of the model."""
 
     jobs: Mapping[JobState, int]
+    tenants: Mapping[str, TenantTotals]
+    partitions: Mapping[str, PartitionTotals]
+    partition_instances: Mapping[str, int]
+    suspended: Mapping[str, int]
     tasks: Mapping[RunState, int]
     instances: Mapping[tuple[InstanceState, str], int]
     rounds: int
@@ -99,6 +108,8 @@ class MasterMetrics(Collector):
         figures = _figures(self._gateway.latest(_DEADLINE_S), self._clock.now())
         yield from _states(figures)
         yield from _money(figures)
+        yield from _tenants(figures)
+        yield from _partitions(figures)
         yield _gauge("eva_workers_connected", "Workers with a session.", figures.workers)
         yield _gauge(
             "eva_cloud_fails",
@@ -122,8 +133,13 @@ class MasterMetrics(Collector):
 
 def _figures(model: ReadModel, now: Millis) -> _Figures:
     totals = model.totals
+    divided, home = model.partitions.divided, model.partitions.default.name
     return _Figures(
         jobs=totals.jobs,
+        tenants=model.of_tenants(now),
+        partitions=model.of_partitions(now) if divided else {},
+        partition_instances=Tally(it.partition or home for it in model.live.values()),
+        suspended=totals.suspended,
         tasks=totals.runs,
         instances=Tally((it.state, it.offering.type.name) for it in model.live.values()),
         rounds=model.rounds,
@@ -138,9 +154,9 @@ def _figures(model: ReadModel, now: Millis) -> _Figures:
 
 def _states(figures: _Figures) -> Iterator[Metric]:
     jobs = GaugeMetricFamily("eva_jobs", "Jobs that have not ended.", labels=["state"])
-    for job_state in JobState:
-        if job_state not in TERMINAL_JOB:
-            jobs.add_metric([job_state.value], figures.jobs.get(job_state, 0))
+    counts = views.jobs_by_state(figures.jobs, sum(figures.suspended.values()))
+    for name in _JOB_STATES:
+        jobs.add_metric([name], counts.get(name, 0))
     yield jobs
     tasks = GaugeMetricFamily("eva_tasks", "Tasks that are not settled.", labels=["state"])
     for run_state in RunState:
@@ -167,6 +183,49 @@ def _money(figures: _Figures) -> Iterator[Metric]:
         figures.no_packing_usd_per_hour,
     )
     yield _counter("eva_cost_usd", "Charged since the cluster began.", figures.usd_total)
+
+
+def _tenants(figures: _Figures) -> Iterator[Metric]:
+    """Figures by tenant: their names are the settings', not the users'."""
+    jobs = GaugeMetricFamily(
+        "eva_tenant_jobs", "Jobs of a tenant that have not ended.", labels=["tenant", "state"]
+    )
+    cost = CounterMetricFamily(
+        "eva_tenant_cost_usd", "Charged for a tenant's jobs, without idle time.", labels=["tenant"]
+    )
+    for tenant, sums in sorted(figures.tenants.items()):
+        counts = views.jobs_by_state(sums.jobs, figures.suspended.get(tenant, 0))
+        for state in _JOB_STATES:
+            jobs.add_metric([tenant, state], counts.get(state, 0))
+        cost.add_metric([tenant], sums.charged / MILLIS_PER_HOUR / MILLION)
+    yield jobs
+    yield cost
+
+
+def _partitions(figures: _Figures) -> Iterator[Metric]:
+    """Figures by partition, if the cluster is divided: their names are the settings'."""
+    jobs = GaugeMetricFamily(
+        "eva_partition_jobs", "Jobs of a partition that have not ended.", labels=["partition"]
+    )
+    tasks = GaugeMetricFamily(
+        "eva_partition_tasks", "The tasks of these jobs.", labels=["partition"]
+    )
+    instances = GaugeMetricFamily(
+        "eva_partition_instances", "Instances of a partition.", labels=["partition"]
+    )
+    cost = CounterMetricFamily(
+        "eva_partition_cost_usd", "Charged for a partition's instances.", labels=["partition"]
+    )
+    month = GaugeMetricFamily(
+        "eva_partition_month_usd", "The same in this calendar month, UTC.", labels=["partition"]
+    )
+    for name, sums in sorted(figures.partitions.items()):
+        jobs.add_metric([name], sums.jobs)
+        tasks.add_metric([name], sums.tasks)
+        instances.add_metric([name], figures.partition_instances.get(name, 0))
+        cost.add_metric([name], sums.charged / MILLIS_PER_HOUR / MILLION)
+        month.add_metric([name], sums.month_charged / MILLIS_PER_HOUR / MILLION)
+    yield from (jobs, tasks, instances, cost, month)
 
 
 def _boots(sessions: WorkerSessions) -> Metric:

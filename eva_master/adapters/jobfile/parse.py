@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from eva_master.adapters.jobfile import after
+from eva_master.adapters.jobfile import after, elastic
 from eva_master.adapters.jobfile.images import (
     BuildContext,
     build_context,
@@ -16,6 +16,7 @@ from eva_master.adapters.jobfile.images import (
     image_problems,
 )
 from eva_master.adapters.jobfile.inputs import InputRoots
+from eva_master.adapters.jobfile.partition import ANYWHERE, Placement
 from eva_master.adapters.jobfile.placement import unplaceable
 from eva_master.adapters.jobfile.schema import (
     ByFamily,
@@ -29,10 +30,19 @@ from eva_master.adapters.jobfile.schema import (
 from eva_master.adapters.text import yamlfile
 from eva_master.adapters.text.cancellation import NEVER_CANCELLED, Cancellation
 from eva_master.adapters.text.yamlfile import Document, Path
+from eva_master.model.accounting.tenants import DEFAULT_TENANT
 from eva_master.model.catalog import Catalog, base_family, is_spot
-from eva_master.model.errors import InvalidJob, Problem, Unplaceable
+from eva_master.model.errors import InvalidJob, LimitExceeded, Problem, Unplaceable
 from eva_master.model.ids import MILLION, Family, Workload
-from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.job import (
+    MOST_TASKS,
+    JobKind,
+    JobSpec,
+    Program,
+    Stragglers,
+    TaskSpec,
+    most_tasks,
+)
 from eva_master.model.resources import Resources
 
 Value = TypeVar("Value", bound=Hashable)
@@ -48,6 +58,7 @@ def parse_job(
     *,
     file_name: str,
     owner: str,
+    tenant: str = DEFAULT_TENANT,
     catalog: Catalog,
     workdir: str | None,
     build: str = "",
@@ -57,6 +68,8 @@ def parse_job(
     cancelled: Cancellation = NEVER_CANCELLED,
     inputs: InputRoots | None = None,
     find: after.Find | None = None,
+    placement: Placement = ANYWHERE,
+    tasks_allowed: int = MOST_TASKS,
 ) -> JobSpec:
     """Turn a job file into a job.
 
@@ -64,21 +77,24 @@ def parse_job(
         text: The file as the user wrote it.
         file_name: Its name, for messages.
         owner: Who submits it.
+        tenant: Whom it is accounted to.
         catalog: What can be bought: demands are resolved over its families.
-        workdir: Digest of the uploaded working directory, `None` for none.
+        workdir: Digest of the uploaded directory, `None` for none.
         build: Digest of the uploaded build context.
         envs: Variables that override the file's.
-        name: Used instead of the file's name. The default workload keeps the file's, so that
-            what was learned of the same program under other names holds.
-        containers: Whether the cluster runs tasks in containers: only then can they have images.
+        name: Used instead of the file's name, which the default workload keeps.
+        containers: Whether tasks run in containers: only then can they have images.
         cancelled: Says when nobody waits for the job any more.
-        inputs: Where inputs may come from; the default roots if not given.
+        inputs: Where inputs may come from.
         find: Finds the jobs that it is to run after; without it they are left out.
+        placement: Where it may run.
+        tasks_allowed: How many tasks a job may have here (``limits.tasks_per_job``).
 
     Raises:
         Cancelled: Nobody waits for it any more.
-        InvalidJob: The file cannot be accepted; carries every problem that was found.
-        Unplaceable: No instance type can hold one of the tasks.
+        InvalidJob: The file cannot be accepted, with every problem.
+        LimitExceeded: It has more tasks than are allowed.
+        Unplaceable: No instance type can hold one of them.
     """
     document, job = _read(text, file_name, cancelled)
     families = sorted({offering.type.family for offering in catalog})
@@ -91,18 +107,16 @@ def parse_job(
         *_spot_problems(document, job, families),
         *image_problems(document, job, _sections(job), containers=containers),
         *unknown,
+        *placement.problems(document, job, owner),
     ]
-    if (excess := _variables_problem(document, job, envs or {})) is not None:
-        raise yamlfile.invalid(InvalidJob, file_name, [*problems, excess])
-    uploads, shared = _Uploads(workdir, build), _Shared()
-    tasks = []
+    _require_size(document, job, file_name, problems, allowed=tasks_allowed, envs=envs or {})
+    uploads, shared, tasks = _Uploads(workdir, build), _Shared(), []
     for path, task in _sections(job):
         cancelled.check()
         resolver = _TaskResolver(document, job, task, path, shared)
         tasks.append(resolver.spec(job.name or name or "", families, uploads, envs or {}))
         problems += resolver.problems
-    if problems:
-        raise yamlfile.invalid(InvalidJob, file_name, problems)
+    _refuse(problems, file_name)
     spec = JobSpec(
         name=name or job.name or "",
         owner=owner,
@@ -117,10 +131,38 @@ def parse_job(
         priority=job.priority,
         checkpoint_ms=job.delays.checkpoint,
         launch_ms=job.delays.launch,
+        tenant=tenant,
+        concurrency=job.concurrency,
+        stragglers=Stragglers(job.stragglers),
     )
-    if misfits := _misfits(document, job, tasks, catalog):
-        raise yamlfile.invalid(Unplaceable, file_name, misfits)
+    spec, misfits = _placed(document, job, tasks, elastic.sized(spec, job), (catalog, placement))
+    _refuse(misfits, file_name, Unplaceable)
     return spec
+
+
+def _refuse(
+    problems: list[Problem],
+    file_name: str,
+    error: type[InvalidJob] | type[Unplaceable] = InvalidJob,
+) -> None:
+    if problems:
+        raise yamlfile.invalid(error, file_name, problems)
+
+
+def _placed(
+    document: Document,
+    job: JobFile,
+    tasks: list[TaskSpec],
+    spec: JobSpec,
+    where: tuple[Catalog, Placement],
+) -> tuple[JobSpec, list[Problem]]:
+    """A job with its partition, and what keeps it from running there."""
+    catalog, placement = where
+    if misfits := _misfits(document, job, tasks, catalog):
+        return spec, misfits
+    spec = placement.placed(spec, job)
+    misfits = _misfits(document, job, tasks, placement.catalog(spec, catalog))
+    return spec, placement.told(spec, misfits)
 
 
 def _misfits(
@@ -248,6 +290,19 @@ def _job_problems(document: Document, job: JobFile, name: str | None) -> list[Pr
                 document.problem((*path, "name"), f"there is another task {task.name!r}")
             )
         names.add(task.name if task else "")
+    if job.concurrency is not None and job.kind == "gang":
+        message = "all tasks of a gang run or none does, so their number cannot be limited"
+        hint = "write `kind: array`, or remove it"
+        problems.append(document.problem(("concurrency",), message, hint))
+    most = most_tasks(JobKind(job.kind))
+    if isinstance(job.tasks, int) and job.tasks > most:
+        message = f"a {job.kind} has at most {most:,} tasks"
+        problems.append(document.problem(("tasks",), message, "write `kind: array`"))
+    problems += elastic.problems(document, job)
+    if job.stragglers == "duplicate" and job.kind == "gang":
+        message = "the tasks of a gang wait for each other, so none of them can run twice"
+        hint = "write `kind: array`, or remove it"
+        problems.append(document.problem(("stragglers",), message, hint))
     problems += after.self_problems(document, job, name or job.name or "")
     return problems
 
@@ -281,13 +336,13 @@ def _spot_problems(document: Document, job: JobFile, families: list[Family]) -> 
 
 def _sections(job: JobFile) -> list[tuple[Path, TaskSection | None]]:
     """Each different task and where it stands; `None` for the one that a count repeats."""
-    if isinstance(job.tasks, int):
+    if not isinstance(job.tasks, list):
         return [((), None)]
     return [(("tasks", index), task) for index, task in enumerate(job.tasks)]
 
 
 def _runs(job: JobFile, tasks: list[TaskSpec]) -> tuple[TaskSpec, ...]:
-    return tuple(tasks * job.tasks) if isinstance(job.tasks, int) else tuple(tasks)
+    return tuple(tasks) if isinstance(job.tasks, list) else tuple(tasks * elastic.most_of(job))
 
 
 def _demand_path(document: Document, path: Path) -> Path:
@@ -326,6 +381,35 @@ def _variables_problem(document: Document, job: JobFile, envs: Mapping[str, str]
         f"the tasks have {total:,} environment variables together, at most {_MOST_VARIABLES:,}"
         " are allowed",
         "put what all tasks read into a file of the working directory",
+    )
+
+
+def _require_size(
+    document: Document,
+    job: JobFile,
+    file_name: str,
+    problems: Sequence[Problem],
+    *,
+    allowed: int,
+    envs: Mapping[str, str],
+) -> None:
+    """Refuse a job that is too large, before its tasks are made; tells other problems too."""
+    if (excess := _tasks_problem(document, job, allowed)) is not None:
+        error = InvalidJob if problems else LimitExceeded
+        raise yamlfile.invalid(error, file_name, [*problems, excess])
+    if (excess := _variables_problem(document, job, envs)) is not None:
+        raise yamlfile.invalid(InvalidJob, file_name, [*problems, excess])
+
+
+def _tasks_problem(document: Document, job: JobFile, allowed: int) -> Problem | None:
+    """A complaint if the operator allows fewer tasks."""
+    tasks = len(job.tasks) if isinstance(job.tasks, list) else elastic.most_of(job)
+    if tasks <= allowed:
+        return None
+    return document.problem(
+        ("tasks",),
+        f"the job has {tasks:,} tasks, and a job may have {allowed:,} (limits.tasks_per_job)",
+        "split it into several jobs, or have an operator raise the limit",
     )
 
 

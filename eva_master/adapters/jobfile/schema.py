@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePosixPath
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -18,6 +18,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from eva_master.adapters.text.quantities import Duration, MilliCpus, Size
+from eva_master.model.job import MOST_MEMBERS, MOST_TASKS
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -160,8 +161,16 @@ Directory = Annotated[str, Field(min_length=1), AfterValidator(check_text)]
 Dockerfile = Annotated[str, AfterValidator(check_text), AfterValidator(_check_dockerfile)]
 Rate = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False, strict=True)]
 Count = Annotated[int, Field(strict=True)]
+Members = Annotated[int, Field(ge=1, le=1_000)]
 PositiveDuration = Annotated[Duration, AfterValidator(_check_long)]
 ShortDuration = Annotated[Duration, AfterValidator(_check_short)]
+
+
+def _form(value: Any) -> str:
+    """Which form the tasks of a job have."""
+    if isinstance(value, list):
+        return "list"
+    return "map" if isinstance(value, dict | ElasticSection) else "number"
 
 
 class _Section(BaseModel):
@@ -212,6 +221,19 @@ class DelaysSection(_Section):
         default=None, description="From stop to checkpoint stored."
     )
     launch: ShortDuration | None = Field(default=None, description="From start to first progress.")
+
+
+class ElasticSection(_Section):
+    """How many members of a gang run: as many as pay, between two bounds."""
+
+    least: Annotated[Count, Field(ge=1, le=1_000)] = Field(
+        description="The fewest members that run."
+    )
+    most: Annotated[Count, Field(ge=1, le=1_000)] = Field(description="The most.")
+    throughput: Annotated[dict[Members, Rate], Field(max_length=1_000)] = Field(
+        default={},
+        description="Iterations per second of the gang, by its number of members; else learned.",
+    )
 
 
 class TaskSection(_Section):
@@ -284,13 +306,30 @@ class JobFile(_Section):
         ),
     )
     tasks: Annotated[
-        Annotated[Count, Field(ge=1, le=10_000), Tag("number")]
-        | Annotated[list[TaskSection], Field(min_length=1, max_length=10_000), Tag("list")],
-        Discriminator(lambda value: "list" if isinstance(value, list) else "number"),
-    ] = Field(default=1, description="Number of identical tasks, or a list of different ones.")
+        Annotated[Count, Field(ge=1, le=MOST_TASKS), Tag("number")]
+        | Annotated[list[TaskSection], Field(min_length=1, max_length=MOST_MEMBERS), Tag("list")]
+        | Annotated[ElasticSection, Tag("map")],
+        Discriminator(_form),
+    ] = Field(
+        default=1,
+        description=(
+            "Number of identical tasks, or a list of different ones; or how many tasks of an "
+            "elastic gang run at least and at most."
+        ),
+    )
     kind: Literal["gang", "array"] = Field(
         default="gang",
         description="gang: all tasks run or none does. array: they are independent.",
+    )
+    concurrency: Annotated[Count, Field(ge=1, le=MOST_TASKS)] | None = Field(
+        default=None, description="How many tasks of an array may have a place at a time."
+    )
+    stragglers: Literal["keep", "duplicate"] = Field(
+        default="keep",
+        description=(
+            "duplicate: a task of an array that runs for much longer than expected gets a second "
+            "run where there is room; the first of the two to succeed counts."
+        ),
     )
     envs: dict[Variable, Value] = Field(
         default={}, description="Environment variables of every task."
@@ -316,6 +355,10 @@ class JobFile(_Section):
     )
     priority: Annotated[Count, Field(ge=0, le=1_000_000)] = Field(
         default=0, description="Larger is more urgent."
+    )
+    partition: Label | None = Field(
+        default=None,
+        description="Where to run; else the first partition whose rule matches, else the default.",
     )
     after: Annotated[list[Reference], Field(max_length=1_000)] = Field(
         default=[],

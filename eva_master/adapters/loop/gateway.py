@@ -12,12 +12,30 @@ from eva_master.adapters.loop.subscription import Subscription
 from eva_master.model.actions import Reply
 from eva_master.model.changes import Changes
 from eva_master.model.errors import StorageFull
-from eva_master.model.events import CancelRequested, JobSubmitted
+from eva_master.model.events import (
+    CancelRequested,
+    DrainRequested,
+    JobSubmitted,
+    MoveRequested,
+    NodeRequested,
+    ResumeRequested,
+    SuspendRequested,
+)
 from eva_master.model.ids import JobId
 from eva_master.ports import Inbox
 from eva_master.ports.reading import Pause, ReadModel
 
 T = TypeVar("T")
+
+Command = (
+    JobSubmitted
+    | CancelRequested
+    | SuspendRequested
+    | ResumeRequested
+    | DrainRequested
+    | NodeRequested
+    | MoveRequested
+)
 
 _READERS = 4
 
@@ -47,7 +65,7 @@ class LoopGateway:
 
     # -- commands --------------------------------------------------------------------------------
 
-    async def command(self, event: JobSubmitted | CancelRequested) -> Reply:
+    async def command(self, event: Command) -> Reply:
         """Post a user's command and wait for the answer.
 
         An owner's commands with the same id may overlap: each of them gets the answer.
@@ -79,17 +97,23 @@ class LoopGateway:
     def paused(self, pause: Pause | None) -> None:
         """Note that the control loop stands still; any thread may call it.
 
-        Commands that wait are answered, and new ones are refused.
+        Commands that wait are answered, and new ones are refused. Who watches jobs by name is told.
 
         Args:
             pause: Why, for the user; `None` once it goes on.
         """
         with self._lock:
+            news = (self._pause is None) != (pause is None)
             self._pause = pause
-            if pause is None:
-                return
-            futures = [it for those in self._waiting.values() for it in those]
-            self._waiting.clear()
+            watches = tuple(self._watches) if news else ()
+            futures = []
+            if pause is not None:
+                futures = [it for those in self._waiting.values() for it in those]
+                self._waiting.clear()
+        for watch in watches:
+            watch.add_named()
+        if pause is None:
+            return
         error = StorageFull(
             f"this is not on record yet: {pause.reason}",
             hint=f"do not repeat it: it is carried out once there is room. {pause.hint}",
@@ -165,7 +189,7 @@ class LoopGateway:
         self._model = model()
         if not self._first.done():
             self._first.set_result(self._model)
-        if not changes:
+        if not changes and not changes.explained:
             return
         for observer in self._observers:
             observer(changes)
@@ -173,7 +197,7 @@ class LoopGateway:
             watches = tuple(self._watches)
         if not watches:
             return
-        changed = {job.id for job in changes.jobs} | {run.job for run in changes.runs}
+        changed = changes.of_jobs
         for watch in watches:
             watch.add(changed)
 
@@ -203,6 +227,10 @@ class Watch(Subscription[set[JobId]]):
             self._changed |= matching
         if asleep and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._awake.set)
+
+    def add_named(self) -> None:
+        """Note that something is to be told of each job that is watched by name."""
+        self.add(set(self._jobs or ()))
 
     async def __anext__(self) -> set[JobId]:
         """Wait for changes and take them."""

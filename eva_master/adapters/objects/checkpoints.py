@@ -1,4 +1,4 @@
-"""Lists the stored checkpoints for the control loop, and removes those that are given up."""
+"""Checkpoints and outputs in the object store, as the control loop asks for them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from concurrent.futures import Future
 
 import structlog
 
-from eva_master.model.actions import ListCheckpoints
+from eva_master.adapters.objects import outputs
+from eva_master.model.actions import ListCheckpoints, PlaceOutputs
 from eva_master.model.errors import EvaError
-from eva_master.model.events import CheckpointsListed
+from eva_master.model.events import CheckpointsListed, OutputsPlaced
 from eva_master.model.ids import RunId
 from eva_master.ports import Inbox, ObjectStore
 
@@ -34,6 +35,7 @@ class StoredCheckpoints:
         self._inbox = inbox
         self._loop = asyncio.get_running_loop()
         self._pending: set[Future[None]] = set()
+        self._placing: set[RunId] = set()
 
     def request(self, request: ListCheckpoints) -> None:
         """See `eva_master.ports.Checkpoints.request`; any thread may call it."""
@@ -43,12 +45,39 @@ class StoredCheckpoints:
         self._pending.add(pending)
         pending.add_done_callback(self._pending.discard)
 
+    def place(self, request: PlaceOutputs) -> None:
+        """See `eva_master.ports.Checkpoints.place`; any thread may call it."""
+        if self._loop.is_closed():
+            return
+        pending = asyncio.run_coroutine_threadsafe(self._place(request), self._loop)
+        self._pending.add(pending)
+        pending.add_done_callback(self._pending.discard)
+
+    async def _place(self, request: PlaceOutputs) -> None:
+        if request.run in self._placing:
+            return
+        self._placing.add(request.run)
+        error = ""
+        try:
+            await outputs.place(self._store, request.run, request.own)
+        except EvaError as failure:
+            error = failure.message
+        except Exception as failure:
+            # Whatever it is: the control loop asks again, and the user is told why.
+            error = repr(failure)
+        finally:
+            self._placing.discard(request.run)
+        if error:
+            log.warning("outputs not placed", run=request.run, error=error)
+        self._inbox.post(OutputsPlaced(request.run, error))
+
     async def _answer(self, request: ListCheckpoints) -> None:
         error = ""
         found: list[tuple[RunId, tuple[int, ...]]] = []
         try:
             for run in request.runs:
-                found.append((run, await self._generations(run, request.give_up_after)))
+                last = -1 if run in request.discard else request.give_up_after
+                found.append((run, await self._generations(run, last)))
         except EvaError as failure:
             error = failure.message
         except Exception as failure:

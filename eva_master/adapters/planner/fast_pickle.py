@@ -17,8 +17,9 @@ from typing import Any, Generic, TypeVar
 
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.job import Program, TaskSpec
+from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Suspend
-from eva_master.model.planning.reasons import Exchange, Hosting, Move, Tenant
+from eva_master.model.planning.reasons import Exchange, Hosting, Move, Occupant
 from eva_master.model.planning.snapshot import InstanceView, JobView, RemainingWork, RunView
 from eva_master.model.resources import Resources
 
@@ -27,6 +28,7 @@ T = TypeVar("T")
 _NUMEROUS = (
     RunView,
     Exchange,
+    Estimate,
     Hold,
     Hosting,
     InstanceType,
@@ -41,7 +43,7 @@ _NUMEROUS = (
     Resources,
     Suspend,
     TaskSpec,
-    Tenant,
+    Occupant,
 )
 """The classes that are frequent. All have at least two fields, so that `attrgetter` returns
 tuples."""

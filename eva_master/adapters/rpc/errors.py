@@ -16,6 +16,8 @@ from eva_master.model.errors import EvaError, Problem
 
 DETAIL_KEY = "eva-error-bin"
 """Trailing metadata that carries a serialised `ErrorDetail`."""
+HINT_KEY = "eva-hint-bin"
+"""The same metadata for peers that show an error and know nothing of its class: what to do."""
 _PUSHBACK_KEY = "grpc-retry-pushback-ms"
 """Tells a gRPC client when to repeat a call by itself, and by a negative number not to."""
 
@@ -52,6 +54,7 @@ _STATUS: dict[type[EvaError], grpc.StatusCode] = {
     errors.StorageFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.StorageError: grpc.StatusCode.UNAVAILABLE,
     errors.NotFound: grpc.StatusCode.NOT_FOUND,
+    errors.InvalidRequest: grpc.StatusCode.FAILED_PRECONDITION,
     errors.LimitExceeded: grpc.StatusCode.FAILED_PRECONDITION,
     errors.Busy: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.QuotaExceeded: grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -235,6 +238,7 @@ async def _abort(context: Context, error: Exception, method: str) -> None:
         error.message[:_STATUS_CHARACTERS],
         (
             (DETAIL_KEY, detail_of(error).SerializeToString()),
+            (HINT_KEY, error.hint[:_TEXT_CHARACTERS].encode()),
             # A master that cannot write at the moment is asked again at the client's own pace.
             *(() if _is_passing(error) else ((_PUSHBACK_KEY, str(retry_ms)),)),
         ),

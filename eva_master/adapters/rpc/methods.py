@@ -55,6 +55,9 @@ METHODS: Mapping[str, Method] = {
     "/eva.api.v1.Jobs/Get": Method(Role.VIEWER, Retry.READ),
     "/eva.api.v1.Jobs/List": Method(Role.VIEWER, Retry.READ),
     "/eva.api.v1.Jobs/Cancel": Method(Role.USER, Retry.COMMAND),
+    "/eva.api.v1.Jobs/Suspend": Method(Role.USER, Retry.COMMAND),
+    "/eva.api.v1.Jobs/Resume": Method(Role.USER, Retry.COMMAND),
+    "/eva.api.v1.Jobs/Move": Method(Role.USER, Retry.COMMAND),
     "/eva.api.v1.Jobs/Watch": Method(Role.VIEWER, Retry.READ, Line.STREAMS),
     "/eva.api.v1.Jobs/Logs": Method(Role.VIEWER, Retry.READ, Line.STREAMS),
     "/eva.api.v1.Jobs/Plan": Method(Role.VIEWER, Retry.READ, Line.FILES),
@@ -63,14 +66,23 @@ METHODS: Mapping[str, Method] = {
     "/eva.api.v1.Jobs/PutBlob": Method(Role.USER, Retry.NEVER, Line.UPLOADS),
     "/eva.api.v1.Cluster/Describe": Method(Role.VIEWER, Retry.READ),
     "/eva.api.v1.Cluster/Cost": Method(Role.VIEWER, Retry.READ),
+    "/eva.api.v1.Cluster/Tenants": Method(Role.VIEWER, Retry.READ),
+    "/eva.api.v1.Cluster/Partitions": Method(Role.VIEWER, Retry.READ),
     "/eva.api.v1.Cluster/Config": Method(Role.VIEWER, Retry.READ),
     "/eva.api.v1.Cluster/Interference": Method(Role.VIEWER, Retry.READ),
+    "/eva.api.v1.Cluster/Estimates": Method(Role.VIEWER, Retry.READ),
     "/eva.api.v1.Cluster/Explain": Method(Role.VIEWER, Retry.READ),
+    "/eva.api.v1.Cluster/Drain": Method(Role.OPERATOR, Retry.COMMAND),
     # Each call makes another token.
     "/eva.api.v1.Tokens/Create": Method(Role.OPERATOR, Retry.NEVER, Line.TOKENS),
     "/eva.api.v1.Tokens/List": Method(Role.OPERATOR, Retry.READ, Line.TOKENS),
     "/eva.api.v1.Tokens/Revoke": Method(Role.OPERATOR, Retry.COMMAND, Line.TOKENS),
     "/eva.api.v1.Tokens/WhoAmI": Method(Role.VIEWER, Retry.READ, Line.TOKENS),
+    # Each call makes another token.
+    "/eva.api.v1.Nodes/Token": Method(Role.OPERATOR, Retry.NEVER, Line.TOKENS),
+    "/eva.api.v1.Nodes/Act": Method(Role.OPERATOR, Retry.COMMAND),
+    "/eva.api.v1.Nodes/List": Method(Role.VIEWER, Retry.READ),
+    "/eva.worker.v1.Enrolment/JoinNode": Method(None, Retry.NEVER),
     # An instance that joins brings a proof of its own, and asks again by itself.
     "/eva.worker.v1.Enrolment/Join": Method(None, Retry.NEVER),
 }

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, Row, Table, func, select
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Table, func, select
 
 from eva_master.adapters.store import codec, rows, tables, untouched
 from eva_master.adapters.store.journal import check_versions, translated
 from eva_master.model.changes import JobAccount
-from eva_master.model.ids import InstanceId, JobId, number_of, run_order
-from eva_master.model.records import Ended, TaskRun
-from eva_master.model.states import TERMINAL_JOB, JobState
-from eva_master.ports.reading import InstanceRecord, JobRecord
+from eva_master.model.ids import InstanceId, JobId, RunId, number_of, run_id, run_order
+from eva_master.model.job import Stragglers
+from eva_master.model.records import Ended, Job, TaskRun, untouched_state
+from eva_master.model.records import untouched as as_submitted
+from eva_master.model.states import TERMINAL_JOB, JobState, RunState, of_task
+from eva_master.ports.reading import SHOWN, SMALL_JOB, InstanceRecord, JobRecord, TaskPage
 
 Id = TypeVar("Id", JobId, InstanceId)
+_NAMES_AT_ONCE = 500
+"""Names of one statement."""
+_FAILED = 20
+"""Failed tasks of a large job that are shown before the first ones, if no page is asked for."""
 
 
 class SqlArchive:
@@ -30,17 +36,17 @@ class SqlArchive:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def job(self, job: JobId) -> JobRecord | None:
+    def job(self, job: JobId, page: TaskPage = SHOWN) -> JobRecord | None:
         """See `Archive.job`."""
-        return self.records_of_jobs([job]).get(job)
+        return self._records_of_jobs([job], page).get(job)
 
-    def newest_named(self, owner: str, name: str) -> JobRecord | None:
+    def newest_named(self, owner: str, name: str, page: TaskPage = SHOWN) -> JobRecord | None:
         """See `Archive.newest_named`."""
         table = tables.JOBS
         query = select(table.c.id).where(table.c.owner == owner, table.c.name == name)
         with self._transaction() as connection:
             found = connection.scalar(query.order_by(table.c.number.desc()).limit(1))
-        return None if found is None else self.job(JobId(found))
+        return None if found is None else self.job(JobId(found), page)
 
     def owned(self, owner: str, references: Sequence[str]) -> dict[str, tuple[JobId, Ended | None]]:
         """See `Archive.owned`."""
@@ -75,6 +81,9 @@ class SqlArchive:
 
     def records_of_jobs(self, jobs: Sequence[JobId]) -> dict[JobId, JobRecord]:
         """See `Archive.records_of_jobs`."""
+        return self._records_of_jobs(jobs, SHOWN)
+
+    def _records_of_jobs(self, jobs: Sequence[JobId], page: TaskPage) -> dict[JobId, JobRecord]:
         with self._transaction() as connection:
             specs = {
                 row.job_id: rows.stored_spec(row)
@@ -82,19 +91,17 @@ class SqlArchive:
             }
             found = _of(connection, tables.JOBS, "id", jobs)
             records = codec.jobs((row.record, specs[row.id]) for row in found)
-            held = _of(connection, tables.TASK_RUNS, "job_id", jobs)
-            written = codec.RUNS.decode(row.record for row in held)
             begun = {name: spec.runs for name, spec in specs.items()}
-            runs: defaultdict[JobId, list[TaskRun]] = defaultdict(list)
-            for run in (*written, *untouched.missing(records, begun, written)):
-                runs[run.job].append(run)
+            pages = _pages(connection, records, begun, page)
+            states = _states(connection, records, begun)
             booked = map(rows.job_account, _of(connection, tables.JOB_ACCOUNTS, "job_id", jobs))
             accounts = {account.job: account for account in booked}
         return {
             job.id: JobRecord(
                 job,
-                tuple(sorted(runs[job.id], key=lambda run: run_order(run.id))),
+                pages[job.id],
                 accounts.get(job.id, JobAccount(job.id)),
+                states[job.id],
             )
             for job in records
         }
@@ -141,3 +148,134 @@ def _of(
     found = connection.execute(select(table).where(table.c[column].in_(names))).all()
     check_versions(table, found)
     return found
+
+
+def _pages(
+    connection: Connection, jobs: Sequence[Job], begun: Mapping[JobId, int], page: TaskPage
+) -> dict[JobId, tuple[TaskRun, ...]]:
+    """A page of the task runs of each job, by index.
+
+    Args:
+        connection: To the journal.
+        jobs: The jobs.
+        begun: How many task runs each of them began with.
+        page: Which ones. Of a large job of which no page is asked for: some that failed, and the
+            first ones.
+    """
+    small = [job for job in jobs if page == SHOWN and begun[job.id] <= SMALL_JOB]
+    found = _all(connection, small, begun)
+    for job in jobs:
+        if job.id not in found:
+            indices = _indices(connection, job, begun[job.id], page)
+            found[job.id] = _some(connection, job, indices)
+    return found
+
+
+def _states(
+    connection: Connection, jobs: Iterable[Job], begun: Mapping[JobId, int]
+) -> dict[JobId, Mapping[RunState, int]]:
+    """How many tasks of each job are in each state."""
+    columns = tables.TASK_RUNS.c
+    names = [job.id for job in jobs]
+    query = (
+        select(columns.job_id, columns.state, func.count())
+        .where(columns.job_id.in_(names))
+        .group_by(columns.job_id, columns.state)
+    )
+    counts: defaultdict[JobId, Counter[RunState]] = defaultdict(Counter)
+    for name, state, count in connection.execute(query):
+        counts[JobId(name)][RunState(state)] += count
+    for job in jobs:
+        known = counts[job.id]
+        for runs in _several(connection, job).values():
+            known.subtract(runs)
+            known[of_task(runs)] += 1
+        known += Counter()  # without those of which there is none
+        rest = begun[job.id] - sum(known.values())
+        if rest > 0:
+            known[untouched_state(job)] += rest
+    return {name: counts[name] for name in names}
+
+
+def _several(connection: Connection, job: Job) -> dict[int, list[RunState]]:
+    """The states of all runs of those tasks that were given extra runs, by index."""
+    if job.spec.stragglers is Stragglers.KEEP:
+        return {}
+    columns = tables.TASK_RUNS.c
+    query = select(columns.id, columns.state).where(columns.job_id == job.id)
+    extras = connection.execute(query.where(columns.id.contains("+"))).all()
+    own = [run_id(job.id, index) for index in dict.fromkeys(_index(it.id) for it in extras)]
+    found: list[Row[tuple[str, str]]] = []
+    for start in range(0, len(own), _NAMES_AT_ONCE):
+        names = own[start : start + _NAMES_AT_ONCE]
+        found += connection.execute(select(columns.id, columns.state).where(columns.id.in_(names)))
+    runs: defaultdict[int, list[RunState]] = defaultdict(list)
+    for row in (*found, *sorted(extras, key=lambda it: run_order(it.id))):
+        runs[_index(row.id)].append(RunState(row.state))
+    return runs
+
+
+def _all(
+    connection: Connection, jobs: Sequence[Job], begun: Mapping[JobId, int]
+) -> dict[JobId, tuple[TaskRun, ...]]:
+    names = [job.id for job in jobs]
+    written = _read(connection, tables.TASK_RUNS.c.job_id.in_(names)) if names else ()
+    runs: defaultdict[JobId, list[TaskRun]] = defaultdict(list)
+    for run in (*written, *untouched.missing(jobs, begun, written)):
+        runs[run.job].append(run)
+    return {name: tuple(sorted(runs[name], key=lambda run: run_order(run.id))) for name in names}
+
+
+def _some(connection: Connection, job: Job, indices: Sequence[int]) -> tuple[TaskRun, ...]:
+    names = [run_id(job.id, index) for index in indices]
+    written = {run.id: run for run in _read(connection, tables.TASK_RUNS.c.id.in_(names))}
+    extras = {
+        it.id: [run_id(job.id, it.index, number) for number in range(1, it.replicas + 1)]
+        for it in written.values()
+        if it.replicas
+    }
+    if extras:
+        more = tables.TASK_RUNS.c.id.in_([it for several in extras.values() for it in several])
+        written.update((run.id, run) for run in _read(connection, more))
+    found: list[TaskRun] = []
+    for name, index in zip(names, indices, strict=True):
+        found.append(written.get(name) or as_submitted(job, index))
+        found += [written[it] for it in extras.get(name, ())]
+    return tuple(found)
+
+
+def _indices(connection: Connection, job: Job, size: int, page: TaskPage) -> list[int]:
+    if page.first is not None and not page.failed:
+        return list(range(page.first, min(size, page.first + page.most)))
+    failed = _failed(connection, job, size)
+    if page.failed:
+        return [index for index in failed if index >= (page.first or 0)][: page.most]
+    return sorted({*failed[:_FAILED], *range(SMALL_JOB - _FAILED)})
+
+
+def _failed(connection: Connection, job: Job, size: int) -> list[int]:
+    several = {index: of_task(runs) for index, runs in _several(connection, job).items()}
+    found = {index for index in _failed_runs(connection, job, size) if index not in several}
+    found.update(index for index, state in several.items() if state is RunState.FAILED)
+    return sorted(found)
+
+
+def _failed_runs(connection: Connection, job: Job, size: int) -> list[int]:
+    columns = tables.TASK_RUNS.c
+    of_job = columns.job_id == job.id
+    if untouched_state(job) is RunState.FAILED:
+        others = columns.state != RunState.FAILED.value
+        fine = {_index(it) for it in connection.scalars(select(columns.id).where(of_job, others))}
+        return [index for index in range(size) if index not in fine]
+    failed = columns.state == RunState.FAILED.value
+    return [_index(it) for it in connection.scalars(select(columns.id).where(of_job, failed))]
+
+
+def _index(name: str) -> int:
+    return run_order(RunId(name))[2]
+
+
+def _read(connection: Connection, condition: ColumnElement[bool]) -> Sequence[TaskRun]:
+    found = connection.execute(select(tables.TASK_RUNS).where(condition)).all()
+    check_versions(tables.TASK_RUNS, found)
+    return tuple(codec.RUNS.decode(row.record for row in found))

@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Self, TypeVar
@@ -34,7 +34,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from eva_master.adapters.store import codec, rows, tables
 from eva_master.adapters.store.lock import ProcessLock
 from eva_master.adapters.store.migrate import TOO_NEW_HINT, migrate
-from eva_master.adapters.store.untouched import ActiveJobs, missing
+from eva_master.adapters.store.untouched import ActiveJobs
 from eva_master.model.changes import Changes, Round
 from eva_master.model.errors import JournalTooNew, StorageError, StorageFull
 from eva_master.model.ids import Millis
@@ -137,10 +137,9 @@ class SqlJournal:
             jobs = codec.jobs((row.record, specs[row.id]) for row in rows_of(tables.JOBS))
             written = codec.RUNS.decode(row.record for row in rows_of(tables.TASK_RUNS))
             begun = {job.id: specs[job.id].runs for job in jobs}
-            runs = sorted((*written, *missing(jobs, begun, written)), key=attrgetter("id"))
             changes = Changes(
                 jobs=tuple(jobs),
-                runs=tuple(runs),
+                runs=tuple(written),
                 instances=tuple(
                     codec.INSTANCES.decode(row.record for row in rows_of(tables.INSTANCES))
                 ),
@@ -150,7 +149,7 @@ class SqlJournal:
                 ),
                 values=rows.documents(rows_of(tables.DOCUMENTS)),
             )
-        self._active.loaded(jobs, begun, written)
+            self._active.loaded(jobs, begun, written)
         return changes
 
     def commit(self, changes: Changes) -> None:
@@ -160,8 +159,8 @@ class SqlJournal:
             StorageError: The database refused, for instance because the disk is full; nothing of
                 `changes` was written.
         """
-        begun = self._active.begun(changes.jobs, changes.runs)
-        runs = self._active.to_write(changes.runs, begun)
+        begun = self._active.begun(changes.jobs)
+        runs = self._active.to_write(changes.jobs, changes.runs)
         unwritten = [job for job in changes.jobs if not self._active.has_spec(job)]
         writes: dict[Table, list[rows.Values]] = {
             tables.JOB_SPECS: _latest(

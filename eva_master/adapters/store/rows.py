@@ -91,12 +91,19 @@ def job_account_row(account: JobAccount) -> Values:
         "charged": str(account.charged),
         "alone": str(account.alone),
         "busy_ms": account.busy_ms,
+        "replicas": str(account.replicas),
     }
 
 
 def job_account(row: Row[Any]) -> JobAccount:
     """Read a job's account from its row."""
-    return JobAccount(row.job_id, Exact(int(row.charged)), Exact(int(row.alone)), row.busy_ms)
+    return JobAccount(
+        row.job_id,
+        Exact(int(row.charged)),
+        Exact(int(row.alone)),
+        row.busy_ms,
+        Exact(int(row.replicas)),
+    )
 
 
 def instance_account_row(account: InstanceAccount) -> Values:
@@ -107,6 +114,7 @@ def instance_account_row(account: InstanceAccount) -> Values:
         "charged": str(account.charged),
         "idle": str(account.idle),
         "closed": account.closed,
+        "standing": _amounts(account.standing),
     }
 
 
@@ -118,7 +126,17 @@ def instance_account(row: Row[Any]) -> InstanceAccount:
         Exact(int(row.charged)),
         Exact(int(row.idle)),
         row.closed,
+        _read_amounts(row.standing),
     )
+
+
+def _amounts(amounts: Sequence[tuple[str, Exact]]) -> str:
+    return json.dumps({name: str(amount) for name, amount in amounts}) if amounts else ""
+
+
+def _read_amounts(document: str) -> tuple[tuple[str, Exact], ...]:
+    known = json.loads(document) if document else {}
+    return tuple((name, Exact(int(amount))) for name, amount in known.items())
 
 
 def round_row(record: Round) -> Values:

@@ -91,6 +91,8 @@ JOB_ACCOUNTS = Table(
     Column("charged", String, nullable=False),
     Column("alone", String, nullable=False),
     Column("busy_ms", BigInteger, nullable=False),
+    # The part of `charged` for extra runs of tasks.
+    Column("replicas", String, nullable=False, server_default="0"),
 )
 
 INSTANCE_ACCOUNTS = Table(
@@ -101,6 +103,8 @@ INSTANCE_ACCOUNTS = Table(
     Column("charged", String, nullable=False),
     Column("idle", String, nullable=False),
     Column("closed", Boolean, nullable=False),
+    # Exact amounts by pool, as JSON; empty if it never stood in one.
+    Column("standing", Text, nullable=False, server_default=""),
 )
 
 ROUNDS = Table(
@@ -138,6 +142,18 @@ JOIN_TOKENS = Table(
     Column("attempt", Integer, primary_key=True, autoincrement=False),
     Column("expires_ms", BigInteger, nullable=False),
     # SHA-256 of the key that the token was used for, nothing before.
+    Column("public_key", String),
+    Column("used_ms", BigInteger),
+)
+
+# Digests alone.
+NODE_TOKENS = Table(
+    "node_tokens",
+    METADATA,
+    Column("node", String, primary_key=True),
+    Column("digest", String, nullable=False),
+    Column("expires_ms", BigInteger, nullable=False),
+    # SHA-256 of the key of the machine that joined with it, nothing before.
     Column("public_key", String),
     Column("used_ms", BigInteger),
 )

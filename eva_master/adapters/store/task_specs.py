@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from eva_master.model.errors import StorageError
 from eva_master.model.ids import Family, Workload
-from eva_master.model.job import Build, Program, TaskSpec
+from eva_master.model.job import Build, Program, TaskSpec, different
 from eva_master.model.resources import Resources
 
 Part = TypeVar("Part", bound=Hashable)
@@ -125,8 +125,11 @@ def encode(tasks: Sequence[TaskSpec]) -> str:
     """The tasks of a job as one JSON document."""
     writer = _Writer()
     # Equal tasks in a row are mostly one object: it is looked at once.
-    counted = ((next(same), 1 + sum(1 for _ in same)) for _, same in groupby(tasks, key=id))
-    order = [(writer.task(task), count) for task, count in counted]
+    if len(different(tasks)) == 1:
+        order = [(writer.task(tasks[0]), len(tasks))]
+    else:
+        counted = ((next(same), 1 + sum(1 for _ in same)) for _, same in groupby(tasks, key=id))
+        order = [(writer.task(task), count) for task, count in counted]
     document = _Document(
         writer.texts.all(),
         writer.programs.all(),

@@ -6,15 +6,14 @@ not say. A row is written when one of them changes for the first time.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any
 
-from eva_master.model.ids import JobId, Millis, RunId
+from eva_master.model.ids import JobId, Millis, RunId, run_id
 from eva_master.model.job import JobSpec
-from eva_master.model.records import Job, TaskRun, first_runs
+from eva_master.model.records import Job, TaskRun, untouched
 from eva_master.model.states import TERMINAL_JOB, RunState
 
 
@@ -61,42 +60,25 @@ class ActiveJobs:
         known = self._jobs.get(job.id)
         return known is not None and known.spec is job.spec
 
-    def begun(self, jobs: Iterable[Job], runs: Iterable[TaskRun]) -> dict[JobId, int]:
-        """How many task runs new jobs begin with, as a commit has them: all, or none."""
-        new = {job.id: job for job in jobs if job.id not in self._jobs}
-        together: defaultdict[JobId, list[TaskRun]] = defaultdict(list)
-        first = {name: _state_at_first(job.submitted_ms) for name, job in new.items()}
-        for run in runs if new else ():
-            if run.job in new and _STATE(run) == first[run.job] and _is_first(run):
-                together[run.job].append(run)
-        return {
-            name: len(job.spec.tasks)
-            if len(together[name]) == len(job.spec.tasks)
-            and {run.index for run in together[name]} == set(range(len(job.spec.tasks)))
-            else 0
-            for name, job in new.items()
+    def begun(self, jobs: Iterable[Job]) -> dict[JobId, int]:
+        """How many task runs begin without rows, of each job of a commit that is new."""
+        return {job.id: len(job.spec.tasks) for job in jobs if job.id not in self._jobs}
+
+    def to_write(self, jobs: Iterable[Job], runs: Iterable[TaskRun]) -> list[TaskRun]:
+        """The task runs of a commit that need a row, or have one that is to be replaced."""
+        new = {
+            job.id: _state_at_first(job.submitted_ms) for job in jobs if job.id not in self._jobs
         }
-
-    def to_write(self, runs: Iterable[TaskRun], new: Mapping[JobId, int]) -> list[TaskRun]:
-        """The task runs that need a row, or have one that is to be replaced.
-
-        Args:
-            runs: Those of a commit.
-            new: The answer of `begun` for that commit.
-        """
         return [run for run in runs if not self._needs_none(run, new)]
 
-    def _needs_none(self, run: TaskRun, new: Mapping[JobId, int]) -> bool:
-        if run.job in new:
-            return new[run.job] > 0  # all of them are as at first
-        known = self._jobs.get(run.job)
-        return (
-            known is not None
-            and run.index < len(known.rows)
-            and not known.rows[run.index]
-            and _STATE(run) == known.first
-            and _is_first(run)
-        )
+    def _needs_none(self, run: TaskRun, new: Mapping[JobId, tuple[Any, ...]]) -> bool:
+        first = new.get(run.job)
+        if first is None:
+            known = self._jobs.get(run.job)
+            if known is None or run.index >= len(known.rows) or known.rows[run.index]:
+                return False
+            first = known.first
+        return _STATE(run) == first and _is_first(run)
 
     def written(
         self, jobs: Iterable[Job], runs: Iterable[TaskRun], new: Mapping[JobId, int]
@@ -123,9 +105,9 @@ class ActiveJobs:
 
 
 def missing(
-    jobs: Iterable[Job], begun: Mapping[JobId, int], runs: Sequence[TaskRun]
+    jobs: Iterable[Job], begun: Mapping[JobId, int], runs: Iterable[TaskRun]
 ) -> Iterator[TaskRun]:
-    """The task runs that jobs began with and that have no row.
+    """The task runs that jobs began with and that have no row, as their jobs tell of them.
 
     Args:
         jobs: The jobs.
@@ -134,8 +116,9 @@ def missing(
     """
     rows = {run.id for run in runs}
     for job in jobs:
-        if begun[job.id]:
-            yield from (run for run in first_runs(job) if run.id not in rows)
+        for index in range(begun[job.id]):
+            if run_id(job.id, index) not in rows:
+                yield untouched(job, index)
 
 
 _WAITS_FOR = "waiting_for"

@@ -342,6 +342,7 @@ _MESSAGES = {
     "model_type": "must hold keys and values",
     "model_attributes_type": "must hold keys and values",
     "list_type": "must be a list",
+    "tuple_type": "must be a list",
     "greater_than": "must be greater than {gt}",
     "greater_than_equal": "must be {ge} or more",
     "less_than_equal": "must be {le} or less",

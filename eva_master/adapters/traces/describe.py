@@ -12,7 +12,7 @@ import numpy as np
 from eva_master.model.catalog import Catalog
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, base_of
 from eva_master.model.resources import Resources
-from eva_master.model.trace import Trace, TraceTask
+from eva_master.model.trace import Trace, TraceJob, TraceTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +22,17 @@ class Description:
     Attributes:
         span_h: From the first arrival to the last.
         gap_min: Mean time between two arrivals, in minutes.
-        duration_h: Mean, median, 80th and 95th percentile and largest.
+        duration_h: Mean, median, 80th and 95th percentile and largest; of arrays that of a task as
+            their users state it.
+        arrays: Jobs that are arrays.
+        array_task_h: The same of their tasks as they are; `None` if there are none.
         gpu_share: Jobs by GPUs of a task, as a share of all jobs.
         gang_share: Jobs by number of tasks, as a share of all jobs.
         base_share: Jobs by base workload, as a share of all jobs.
         classes: How many distinct workloads there are.
         alone_usd: What it would cost if each task had its own cheapest instance for exactly as
-            long as its job runs alone; `None` if no type of the catalog can hold one of them.
+            long as its job, or the task of an array, runs alone; `None` if no type of the catalog
+            can hold one of them.
     """
 
     name: str
@@ -42,12 +46,15 @@ class Description:
     base_share: Mapping[str, float]
     classes: int
     alone_usd: float | None
+    arrays: int = 0
+    array_task_h: Mapping[str, float] | None = None
 
 
 def describe(trace: Trace, catalog: Catalog) -> Description:
     """Describe a trace, which must have a job."""
     jobs = trace.jobs
-    hours = np.array([job.duration_ms for job in jobs]) / MILLIS_PER_HOUR
+    arrays = [job for job in jobs if job.is_array]
+    array_tasks = [_lasts_ms(job, task) for job in arrays for task in job.tasks]
     span_ms = jobs[-1].arrival_ms - jobs[0].arrival_ms
     return Description(
         name=trace.name,
@@ -55,19 +62,31 @@ def describe(trace: Trace, catalog: Catalog) -> Description:
         tasks=sum(len(job.tasks) for job in jobs),
         span_h=span_ms / MILLIS_PER_HOUR,
         gap_min=span_ms / 60_000 / max(1, len(jobs) - 1),
-        duration_h={
-            "mean": float(hours.mean()),
-            "median": float(np.quantile(hours, 0.5)),
-            "p80": float(np.quantile(hours, 0.8)),
-            "p95": float(np.quantile(hours, 0.95)),
-            "max": float(hours.max()),
-        },
+        duration_h=_spread([job.duration_ms for job in jobs]),
         gpu_share=_shares([max(map(_gpus, job.tasks)) for job in jobs]),
         gang_share=_shares([len(job.tasks) for job in jobs]),
         base_share=_shares([str(base_of(job.workload)) for job in jobs]),
         classes=len({job.workload for job in jobs}),
         alone_usd=_alone_usd(trace, catalog),
+        arrays=len(arrays),
+        array_task_h=_spread(array_tasks) if array_tasks else None,
     )
+
+
+def _lasts_ms(job: TraceJob, task: TraceTask) -> int:
+    """How long a task runs alone."""
+    return job.duration_ms if task.duration_ms is None else task.duration_ms
+
+
+def _spread(durations_ms: Sequence[int]) -> dict[str, float]:
+    hours = np.array(durations_ms) / MILLIS_PER_HOUR
+    return {
+        "mean": float(hours.mean()),
+        "median": float(np.quantile(hours, 0.5)),
+        "p80": float(np.quantile(hours, 0.8)),
+        "p95": float(np.quantile(hours, 0.95)),
+        "max": float(hours.max()),
+    }
 
 
 def _shares(values: Sequence[Any]) -> dict[Any, float]:
@@ -99,5 +118,5 @@ def _alone_usd(trace: Trace, catalog: Catalog) -> float | None:
             price = prices[needs]
             if price is None:
                 return None
-            exact += price * job.duration_ms
+            exact += price * _lasts_ms(job, task)
     return exact / MILLIS_PER_HOUR / MILLION

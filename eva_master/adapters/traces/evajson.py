@@ -1,16 +1,27 @@
 """Reads and writes traces as JSON: an object of jobs, in seconds, vCPUs and GiB.
 
-A file that ends in ``.jsonl`` has one job on each line instead, with its number as ``job``.
+A file that ends in ``.jsonl`` has one job on each line instead, with its number as ``job``. Tasks
+that are alike may stand there once: an entry of ``tasks`` has a ``count``, or the ``durations`` of
+as many tasks of an array.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic_core import PydanticCustomError
 
 from eva_master.adapters.traces.rows import (
     parse_json,
@@ -19,10 +30,13 @@ from eva_master.adapters.traces.rows import (
     refusal,
     row_problem,
 )
+from eva_master.model.accounting.tenants import DEFAULT_TENANT, is_tenant
 from eva_master.model.errors import InvalidTrace, Problem
 from eva_master.model.ids import MILLION, Family, Workload
+from eva_master.model.job import MOST_TASKS, JobKind, most_tasks
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceJob, TraceTask
+from eva_master.model.users import is_owner
 
 _ANY = "any"
 
@@ -40,12 +54,30 @@ _Demand = tuple[
 ]
 
 
+def _check_owner(text: str) -> str:
+    if not is_owner(text):
+        raise PydanticCustomError("owner", "cannot be an owner: use letters, digits and ._@-")
+    return text
+
+
+def _check_tenant(text: str) -> str:
+    if not is_tenant(text):
+        raise PydanticCustomError("tenant", "cannot name a tenant: use letters, digits and ._-")
+    return text
+
+
 class _Row(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+_Many = Annotated[int, Field(ge=1, le=MOST_TASKS, strict=True)]
+
+
 class _Task(_Row):
-    """One task. Other programs read `name` and `shm_size`; only Eva reads `speed`."""
+    """A task, or several that are alike.
+
+    Other programs read `name` and `shm_size`; only Eva reads `speed`, `count` and `durations`.
+    """
 
     demand: Annotated[dict[str, _Demand | None], Field(min_length=1)]
     image_id: int | str = ""
@@ -54,8 +86,15 @@ class _Task(_Row):
     kill_delay: _Seconds = 0
     upload_delay: _Seconds = 0
     speed: dict[str, _Speed] = Field(default_factory=dict)
+    count: _Many | None = None
+    durations: Annotated[list[_Seconds], Field(min_length=1, max_length=MOST_TASKS)] | None = None
     name: str = ""
     shm_size: float = 0
+
+    @property
+    def number(self) -> int:
+        """How many tasks it stands for."""
+        return len(self.durations) if self.durations is not None else self.count or 1
 
 
 class _Job(_Row):
@@ -69,6 +108,11 @@ class _Job(_Row):
     full_throughput: Annotated[float, Field(ge=1e-6, le=1e9, allow_inf_nan=False)] = 1.0
     total_iters: Annotated[int, Field(ge=0, strict=True)] | None = None
     support_throughput_aware: bool = True
+    owner: Annotated[str, AfterValidator(_check_owner)] = ""
+    tenant: Annotated[str, AfterValidator(_check_tenant)] = DEFAULT_TENANT
+    priority: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = 0
+    kind: Literal["gang", "array"] = "gang"
+    concurrency: _Many | None = None
 
 
 _JOBS: TypeAdapter[dict[str, _Job]] = TypeAdapter(dict[str, _Job])
@@ -94,8 +138,8 @@ def _parsed(rows: object, path: Path) -> dict[str, _Job]:
     except ValidationError as error:
         details = error.errors(include_url=False)
         raise refusal(path, (row_problem(one, "job") for one in details)) from error
-    if homeless := list(_homeless(jobs)):
-        raise refusal(path, homeless)
+    if problems := [*_homeless(jobs), *_contradictions(jobs)]:
+        raise refusal(path, problems)
     return jobs
 
 
@@ -161,6 +205,27 @@ def _homeless(jobs: dict[str, _Job]) -> Iterator[Problem]:
                 yield Problem("there is no family that could host it", key)
 
 
+def _contradictions(jobs: dict[str, _Job]) -> Iterator[Problem]:
+    """What is wrong between fields that are right one by one."""
+    for number, job in jobs.items():
+        if job.kind == "gang" and job.concurrency is not None:
+            message = "all tasks of a gang run or none does, so their number cannot be limited"
+            yield Problem(message, f"job {number}: concurrency", hint='write "kind": "array"')
+        for name, task in job.tasks.items():
+            key = f"job {number}: tasks.{name}"
+            if job.kind == "gang" and task.durations is not None:
+                message = "the tasks of a gang take equally long"
+                yield Problem(message, f"{key}.durations", hint='write "kind": "array"')
+            if task.count is not None and task.durations is not None:
+                message = "there are as many tasks as durations"
+                yield Problem(message, f"{key}.count", hint="remove it")
+        total = sum(task.number for task in job.tasks.values())
+        most = most_tasks(JobKind(job.kind))
+        if total > most:
+            message = f"are {total:,}, and {job.kind}s have at most {most:,}"
+            yield Problem(message, f"job {number}: tasks")
+
+
 def _job(number: str, row: _Job) -> TraceJob:
     steps_per_s = round(row.full_throughput * MILLION)
     duration_ms = _millis(row.duration)
@@ -173,13 +238,30 @@ def _job(number: str, row: _Job) -> TraceJob:
         init_ms=_millis(row.init_delay),
         steps_per_s=steps_per_s,
         total_steps=steps_in(duration_ms, steps_per_s) if stated is None else stated,
-        tasks=tuple(_task(task) for task in row.tasks.values()),
+        tasks=tuple(one for task in row.tasks.values() for one in _tasks(task)),
+        owner=row.owner,
+        tenant=row.tenant,
+        priority=row.priority,
+        kind=JobKind(row.kind),
+        concurrency=row.concurrency,
     )
 
 
 def steps_in(duration_ms: int, steps_per_s: int) -> int:
     """Whole iterations in a time, at millionths of an iteration per second."""
     return duration_ms * steps_per_s // (1_000 * MILLION)
+
+
+def _tasks(row: _Task) -> Iterable[TraceTask]:
+    """The tasks that an entry stands for; those that are equal are one value."""
+    task = _task(row)
+    if row.durations is None:
+        return (task,) * row.number
+    known: dict[float, TraceTask] = {}
+    for seconds in row.durations:
+        if seconds not in known:
+            known[seconds] = replace(task, duration_ms=_millis(seconds))
+    return map(known.__getitem__, row.durations)
 
 
 def _task(row: _Task) -> TraceTask:
@@ -210,15 +292,53 @@ def _millis(seconds: float) -> int:
 
 
 def _row(job: TraceJob) -> dict[str, Any]:
+    named: dict[str, Any] = {"owner": job.owner} if job.owner else {}
+    if job.priority:
+        named["priority"] = job.priority
+    if job.tenant != DEFAULT_TENANT:
+        named["tenant"] = job.tenant
+    if job.is_array:
+        named["kind"] = job.kind.value
+    if job.concurrency is not None:
+        named["concurrency"] = job.concurrency
     return {
         "name": job.workload,
+        **named,
         "arrival_time": _seconds(job.arrival_ms),
         "duration": _seconds(job.duration_ms),
         "init_delay": _seconds(job.init_ms),
         "full_throughput": job.steps_per_s / MILLION,
         "total_iters": job.total_steps,
-        "tasks": {str(index): _task_row(task) for index, task in enumerate(job.tasks)},
+        "tasks": dict(_task_rows(job)),
     }
+
+
+def _task_rows(job: TraceJob) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each entry of a job's tasks under the index of its first; of an array, alike ones once."""
+    if not job.is_array:
+        yield from ((str(index), _task_row(task)) for index, task in enumerate(job.tasks))
+        return
+    first, last, alike = 0, None, None
+    for index, task in enumerate((*job.tasks, None)):
+        if task is last and task is not None:
+            continue
+        key = task and (replace(task, duration_ms=None), task.duration_ms is None)
+        last = task
+        if key != alike:
+            if alike is not None:
+                yield str(first), _alike_row(job.tasks[first:index])
+            first, alike = index, key
+
+
+def _alike_row(tasks: Sequence[TraceTask]) -> dict[str, Any]:
+    """One entry for tasks that differ in their durations at most."""
+    row = _task_row(tasks[0])
+    told = [_seconds(task.duration_ms) for task in tasks if task.duration_ms is not None]
+    if told:
+        row["durations"] = told
+    elif len(tasks) > 1:
+        row["count"] = len(tasks)
+    return row
 
 
 def _task_row(task: TraceTask) -> dict[str, Any]:

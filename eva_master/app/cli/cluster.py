@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from eva_master.app.cli.partitions import cost_by_partition
 from eva_master.app.cli.session import (
     Patience,
     Session,
@@ -19,6 +20,7 @@ from eva_master.app.cli.session import (
     print_json,
     print_json_lists,
 )
+from eva_master.app.cli.tenants import cost_by_tenant
 from eva_master.model.errors import Unreachable
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ _LARGEST_PAGE = 1000
 @address_option
 @pass_session
 def nodes(session: Session, gone: bool, limit: int | None, as_json: bool) -> None:
-    """List instances with their tasks and prices.
+    """List instances with their tasks and prices, and owned nodes.
 
     With --all they come newest first, and a table ends after 200 unless you say otherwise.
     """
@@ -49,16 +51,18 @@ def nodes(session: Session, gone: bool, limit: int | None, as_json: bool) -> Non
     with session.client() as client:
         state = client.describe()
         listed = client.instances() if gone else iter(state.instances)
+        owned = client.owned_nodes()
         if as_json:
             told = shapes.cluster(state)
             del told["instances"]
             found = map(shapes.instance, islice(listed, limit))
-            print_json_lists(told, {"instances": found})
+            print_json_lists(told, {"instances": found, "nodes": map(shapes.node, owned)})
             return
         shown = list(islice(listed, limit or (_SHOWN if gone else None)))
         more = next(listed, None) is not None
-    if shown:
-        console().print(tables.nodes(state, shown))
+    absent = [node for node in owned if not node.HasField("instance")]
+    if shown or absent:
+        console().print(tables.nodes(state, shown, absent))
         if more:
             click.echo(f"... and others; `--limit {10 * len(shown)}` shows more of them")
     else:
@@ -66,17 +70,59 @@ def nodes(session: Session, gone: bool, limit: int | None, as_json: bool) -> Non
 
 
 @click.command()
+@click.argument("names", metavar="NODE...", nargs=-1, required=True)
+@click.option("--move", is_flag=True, help="Move its tasks elsewhere where there is room.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@json_option
+@address_option
+@pass_session
+def drain(session: Session, names: tuple[str, ...], move: bool, yes: bool, as_json: bool) -> None:
+    """Give instances up: they take no new tasks, and are terminated once they are empty.
+
+    Their tasks finish where they are; with --move they go elsewhere as soon as there is room. It
+    may be said again, with --move or without. Only operators may.
+    """
+    from eva_master.app.cli.views import shapes
+
+    if not yes:
+        told = "their tasks move" if move else "their tasks finish there"
+        click.confirm(f"drain {', '.join(names)} ({told})?", abort=True, err=True)
+    with session.client() as client:
+        drained = [client.drain(name, move=move) for name in dict.fromkeys(names)]
+    if as_json:
+        print_json({"instances": [shapes.instance(one) for one in drained]})
+        return
+    for one in drained:
+        rest = f"{len(one.tasks)} of its tasks left" if one.tasks else "it is empty"
+        click.echo(f"{one.id} is {one.state} and takes no new tasks; {rest}")
+
+
+@click.command()
+@click.option(
+    "--by",
+    type=click.Choice(["tenant", "partition"]),
+    help="Instead of jobs and instances: what each tenant's jobs or each partition's instances "
+    "cost together.",
+)
 @limit_option
 @json_option
 @address_option
 @pass_session
-def cost(session: Session, limit: int | None, as_json: bool) -> None:
+def cost(session: Session, by: str | None, limit: int | None, as_json: bool) -> None:
     """Show the costs of jobs and instances, and what they would be without packing.
 
     The sums are over everything. The tables end after 50 jobs and 50 instances, the newest ones;
     JSON has all of them. --limit changes both; a table has 1,000 lines at most.
+
+    --by tenant shows all tenants. Their costs and the idle part add up to the whole. --by partition
+    shows all partitions; what is idle is part of their costs, which add up to the whole.
     """
     from eva_master.app.cli.views import shapes, tables
+
+    if by is not None:
+        by_name = {"tenant": cost_by_tenant, "partition": cost_by_partition}
+        by_name[by](session, limit, as_json)
+        return
 
     with session.client() as client:
         if as_json:

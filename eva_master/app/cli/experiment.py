@@ -105,6 +105,9 @@ def experiment(
         print_json(summary.shape())
     else:
         console().print(table(summary))
+        if any(row.tenants for row in summary.rows):
+            console().print()
+            console().print(table_of_tenants(summary))
     if failed:
         raise click.exceptions.Exit(1)
 
@@ -182,6 +185,14 @@ _COLUMNS = (
 )
 
 
+_OF_TENANTS = (
+    ("JOBS", "jobs", ",.0f"),
+    ("COST", "cost_usd", "$,.2f"),
+    ("JCT", "jct_mean_h", ".2fh"),
+    ("IDLE", "idle_mean_h", ".3fh"),
+)
+
+
 def table(summary: Summary) -> RenderableType:
     """One line per policy, trace and choice of what is varied."""
     varied = [key.rpartition(".")[2].upper() for key in summary.plan.experiment.vary]
@@ -195,6 +206,23 @@ def table(summary: Summary) -> RenderableType:
             plain(row.label),
             *(_figure(row, key, form, factor) for _, key, form, factor in columns),
         )
+    return drawn
+
+
+def table_of_tenants(summary: Summary) -> RenderableType:
+    """One line per tenant of each line of `table`; what is idle is nobody's."""
+    varied = [key.rpartition(".")[2].upper() for key in summary.plan.experiment.vary]
+    figures = [name for name, _, _ in _OF_TENANTS]
+    drawn = grid("TRACE", *varied, "POLICY", "TENANT", *figures, right=figures)
+    for row in summary.rows:
+        for tenant, of in row.tenants.items():
+            drawn.add_row(
+                plain(row.trace),
+                *(plain(str(value)) for _, value in row.values),
+                plain(row.label),
+                plain(tenant),
+                *(_estimate(of[key], form, 1.0) for _, key, form in _OF_TENANTS),
+            )
     return drawn
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from eva_master.app.cli import task_names
 from eva_master.app.cli.jobfiles import read_job_file
 from eva_master.app.cli.session import (
     Session,
@@ -21,15 +22,18 @@ from eva_master.app.cli.session import (
     print_json,
     print_json_lists,
 )
+from eva_master.app.cli.task_names import TaskRange
 from eva_master.app.cli.views.errors import note, report
 from eva_master.app.cli.waiting import ENDED
 from eva_master.model.errors import EvaError, NotAuthorised, NotFound
 
 if TYPE_CHECKING:
-    from eva_master.adapters.rpc.messages import Job
+    from eva_master.adapters.rpc.client.master import Client
+    from eva_master.adapters.rpc.messages import Job, Task
 
 _Asked = TypeVar("_Asked")
 _Answer = TypeVar("_Answer")
+_TASKS_PER_TABLE = 1_000
 _SHOWN = 200
 """Lines of a table of everything that ever was, unless more are asked for."""
 
@@ -64,30 +68,87 @@ def ls(session: Session, ended: bool, limit: int | None, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("job", required=False)
+@click.argument("job", metavar="[JOB[/INDEX]]", required=False)
+@click.option(
+    "--tasks",
+    "chosen",
+    metavar="A-B",
+    type=TaskRange(),
+    help="Show the tasks of these indices, such as 100-199.",
+)
+@click.option("--failed", is_flag=True, help="Show the tasks that have failed.")
 @json_option
 @address_option
 @pass_session
-def status(session: Session, job: str | None, as_json: bool) -> None:
+def status(
+    session: Session,
+    job: str | None,
+    chosen: tuple[int, int] | None,
+    failed: bool,
+    as_json: bool,
+) -> None:
     """Show everything about JOB, an id or the name of your newest job with it.
 
-    Without JOB it tells how the cluster is.
+    JOB/INDEX shows one of its tasks. Without JOB it tells how the cluster is.
+
+    Of a job of more than 100 tasks those that matter are shown: that failed, ended last, have a
+    place or wait though they began. --tasks and --failed show others.
     """
     from eva_master.app.cli.views import shapes, tables
 
     with session.client() as client:
         if job is None:
+            if failed or chosen:
+                raise click.UsageError("--tasks and --failed show tasks of a job; name the job")
             state = client.describe()
             if as_json:
                 print_json(shapes.cluster(state))
             else:
                 console().print(tables.cluster(state))
             return
-        found = client.job(job)
+        name, index = task_names.split(job)
+        if index is not None:
+            if failed or chosen:
+                raise click.UsageError(f"{job} is one task; leave out --tasks and --failed")
+            _show_task(client, name, index, as_json=as_json)
+            return
+        if failed or chosen:
+            first, last = chosen or (0, None)
+            _show_tasks(*client.tasks(name, first, last, failed=failed), as_json=as_json)
+            return
+        found = client.job(name)
     if as_json:
         print_json(shapes.job(found))
     else:
         console().print(tables.job(found, now_ms()))
+
+
+def _show_task(client: Client, name: str, index: int, *, as_json: bool) -> None:
+    """Print one task of a job, with its extra runs."""
+    from eva_master.app.cli.views import shapes, tables
+
+    found, listed = client.tasks(name, index, index)
+    own, *extra = listed
+    if as_json:
+        runs = {"extra_runs": [shapes.task(run) for run in extra]}
+        print_json({"job": found.id, **shapes.task(own), **runs})
+    else:
+        shown = [tables.task(found, run, now_ms()) for run in (own, *extra)]
+        console().print(*shown, sep="\n")
+
+
+def _show_tasks(found: Job, listed: Iterator[Task], *, as_json: bool) -> None:
+    """Print some tasks of a job, a page at a time."""
+    from eva_master.app.cli.views import job_tasks, shapes, tables
+
+    if as_json:
+        counts = {"job": found.id, "task_count": job_tasks.number(found)}
+        by_state = {"tasks_by_state": dict(job_tasks.counted(found))}
+        print_json_lists({**counts, **by_state}, {"tasks": map(shapes.task, listed)})
+        return
+    click.echo(f"{found.id}: {job_tasks.in_words(found)}")
+    while page := list(islice(listed, _TASKS_PER_TABLE)):
+        console().print(tables.tasks(page, now_ms()))
 
 
 @click.command()

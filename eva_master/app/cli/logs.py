@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import click
 
 from eva_master.adapters.text.escapes import VisibleBytes
+from eva_master.app.cli import task_names
 from eva_master.app.cli.session import Patience, Session, address_option, pass_session
 from eva_master.model.errors import Unreachable
 
@@ -16,10 +17,16 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", metavar="JOB[/INDEX]")
 @click.option("--follow", "-f", is_flag=True, help="Follow the log until the job ends.")
 @click.option(
-    "--task", type=click.IntRange(min=0), default=0, help="Number of the task; 0 if absent."
+    "--task", type=click.IntRange(min=0), help="Index of the task, as in JOB/INDEX; 0 if absent."
+)
+@click.option(
+    "--replica",
+    type=click.IntRange(min=0, max=999_999_999),
+    help="Of a task with several runs: 0 for its own, else the number of an extra one. If absent, "
+    "the one that has succeeded, or its own.",
 )
 @click.option(
     "--raw/--no-raw",
@@ -29,22 +36,37 @@ if TYPE_CHECKING:
 )
 @address_option
 @pass_session
-def logs(session: Session, job: str, follow: bool, task: int, raw: bool | None) -> None:
+def logs(
+    session: Session,
+    *,
+    job: str,
+    follow: bool,
+    task: int | None,
+    replica: int | None,
+    raw: bool | None,
+) -> None:
     """Print the output of a task of JOB, from all of its attempts.
+
+    JOB/INDEX names the task, its first one if there is no index.
 
     On a terminal, what would control it is written out, such as ^[ for escape. A file or a pipe
     gets the bytes that the task wrote. --raw and --no-raw choose.
     """
+    name, index = task_names.split(job)
+    if index is None:
+        index = task or 0
+    elif task not in (None, index):
+        raise click.UsageError(f"{job} names task {index}, and --task says {task}")
     out = sys.stdout.buffer
     with session.client() as client:
         # By id, since another job of the same name may be submitted meanwhile.
-        found = client.job(job).id
+        found = client.job(name).id
         if not sys.stdout.isatty() if raw is None else raw:
-            copy_logs(client, found, task, out, follow=follow)
+            copy_logs(client, found, index, out, follow=follow, replica=replica)
             return
         shown = VisibleBytes(out)
         try:
-            copy_logs(client, found, task, shown, follow=follow)
+            copy_logs(client, found, index, shown, follow=follow, replica=replica)
         finally:
             shown.close()
 
@@ -66,6 +88,7 @@ def copy_logs(
     out: Output,
     *,
     follow: bool,
+    replica: int | None = None,
 ) -> None:
     """Copy a task's output to a stream.
 
@@ -80,7 +103,7 @@ def copy_logs(
     while True:
         skip = written
         try:
-            for chunk in client.logs(job, task=task, follow=follow):
+            for chunk in client.logs(job, task=task, follow=follow, replica=replica):
                 patience.restore()
                 fresh = chunk[skip:]
                 skip -= len(chunk) - len(fresh)

@@ -15,12 +15,14 @@ from eva_master.app.cli.session import console, json_option, print_json
 from eva_master.app.cli.views.tables import grid
 from eva_master.app.cli.views.words import money, plain, span
 from eva_master.model.ids import MILLION
+from eva_master.model.planning.estimate import Estimates
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from eva_master.app.history import History
-    from eva_master.app.simulate import Chosen, Comparison, Run, RunProgress
+    from eva_master.app.simulate import Chosen, Comparison, Division, Run, RunProgress
+    from eva_master.simulation.results.metrics import PartitionFigures, TenantFigures
     from eva_master.simulation.run import Setup
 
 _EXISTING = click.Path(path_type=Path, exists=True)
@@ -74,6 +76,30 @@ _POSITIVE = click.FloatRange(0)
     help="An instance type or family to buy; may be repeated.  [default: all]",
 )
 @click.option(
+    "--node",
+    "nodes",
+    multiple=True,
+    metavar="NAME=TYPE",
+    help="A machine of your own beside the cloud's, of a type of the catalog and for nothing; may "
+    "be repeated.",
+)
+@click.option(
+    "--nodes",
+    "node_file",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    metavar="FILE",
+    help="Such machines from a file with `nodes:`, as in the master's settings.",
+)
+@click.option(
+    "--partitions",
+    "partition_file",
+    type=_EXISTING,
+    metavar="FILE",
+    help="Divide the cluster, by a file with `partitions:` as in the master's settings. Those that "
+    "name no policy have the one that is run.",
+)
+@click.option("--no-cloud", is_flag=True, help="Launch nothing: the nodes are all there is.")
+@click.option(
     "--interference",
     type=_EXISTING,
     help="A table of true interference.  [default: the measured one that comes with Eva]",
@@ -91,6 +117,14 @@ _POSITIVE = click.FloatRange(0)
     "something happens.  [default: as each policy likes it, else 5m]",
 )
 @click.option("--hide-durations", is_flag=True, help="Do not tell policies how long jobs take.")
+@click.option(
+    "--estimates",
+    type=click.Choice([it.value for it in Estimates]),
+    default=Estimates.POSTERIOR.value,
+    show_default=True,
+    help="What run times that are hidden are estimated from: earlier jobs (history), finished "
+    "tasks of the same job (pilots), or both.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the faults.")
 @click.option(
     "--refusals",
@@ -127,6 +161,13 @@ _POSITIVE = click.FloatRange(0)
     help="Relative standard deviation of measured throughput.",
 )
 @click.option(
+    "--preemption",
+    type=click.Choice(["never", "suspend"]),
+    default="never",
+    show_default=True,
+    help="Whether jobs that wait have running ones of lower priority suspended.",
+)
+@click.option(
     "--no-reference",
     is_flag=True,
     help="Do not compute the lower bound on the cost, which may take longer than the simulation.",
@@ -145,7 +186,7 @@ _POSITIVE = click.FloatRange(0)
 )
 @json_option
 def simulate(*, trace: Path | None, journal: Path | None, as_json: bool, **options: Any) -> None:
-    r"""Run a trace of jobs through schedulers, without a cluster.
+    """Run a trace of jobs through schedulers, without a cluster.
 
     The production scheduler runs on a virtual clock with simulated instances and tasks. TRACE is a
     file that `eva trace generate` or `eva trace describe` can handle.
@@ -157,8 +198,9 @@ def simulate(*, trace: Path | None, journal: Path | None, as_json: bool, **optio
     The table compares costs with those of no packing (ALONE: an instance for each task) and with a
     lower BOUND (jobs packed fractionally, without interference, moves and delays). It shows mean
     completion times (JCT), the part of that without progress (IDLE), normalised throughput (SPEED),
-    moves per job (MOVES) and launched instances (NODES).
-    """
+    moves per job (MOVES) and launched instances (NODES). Where jobs name tenants, a second table
+    shows the figures of each, and so does one of partitions with --partitions.
+    """  # noqa: D301 - what the formatter is told
     if (trace is None) == (journal is None):
         raise click.UsageError("name a TRACE, or a state directory with --from-journal")
     from eva_master.adapters.loop.collector import spare_lasting_values
@@ -183,6 +225,7 @@ def _setup(
     """The setup of the simulation except for the policy, and the history that it replays."""
     from eva_master.adapters.catalog import load_catalog
     from eva_master.app.history import read_history
+    from eva_master.app.nodes.simulated import nodes_of
     from eva_master.app.simulate import setup_of, truth_of
 
     catalog = load_catalog(options["catalog"], options["only"] or None)
@@ -195,11 +238,18 @@ def _setup(
         assert trace is not None
         truth = truth_of(options["interference"], options["pairwise"])
         setup = setup_of(trace, catalog, truth)
+    if own := nodes_of(options["nodes"], options["node_file"], load_catalog()):
+        setup = replace(setup, nodes=(*setup.nodes, *own))
+    if options["no_cloud"]:
+        if not setup.nodes:
+            raise click.UsageError("--no-cloud leaves nothing to run on: name nodes with --node")
+        setup = replace(setup, catalog=())
     return _with_options(setup, options), history
 
 
 def _with_options(setup: Setup, options: Mapping[str, Any]) -> Setup:
     from eva_master.app.simulate import stock_of
+    from eva_master.model.planning.suspension import Preemption
     from eva_master.simulation.cluster.delays import Accounting
     from eva_master.simulation.cluster.fault_injector import Faults
 
@@ -207,7 +257,9 @@ def _with_options(setup: Setup, options: Mapping[str, Any]) -> Setup:
         setup,
         accounting=Accounting(options["accounting"]),
         durations=not options["hide_durations"],
+        estimates=Estimates(options["estimates"]),
         seed=options["seed"],
+        preemption=Preemption(options["preemption"]),
         keep_record=options["out"] is not None,
         faults=Faults(
             refusals=options["refusals"],
@@ -229,8 +281,15 @@ def _compare(chosen: Sequence[Chosen], setup: Setup, options: Mapping[str, Any])
             setup,
             rhythm=gap_of(options["round_gap"]),
             reference=not options["no_reference"],
+            division=_division(setup, options["partition_file"]),
             watch=watch,
         )
+
+
+def _division(setup: Setup, file: Path | None) -> Division | None:
+    from eva_master.app.sections.simulated import division, read_partitions
+
+    return None if file is None else division(read_partitions(file, setup))
 
 
 @contextmanager
@@ -270,20 +329,29 @@ def _write(comparison: Comparison, folder: Path, chosen: str | None) -> None:
 def _shape(run: Run, comparison: Comparison, history: History | None) -> dict[str, Any]:
     """The metrics of a policy for ``--json``."""
     planning = {f"planning_{name}": took for name, took in asdict(run.outcome.planning).items()}
+    parts = run.outcome.partitions
     return {
         "policy": run.policy,
         **run.outcome.row(),
+        **({"tenants": [asdict(one) for one in of]} if (of := run.outcome.tenants) else {}),
+        **({"partitions": [asdict(one) for one in parts]} if parts else {}),
         "nopack_usd": comparison.nopack_usd,
         "reference_bound_usd": comparison.bound_usd,
-        **({} if history is None else {"history_usd": history.cost_usd}),
+        **({} if history is None else _history_shape(history)),
         **planning,
         "wall_s": run.wall_s,
     }
 
 
+def _history_shape(history: History) -> dict[str, Any]:
+    return {"history_usd": history.cost_usd, "history_left_out": list(history.left_out)}
+
+
 _COLUMNS: Mapping[str, Callable[[Run, Comparison], str]] = {
     "COST": lambda run, _: _usd(run.outcome.cost_usd),
-    "ALONE": lambda run, all_: f"{100 * run.outcome.cost_usd / all_.nopack_usd:.1f}%",
+    "ALONE": lambda run, all_: (
+        f"{100 * run.outcome.cost_usd / all_.nopack_usd:.1f}%" if all_.nopack_usd else "-"
+    ),
     "BOUND": lambda run, all_: (
         f"{run.outcome.cost_usd / all_.bound_usd:.3f}x" if all_.bound_usd else "-"
     ),
@@ -320,7 +388,43 @@ def _table(comparison: Comparison, history: History | None, width: int) -> Rende
         below.append(f"lower bound: {_usd(comparison.bound_usd)}")
     if history is not None:
         below.append(f"what it did cost: {_usd(history.cost_usd)} ({history.words})")
-    return Group(lines, Text("; ".join(below), style="dim"))
+    parts: list[RenderableType] = [lines, Text("; ".join(below), style="dim")]
+    if history is not None:
+        parts += [Text(f"not replayed: {told}") for told in history.left_out]
+    if any(run.outcome.tenants for run in comparison.runs):
+        parts += [Text(), _groups("TENANT", comparison.runs, _tenants)]
+    if any(run.outcome.partitions for run in comparison.runs):
+        parts += [Text(), _groups("PARTITION", comparison.runs, _partitions)]
+    return Group(*parts)
+
+
+def _tenants(run: Run) -> Iterator[tuple[str, TenantFigures]]:
+    return ((one.tenant, one) for one in run.outcome.tenants)
+
+
+def _partitions(run: Run) -> Iterator[tuple[str, PartitionFigures]]:
+    return ((one.partition, one) for one in run.outcome.partitions)
+
+
+def _groups(
+    title: str,
+    runs: Sequence[Run],
+    groups: Callable[[Run], Iterator[tuple[str, TenantFigures | PartitionFigures]]],
+) -> RenderableType:
+    """A row per policy and tenant, or partition; what is idle is no tenant's."""
+    right = ("JOBS", "COST", "JCT", "IDLE")
+    lines = grid("POLICY", title, *right, right=right)
+    for run in runs:
+        for name, one in groups(run):
+            lines.add_row(
+                plain(run.policy),
+                plain(name),
+                f"{one.jobs:,}",
+                _usd(one.cost_usd),
+                f"{one.jct_mean_h:.2f}h",
+                f"{one.idle_mean_h:.3f}h",
+            )
+    return lines
 
 
 def _usd(amount: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from eva_master.model.trace import Trace
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
+_SHORT_H = 0.1
+"""Durations below so many hours are shown in seconds."""
 _EXISTING = click.Path(path_type=Path, dir_okay=False, exists=True)
 
 
@@ -165,10 +167,10 @@ def _write(made: Trace, output: Path) -> None:
 @_catalog_option
 @json_option
 def describe(file: Path, catalog: Path | None, as_json: bool) -> None:
-    """Describe a trace: jobs, durations, arrivals, GPUs, gangs, workloads.
+    """Describe a trace: jobs, durations, arrivals, GPUs, gangs, arrays, workloads.
 
-    The cost alone is that of one instance per task for as long as its job runs alone, without boot
-    times, interference and packing.
+    The cost alone is that of one instance per task for as long as its job, or the task of an array,
+    runs alone, without boot times, interference and packing.
     """
     from eva_master.adapters.catalog import load_catalog
     from eva_master.adapters.traces import read_trace
@@ -217,16 +219,13 @@ def _show(made: Trace, catalog: Catalog, as_json: bool) -> None:
 
 def _table(figures: Description) -> RenderableType:
     table = grid("TRACE", plain(figures.name))
-    hours = figures.duration_h
+    tasks = figures.array_task_h
     alone = "-" if figures.alone_usd is None else f"${figures.alone_usd:,.2f}"
     for label, text in (
         ("jobs", f"{figures.jobs:,} with {figures.tasks:,} tasks"),
         ("arrivals", f"one in {figures.gap_min:.1f} min over {figures.span_h:,.1f} h"),
-        (
-            "durations",
-            f"mean {hours['mean']:.2f} h, median {hours['median']:.2f}, 80 % {hours['p80']:.2f}, "
-            f"95 % {hours['p95']:.2f}, longest {hours['max']:,.1f}",
-        ),
+        ("durations", _spread(figures.duration_h)),
+        *([("arrays", f"{figures.arrays:,}; tasks {_spread(tasks)}")] if tasks else []),
         ("GPUs per task", _listed(figures.gpu_share)),
         ("tasks per job", _listed(figures.gang_share)),
         ("workloads", f"{_listed(figures.base_share)}; {figures.classes} classes"),
@@ -234,6 +233,16 @@ def _table(figures: Description) -> RenderableType:
     ):
         table.add_row(label, text)
     return table
+
+
+def _spread(hours: Mapping[str, float]) -> str:
+    """Quantiles in hours, in seconds where all are short."""
+    unit, times = ("s", 3_600) if hours["max"] < _SHORT_H else ("h", 1)
+    told = {name: times * value for name, value in hours.items()}
+    return (
+        f"mean {told['mean']:.2f} {unit}, median {told['median']:.2f}, 80 % {told['p80']:.2f}, "
+        f"95 % {told['p95']:.2f}, longest {told['max']:,.1f}"
+    )
 
 
 def _listed(shares: Any) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from eva_master.app.cli.session import Patience, console
+from eva_master.app.cli.views import job_tasks
 from eva_master.app.cli.views.errors import note
 from eva_master.app.cli.views.words import money, plain
 from eva_master.model.errors import Unreachable
@@ -96,14 +95,16 @@ class Display:
         }
         self._states: dict[str, str] = {}
         self._failures: dict[str, int] = {}
+        self._paused = False
 
     def show(self, job: Job) -> None:
         """Take in the newest about a job."""
+        self._show_pause(job)
         before = self._states.get(job.id)
         state = job.state
         if before is not None and _RANKS.get(state, 0) < _RANKS.get(before, 0):
             state = before
-        done = _share_done(job)
+        done = job_tasks.share_done(job)
         if job.id in self._rows:
             self._progress.update(
                 self._rows[job.id],
@@ -119,6 +120,18 @@ class Display:
         elif job.failures > failures:
             self._tell(f"{job.id}: {state}, tried again after a failure: {plain(job.reason)}")
 
+    def _show_pause(self, job: Job) -> None:
+        """Tell once that the master stands still, and once that it goes on."""
+        paused = job.HasField("pause")
+        if paused == self._paused or job.state in ENDED:
+            return
+        self._paused = paused
+        if paused:
+            why = f"{plain(job.pause.reason)}; {plain(job.pause.hint)}"
+            self._tell(f"the master stands still, and tasks run on: {why}")
+        else:
+            self._tell("the master goes on")
+
     def _tell(self, line: str) -> None:
         if self._progress.disable:
             note(line)
@@ -126,30 +139,13 @@ class Display:
             self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-_RANKS = {"pending": 0, "running": 1, "ending": 2, **dict.fromkeys(ENDED, 3)}
+_RANKS = {"pending": 0, "suspended": 1, "running": 1, "ending": 2, **dict.fromkeys(ENDED, 3)}
 """How far a job has come, by its state."""
-
-
-def _share_done(job: Job) -> float | None:
-    """The share of a job's work that is done, `None` if nobody knows."""
-    if len(job.tasks) <= 1 and not any(task.total_steps for task in job.tasks):
-        return None
-    shares = (
-        1.0 if task.state == "succeeded" else min(1.0, task.steps / (task.total_steps or math.inf))
-        for task in job.tasks
-    )
-    return sum(shares) / len(job.tasks)
 
 
 def _tasks(job: Job) -> str:
     """How many tasks of a job are in which state; empty for a single task."""
-    if len(job.tasks) <= 1:
-        return ""
-    counts = Counter(task.state for task in job.tasks)
-    return ", ".join(f"{counts[state]} {state}" for state in _TASK_STATES if counts[state])
-
-
-_TASK_STATES = ("succeeded", "failed", "cancelled", "running", "stopping", "starting", "waiting")
+    return job_tasks.in_words(job) if job_tasks.number(job) > 1 else ""
 
 
 def _line(job: Job, state: str) -> str:
@@ -158,5 +154,5 @@ def _line(job: Job, state: str) -> str:
         text += f", cost {money(job.cost_micro_usd)}"
         if job.no_packing_micro_usd:
             text += f" ({money(job.no_packing_micro_usd)} on instances of its own)"
-    reason = job.reason or next((one.waiting_for for one in job.tasks if one.waiting_for), "")
+    reason = job.reason or job_tasks.why_waiting(job)
     return f"{text}: {plain(reason)}" if reason else text

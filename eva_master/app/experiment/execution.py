@@ -15,15 +15,17 @@ from eva_master.adapters.catalog import load_catalog
 from eva_master.app.experiment.packing import packed
 from eva_master.app.experiment.runs import Result, Run, code_version
 from eva_master.app.experiment.schema import PolicyEntry
+from eva_master.app.sections.simulated import division
 from eva_master.app.simulate import NO_PACKING, Chosen, named_policy, prepared, truth_of
 from eva_master.model.errors import EvaError
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Workload, base_of
+from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.simulation.cluster.delays import Accounting
 from eva_master.simulation.cluster.fault_injector import Faults
 from eva_master.simulation.cluster.truth import Truth
 from eva_master.simulation.results.lower_bound import reference_bound
-from eva_master.simulation.results.metrics import InstanceFigures
+from eva_master.simulation.results.metrics import InstanceFigures, Outcome
 from eva_master.simulation.run import Setup, Simulation
 
 _BINS = 400
@@ -79,6 +81,7 @@ def _simulated(run: Run, entry: PolicyEntry) -> Result:
         truth=truth,
         accounting=Accounting(run.accounting),
         durations=run.stated_durations,
+        estimates=Estimates(run.estimates),
         faults=Faults(
             refusals=run.faults.refusals,
             failures_per_hour=run.faults.failures,
@@ -88,17 +91,31 @@ def _simulated(run: Run, entry: PolicyEntry) -> Result:
         keep_record=True,
         stopwatch=time.perf_counter,
     )
-    simulation = Simulation(prepared(Chosen(entry.spec, entry.options), everything))
+    setup = prepared(Chosen(entry.spec, entry.options), everything)
+    if run.partitions:
+        setup = division(dict(run.partitions))(setup, None)
+    simulation = Simulation(setup)
     outcome = simulation.run()
     planning = {f"planning_{name}": value for name, value in asdict(outcome.planning).items()}
     return {
-        "figures": outcome.row() | planning,
+        "figures": outcome.row() | planning | _of_partitions(outcome),
+        **({"tenants": [asdict(one) for one in of]} if (of := outcome.tenants) else {}),
         "curves": {
             "uptime_h": _quantiles([one.gone_ms - one.up_ms for one in outcome.record.instances]),
             "jct_h": _quantiles([job.jct_ms for job in outcome.record.jobs]),
             "instances": over_time(outcome.record.instances),
         },
         "learned": _learned(simulation.cluster.state.throughput, truth),
+    }
+
+
+def _of_partitions(outcome: Outcome) -> dict[str, float]:
+    """The figures of each partition, as ``PARTITION/FIGURE``."""
+    return {
+        f"{one.partition}/{name}": value
+        for one in outcome.partitions
+        for name, value in asdict(one).items()
+        if name != "partition"
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -25,7 +25,9 @@ from eva_master.app.experiment.schema import (
     Value,
 )
 from eva_master.app.policy_registry import policies
+from eva_master.app.sections.partitions import PartitionSection
 from eva_master.model.errors import InvalidTrace
+from eva_master.model.planning.estimate import Estimates
 
 _FORMAT = 1
 """Version of the results' format; runs of another version are different."""
@@ -46,6 +48,7 @@ class Run:
             catalog.
         planner: The planner that packs the whole trace at once; see
             `eva_master.app.experiment.packing`.
+        partitions: The parts of the cluster, by name; none if it is not divided.
     """
 
     recipe: Recipe
@@ -55,9 +58,11 @@ class Run:
     interference: InterferenceSection = field(default_factory=InterferenceSection)
     accounting: str = "compat"
     stated_durations: bool = True
+    estimates: str = Estimates.POSTERIOR.value
     faults: FaultsSection = field(default_factory=FaultsSection)
     fault_seed: int = 0
     planner: str = ""
+    partitions: tuple[tuple[str, PartitionSection], ...] = ()
 
     @property
     def kind(self) -> Kind:
@@ -92,6 +97,10 @@ class Run:
                 "faults": self.faults.model_dump(mode="json"),
                 "fault_seed": self.fault_seed,
             }
+            if self.estimates != Estimates.POSTERIOR.value:  # runs from before there was a choice
+                known["estimates"] = self.estimates
+            if self.partitions:
+                known["partitions"] = _divided(self.partitions)
             if code := policies().code_of(self.policy.kind):
                 known["policy_code"] = code
         return known
@@ -151,8 +160,10 @@ def _cells_of(point: Point) -> list[Cell]:
                     experiment.interference,
                     experiment.accounting,
                     experiment.stated_durations,
+                    experiment.estimates,
                     experiment.faults,
                     0 if experiment.faults == FaultsSection() else seed,
+                    partitions=tuple(experiment.partitions.items()),
                 )
                 runs.append((policy.title, run))
             found += [Cell(name, point.values, label, seed, run, run.digest) for label, run in runs]
@@ -218,6 +229,16 @@ def code_version() -> str:
                 found.update(path.relative_to(root).as_posix().encode() + b"\0")
                 found.update(path.read_bytes())
     return found.hexdigest()[:16]
+
+
+def _divided(partitions: Iterable[tuple[str, PartitionSection]]) -> dict[str, Any]:
+    """Partitions with the code of the plug-ins that they name."""
+    known: dict[str, Any] = {}
+    for name, section in partitions:
+        named = () if section.policy is None else (section.policy, section.policy.short)
+        codes = [policies().code_of(it.name) for it in named if it is not None]
+        known[name] = section.model_dump(mode="json") | ({"code": codes} if any(codes) else {})
+    return known
 
 
 def _by_content(section: dict[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,8 @@ from eva_master.adapters.text.yamlfile import (
 )
 from eva_master.adapters.traces.recipes import KINDS, AlibabaRecipe, FileRecipe, Recipe
 from eva_master.app.policy_registry import current_name
+from eva_master.app.sections.partitions import MOST_PARTITIONS, PartitionName, PartitionSection
+from eva_master.app.sections.simulated import problems_of as partition_problems
 from eva_master.app.simulate import named_policy
 from eva_master.model.errors import EvaError, InvalidConfig, Problem
 
@@ -134,6 +136,9 @@ class Experiment(_Section):
         accounting: See `eva_master.simulation.cluster.delays.Accounting`.
         faults: The faults to inject; none by default.
         stated_durations: Whether jobs tell the scheduler how long they take.
+        estimates: What run times are estimated from where jobs do not state them.
+        partitions: Divides the cluster, as in a master's settings; a partition that names no policy
+            has the one that is compared.
         reference: Whether the fractional bound of each trace is computed, which takes a while.
         vary: Setting to values: ``trace.FIELD`` of all traces that have it, or any other of
             these settings. All combinations are run.
@@ -152,6 +157,10 @@ class Experiment(_Section):
     catalog: CatalogSection = CatalogSection()
     faults: FaultsSection = FaultsSection()
     stated_durations: bool = True
+    estimates: Literal["posterior", "pilots", "history", "off"] = "posterior"
+    partitions: dict[PartitionName, PartitionSection] = Field(
+        default_factory=dict, max_length=MOST_PARTITIONS
+    )
     reference: bool = True
     vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
 
@@ -220,6 +229,7 @@ def load_experiment(path: Path, settings: Sequence[str] = ()) -> Plan:
     experiment = _validated(raw, document, path)
     if problems := [
         *_policy_problems(experiment, document),
+        *partition_problems(experiment.partitions, document),
         *_vary_problems(experiment, document),
     ]:
         raise invalid(InvalidConfig, str(path), problems)

@@ -15,6 +15,7 @@ from eva_master.app.experiment.schema import Plan, Value
 
 _CONFIDENCE = 0.95
 REFERENCE = "reference"
+TENANT_FIGURES = ("jobs", "cost_usd", "jct_mean_h", "idle_mean_h")
 Values = tuple[tuple[str, Value], ...]
 
 
@@ -49,8 +50,11 @@ class Row:
     Attributes:
         figures: Estimates by the names of `eva_master.simulation.results.metrics.Outcome`, and
             ``cost_share`` and ``jct_share``, cost and mean completion time over those of the
-            baseline on the same trace, and ``reference_share``, the cost over the reference bound.
+            baseline on the same trace, and ``reference_share``, the cost over the reference bound;
+            those of partitions as ``PARTITION/FIGURE``.
         results: The results behind them, by seed.
+        tenants: By name the same by the names of
+            `eva_master.simulation.results.metrics.TenantFigures`; empty where no job has a tenant.
     """
 
     trace: str
@@ -58,6 +62,7 @@ class Row:
     label: str
     figures: Mapping[str, Estimate]
     results: tuple[Result, ...] = field(repr=False, default=())
+    tenants: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)
 
     def shape(self) -> dict[str, Any]:
         """The content as JSON has it."""
@@ -66,11 +71,17 @@ class Row:
             "vary": dict(self.values),
             "policy": self.label,
             "runs": max(one.count for one in self.figures.values()),
-            "figures": {
-                name: {"mean": one.mean, "half_width": one.half}
-                for name, one in self.figures.items()
-            },
+            "figures": _shape(self.figures),
+            **(
+                {"tenants": {name: _shape(of) for name, of in of_all.items()}}
+                if (of_all := self.tenants)
+                else {}
+            ),
         }
+
+
+def _shape(figures: Mapping[str, Estimate]) -> dict[str, Any]:
+    return {name: {"mean": one.mean, "half_width": one.half} for name, one in figures.items()}
 
 
 @dataclass(frozen=True)
@@ -183,7 +194,7 @@ class _Known:
         if not results:
             return None
         estimates = {name: Estimate.of(values) for name, values in samples.items()}
-        return Row(*place, estimates, tuple(results))
+        return Row(*place, estimates, tuple(results), _tenants(results))
 
     def _distinct(self, place: RowKey) -> list[Cell]:
         """One cell per run: seeds that share one are one sample."""
@@ -193,3 +204,17 @@ class _Known:
         cell = self._cells.get(place, {}).get(seed)
         result = self._results[cell.digest] if cell else None
         return None if result is None else result["figures"].get(key)
+
+
+def _tenants(results: Sequence[Result]) -> dict[str, dict[str, Estimate]]:
+    """The figures of each tenant, by name; each over the runs in which it had jobs."""
+    samples: dict[str, dict[str, list[float]]] = {}
+    for result in results:
+        for one in result.get("tenants", ()):
+            of = samples.setdefault(one["tenant"], {})
+            for name in TENANT_FIGURES:
+                of.setdefault(name, []).append(one[name])
+    return {
+        tenant: {name: Estimate.of(values) for name, values in of.items()}
+        for tenant, of in sorted(samples.items())
+    }

@@ -26,6 +26,19 @@ _COLUMNS = (
     ("full_share", "full, %", ".1f", 100.0),
     ("planning_mean_s", "planning, ms", ".1f", 1000.0),
 )
+_PARTITION_COLUMNS = (
+    ("jobs", "jobs", ",.0f"),
+    ("cost_usd", "cost, $", ",.0f"),
+    ("jct_mean_h", "JCT, h", ".2f"),
+    ("idle_mean_h", "idle, h", ".2f"),
+)
+
+_OF_TENANTS = (
+    ("jobs", "jobs", ",.0f"),
+    ("cost_usd", "cost, $", ",.2f"),
+    ("jct_mean_h", "JCT, h", ".2f"),
+    ("idle_mean_h", "idle, h", ".3f"),
+)
 
 _CSS = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 78rem; margin: 2rem auto;
@@ -86,7 +99,8 @@ def _page(summary: Summary, pictures: Sequence[Picture]) -> str:
 <p class="note">{_notes(summary)}</p>
 <h2>Figures of each policy</h2>
 <div class="wide">{_table(summary)}</div>
-{sections}
+{_partitions(summary)}
+{_tenants(summary)}{sections}
 </body>
 </html>
 """
@@ -135,6 +149,54 @@ def _table(summary: Summary) -> str:
         lines.append(f"<tr{' class=first' if first else ''}>{cells}</tr>")
     body = "\n".join(lines)
     return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
+
+
+def _partitions(summary: Summary) -> str:
+    """The figures of each partition; empty if the cluster is not divided."""
+    names = list(summary.plan.experiment.partitions)
+    if not names:
+        return ""
+    varied = [key.rpartition(".")[2] for key in summary.plan.experiment.vary]
+    titles = ("trace", *varied, "policy", "partition")
+    head = "".join(f'<th class="name">{escape(name)}</th>' for name in titles)
+    head += "".join(f"<th>{name}</th>" for _, name, _ in _PARTITION_COLUMNS)
+    lines = []
+    for row in summary.rows:
+        for number, name in enumerate(names):
+            told = (row.trace, *(str(value) for _, value in row.values), row.label, name)
+            cells = "".join(f'<td class="name">{escape(one)}</td>' for one in told)
+            cells += "".join(
+                _cell(row, f"{name}/{key}", form, 1) for key, _, form in _PARTITION_COLUMNS
+            )
+            lines.append(f"<tr{'' if number else ' class=first'}>{cells}</tr>")
+    body = "\n".join(lines)
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
+    return f'<h2>Figures of each partition</h2>\n<div class="wide">{table}</div>'
+
+
+def _tenants(summary: Summary) -> str:
+    """What the jobs of each tenant came to; nothing where no job has one."""
+    lines = []
+    for row in summary.rows:
+        for number, (tenant, of) in enumerate(row.tenants.items()):
+            names = (row.trace, *(str(value) for _, value in row.values), row.label, tenant)
+            cells = "".join(f'<td class="name">{escape(name)}</td>' for name in names)
+            for key, _, form in _OF_TENANTS:
+                cells += f"<td>{''.join(_number(of[key], form, 1.0))}</td>"
+            lines.append(f"<tr{'' if number else ' class=first'}>{cells}</tr>")
+    if not lines:
+        return ""
+    varied = [key.rpartition(".")[2] for key in summary.plan.experiment.vary]
+    named = ("trace", *varied, "policy", "tenant")
+    head = "".join(f'<th class="name">{escape(name)}</th>' for name in named)
+    head += "".join(f"<th>{name}</th>" for _, name, _ in _OF_TENANTS)
+    body = "\n".join(lines)
+    return f"""<h2>Figures of each tenant</h2>
+<p class="note">What is idle is nobody's, so the costs of tenants do not add up to the bill.</p>
+<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>
+{body}
+</tbody></table></div>
+"""
 
 
 def _cell(row: Row, key: str, form: str, factor: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from eva_master.control.measure import estimates, sizes
 from eva_master.control.measure.delays import Latency
 from eva_master.control.measure.throughput import accompanied, company, standalone_rate
 from eva_master.control.state.store import State
@@ -12,7 +13,7 @@ from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.catalog import base_family
 from eva_master.model.ids import MILLION, InstanceId, Millis, Workload
 from eva_master.model.job import JobKind
-from eva_master.model.records import Instance, TaskRun
+from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.states import RunState
 
 
@@ -52,10 +53,26 @@ def _standalone(state: State, run: TaskRun, members: list[TaskRun], now: Millis)
     }
     if len(families) != 1:
         return False  # nobody knows whose pace it was
-    table = state.standalone.observe(
-        state.task(run).workload, families.pop(), run.progress.rate, now
-    )
-    return _taken(state, table, state.task(run).workload)
+    workload, rate, news = state.task(run).workload, run.progress.rate, False
+    if state.jobs[run.job].spec.least is not None:
+        news = _of_size(state, run, members, now)
+        rate /= float(sizes.size_speed(state, members))
+    table = state.standalone.observe(workload, families.pop(), rate, now)
+    return _taken(state, table, workload) or news
+
+
+def _of_size(state: State, run: TaskRun, members: list[TaskRun], now: Millis) -> bool:
+    """Learn how fast an elastic gang is with as many members as it has."""
+    key = sizes.measured(state, members)
+    if key is None:
+        return False
+    before = state.learned.scaling
+    after = before.observe(key, run.progress.rate, now)
+    state.set_learned(replace(state.learned, scaling=after))
+    if after.known == before.known:
+        return False
+    state.view_cache.workload_changed(state.task(run).workload)
+    return True
 
 
 def _taken(state: State, table: StandaloneTable, workload: Workload) -> bool:
@@ -116,13 +133,32 @@ def from_silent_end(state: State, run: TaskRun, last: InstanceId, now: Millis) -
     return _taken(state, state.standalone.silent(workload, family, now), workload)
 
 
-def from_end(state: State, run: TaskRun, now: Millis) -> None:
-    """Learn from a task run that succeeded how long the tasks of its workload take."""
-    workload, before = state.task(run).workload, state.learned.run_times
-    after = before.observe(workload, run.work_ms, now)
+def from_end(state: State, run: TaskRun) -> None:
+    """Learn from a task run that succeeded whether what its job states of run times holds.
+
+    A gang is one measurement, taken from its first member.
+    """
+    job = state.jobs[run.job]
+    stated = job.spec.duration_ms
+    if stated is None or not run.took_ms or (job.is_gang and run.index):
+        return
+    before, owner = state.learned.run_times, job.spec.owner
+    workload = state.task(run).workload
+    after = before.told(owner, workload, stated, run.took_ms)
+    if after is before:
+        return
     state.set_learned(replace(state.learned, run_times=after))
-    if after.usual_ms(workload) != before.usual_ms(workload):
-        state.view_cache.usual_changed(workload)
+    if any(it.of(owner).disbelieved(workload, stated) for it in (before, after)):
+        state.view_cache.workload_changed(workload)
+
+
+def from_job_end(state: State, job: Job, now: Millis) -> None:
+    """Learn how long jobs take from one that ends, if any of its tasks has finished."""
+    after = state.learned.run_times
+    for traits, finished in estimates.lessons(state, job):
+        after = after.observe(job.spec.owner, traits, finished, now)
+    if after is not state.learned.run_times:
+        state.set_learned(replace(state.learned, run_times=after))
 
 
 def _running_members(state: State, run: TaskRun) -> list[TaskRun]:

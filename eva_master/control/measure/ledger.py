@@ -13,17 +13,19 @@ Prices and speeds are those of the valuation in force when a stretch of time is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from eva_master.control.measure.throughput import company_ppm, family_speed, placed_with
 from eva_master.control.state.records import Records
 from eva_master.control.state.store import State
 from eva_master.model.accounting.money import split
+from eva_master.model.accounting.totals import added
 from eva_master.model.changes import InstanceAccount, JobAccount
-from eva_master.model.ids import MILLION, Exact, InstanceId, JobId, Millis
+from eva_master.model.ids import MILLION, Exact, InstanceId, JobId, Millis, RunId
+from eva_master.model.planning.standing import full_name
 from eva_master.model.records import Instance, TaskRun
-from eva_master.model.states import RunState
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class Accrued:
     charged: Exact
     idle: Exact
     alone: Exact
+    standing: Mapping[str, Exact]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,10 @@ class _Accrual:
 
     account: InstanceAccount
     jobs: tuple[JobAccount, ...]
-    """Increments, at most one per task run."""
+    """Increments, one for each job that took room."""
+    paces: tuple[tuple[RunId, int], ...] = ()
+    """How fast one of each group that ran was in its company, in millionths."""
+    elapsed_ms: int = 0
 
 
 def charge(instance: Instance, since: Millis, until: Millis) -> int:
@@ -85,12 +91,21 @@ def _accrue(
     if elapsed <= 0 or account.closed:
         return _Accrual(account, ())
     amount = charge(instance, account.until_ms, until)
-    occupants = state.occupants(instance.id)
-    idle = 0 if occupants else amount
-    prices = [state.reservation(run).price for run in occupants]
+    found = state.jobs_on(instance.id)
+    idle = 0 if found else amount
+    alone = dict.fromkeys(found, 0)
+    busy = dict(alone)
+    paces: list[tuple[RunId, int]] = []
+    for run, count in state.groups(instance.id):
+        ppm, cost = _worked(state, run, elapsed)
+        paces.append((run.id, ppm))
+        # Alone, a task would have had one run.
+        alone[run.job] += 0 if run.extra else cost * count
+        busy[run.job] += elapsed * count
+    charged, extra = _charged(state, instance.id, found, amount)
     jobs = tuple(
-        _increment(state, run, share, price, elapsed)
-        for run, share, price in zip(occupants, split(amount, prices), prices, strict=True)
+        JobAccount(job, Exact(charged[job]), Exact(cost), busy[job], Exact(extra[job]))
+        for job, cost in alone.items()
     )
     booked = InstanceAccount(
         account.instance,
@@ -98,18 +113,53 @@ def _accrue(
         charged=Exact(account.charged + amount),
         idle=Exact(account.idle + idle),
         closed=account.closed,
+        standing=_stood(account, instance, idle),
     )
-    return _Accrual(booked, jobs)
+    return _Accrual(booked, jobs, tuple(paces), elapsed)
 
 
-def _increment(state: Records, run: TaskRun, share: int, price: int, elapsed: int) -> JobAccount:
-    if run.state is not RunState.RUNNING:
-        return JobAccount(run.job, charged=Exact(share))
+def _charged(
+    state: Records, instance: InstanceId, jobs: Collection[JobId], amount: int
+) -> tuple[Mapping[JobId, int], Mapping[JobId, int]]:
+    """What each job owes of an amount that is split over task runs by their reservation prices.
+
+    Returns:
+        That, and the part of it for extra runs of tasks.
+    """
+    extra: Counter[JobId] = Counter()
+    if len(jobs) < 2 and not state.has_extras(instance):
+        return dict.fromkeys(jobs, amount), extra
+    occupants = state.occupants(instance)
+    prices = [state.reservation(run).price for run in occupants]
+    sums: Counter[JobId] = Counter()
+    for run, share in zip(occupants, split(amount, prices), strict=True):
+        sums[run.job] += share
+        if run.extra:
+            extra[run.job] += share
+    return sums, extra
+
+
+def _stood(
+    account: InstanceAccount, instance: Instance, idle: int
+) -> tuple[tuple[str, Exact], ...]:
+    """What an instance has cost while it stood empty in pools, once some more is booked as idle."""
+    if not idle or not instance.pool or instance.drain is not None:
+        return account.standing
+    pool = full_name(instance.partition, instance.pool)
+    return tuple(added(dict(account.standing), {pool: Exact(idle)}).items())
+
+
+def _worked(state: Records, run: TaskRun, elapsed: int) -> tuple[int, int]:
+    """What one task run did in so many milliseconds, and all that are in a group with it.
+
+    Returns:
+        Its pace in company, in millionths, and what its work costs alone.
+    """
+    price = state.reservation(run).price
     placed = placed_with(state, run)
-    speed, ppm = family_speed(state, placed), company_ppm(state, run, placed)
-    numerator, denominator = speed.as_integer_ratio()
-    alone = price * elapsed * ppm * numerator // (denominator * MILLION)
-    return JobAccount(run.job, charged=Exact(share), alone=Exact(alone), busy_ms=elapsed)
+    ppm = company_ppm(state, run, placed)
+    numerator, denominator = family_speed(state, placed).as_integer_ratio()
+    return ppm, price * elapsed * ppm * numerator // (denominator * MILLION)
 
 
 def _added(account: JobAccount, increment: JobAccount) -> JobAccount:
@@ -118,6 +168,7 @@ def _added(account: JobAccount, increment: JobAccount) -> JobAccount:
         charged=Exact(account.charged + increment.charged),
         alone=Exact(account.alone + increment.alone),
         busy_ms=account.busy_ms + increment.busy_ms,
+        replicas=Exact(account.replicas + increment.replicas),
     )
 
 
@@ -128,7 +179,12 @@ def _add(state: State, increment: JobAccount) -> None:
 
 def open_account(state: State, instance: Instance) -> None:
     """Begin to charge an instance that is up."""
-    if instance.id not in state.instance_accounts and instance.up_ms is not None:
+    if instance.up_ms is None:
+        return
+    account = state.instance_accounts.get(instance.id)
+    if account is not None and account.closed and instance.gone_ms is None and instance.owned:
+        state.put_instance_account(replace(account, until_ms=instance.up_ms, closed=False))
+    elif account is None:
         state.put_instance_account(InstanceAccount(instance.id, until_ms=instance.up_ms))
 
 
@@ -141,6 +197,8 @@ def book(state: State, instance: InstanceId, until: Millis) -> None:
     state.put_instance_account(accrual.account)
     for increment in accrual.jobs:
         _add(state, increment)
+    for run, ppm in accrual.paces:
+        state.company.add(run, accrual.elapsed_ms, ppm)
 
 
 def book_boot(state: State, run: TaskRun, instance: Instance) -> None:
@@ -148,7 +206,7 @@ def book_boot(state: State, run: TaskRun, instance: Instance) -> None:
 
     The boot of the instance it runs on stands for it.
     """
-    if instance.ready_ms is None or instance.up_ms is None:
+    if instance.ready_ms is None or instance.up_ms is None or run.extra:
         return
     boot = max(0, instance.ready_ms - instance.up_ms)
     _add(state, JobAccount(run.job, alone=Exact(state.reservation(run).price * boot)))
@@ -166,6 +224,9 @@ def close_account(state: State, instance: Instance) -> None:
     assert instance.up_ms is not None
     book(state, instance.id, instance.gone_ms)
     account = state.instance_accounts[instance.id]
+    if instance.owned:  # It has the sum of all of its stays.
+        state.put_instance_account(replace(account, closed=True))
+        return
     billed = max(instance.gone_ms - instance.up_ms, instance.offering.minimum_ms)
     rest = charge(instance, instance.up_ms, Millis(instance.up_ms + billed)) - account.charged
     state.put_instance_account(
@@ -175,8 +236,19 @@ def close_account(state: State, instance: Instance) -> None:
             charged=Exact(account.charged + rest),
             idle=Exact(account.idle + rest),
             closed=True,
+            standing=_lowered(account.standing, -rest),
         )
     )
+
+
+def _lowered(standing: tuple[tuple[str, Exact], ...], less: int) -> tuple[tuple[str, Exact], ...]:
+    """What is left of amounts that were booked past the end, those of the last pools first."""
+    kept: list[tuple[str, Exact]] = []
+    for pool, amount in reversed(standing):
+        taken = min(max(0, less), amount)
+        less -= taken
+        kept.append((pool, Exact(amount - taken)))
+    return tuple(reversed(kept))
 
 
 def bill(state: Records, now: Millis) -> Bill:
@@ -200,7 +272,7 @@ def bill(state: Records, now: Millis) -> Bill:
 def job_account(state: Records, job: JobId, now: Millis) -> JobAccount:
     """What a job owes as of `now`; nothing is booked."""
     account = state.job_accounts.get(job, JobAccount(job))
-    places = {run.instance for run in state.members(job) if run.instance is not None}
+    places = {run.instance for run in state.in_hand(job) if run.instance is not None}
     for place in sorted(places):
         if (charged := state.instance_accounts.get(place)) is None:
             continue
@@ -221,14 +293,35 @@ def instance_account(state: Records, instance: InstanceId, now: Millis) -> Insta
 def running_up(state: Records, now: Millis) -> Accrued:
     """What live instances and the jobs on them ran up since the last bookings, up to `now`."""
     charged = idle = alone = 0
+    standing: dict[str, Exact] = {}
     for name in state.live:
         if (account := state.instance_accounts.get(name)) is None:
             continue
         accrual = _accrue(state, state.instances[name], account, now)
         charged += accrual.account.charged - account.charged
         idle += accrual.account.idle - account.idle
+        if accrual.account.standing is not account.standing:
+            pool, more = state.instances[name].pool, accrual.account.idle - account.idle
+            standing[pool] = Exact(standing.get(pool, 0) + more)
         alone += sum(increment.alone for increment in accrual.jobs)
-    return Accrued(Exact(charged), Exact(idle), Exact(alone))
+    return Accrued(Exact(charged), Exact(idle), Exact(alone), standing)
+
+
+def running_of_tenants(state: Records, now: Millis) -> Mapping[str, JobAccount]:
+    """What the jobs of each tenant ran up since the last bookings, up to `now`.
+
+    Returns:
+        For each tenant whose jobs ran up anything, the sum of their increments.
+    """
+    sums: dict[str, JobAccount] = {}
+    for name in state.live:
+        if (account := state.instance_accounts.get(name)) is None:
+            continue
+        for increment in _accrue(state, state.instances[name], account, now).jobs:
+            tenant = state.jobs[increment.job].spec.tenant
+            known = sums.get(tenant)
+            sums[tenant] = increment if known is None else _added(known, increment)
+    return sums
 
 
 def running_charge(state: Records, now: Millis) -> Exact:

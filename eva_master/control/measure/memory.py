@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from eva_master.control.measure import ledger
 from eva_master.control.state.store import State
-from eva_master.model.catalog import Offering
+from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.ids import InstanceId, Millis
 from eva_master.model.records import Instance
 from eva_master.model.states import JobState
@@ -90,7 +90,7 @@ def _promised(state: State) -> Iterator[tuple[str, int]]:
             continue
         jobs = (state.jobs[job] for job in state.active)
         for job in (job for job in jobs if job.state is not JobState.ENDING):
-            for task in job.spec.tasks:
+            for task in state.kinds(job.id):
                 need = task.demand_on(machine.family)
                 if need is not None and now < need.memory_mib <= listed:
                     yield machine.name, need.memory_mib
@@ -98,6 +98,8 @@ def _promised(state: State) -> Iterator[tuple[str, int]]:
 
 def _sized(offering: Offering, sizes: Mapping[str, int]) -> Offering:
     capacity = offering.type.capacity
+    if offering.purchase is Purchase.OWNED:  # Its operator states it.
+        return offering
     mib = sizes.get(offering.type.name, capacity.memory_mib)
     if mib == capacity.memory_mib:
         return offering

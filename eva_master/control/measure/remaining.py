@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Literal
 
+from eva_master.control.measure.estimates import Contradicted, JobEstimates, groups
+from eva_master.control.measure.sizes import size_speed
 from eva_master.control.measure.throughput import (
     accompanied,
     company_ppm,
     family_speed,
     placed_with,
 )
-from eva_master.control.state.records import Records
+from eva_master.control.state.finished import kind_of
+from eva_master.control.state.records import PlanningRecords, Records, crew
 from eva_master.control.state.store import State
-from eva_master.model.ids import MILLION, Millis, RunId
-from eva_master.model.job import JobKind, JobSpec, TaskSpec
-from eva_master.model.planning.snapshot import RemainingWork
+from eva_master.learning.delays import two_digits
+from eva_master.model.ids import MILLION, Millis, RunId, run_id
+from eva_master.model.job import JobSpec, TaskSpec
+from eva_master.model.planning.estimate import LONGEST_MS, Estimate
+from eva_master.model.planning.snapshot import PREVIEW, RemainingWork, RunTime
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.states import TERMINAL_JOB, TERMINAL_RUN, RunState
 from eva_master.packing.valuation.job_valuation import Reservation
 from eva_master.packing.valuation.remaining_work import (
-    LONGEST_MS,
     Extent,
     Left,
     left,
     standalone_rate_ppm,
+    whole_ms,
 )
 from eva_master.ports.reading import Outlook
 
@@ -42,12 +48,16 @@ class _Measured:
     """What is left of task runs that progress together, as of a certain time.
 
     Attributes:
+        estimate: How long they take in all.
+        ran_ms: Standalone time for which they had run by then.
         since_ms: That time, `None` if they do not run.
         speed: How fast the families that they are on let them run.
         company_ppm: How fast they are against running alone there.
     """
 
     left: Left
+    estimate: Estimate
+    ran_ms: int = 0
     since_ms: Millis | None = None
     speed: Fraction = Fraction(1)
     company_ppm: int = MILLION
@@ -59,7 +69,9 @@ class _Measured:
         what company has cost so far.
         """
         pace = self._pace_ppm(self.company_ppm if self.left.by_steps else MILLION)
-        return RemainingWork(self.left.ms, self.since_ms, pace, self.left.estimated)
+        estimated = self.left.estimated
+        ran = self.ran_ms if estimated and not self.left.by_steps else 0
+        return RemainingWork(self.left.ms, self.since_ms, pace, estimated, ran)
 
     def _pace_ppm(self, company_ppm: int) -> int:
         """Standalone time that is done in the time that passes, in millionths."""
@@ -68,61 +80,136 @@ class _Measured:
     def eta_ms(self, now: Millis) -> Millis | None:
         """When it is over at the present pace; `None` past the end of a stated time."""
         missing = self.work().left_ms(now)
-        if self.since_ms is None or missing is None:
-            return None
         if missing == 0 and not self.left.by_steps:
+            return None
+        return self._over_ms(missing, now)
+
+    def eta_range_ms(self, now: Millis) -> tuple[Millis, Millis] | None:
+        """Between which times it is over in two of three cases; `None` unless it is estimated."""
+        if not self.left.estimated:
+            return None
+        missing, whole = self.work().left_ms(now), self.estimate.mean_ms
+        if self.left.by_steps:
+            part = Fraction(missing, whole)
+            least = int(self.estimate.least_ms * part)
+            most = int(self.estimate.most_ms * part)
+        else:
+            ran = self.ran_ms + self._done_ms(now)
+            least, most = max(0, self.estimate.least_ms - ran), self.estimate.most_ms - ran
+        ends = [self._over_ms(it, now) for it in (min(least, missing), max(most, missing))]
+        return (ends[0], ends[1]) if ends[0] is not None and ends[1] is not None else None
+
+    def _done_ms(self, now: Millis) -> int:
+        since = now if self.since_ms is None else self.since_ms
+        return max(0, now - since) * self._pace_ppm(MILLION) // MILLION
+
+    def _over_ms(self, missing: int, now: Millis) -> Millis | None:
+        """When so much is done at the present pace."""
+        if self.since_ms is None:
             return None
         pace = self._pace_ppm(self.company_ppm)
         passes = missing * MILLION // pace if pace > 0 else LONGEST_MS + 1
         return Millis(now + passes) if passes <= LONGEST_MS else None
 
 
-def of_job(state: Records, job: Job) -> dict[RunId, RemainingWork | None]:
-    """What policies are told of each task run of a job that they can see."""
-    members = list(state.members(job.id))
-    if job.is_gang:
-        return dict.fromkeys((run.id for run in members), _work(_measured(state, members)))
-    return {
-        run.id: _work(_measured(state, [run])) for run in members if run.state not in TERMINAL_RUN
-    }
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What policies are told of a job.
+
+    Attributes:
+        works: What is left of each task run that they can see, by its id; `None` if unknown.
+        estimate: How long a task takes, of several kinds the one that takes longest.
+    """
+
+    works: Mapping[RunId, RemainingWork | None]
+    estimate: Estimate | None
 
 
-def of_spec(state: Records, spec: JobSpec) -> list[RemainingWork | None]:
-    """What policies would be told of each task of a job if it were submitted now."""
-    reservations = state.reservations_of(spec)
-    numbers = range(len(spec.tasks))
-    works: list[RemainingWork | None] = [None] * len(spec.tasks)
-    for group in [numbers] if spec.kind is JobKind.GANG else [[number] for number in numbers]:
-        tasks = [spec.tasks[number] for number in group]
-        rate = _rate_ppm(state, tasks, [reservations[number] for number in group])
-        usual = _usual_ms(state, spec, tasks)
-        found = left(Extent(spec.duration_ms, spec.total_steps, rate, usual))
-        for number in group:
-            works[number] = None if found is None else _Measured(found).work()
-    return works
-
-
-def outlooks(
-    state: Records, job: Job, runs: Sequence[TaskRun], now: Millis
-) -> tuple[Outlook, list[Outlook]]:
-    """What users are told of a job, and of each of its task runs.
+def of_job(state: Records, job: Job, runs: Sequence[TaskRun]) -> Told:
+    """What policies are told of a job.
 
     Args:
         state: Where it is looked up.
         job: The job.
-        runs: All of its task runs, by index.
+        runs: All members of a gang; of an array those that policies can see.
+    """
+    estimates = JobEstimates.of_job(state, job)
+    if job.is_gang:
+        found = _measured(state, runs, estimates)
+        return Told(dict.fromkeys((run.id for run in runs), _work(found)), _longest([found]))
+    measured: dict[RunId, _Measured | None] = {}
+    untouched: dict[int, _Measured | None] = {}
+    """By the task that they have in common, of those that never did a part of it."""
+    for run in runs:
+        if run.attempt:
+            measured[run.id] = _measured(state, [run], estimates)
+            continue
+        task = id(job.spec.tasks[run.index])
+        if task not in untouched:
+            untouched[task] = _measured(state, [run], estimates)
+        measured[run.id] = untouched[task]
+    works = {name: _work(it) for name, it in measured.items()}
+    return Told(works, _longest(measured.values()))
+
+
+def _longest(measured: Iterable[_Measured | None]) -> Estimate | None:
+    found = (it.estimate for it in measured if it is not None)
+    return max(found, key=lambda it: it.mean_ms, default=None)
+
+
+def of_spec(state: Records, spec: JobSpec, now: Millis) -> Told:
+    """What policies would be told of a job if it were submitted now, as `PREVIEW`."""
+    reservations = state.reservations_of(spec)
+    estimates = JobEstimates.of_spec(state, spec, now)
+    works: dict[RunId, RemainingWork | None] = {}
+    measured: list[_Measured | None] = []
+    for group in groups(spec):
+        tasks = [spec.tasks[number] for number in group]
+        rate = _rate_ppm(state, tasks, [reservations[number] for number in group])
+        extent = _extent(estimates, tasks, spec.total_steps, rate)
+        found = left(extent)
+        one = None if found is None else _Measured(found, _estimate(estimates, tasks, extent))
+        measured.append(one)
+        works.update(dict.fromkeys((run_id(PREVIEW, it) for it in group), _work(one)))
+    return Told(works, _longest(measured))
+
+
+def contradicted(state: Records, job: Job) -> Contradicted | None:
+    """Why a job's stated duration is not believed; `None` if it is, or if there is none."""
+    if job.spec.duration_ms is None or job.state in TERMINAL_JOB:
+        return None
+    estimates = JobEstimates.of_job(state, job)
+    if not estimates.known.doubted:
+        return None
+    kinds = {kind_of(job.spec.tasks[group[0]]): group for group in groups(job.spec)}
+    found = (estimates.contradicted([job.spec.tasks[it] for it in one]) for one in kinds.values())
+    return next((it for it in found if it is not None), None)
+
+
+def outlooks(
+    state: Records, job: Job, runs: Sequence[TaskRun], telling: Sequence[TaskRun], now: Millis
+) -> tuple[Outlook, list[Outlook]]:
+    """What users are told of a job, and of some of its task runs.
+
+    Args:
+        state: Where it is looked up.
+        job: The job.
+        runs: The task runs that are shown.
+        telling: Those by which the job is told of: all members of a gang, of an array all or enough
+            of those that are not over.
         now: The time.
     """
     if job.state in TERMINAL_JOB:
         return Outlook(), [Outlook()] * len(runs)
-    shared = _measured(state, runs) if job.is_gang else None
-    told = [
-        _outlook(state, run, shared if job.is_gang else _measured(state, [run]), now)
-        for run in runs
-    ]
-    return _of_all(
-        [it for run, it in zip(runs, told, strict=True) if run.state not in TERMINAL_RUN]
-    ), told
+    estimates = JobEstimates.of_job(state, job)
+    shared = _measured(state, telling, estimates) if job.is_gang else None
+    told: dict[int, Outlook] = {}
+    for run in (*telling, *runs):
+        if id(run) not in told:
+            known = shared if job.is_gang else _measured(state, [run], estimates)
+            told[id(run)] = _outlook(state, run, known, now)
+    whole = _of_all([told[id(run)] for run in telling if run.state not in TERMINAL_RUN])
+    return whole, [told[id(run)] for run in runs]
 
 
 def _outlook(state: Records, run: TaskRun, measured: _Measured | None, now: Millis) -> Outlook:
@@ -131,9 +218,16 @@ def _outlook(state: Records, run: TaskRun, measured: _Measured | None, now: Mill
     if run.state is RunState.RUNNING and not measured.left.by_steps:
         company = _company(state, run, placed_with(state, run))
         measured = replace(measured, company_ppm=MILLION if company is None else company)
-    eta = measured.eta_ms(now) if run.state is RunState.RUNNING else None
-    missing = measured.work().left_ms(now)
-    return Outlook(missing, measured.left.estimated and missing is not None, eta)
+    running = run.state is RunState.RUNNING
+    between = measured.eta_range_ms(now) if running else None
+    return Outlook(
+        left_ms=measured.work().left_ms(now),
+        estimated=measured.left.estimated,
+        eta_ms=measured.eta_ms(now) if running else None,
+        earliest_ms=None if between is None else between[0],
+        latest_ms=None if between is None else between[1],
+        estimate=measured.estimate,
+    )
 
 
 def _of_all(parts: Sequence[Outlook]) -> Outlook:
@@ -144,11 +238,23 @@ def _of_all(parts: Sequence[Outlook]) -> Outlook:
     needed = [part.left_ms for part in parts if part.left_ms is not None]
     etas = [part.eta_ms for part in parts if part.eta_ms is not None]
     known = bool(needed) and len(needed) == len(parts)
+    ends = bool(etas) and len(etas) == len(parts)
+    estimated = known and any(part.estimated for part in parts)
+    found = [part.estimate for part in parts if part.estimate is not None]
     return Outlook(
         left_ms=max(needed) if known else None,
-        estimated=known and any(part.estimated for part in parts),
-        eta_ms=max(etas) if etas and len(etas) == len(parts) else None,
+        estimated=estimated,
+        eta_ms=max(etas) if ends else None,
+        earliest_ms=_last(parts, "earliest_ms") if ends and estimated else None,
+        latest_ms=_last(parts, "latest_ms") if ends and estimated else None,
+        estimate=max(found, key=lambda it: it.mean_ms, default=None),
     )
+
+
+def _last(parts: Sequence[Outlook], bound: Literal["earliest_ms", "latest_ms"]) -> Millis | None:
+    """The last of the bounds; an end that is stated has none but itself."""
+    bounds = (getattr(part, bound) or part.eta_ms for part in parts)
+    return max((it for it in bounds if it is not None), default=None)
 
 
 def follow(state: State, run: TaskRun, now: Millis) -> None:
@@ -160,7 +266,8 @@ def follow(state: State, run: TaskRun, now: Millis) -> None:
     view, job = state.view_cache.runs.get(run.id), state.jobs[run.job]
     if view is None or not (run.progress.total_steps or job.spec.total_steps):
         return
-    fresh = _work(_measured(state, list(state.members(job.id)) if job.is_gang else [run]))
+    group = list(crew(state, job.id)) if job.is_gang else [run]
+    fresh = _work(_measured(state, group, JobEstimates.of_job(state, job)))
     if not _as_expected(view.remaining, fresh, now):
         state.view_cache.job_changed(run.job)
 
@@ -175,29 +282,55 @@ def _as_expected(told: RemainingWork | None, fresh: RemainingWork | None, now: M
 
 def worked_ms(state: Records, run: TaskRun, now: Millis) -> int:
     """Standalone time for which a running task run has run since it began to."""
-    speed = family_speed(state, placed_with(state, run))
+    placed = placed_with(state, run)
+    speed = family_speed(state, placed) * size_speed(state, placed)
     return max(0, now - run.history[-1][1]) * speed.numerator // speed.denominator
+
+
+def run_times(state: PlanningRecords, job: Job, runs: Iterable[TaskRun]) -> dict[RunId, RunTime]:
+    """For how long task runs of an array that run have run, and how long such tasks run.
+
+    Their time is without what company has cost them, as is what finished tasks have taken.
+    """
+    estimates = JobEstimates.of_job(state, job)
+    found = {}
+    for run in runs:
+        tasks = [job.spec.tasks[run.index]]
+        stated = estimates.believed_ms(tasks)
+        expected = estimates.of(tasks) if stated is None else estimates.stated(stated)
+        placed = placed_with(state, run)
+        company = state.pace(run.id) or _company(state, run, placed) or MILLION
+        speed = family_speed(state, placed)
+        pace = speed.numerator * company // speed.denominator
+        ran = run.work_ms * company // MILLION
+        found[run.id] = RunTime(ran, Millis(run.history[-1][1]), pace, expected)
+    return found
 
 
 def _work(measured: _Measured | None) -> RemainingWork | None:
     return None if measured is None else measured.work()
 
 
-def _measured(state: Records, group: Sequence[TaskRun]) -> _Measured | None:
+def _measured(
+    state: Records, group: Sequence[TaskRun], estimates: JobEstimates
+) -> _Measured | None:
     """What task runs that progress together have left: a gang's members, or one task run alone."""
     spec = state.jobs[group[0].job].spec
+    if spec.least is not None:
+        # Who rested in the last attempt is not up to date.
+        latest = max(run.attempt for run in group)
+        group = [run for run in group if run.attempt == latest]
     kept = any(run.generation for run in group)
     teller = group[0]
     if len(group) > 1:
         teller = max(group, key=lambda run: _missing(spec, run, _steps(run, kept=kept)))
     total = teller.progress.total_steps or spec.total_steps
     tasks = [spec.tasks[run.index] for run in group]
-    usual = _usual_ms(state, spec, tasks)
-    if spec.duration_ms is None and not total and usual is None:
+    if spec.duration_ms is None and not total and estimates.of(tasks) is None:
         return None
     running = [run for run in group if run.state is RunState.RUNNING]
     placed = placed_with(state, group[0]) if running else []
-    speed = family_speed(state, placed)
+    speed = family_speed(state, placed) * size_speed(state, placed)
     company, rate = None, 0
     if total:
         company = _company(state, teller, placed)
@@ -205,12 +338,37 @@ def _measured(state: Records, group: Sequence[TaskRun]) -> _Measured | None:
         known = _rate_ppm(state, tasks, [state.reservation(run) for run in group])
         rate = standalone_rate_ppm(known, own, speed, company)
     ran = sum(run.work_ms for run in group if kept or run.state in _IN_ATTEMPT) // len(group)
-    extent = Extent(spec.duration_ms, total, rate, usual)
+    extent = _extent(estimates, tasks, total, rate)
     found = left(extent, _steps(teller, kept=kept), ran)
     if found is None:
         return None
     since = _since(teller, running, by_steps=found.by_steps)
-    return _Measured(found, since, speed, MILLION if company is None else company)
+    return _Measured(
+        found,
+        _estimate(estimates, tasks, extent),
+        ran,
+        since,
+        speed,
+        MILLION if company is None else company,
+    )
+
+
+def _extent(
+    estimates: JobEstimates, tasks: Sequence[TaskSpec], total: int | None, rate: int
+) -> Extent:
+    """What is known of all the work of tasks that progress together."""
+    stated = estimates.believed_ms(tasks)
+    expected = None if stated is not None or (total and rate) else estimates.of(tasks)
+    return Extent(stated, total, rate, None if expected is None else two_digits(expected.mean_ms))
+
+
+def _estimate(estimates: JobEstimates, tasks: Sequence[TaskSpec], extent: Extent) -> Estimate:
+    """How long tasks take of which something is known."""
+    whole = whole_ms(extent)
+    assert whole is not None
+    ms, estimated = whole
+    found = estimates.of(tasks) if estimated else None
+    return estimates.stated(ms) if found is None else found
 
 
 def _company(state: Records, run: TaskRun, placed: Sequence[TaskRun]) -> int | None:
@@ -237,14 +395,6 @@ def _since(teller: TaskRun, running: Sequence[TaskRun], *, by_steps: bool) -> Mi
     if by_steps:
         return teller.progress.at_ms if teller.state is RunState.RUNNING else None
     return Millis(sum(run.history[-1][1] for run in running) // len(running))
-
-
-def _usual_ms(state: Records, spec: JobSpec, tasks: Sequence[TaskSpec]) -> int | None:
-    """How long such tasks usually take, `None` if that is unknown or does not matter."""
-    if spec.duration_ms is not None:
-        return None
-    known = map(state.learned.run_times.usual_ms, {task.workload for task in tasks})
-    return max((it for it in known if it is not None), default=None)
 
 
 def _rate_ppm(

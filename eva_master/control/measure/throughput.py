@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from eva_master.control.measure.sizes import size_speed
 from eva_master.control.state.records import Records
 from eva_master.control.state.store import State
 from eva_master.learning.colocation import Key, key
 from eva_master.learning.windows import Mark, pace
 from eva_master.model.catalog import base_family
-from eva_master.model.ids import MILLION, InstanceId, Millis, RunId
+from eva_master.model.ids import MILLION, InstanceId, Millis, RunId, Workload
 from eva_master.model.job import JobKind
 from eva_master.model.records import Progress, TaskRun
 from eva_master.model.states import RunState
@@ -58,10 +59,13 @@ class Meters:
 
     def restart(self, state: State, instance: InstanceId) -> None:
         """Company on an instance changed: what was measured there says nothing now."""
-        for run in state.occupants(instance):
-            self._open.pop(run.id, None)
-            if run.progress.rate:
-                state.put_progress(run, run.progress.at_rate(0.0))
+        if self._open:
+            for name in state.occupant_ids(instance):
+                self._open.pop(name, None)
+        if state.company.rated:
+            for run in state.occupants(instance):
+                if run.progress.rate:
+                    state.put_progress(run, run.progress.at_rate(0.0))
 
     def sample(self, run: TaskRun, heard: Progress, now: Millis) -> tuple[Progress, bool]:
         """Take in a report.
@@ -121,6 +125,8 @@ class Meters:
 def standalone_rate(state: Records, run: TaskRun) -> float | None:
     """Iterations per second of the task run's task alone on the family it is on, `None` if unknown.
 
+    Of an elastic gang's member, with as many members as there are.
+
     What the user stated goes before what was measured.
     """
     if run.instance is None:
@@ -128,7 +134,10 @@ def standalone_rate(state: Records, run: TaskRun) -> float | None:
     family = base_family(state.instances[run.instance].offering.type.family)
     task = state.task(run)
     stated = task.throughput_on(family)
-    return stated if stated is not None else state.standalone.lookup(task.workload, family)
+    rate = stated if stated is not None else state.standalone.lookup(task.workload, family)
+    if rate is None or state.jobs[run.job].spec.least is None:
+        return rate
+    return rate * float(size_speed(state, placed_with(state, run)))
 
 
 def placed_with(state: Records, run: TaskRun) -> list[TaskRun]:
@@ -190,19 +199,17 @@ def company_ppm(state: Records, run: TaskRun, placed: Sequence[TaskRun]) -> int:
 def accompanied(state: Records, run: TaskRun) -> bool:
     """Whether another task run runs on the instance that a task run is on."""
     assert run.instance is not None
-    # A loop, since this is asked for each task run whenever an instance is booked.
-    for other in state.occupants(run.instance):
-        if other.id != run.id and other.state is RunState.RUNNING:
-            return True
-    return False
+    running = sum(count for _, count in state.groups(run.instance))
+    return running > state.runs_on(run.id, run.instance)
 
 
 def company(state: Records, run: TaskRun) -> Key:
     """The workload of a task run that is on an instance, and those of the others that run there."""
     assert run.instance is not None
-    others = [
-        state.task(other).workload
-        for other in state.occupants(run.instance)
-        if other.id != run.id and other.state is RunState.RUNNING
-    ]
-    return key(state.task(run).workload, others)
+    own = state.task(run).workload
+    running: list[Workload] = []
+    for other, count in state.groups(run.instance):
+        running += [state.task(other).workload] * count
+    if state.runs_on(run.id, run.instance):
+        running.remove(own)
+    return key(own, running)

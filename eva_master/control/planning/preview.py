@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from eva_master.control.measure import remaining
+from dataclasses import replace
+
+from eva_master.control.measure import remaining, sizes
 from eva_master.control.planning.snapshot_builder import checkpoint_ms, launch_ms, snapshot
 from eva_master.control.settings import Settings
+from eva_master.control.state.job_tasks import SHOWN_AT_ONCE
 from eva_master.control.state.records import PlanningRecords
 from eva_master.model.ids import Millis, run_id
-from eva_master.model.job import JobSpec
+from eva_master.model.job import JobKind, JobSpec
 from eva_master.model.planning.snapshot import PREVIEW, JobView, RunView, Snapshot
 
 
@@ -18,15 +21,21 @@ def hypothetical(
 
     Args:
         state: The cluster.
-        spec: The job that might be submitted; its id in the snapshot is `PREVIEW`.
+        spec: The job that might be submitted; its id in the snapshot is `PREVIEW`. Of an array a
+            plan is about its first tasks, as it would be.
         now: The time of the snapshot.
         settings: Assumed delays where nothing was measured and a job gave no hint.
     """
     real = snapshot(state, now, settings)
-    ids = tuple(run_id(PREVIEW, index) for index in range(len(spec.tasks)))
+    if spec.kind is JobKind.ARRAY:
+        shown = min(SHOWN_AT_ONCE, spec.concurrency or SHOWN_AT_ONCE)
+        spec = replace(spec, tasks=spec.tasks[:shown])
+    members = len(spec.tasks) if spec.least is None else spec.least
+    ids = tuple(run_id(PREVIEW, index) for index in range(members))
+    told = remaining.of_spec(state, spec, now)
     views = tuple(
-        RunView(id_, PREVIEW, task, None, pinned=False, running=False, remaining=work)
-        for id_, task, work in zip(ids, spec.tasks, remaining.of_spec(state, spec), strict=True)
+        RunView(id_, PREVIEW, task, None, pinned=False, running=False, remaining=told.works[id_])
+        for id_, task in zip(ids, spec.tasks[:members], strict=True)
     )
     job = JobView(
         id=PREVIEW,
@@ -34,8 +43,15 @@ def hypothetical(
         runs=ids,
         submitted_ms=now,
         priority=spec.priority,
-        checkpoint_ms=checkpoint_ms(state, spec, settings),
-        launch_ms=launch_ms(state, spec, settings),
+        checkpoint_ms=checkpoint_ms(state, spec, spec.tasks, settings),
+        launch_ms=launch_ms(state, spec, spec.tasks, settings),
+        owner=spec.owner,
+        tenant=spec.tenant,
+        estimate=told.estimate,
+        elastic=sizes.elastic(
+            state, spec, settings.limits, settings.partitions.home(spec.partition)
+        ),
+        partition=spec.partition,
     )
     return Snapshot(
         now_ms=now,
@@ -48,4 +64,5 @@ def hypothetical(
         throughput=real.throughput,
         standalone=real.standalone,
         profile=real.profile,
+        draining=real.draining,
     )

@@ -11,9 +11,12 @@ from eva_master.model.states import JobState, RunState
 def plans_job(state: Records, job: Job) -> bool:
     """Whether a plan is about the job.
 
-    It is, unless the job has ended, begun to end, or waits for others that it depends on.
+    It is, unless the job has ended, begun to end, was suspended by a user, or waits for others that
+    it depends on.
     """
-    return job.id in state.active and job.state is not JobState.ENDING and not job.waits
+    if job.id not in state.active or job.suspension is not None:
+        return False
+    return job.state is not JobState.ENDING and not job.waits
 
 
 def pinned(unit: list[TaskRun]) -> bool:
@@ -34,6 +37,14 @@ def pinned(unit: list[TaskRun]) -> bool:
     return bool(waiting) and all(run.target is not None for run in waiting)
 
 
+def doubled(state: Records, run: TaskRun) -> bool:
+    """Whether an extra run of a run's task has a place, so that no plan moves any of its runs.
+
+    So two of them never come to one instance.
+    """
+    return run.extra or (run.replicas > 0 and any(it.in_hand for it in state.runs.others(run)))
+
+
 def in_transit(run: TaskRun) -> bool:
     """Whether a task run starts, stops or is to run elsewhere."""
     match run.state:
@@ -47,5 +58,16 @@ def in_transit(run: TaskRun) -> bool:
 
 def place(state: Records, run: TaskRun) -> InstanceId | None:
     """Where a task run is or is about to be, as far as it may stay there."""
-    at_risk = run.target is not None and state.instances[run.target].at_risk
-    return None if at_risk else run.target
+    if run.target is None:
+        return None
+    there = state.instances[run.target]
+    left = there.at_risk or (there.drain is not None and there.drain.moves)
+    return None if left else run.target
+
+
+def finishes(state: Records, run: TaskRun) -> bool:
+    """Whether a task run ends where it is, on an instance that is drained."""
+    if run.target is None or run.target != run.instance:
+        return False
+    there = state.instances[run.target]
+    return there.drain is not None and not there.drain.moves and not there.at_risk

@@ -6,21 +6,27 @@ and instances that have changed since are looked at.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from operator import is_
 
-from eva_master.control.measure import remaining
-from eva_master.control.planning import scope
+from eva_master.control.measure import attained, remaining, sizes
+from eva_master.control.measure.remaining import Told
+from eva_master.control.planning import owned, scope
 from eva_master.control.settings import Settings
-from eva_master.control.state.records import PlanningRecords
+from eva_master.control.state.records import PlanningRecords, crew
 from eva_master.control.supply.spot import valued
 from eva_master.learning.delays import Delay
-from eva_master.model.catalog import InstanceType, Offering
+from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
 from eva_master.model.ids import InstanceId, Millis, RunId
-from eva_master.model.job import JobSpec
-from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
-from eva_master.model.records import Job
+from eva_master.model.job import JobSpec, Stragglers, TaskSpec
+from eva_master.model.planning.snapshot import InstanceView, JobView, RunTime, RunView, Snapshot
+from eva_master.model.records import Job, TaskRun
 from eva_master.model.states import TERMINAL_RUN, InstanceState, RunState
+
+ESTIMATED_AT_ONCE = 64
+"""Jobs whose estimates one snapshot brings up to date at most."""
 
 
 def snapshot(state: PlanningRecords, now: Millis, settings: Settings) -> Snapshot:
@@ -32,10 +38,13 @@ def snapshot(state: PlanningRecords, now: Millis, settings: Settings) -> Snapsho
         settings: Assumed delays where nothing was measured and a job gave no hint.
     """
     view_cache = state.view_cache
+    _outdate_estimates(state)
     _brought_up_to_date(state, now, settings)
+    draining = view_cache.draining.ordered()
+    counts = owned.counted(view_cache.catalog, view_cache.instances.ordered())
     return Snapshot(
         now_ms=now,
-        catalog=view_cache.catalog,
+        catalog=_on_sale(view_cache.limited_to(counts, owned.limited), draining),
         jobs=view_cache.jobs.ordered(),
         runs=view_cache.runs.ordered(),
         instances=view_cache.instances.ordered(),
@@ -44,6 +53,20 @@ def snapshot(state: PlanningRecords, now: Millis, settings: Settings) -> Snapsho
         throughput=state.throughput,
         standalone=state.standalone.known,
         profile=settings.profile,
+        draining=draining,
+    )
+
+
+def _on_sale(catalog: Catalog, draining: Sequence[InstanceView]) -> Catalog:
+    """The catalog, with limits for the instances beside those that are drained."""
+    if not draining:
+        return catalog
+    count = Counter(view.offering.id for view in draining)
+    return tuple(
+        replace(it, limit=max(0, it.limit - count[it.id]))
+        if it.limit and count[it.id] and it.purchase is not Purchase.OWNED
+        else it
+        for it in catalog
     )
 
 
@@ -56,6 +79,20 @@ def revision(state: PlanningRecords, now: Millis, settings: Settings) -> int:
     return state.view_cache.revision
 
 
+def _outdate_estimates(state: PlanningRecords) -> None:
+    """Have some estimates made anew of which more is known by now, the oldest first.
+
+    Else each job that ends would have the views of all other jobs of its owner made anew.
+    """
+    view_cache = state.view_cache
+    for name, known in view_cache.oldest_estimates(ESTIMATED_AT_ONCE):
+        job = state.jobs.get(name)
+        if job is None or known is state.learned.run_times.of(job.spec.owner):
+            view_cache.follow_estimate(name, None if job is None else known)
+        else:
+            view_cache.job_changed(name)
+
+
 def _brought_up_to_date(state: PlanningRecords, now: Millis, settings: Settings) -> None:
     """Make the views anew that may no longer be true."""
     view_cache = state.view_cache
@@ -63,14 +100,27 @@ def _brought_up_to_date(state: PlanningRecords, now: Millis, settings: Settings)
     for name in view_cache.outdated_jobs():
         job = state.jobs.get(name)
         if job is not None and scope.plans_job(state, job):
-            runs = _views(state, job)
-            view = _job_view(state, job, tuple(run.id for run in runs), settings)
-            view_cache.put_job(name, view, runs)
+            if job.is_gang:
+                seen = list(crew(state, name))
+            else:
+                seen = [state.runs[run] for run in state.shown(name)]
+            told = remaining.of_job(state, job, seen)
+            runs = _views(state, job, seen, told)
+            # If there are none, all that is left of it finishes on instances that are drained.
+            view = _job_view(
+                state, job, told, settings, seen=seen, runs=tuple(run.id for run in runs)
+            )
+            hidden = not runs and bool(state.membership.draining)
+            view_cache.put_job(name, None if hidden else view, runs)
+            known = state.learned.run_times.of(job.spec.owner)
+            view_cache.follow_estimate(name, known if any(map(_awaits_news, runs)) else None)
         else:
             view_cache.put_job(name, None, ())
+            view_cache.follow_estimate(name, None)
     # Who came and who went has been noted by now.
     for place in view_cache.outdated_instances():
         view_cache.put_instance(place, _instance_view(state, place))
+        view_cache.put_draining(place, _draining_view(state, place))
 
 
 def _follow_the_rest(state: PlanningRecords, now: Millis, settings: Settings) -> None:
@@ -84,6 +134,8 @@ def _follow_the_rest(state: PlanningRecords, now: Millis, settings: Settings) ->
         state.standalone.known,
     )
     if basis != view_cache.basis:
+        # Who comes and goes elsewhere is no news in a partition.
+        view_cache.common += basis[:1] + basis[3:] != view_cache.basis[:1] + view_cache.basis[3:]
         view_cache.basis = basis
         view_cache.revision += 1
     sources = state.catalog, state.interruptions, state.learned.delays
@@ -98,36 +150,72 @@ def _follow_the_rest(state: PlanningRecords, now: Millis, settings: Settings) ->
     elif kept and all(kept[:2]):
         return  # what was measured last is no news
     listed = tuple(
-        valued(_with_delays(offering, measured), state, settings) for offering in state.catalog
+        valued(owned.shown(_with_delays(offering, measured)), state, settings)
+        for offering in state.catalog
     )
     if listed != view_cache.catalog:
         view_cache.catalog = listed
         view_cache.revision += 1
+        view_cache.common += 1
 
 
-def _views(state: PlanningRecords, job: Job) -> tuple[RunView, ...]:
-    members = list(state.members(job.id))
+def _awaits_news(view: RunView) -> bool:
+    """Whether other jobs tell how long a task takes: of one that runs they told before."""
+    return not view.running and (view.remaining is None or view.remaining.estimated)
+
+
+def _views(
+    state: PlanningRecords, job: Job, seen: list[TaskRun], told: Told
+) -> tuple[RunView, ...]:
     gang = job.is_gang
-    together = scope.pinned(members)
-    work = remaining.of_job(state, job)
+    ran = _ran(state, job, seen)
+    finishing = (
+        {run.id for run in seen if scope.finishes(state, run)} if state.membership.draining else ()
+    )
+    # What is left of a gang stays where it is.
+    together = gang and (scope.pinned(seen) or bool(finishing))
     return tuple(
         RunView(
             id=run.id,
             job=job.id,
             task=job.spec.tasks[run.index],
-            instance=scope.place(state, run),
-            pinned=together if gang else scope.pinned([run]),
-            running=run.state is RunState.RUNNING and scope.place(state, run) is not None,
+            instance=place,
+            pinned=together if gang else scope.pinned([run]) or scope.doubled(state, run),
+            running=run.state is RunState.RUNNING and place is not None,
             held=run.target is None and bool(run.waiting_for),
-            remaining=work[run.id],
+            remaining=told.works[run.id],
+            since_ms=_since_ms(run),
+            replica=run.replica if run.extra else 0,
+            ran=ran.get(run.id),
         )
-        for run in members
-        if run.state not in TERMINAL_RUN
+        for run in seen
+        if run.state not in TERMINAL_RUN and run.id not in finishing
+        for place in [scope.place(state, run)]
     )
 
 
+def _since_ms(run: TaskRun) -> Millis | None:
+    """Since when a task run has been waiting for a place."""
+    waits = run.state is RunState.WAITING and run.target is None
+    return Millis(run.history[-1][1]) if waits else None
+
+
+def _ran(state: PlanningRecords, job: Job, seen: list[TaskRun]) -> dict[RunId, RunTime]:
+    """For how long those tasks have run that may be given an extra run; each is given one once."""
+    if job.is_gang or job.spec.stragglers is Stragglers.KEEP:
+        return {}
+    first = (it for it in seen if it.state is RunState.RUNNING and not (it.extra or it.replicas))
+    return remaining.run_times(state, job, first)
+
+
 def _job_view(
-    state: PlanningRecords, job: Job, runs: tuple[RunId, ...], settings: Settings
+    state: PlanningRecords,
+    job: Job,
+    told: Told,
+    settings: Settings,
+    *,
+    seen: list[TaskRun],
+    runs: tuple[RunId, ...],
 ) -> JobView:
     spec = job.spec
     return JobView(
@@ -136,28 +224,43 @@ def _job_view(
         runs=runs,
         submitted_ms=job.arrived_ms,
         priority=spec.priority,
-        checkpoint_ms=checkpoint_ms(state, spec, settings),
-        launch_ms=launch_ms(state, spec, settings),
+        checkpoint_ms=checkpoint_ms(state, spec, state.kinds(job.id), settings),
+        launch_ms=launch_ms(state, spec, state.kinds(job.id), settings),
+        owner=spec.owner,
+        tenant=spec.tenant,
+        estimate=told.estimate,
+        elastic=sizes.elastic(
+            state, spec, settings.limits, settings.partitions.home(job.partition)
+        ),
+        steps_left=attained.steps_left(job, seen),
+        attained=attained.gpu_time(state, job, seen),
+        lease_ms=attained.lease_ms(job, seen),
+        partition=job.partition,
+        replicas_left=state.replicas_left(job.id),
     )
 
 
-def checkpoint_ms(state: PlanningRecords, spec: JobSpec, settings: Settings) -> int:
+def checkpoint_ms(
+    state: PlanningRecords, spec: JobSpec, kinds: Iterable[TaskSpec], settings: Settings
+) -> int:
     """What a stop takes: a job waits for the slowest of its tasks."""
     hint, default = spec.checkpoint_ms, settings.checkpoint_ms
     lookup = state.learned.delays.lookup
     return max(
         lookup(Delay.CHECKPOINT, workload, hint=hint, default=default)
-        for workload in {task.workload for task in spec.tasks}
+        for workload in {task.workload for task in kinds}
     )
 
 
-def launch_ms(state: PlanningRecords, spec: JobSpec, settings: Settings) -> int:
+def launch_ms(
+    state: PlanningRecords, spec: JobSpec, kinds: Iterable[TaskSpec], settings: Settings
+) -> int:
     """What a start takes, likewise."""
     hint, default = spec.launch_ms, settings.launch_ms
     lookup = state.learned.delays.lookup
     return max(
         lookup(Delay.START, workload, hint=hint, default=default)
-        for workload in {task.workload for task in spec.tasks}
+        for workload in {task.workload for task in kinds}
     )
 
 
@@ -195,7 +298,24 @@ def _instance_view(state: PlanningRecords, name: InstanceId) -> InstanceView | N
     instance = state.instances[name]
     return InstanceView(
         id=name,
-        offering=_with_delays(instance.offering, state.view_cache.measured),
+        offering=owned.shown(_with_delays(instance.offering, state.view_cache.measured)),
         residents=state.view_cache.residents(name),
         ready=instance.state is InstanceState.READY,
+        pool=instance.pool,
+        partition=instance.partition,
+    )
+
+
+def _draining_view(state: PlanningRecords, name: InstanceId) -> InstanceView | None:
+    """`None` for one that is not drained."""
+    if name not in state.membership.draining:
+        return None
+    instance = state.instances[name]
+    return InstanceView(
+        id=name,
+        offering=owned.shown(_with_delays(instance.offering, state.view_cache.measured)),
+        residents=tuple(sorted(run.id for run in state.occupants(name))),
+        ready=instance.state is InstanceState.READY,
+        pool=instance.pool,
+        partition=instance.partition,
     )

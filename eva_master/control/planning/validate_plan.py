@@ -10,11 +10,22 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from eva_master.model.catalog import Offering
+from eva_master.control.planning.validate_standing import stated
+from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId
 from eva_master.model.job import JobKind
-from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, Suspend
+from eva_master.model.planning.plan import (
+    Assign,
+    Duplicate,
+    Hold,
+    NewInstance,
+    Plan,
+    Resize,
+    Retire,
+    Suspend,
+)
 from eva_master.model.planning.snapshot import RunView, Snapshot
+from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.resources import NOTHING, Resources
 
 Where = InstanceId | int
@@ -26,40 +37,62 @@ class Decision:
     """What is left of a plan.
 
     Attributes:
-        launches: New instances, each with at least one task run in `places`.
+        launches: New instances, each with at least one task run in `places` or in a pool.
         places: Task runs that get a new target.
         holds: Task runs that wait, with the reason.
-        suspends: Task runs that are to be stopped and wait.
+        suspends: Task runs that are to be stopped and wait. Their room may have been given away in
+            `places`; who gets it starts once they have stopped.
         dropped: Task runs whose entries no longer hold.
+        pools: All pools there are to be.
+        lines: All lines there are to be.
+        sizes: Elastic gangs that get another number of members.
+        duplicates: Tasks that get an extra run, with its place.
+        retires: Extra runs that are to be stopped.
     """
 
     launches: tuple[NewInstance, ...]
     places: tuple[tuple[RunId, Where], ...]
     holds: tuple[tuple[RunId, str], ...]
-    suspends: tuple[tuple[RunId, str], ...]
+    suspends: tuple[Suspend, ...]
     dropped: tuple[RunId, ...]
+    pools: tuple[Pool, ...] = ()
+    lines: tuple[Line, ...] = ()
+    sizes: tuple[Resize, ...] = ()
+    duplicates: tuple[Duplicate, ...] = ()
+    retires: tuple[Retire, ...] = ()
 
 
-def reconcile(now: Snapshot, plan: Plan) -> Decision:
+def reconcile(now: Snapshot, plan: Plan, ordered: Collection[InstanceId] = ()) -> Decision:
     """Check a plan against the present.
 
     Args:
         now: The cluster as it is, not as the policy saw it.
         plan: The policy's answer.
+        ordered: Instances that an operator has drained.
 
     Returns:
         The part of the plan that can be carried out: nobody over capacity, no offering over its
-        limit or out of stock, gangs whole, nothing in transition moved.
+        limit or out of stock, gangs whole, nothing in transition moved or suspended. Nobody is
+        suspended for others who do not come after all, and no two runs of a task come to one place.
     """
     check = _Check(now, plan)
     units = check.units()
-    while overfull := check.overfull(units):
-        # The youngest unit on the first overfull place gives way, until everything fits: each
-        # step removes one, so this ends.
-        units = {key: unit for key, unit in units.items() if key != overfull}
+    spared: set[RunId] = set()
+    while True:
+        while (overfull := check.overfull(units)) is not None:
+            # The youngest unit on the first overfull place gives way, until everything fits: each
+            # step removes one, so this ends.
+            units = {key: unit for key, unit in units.items() if key != overfull}
+        if not (in_vain := check.suspended_in_vain(units)):
+            break
+        check.spare(in_vain)  # whoever counted on their room may have to give way in turn
+        spared |= in_vain
     placed = dict(pair for unit in units.values() for pair in unit)
     used = {where for where in placed.values() if isinstance(where, int)}
     known = check.runs
+    standing = stated(now, plan, ordered, used)
+    used |= standing.bought
+    duplicates = check.lawful_duplicates(placed, used)
     return Decision(
         launches=tuple(launch for launch in plan.launches if launch.key in used),
         places=tuple((run, where) for run, where in placed.items() if known[run].instance != where),
@@ -68,16 +101,18 @@ def reconcile(now: Snapshot, plan: Plan) -> Decision:
             for entry in plan.entries
             if isinstance(entry, Hold) and entry.run in known
         ),
-        suspends=tuple(
-            (entry.run, entry.reason)
-            for entry in plan.entries
-            if isinstance(entry, Suspend) and entry.run in known and not known[entry.run].pinned
-        ),
+        suspends=tuple(check.suspends.values()),
         dropped=tuple(
             entry.run
             for entry in plan.entries
-            if isinstance(entry, Assign) and entry.run not in placed
+            if (isinstance(entry, Assign) and entry.run not in placed)
+            or entry.run in spared
+            or (isinstance(entry, Duplicate) and entry not in duplicates)
         ),
+        pools=standing.pools,
+        lines=standing.lines,
+        duplicates=duplicates,
+        retires=check.lawful_retires(),
     )
 
 
@@ -85,7 +120,12 @@ Unit = tuple[tuple[RunId, Where], ...]
 
 
 class _Check:
-    """The present, indexed for the questions that a plan raises."""
+    """The present, indexed for the questions that a plan raises.
+
+    Attributes:
+        runs: All task runs, by id.
+        suspends: The suspensions that can be carried out, by task run.
+    """
 
     def __init__(self, now: Snapshot, plan: Plan) -> None:
         self.runs = {view.id: view for view in now.runs}
@@ -96,8 +136,85 @@ class _Check:
         self._plan = plan
         for launch in plan.launches:
             sold = self._on_sale.get(launch.offering.id)
-            if sold is not None and sold.available(now.now_ms):
+            owned = sold is not None and sold.purchase is Purchase.OWNED
+            if sold is not None and sold.available(now.now_ms) and not owned:
                 self._offerings[launch.key] = launch.offering
+        self.suspends = self._lawful_suspends()
+
+    def _lawful_suspends(self) -> dict[RunId, Suspend]:
+        """Those of task runs that are not in transition; of gangs whole ones alone."""
+        found = {
+            entry.run: entry
+            for entry in self._plan.entries
+            if isinstance(entry, Suspend)
+            and (view := self.runs.get(entry.run)) is not None
+            and not view.pinned
+        }
+        return {run: entry for run, entry in found.items() if all(map(found.get, self._mates(run)))}
+
+    def lawful_duplicates(
+        self, placed: Mapping[RunId, Where], bought: Collection[int]
+    ) -> tuple[Duplicate, ...]:
+        """Those of tasks that run, may be given an extra run, and find room beside all others.
+
+        Each task gets one, and no instance is launched for it: no limit of launches counts it.
+        """
+        wished = [it for it in self._plan.entries if isinstance(it, Duplicate)]
+        load = dict(self._load(placed, {it.on for it in wished if it.on in self._offerings}))
+        left = {view.id: view.replicas_left or 0 for view in self._jobs.values() if wished}
+        found: dict[RunId, Duplicate] = {}
+        for entry in wished:
+            view, offering = self.runs.get(entry.run), self._offerings.get(entry.on)
+            if view is None or offering is None or not left[view.job] or view.id in found:
+                continue
+            if isinstance(entry.on, int) and entry.on not in bought:
+                continue
+            need = view.task.demand_on(offering.type.family)
+            stays = view.ran is not None and not view.pinned and view.id not in self.suspends
+            if need is None or not stays or placed.get(view.id, view.instance) != view.instance:
+                continue
+            total = load.get(entry.on, NOTHING) + need
+            if entry.on == view.instance or not total.fits(offering.type.capacity):
+                continue
+            load[entry.on] = total
+            left[view.job] -= 1
+            found[view.id] = entry
+        return tuple(found.values())
+
+    def lawful_retires(self) -> tuple[Retire, ...]:
+        """Those of extra runs."""
+        return tuple(
+            entry
+            for entry in self._plan.entries
+            if isinstance(entry, Retire)
+            and (view := self.runs.get(entry.run)) is not None
+            and view.replica
+        )
+
+    def _mates(self, run: RunId) -> tuple[RunId, ...]:
+        """Who is stopped together with a task run, itself included."""
+        job = self._jobs[self.runs[run].job]
+        return job.runs if job.kind is JobKind.GANG else (run,)
+
+    def suspended_in_vain(self, units: Mapping[RunId, Unit]) -> set[RunId]:
+        """Those whose room the plan gave to others none of whom comes."""
+        if not self.suspends:
+            return set()
+        wanted = {entry.on for entry in self._plan.entries if isinstance(entry, Assign)}
+        taken = {where for unit in units.values() for _, where in unit}
+        coming = {self.runs[run].job for unit in units.values() for run, _ in unit}
+        in_vain = set()
+        for run, entry in self.suspends.items():
+            rooms = {self.runs[mate].instance for mate in self._mates(run)} - {None}
+            if entry.job is not None and entry.job not in coming:
+                in_vain.add(run)
+            if rooms & wanted and not rooms & taken:
+                in_vain.add(run)
+        return in_vain
+
+    def spare(self, runs: set[RunId]) -> None:
+        """Have task runs stay that the plan would suspend: their room is taken."""
+        self.suspends = {run: it for run, it in self.suspends.items() if run not in runs}
 
     def units(self) -> dict[RunId, Unit]:
         """Independent placements by their first task run; those of a gang are one."""
@@ -149,7 +266,7 @@ class _Check:
         """What is taken of some places once task runs are where they are placed."""
         load: defaultdict[Where, Resources] = defaultdict(lambda: NOTHING)
         for view in self.runs.values() if places else ():
-            where = placed.get(view.id, view.instance)
+            where = placed.get(view.id, None if view.id in self.suspends else view.instance)
             if where is not None and where in places:
                 demand = view.task.demand_on(self._offerings[where].type.family)
                 assert demand is not None

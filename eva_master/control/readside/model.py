@@ -2,33 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from operator import itemgetter
 
-from eva_master.control.measure import ledger, remaining, throughput
+from eva_master.control.measure import ledger, partition_sums, remaining, throughput
+from eva_master.control.measure.estimates import Contradicted
+from eva_master.control.planning import partitioning
+from eva_master.control.planning.parts import part_of
 from eva_master.control.planning.preview import hypothetical
+from eva_master.control.readside import shown_tasks
 from eva_master.control.readside.persistent_map import PersistentMap
 from eva_master.control.settings import Settings
+from eva_master.control.standing.membership import Membership
 from eva_master.control.state.counters import Counters
+from eva_master.control.state.derived.task_counts import TaskCounts
+from eva_master.control.state.finished import Kind
+from eva_master.control.state.job_tasks import JobTasks
 from eva_master.control.state.records import total_demand
+from eva_master.control.state.runs import Runs
 from eva_master.control.state.view_cache import ViewCache
 from eva_master.learning.colocation import Key, lookup
 from eva_master.learning.interruptions import Interruptions
 from eva_master.learning.knowledge import Knowledge
+from eva_master.learning.posterior import Finished
 from eva_master.learning.standalone import StandaloneTable
-from eva_master.model.accounting.totals import Totals
+from eva_master.model.accounting.totals import PartitionTotals, TenantTotals, Totals, added
 from eva_master.model.catalog import Catalog
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.events import CloudTrouble
-from eva_master.model.ids import Exact, InstanceId, JobId, Millis, RunId, run_id
-from eva_master.model.job import JobSpec, TaskSpec
+from eva_master.model.fleet.partitions import Partitions
+from eva_master.model.ids import Exact, InstanceId, JobId, Millis, RunId
+from eva_master.model.job import JobSpec, Stragglers, TaskSpec
+from eva_master.model.planning.estimate import Estimates
+from eva_master.model.planning.fixed_point import exp_of_ppm
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot, StandaloneRates, ThroughputTable
-from eva_master.model.records import Instance, Job, TaskRun
+from eva_master.model.planning.standing import LinePlace
+from eva_master.model.planning.suspension import Preemption
+from eva_master.model.records import Instance, Job, TaskRun, untouched
 from eva_master.model.resources import Resources
-from eva_master.model.states import LIVE
-from eva_master.packing.valuation.job_valuation import JobValuation, Rates, Reservation
-from eva_master.ports.reading import CostSums, InstanceRecord, JobRecord, LearnedTables, Outlook
+from eva_master.model.states import LIVE, TERMINAL_JOB, RunState
+from eva_master.packing.valuation.job_valuation import (
+    JobReservations,
+    JobValuation,
+    Rates,
+    Reservation,
+)
+from eva_master.ports.reading import (
+    SHOWN,
+    CostSums,
+    InstanceRecord,
+    JobRecord,
+    LearnedTables,
+    LearnedTime,
+    Outlook,
+    TaskPage,
+)
 
 _JOBS_REMEMBERED = 16_384
 """Jobs whose reservations readers share at most."""
@@ -44,7 +75,7 @@ class ReadersValuation:
     def __init__(self, catalog: Catalog, standalone: StandaloneRates) -> None:
         self.sources = (catalog, standalone)
         self._valuation: JobValuation | None = None
-        self._reservations: dict[JobId, tuple[Reservation, ...]] = {}
+        self._reservations: dict[JobId, JobReservations] = {}
 
     def of(self, spec: JobSpec) -> tuple[Reservation, ...]:
         """The reservation of each task of a job."""
@@ -59,13 +90,13 @@ class ReadersValuation:
             self._valuation = JobValuation(*self.sources)
         return self._valuation
 
-    def of_job(self, job: Job) -> tuple[Reservation, ...]:
-        """The same of a job that is active, which is remembered."""
+    def of_job(self, job: Job) -> JobReservations:
+        """The same of a job, which is remembered."""
         found = self._reservations.get(job.id)
         if found is None:
             if len(self._reservations) >= _JOBS_REMEMBERED:
                 self._reservations = {}
-            found = self._reservations[job.id] = self.of(job.spec)
+            found = self._reservations[job.id] = JobReservations(self._made(), job.spec)
         return found
 
 
@@ -80,7 +111,11 @@ class ClusterModel:
     at_ms: Millis
     settings: Settings
     jobs: PersistentMap[JobId, Job]
-    runs: PersistentMap[RunId, TaskRun]
+    touched: PersistentMap[RunId, TaskRun]
+    """Task runs to which something has happened."""
+    index: shown_tasks.Index
+    tasks: PersistentMap[JobId, TaskCounts]
+    """What all tasks of each job do together."""
     instances: PersistentMap[InstanceId, Instance]
     active: PersistentMap[JobId, Job]
     live: PersistentMap[InstanceId, Instance]
@@ -97,9 +132,17 @@ class ClusterModel:
     interruptions: Interruptions
     trouble: CloudTrouble
     memory: PolicyMemory | None
+    memories: Mapping[str, PolicyMemory | None]
     prices: ReadersValuation
+    pool_reasons: Mapping[str, str]
+    queued: Mapping[JobId, tuple[LinePlace, ...]]
 
     # -- records ---------------------------------------------------------------------------------
+
+    @property
+    def runs(self) -> Runs:
+        """See `ReadModel.runs`."""
+        return Runs(self.jobs, self.touched, self.tasks)
 
     @property
     def rounds(self) -> int:
@@ -121,6 +164,16 @@ class ClusterModel:
         """What was learned about tasks on their own."""
         return self.learned.standalone
 
+    @property
+    def estimates(self) -> Estimates:
+        """What run times are estimated from."""
+        return self.settings.estimates
+
+    def finished(self, job: Job) -> Mapping[Kind, Finished]:
+        """The finished tasks of an array, by kind."""
+        known = self.tasks.get(job.id)
+        return {} if known is None else known.finished
+
     def find(self, owner: str, reference: str) -> Job | None:
         """See `ReadModel.find`."""
         job: Job | None = self.jobs.get(JobId(reference))
@@ -137,8 +190,37 @@ class ClusterModel:
 
     def members(self, job: JobId) -> Iterator[TaskRun]:
         """The task runs of a job, by index."""
-        names = (run_id(job, index) for index in range(len(self.jobs[job].spec.tasks)))
-        return (run for name in names if (run := self.runs.get(name)) is not None)
+        return self.runs.of(self.jobs[job])
+
+    def in_hand(self, job: JobId) -> tuple[TaskRun, ...]:
+        """The task runs of a job that have an instance or a target."""
+        return shown_tasks.in_hand(job, self.runs, self.index)
+
+    def shown(self, job: JobId) -> list[RunId]:
+        """The tasks of an array that a plan is about, by index."""
+        return self._tasks(job).shown(self.jobs[job])
+
+    def replicas_left(self, job: JobId) -> int | None:
+        """How many more tasks of an array may be given an extra run now."""
+        record = self.jobs[job]
+        rests = record.is_gang or record.spec.stragglers is Stragglers.KEEP
+        return None if rests else self._tasks(job).replicas_left(record)
+
+    def _tasks(self, job: JobId) -> JobTasks:
+        record = self.jobs[job]
+        tasks = JobTasks(record)
+        for run in self.members(job):
+            if run.id in self.touched:
+                tasks.follow(None if run.extra else untouched(record, run.index), run)
+        return tasks
+
+    def gpu_ms(self, job: JobId) -> int:
+        """The time for which tasks had GPUs, those that run now not counted since they began."""
+        return sum(run.gpu_ms for run in self.members(job))
+
+    def kinds(self, job: JobId) -> tuple[TaskSpec, ...]:
+        """Tasks of a job that differ, all its workloads and demands among them."""
+        return self.tasks[job].kinds.tasks
 
     def task(self, run: TaskRun) -> TaskSpec:
         """The task that a task run carries out."""
@@ -146,7 +228,37 @@ class ClusterModel:
 
     def occupants(self, instance: InstanceId) -> tuple[TaskRun, ...]:
         """See `ReadModel.occupants`."""
-        return tuple(map(self.runs.__getitem__, self.residents.get(instance, ())))
+        return tuple(map(self.touched.__getitem__, self.residents.get(instance, ())))
+
+    def groups(self, instance: InstanceId) -> list[tuple[TaskRun, int]]:
+        """One of the task runs that run on an instance of each kind and rate, and how many."""
+        running = [it for it in self.occupants(instance) if it.state is RunState.RUNNING]
+        kinds = Counter(map(self._likeness, running))
+        first = {self._likeness(it): it for it in reversed(running)}
+        return [(first[kind], count) for kind, count in kinds.items()]
+
+    def _likeness(self, run: TaskRun) -> tuple[JobId, int, float, bool]:
+        """What task runs of a group have in common, see `Company`."""
+        return run.job, id(self.task(run)), run.progress.rate, run.extra
+
+    def runs_on(self, run: RunId, instance: InstanceId) -> bool:
+        """Whether a task run runs on an instance."""
+        known = self.touched.get(run)
+        if known is None or known.state is not RunState.RUNNING:
+            return False
+        return bool(known.instance == instance)
+
+    def jobs_on(self, instance: InstanceId) -> Collection[JobId]:
+        """The jobs of the task runs that take room on an instance, in the order of those."""
+        return dict.fromkeys(run.job for run in self.occupants(instance))
+
+    def has_extras(self, instance: InstanceId) -> bool:
+        """Whether an extra run of a task takes room on an instance."""
+        return any(run.extra for run in self.occupants(instance))
+
+    def pace(self, run: RunId) -> int | None:  # noqa: ARG002
+        """How fast a task run was in its company: of no use to readers, so unknown."""
+        return None
 
     def used(self, instance: InstanceId) -> Resources:
         """See `ReadModel.used`."""
@@ -163,14 +275,31 @@ class ClusterModel:
 
     def can_place(self, instance: InstanceId) -> bool:
         """Whether tasks may be given to the instance, now or when it is ready."""
-        return self.can_stay(instance) and not self.instances[instance].at_risk
+        return self.can_stay(instance) and self.instances[instance].takes_tasks
 
     # -- figures ---------------------------------------------------------------------------------
 
-    def record(self, job: JobId, now: Millis) -> JobRecord:
+    def record(self, job: JobId, now: Millis, page: TaskPage = SHOWN) -> JobRecord:
         """See `ReadModel.record`."""
-        account = ledger.job_account(self, job, now)
-        return JobRecord(self.jobs[job], tuple(self.members(job)), account)
+        known, counts = self.jobs[job], self.tasks[job]
+        about = known, self.runs, self.index, counts
+        whole = shown_tasks.suspended(*about)
+        shown = tuple(shown_tasks.of_page(*about, page))
+        telling: tuple[TaskRun, ...] = ()
+        if known.state not in TERMINAL_JOB:
+            own = sum(not run.extra for run in shown)
+            everyone = page == SHOWN and own == len(known.spec.tasks)
+            telling = shown if everyone else tuple(shown_tasks.telling(*about))
+        return JobRecord(
+            known,
+            shown,
+            ledger.job_account(self, job, now),
+            counts.states,
+            in_hand=counts.in_hand,
+            telling=telling,
+            suspension=None if whole is None else whole.suspension,
+            reasons=shown_tasks.reasons(known, counts),
+        )
 
     def billed(self, instance: InstanceId, now: Millis) -> InstanceRecord:
         """See `ReadModel.billed`."""
@@ -185,7 +314,35 @@ class ClusterModel:
             charged=Exact(totals.charged + sums.charged),
             idle=Exact(totals.idle + sums.idle),
             alone=Exact(totals.alone + sums.alone),
+            standing=added(totals.standing, sums.standing),
         )
+
+    def of_tenants(self, now: Millis) -> Mapping[str, TenantTotals]:
+        """See `ReadModel.of_tenants`."""
+        running = ledger.running_of_tenants(self, now)
+        none = JobAccount(JobId(""))
+        return {
+            tenant: replace(
+                sums,
+                charged=Exact(sums.charged + running.get(tenant, none).charged),
+                alone=Exact(sums.alone + running.get(tenant, none).alone),
+            )
+            for tenant, sums in self.totals.tenants.items()
+        }
+
+    @property
+    def partitions(self) -> Partitions:
+        """See `ReadModel.partitions`."""
+        return self.settings.partitions
+
+    def partition_of(self, spec: JobSpec) -> str:
+        """See `ReadModel.partition_of`."""
+        return partitioning.chosen(self, self.partitions, spec, self.at_ms)
+
+    def of_partitions(self, now: Millis) -> Mapping[str, PartitionTotals]:
+        """See `ReadModel.of_partitions`."""
+        booked = self.totals.partitions
+        return partition_sums.of_partitions(self, booked, self.partitions, now)
 
     def charged(self, now: Millis) -> Exact:
         """See `ReadModel.charged`."""
@@ -201,9 +358,7 @@ class ClusterModel:
 
     def reservation(self, run: TaskRun) -> Reservation:
         """What a task run's task is worth, and on which offering."""
-        job = self.jobs[run.job]
-        found = self.prices.of_job(job) if run.job in self.active else self.prices.of(job.spec)
-        return found[run.index]
+        return self.prices.of_job(self.jobs[run.job])[run.index]
 
     def reservations_of(self, spec: JobSpec) -> tuple[Reservation, ...]:
         """What each task of a job is worth, be the job submitted or not."""
@@ -215,7 +370,11 @@ class ClusterModel:
 
     def outlooks(self, record: JobRecord, now: Millis) -> tuple[Outlook, Sequence[Outlook]]:
         """See `ReadModel.outlooks`."""
-        return remaining.outlooks(self, record.job, record.runs, now)
+        return remaining.outlooks(self, record.job, record.runs, record.telling, now)
+
+    def contradicted(self, job: Job) -> Contradicted | None:
+        """See `ReadModel.contradicted`."""
+        return remaining.contradicted(self, job)
 
     def reservation_price(self, run: TaskRun) -> int:
         """See `ReadModel.reservation_price`."""
@@ -240,15 +399,43 @@ class ClusterModel:
             },
         )
 
+    def learned_times(self, owner: str) -> list[LearnedTime]:
+        """See `ReadModel.learned_times`."""
+        known = self.learned.run_times.owners
+        return [
+            LearnedTime(
+                owner=name,
+                feature=feature.value,
+                value=value,
+                median_ms=exp_of_ppm(it.log),
+                between_ppm=it.between,
+                within_ppm=it.within,
+                error_ppm=it.error,
+                jobs=it.jobs,
+                tasks=it.tasks,
+                at_ms=it.at_ms,
+            )
+            for name in sorted(known if not owner else known.keys() & {owner})
+            for (feature, value), it in sorted(known[name].spreads.items(), key=itemgetter(0))
+        ]
+
+    @property
+    def preemption(self) -> Preemption:
+        """See `ReadModel.preemption`."""
+        return self.settings.preemption
+
     def preview(self, spec: JobSpec, now: Millis) -> Snapshot:
         """See `ReadModel.preview`."""
         values = {each.name: getattr(self, each.name) for each in fields(ClusterModel)}
         scratch = _Scratch(**values)
         for job in self.active:
             scratch.view_cache.job_changed(job)
-        for instance in self.live:
+        for instance, record in self.live.items():
             scratch.view_cache.instance_changed(instance)
-        return hypothetical(scratch, spec, now, self.settings)
+            scratch.membership.follow(record)
+        whole = hypothetical(scratch, spec, now, self.settings)
+        home = self.partitions.home(spec.partition)
+        return part_of(whole, home, self.partitions, self.totals.partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,3 +443,4 @@ class _Scratch(ClusterModel):
     """A model with views of its own, for one snapshot."""
 
     view_cache: ViewCache = field(default_factory=ViewCache)
+    membership: Membership = field(default_factory=Membership)

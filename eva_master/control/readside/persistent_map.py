@@ -94,6 +94,15 @@ class PersistentMap(Mapping[K, V]):
         bound = None if before is None else self._order(before)
         return _descending(self._root, bound)
 
+    def ascending(self, start: K, end: K) -> Iterator[tuple[K, V]]:
+        """The entries from one key on and before another; neither needs to be there."""
+        first, beyond = self._order(start), self._order(end)
+        for leaf, at in _leaves_from(self._root, first):
+            for place in range(at, len(leaf.keys)):
+                if leaf.keys[place] >= beyond:
+                    return
+                yield leaf.names[place], leaf.values[place]
+
     def _find(self, key: Any) -> Any:
         wanted, node = self._order(key), self._root
         while isinstance(node, _Branch):
@@ -237,6 +246,18 @@ def _leaves(node: _Node) -> Iterator[_Leaf]:
         return
     for child in node.children:
         yield from _leaves(child)
+
+
+def _leaves_from(node: _Node, first: Any) -> Iterator[tuple[_Leaf, int]]:
+    """The leaves from a sort key on, each with the place where to begin in it."""
+    if isinstance(node, _Leaf):
+        yield node, bisect_left(node.keys, first)
+        return
+    at = max(0, bisect_right(node.firsts, first) - 1)
+    yield from _leaves_from(node.children[at], first)
+    for child in node.children[at + 1 :]:
+        for leaf in _leaves(child):
+            yield leaf, 0
 
 
 def _descending(node: _Node, bound: Any) -> Iterator[Any]:

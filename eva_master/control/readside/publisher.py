@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 
 from eva_master.control.readside.model import ClusterModel, ReadersValuation
 from eva_master.control.readside.persistent_map import PersistentMap
+from eva_master.control.readside.shown_tasks import empty_index, followed
 from eva_master.control.settings import Settings
+from eva_master.control.state.derived.task_counts import TaskCounts
 from eva_master.control.state.store import State
 from eva_master.control.state.unwritten import Unpublished
 from eva_master.model.ids import JobId, Millis, instance_order, job_order, run_order
@@ -40,7 +42,11 @@ class Publisher:
         if changed.jobs:
             parts.update(self._jobs(changed))
         if changed.runs:
-            parts["runs"] = _updated(before.runs, changed.runs, state.runs)
+            touched = state.runs.touched
+            parts["index"] = followed(before.index, changed.runs, before.touched, touched)
+            parts["touched"] = _updated(before.touched, changed.runs, touched)
+        if changed.jobs or changed.runs:
+            parts["tasks"] = self._tasks(changed)
         if changed.instances:
             parts.update(self._instances(changed))
         if parts:
@@ -54,7 +60,10 @@ class Publisher:
             interruptions=state.interruptions,
             trouble=state.trouble,
             memory=state.memory,
+            memories=dict(state.memories),
             prices=self._prices(),
+            pool_reasons=state.membership.reasons,
+            queued=state.membership.queued,
             **parts,
         )
         return self._model
@@ -77,6 +86,18 @@ class Publisher:
             "job_accounts": _updated(before.job_accounts, names, state.job_accounts),
             "names": before.names.updated(newest, [key for key in dropped if key not in newest]),
         }
+
+    def _tasks(self, changed: Unpublished) -> PersistentMap[JobId, TaskCounts]:
+        """What all tasks of each changed job do together."""
+        state, touched = self._state, self._state.runs.touched
+        names = dict.fromkeys(changed.jobs)
+        names.update((touched[run].job, None) for run in changed.runs if run in touched)
+        counts = {
+            name: state.tasks[name].counted(state.finished(state.jobs[name]))
+            for name in names
+            if name in state.jobs
+        }
+        return _updated(self._model.tasks, names, counts)
 
     def _instances(self, changed: Unpublished) -> dict[str, PersistentMap[Any, Any]]:
         state, before, names = self._state, self._model, changed.instances
@@ -102,8 +123,15 @@ def _updated(
     keep: Callable[[K], object] = lambda _: True,
 ) -> PersistentMap[K, V]:
     """A map in which some entries are as `values` has them, or missing where it does not."""
-    put = {name: values[name] for name in names if name in values and keep(name)}
-    drop = [name for name in names if name not in put and name in old]
+    put: dict[K, V] = {}
+    drop: list[K] = []
+    for name in names:
+        before, now = old.get(name), values.get(name) if keep(name) else None
+        if now is None:
+            if before is not None:
+                drop.append(name)
+        elif now is not before:  # that it is as before is soon seen, and a new map takes long
+            put[name] = now
     return old.updated(put, drop)
 
 
@@ -112,7 +140,9 @@ def _empty(state: State, settings: Settings) -> ClusterModel:
         at_ms=Millis(0),
         settings=settings,
         jobs=PersistentMap(job_order),
-        runs=PersistentMap(run_order),
+        touched=PersistentMap(run_order),
+        index=empty_index(),
+        tasks=PersistentMap(job_order),
         instances=PersistentMap(instance_order),
         active=PersistentMap(job_order),
         live=PersistentMap(instance_order),
@@ -128,7 +158,10 @@ def _empty(state: State, settings: Settings) -> ClusterModel:
         interruptions=state.interruptions,
         trouble=state.trouble,
         memory=state.memory,
+        memories=dict(state.memories),
         prices=ReadersValuation(state.catalog, state.standalone.known),
+        pool_reasons={},
+        queued={},
     )
 
 

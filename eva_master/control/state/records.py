@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Protocol
 
+from eva_master.control.standing.membership import Membership
 from eva_master.control.state.counters import Counters
+from eva_master.control.state.finished import Kind
+from eva_master.control.state.runs import Runs
 from eva_master.control.state.view_cache import ViewCache
 from eva_master.learning.colocation import Key
 from eva_master.learning.interruptions import Interruptions
 from eva_master.learning.knowledge import Knowledge
+from eva_master.learning.posterior import Finished
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.job import JobSpec, TaskSpec
+from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
@@ -34,7 +40,7 @@ class Records(Protocol):
         ...
 
     @property
-    def runs(self) -> Mapping[RunId, TaskRun]:
+    def runs(self) -> Runs:
         """The task runs by their ids."""
         ...
 
@@ -88,8 +94,25 @@ class Records(Protocol):
         """What was learned about tasks on their own."""
         ...
 
+    @property
+    def estimates(self) -> Estimates:
+        """What run times are estimated from."""
+        ...
+
+    def finished(self, job: Job) -> Mapping[Kind, Finished]:
+        """The finished tasks of an array that has not ended, by kind."""
+        ...
+
     def members(self, job: JobId) -> Iterator[TaskRun]:
         """The task runs of a job, by index."""
+        ...
+
+    def in_hand(self, job: JobId) -> tuple[TaskRun, ...]:
+        """The task runs of a job that have an instance or a target."""
+        ...
+
+    def kinds(self, job: JobId) -> tuple[TaskSpec, ...]:
+        """Tasks of a job that differ, all its workloads and demands among them."""
         ...
 
     def task(self, run: TaskRun) -> TaskSpec:
@@ -98,6 +121,22 @@ class Records(Protocol):
 
     def occupants(self, instance: InstanceId) -> tuple[TaskRun, ...]:
         """The task runs that take room on an instance."""
+        ...
+
+    def groups(self, instance: InstanceId) -> list[tuple[TaskRun, int]]:
+        """One of the task runs that run on an instance of each kind and rate, and how many."""
+        ...
+
+    def runs_on(self, run: RunId, instance: InstanceId) -> bool:
+        """Whether a task run runs on an instance."""
+        ...
+
+    def jobs_on(self, instance: InstanceId) -> Collection[JobId]:
+        """The jobs of the task runs that take room on an instance, in the order of those."""
+        ...
+
+    def has_extras(self, instance: InstanceId) -> bool:
+        """Whether an extra run of a task takes room on an instance."""
         ...
 
     def reservation(self, run: TaskRun) -> Reservation:
@@ -126,13 +165,39 @@ class PlanningRecords(Records, Protocol):
         ...
 
     @property
+    def membership(self) -> Membership:
+        """Which instances stand in pools or are being drained."""
+        ...
+
+    @property
     def counters(self) -> Counters:
         """Counters of the cluster, which only grow."""
+        ...
+
+    def gpu_ms(self, job: JobId) -> int:
+        """The time for which tasks had GPUs, those that run now not counted since they began."""
+        ...
+
+    def pace(self, run: RunId) -> int | None:
+        """How fast a task run was in its company on average, in millionths; `None` if unknown."""
+        ...
+
+    def shown(self, job: JobId) -> list[RunId]:
+        """The tasks of an array that a plan is about, by index."""
+        ...
+
+    def replicas_left(self, job: JobId) -> int | None:
+        """How many more tasks of an array may be given an extra run now."""
         ...
 
     def can_place(self, instance: InstanceId) -> bool:
         """Whether tasks may be given to the instance, now or when it is ready."""
         ...
+
+
+def crew(records: Records, job: JobId) -> Iterator[TaskRun]:
+    """Those of a gang that run together, or are to: of an elastic one the first, else all."""
+    return islice(records.members(job), records.jobs[job].members)
 
 
 def total_demand(records: Records, runs: Iterable[TaskRun], on: Instance | Offering) -> Resources:

@@ -8,10 +8,19 @@ from dataclasses import asdict
 from functools import partial
 from operator import itemgetter
 
+from eva_master.control.standing.membership import Membership
 from eva_master.control.state.active_load import ActiveLoad
 from eva_master.control.state.counters import Counters
 from eva_master.control.state.dependencies import Dependencies
+from eva_master.control.state.derived.company import Company
+from eva_master.control.state.derived.worth import Worth
+from eva_master.control.state.finished import FinishedTasks
+from eva_master.control.state.job_tasks import JobTasks
+from eva_master.control.state.parts.policy_memories import document_name, document_of, memories_of
 from eva_master.control.state.records import total_demand
+from eva_master.control.state.restoring import knowledge, launch, submission
+from eva_master.control.state.runs import Runs, reindex
+from eva_master.control.state.suspended import Suspended
 from eva_master.control.state.tally import Tally
 from eva_master.control.state.unwritten import Unpublished, Unwritten
 from eva_master.control.state.view_cache import ViewCache
@@ -21,23 +30,15 @@ from eva_master.learning.interruptions import Interruptions
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.memory_sizes import MemorySizes
 from eva_master.learning.standalone import StandaloneTable
+from eva_master.model.accounting.tenants import DEFAULT_TENANT
 from eva_master.model.accounting.totals import Totals
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount, Round
-from eva_master.model.errors import StorageError
 from eva_master.model.events import CloudTrouble
-from eva_master.model.ids import (
-    InstanceId,
-    JobId,
-    Millis,
-    OfferingId,
-    Price,
-    RunId,
-    job_order,
-    run_id,
-)
+from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, Price, RunId
 from eva_master.model.job import JobSpec, TaskSpec
-from eva_master.model.planning.plan import Json, PolicyMemory
+from eva_master.model.planning.estimate import Estimates
+from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.model.records import Instance, Job, Progress, TaskRun
 from eva_master.model.resources import Resources
@@ -60,32 +61,32 @@ class State:
     still count it.
 
     Attributes:
-        jobs: By id, in order of submission.
-        runs: By id.
+        jobs: By id, in order of submission. runs: By id; untouched ones have no record.
+        tasks: What the tasks of each job do, counted. sessions: Each instance's open session.
         instances: By id; gone ones too, until they are forgotten.
-        job_accounts: What each job owes, as of the last booking.
-        instance_accounts: What each instance cost, as of the last booking.
-        sessions: The open session of each connected instance.
+        job_accounts: What each job owed when last booked. instance_accounts: Likewise, its cost.
         catalog: Offerings, with what the cloud said about their availability.
-        memory: The policy's.
-        learned: About workloads and instance types.
-        interruptions: What became of spot instances.
-        boots: Boots that failed in a row.
-        sizes: How much memory instance types have.
-        trouble: Whether the cloud does what it is asked; not journalled.
-        dependencies: Which jobs wait for which.
+        memories: Those of policies, by partition; the default one's under the empty name.
+        learned: About workloads and types. interruptions: Of spot instances. boots: Failed ones.
+        sizes: Memory of instance types. trouble: Whether the cloud does as asked; not journalled.
+        dependencies: Which jobs wait for which. suspended: Which are suspended.
+        estimates: What run times are estimated from. company: Who runs where, and how fast.
+        groups: See `Records`, as for ``jobs_on``, ``runs_on``. finished: Tasks of arrays, by kind.
+        membership: Which instances stand in pools or are being drained.
         view_cache: What `control.picture` made of the records, and what of it may be out of date.
     """
 
     def __init__(self, catalog: Catalog) -> None:
         self.jobs: dict[JobId, Job] = {}
-        self.runs: dict[RunId, TaskRun] = {}
+        self._touched: dict[RunId, TaskRun] = {}
+        self.tasks: dict[JobId, JobTasks] = {}
+        self.runs = Runs(self.jobs, self._touched, self.tasks)
         self.instances: dict[InstanceId, Instance] = {}
         self.job_accounts: dict[JobId, JobAccount] = {}
         self.instance_accounts: dict[InstanceId, InstanceAccount] = {}
         self.sessions: dict[InstanceId, int] = {}
         self.catalog = catalog
-        self.memory: PolicyMemory | None = None
+        self.memories: dict[str, PolicyMemory | None] = {}
         self.learned = Knowledge()
         self._expected: dict[Key, int] = {}
         """What was looked up of it, until it changes."""
@@ -101,18 +102,25 @@ class State:
         self._occupants: defaultdict[InstanceId, dict[RunId, None]] = defaultdict(dict)
         self._targeting: defaultdict[InstanceId, dict[RunId, None]] = defaultdict(dict)
         self._moving: dict[RunId, None] = {}
-        self._unplaced: dict[RunId, None] = {}
-        self._valuation: JobValuation | None = None
-        self._reservations: dict[JobId, tuple[Reservation, ...]] = {}
-        """Of the active jobs that were asked about, as long as prices and rates are the same."""
+        self._unplaced: dict[JobId, None] = {}
+        self._worth = Worth(lambda: JobValuation(self.catalog, self.standalone.known))
         self._commands: dict[tuple[str, str], JobId] = {}
         self._names: dict[tuple[str, str], JobId] = {}
-        self._members: dict[JobId, tuple[RunId, ...]] = {}
         self.trouble = CloudTrouble(None)
         self.view_cache = ViewCache()
         self._tally = Tally()
+        self.partition_tally = self._tally.partitions
         self.active_load = ActiveLoad()
         self.dependencies = Dependencies()
+        self.estimates = Estimates.POSTERIOR
+        self.company = Company(self._touched, self._occupants, self.instances)
+        self.groups, self.jobs_on = self.company.groups, self.company.jobs_on
+        self.runs_on, self.has_extras = self.company.runs_on, self.company.has_extras
+        self.pace = self.company.ppm
+        self._finished = FinishedTasks()
+        self.finished = self._finished.of
+        self.suspended = Suspended()
+        self.membership = Membership()
         self._over: deque[tuple[Millis, type[Job] | type[Instance], str]] = deque()
         """Jobs that have ended and instances that are gone, those first that were over first."""
         self._unwritten = Unwritten()
@@ -127,11 +135,11 @@ class State:
             written: `Journal.load`'s answer, which need not have what is over.
         """
         state = cls(catalog)
-        for job in sorted(written.jobs, key=_submission):
+        for job in sorted(written.jobs, key=submission):
             state.put_job(job)
         for run in written.runs:
             state.put_run(run)
-        for instance in sorted(written.instances, key=_launch):
+        for instance in sorted(written.instances, key=launch):
             state.put_instance(instance)
         for account in written.job_accounts:
             state.put_job_account(account)
@@ -148,14 +156,11 @@ class State:
             self.counters = Counters(**{k: v for k, v in counters.items() if isinstance(v, int)})
         if isinstance(totals := values.get("totals"), dict):
             self._tally.restore(totals)
-        if isinstance(memory := values.get("memory"), dict):
-            self.memory = PolicyMemory(
-                policy=str(memory["policy"]),
-                version=int(str(memory["version"])),
-                data=dict(data) if isinstance(data := memory["data"], dict) else {},
-            )
+            self._tally.tenants.restore(values, self._tally.totals())
+            self._tally.partitions.restore(values, self._tally.totals())
+        self.memories = memories_of(values)
         if isinstance(learned := values.get("learned"), dict):
-            self.set_learned(_knowledge(learned))
+            self.set_learned(knowledge(learned))
             self._learned_written = self.learned
         if isinstance(lives := values.get("interruptions"), dict):
             self.interruptions = Interruptions.from_json(lives)
@@ -175,24 +180,26 @@ class State:
         self.jobs[job.id] = job
         self.view_cache.job_changed(job.id)
         self._unwritten.jobs[job.id] = None
-        self._tally.job(old, job)
+        if old is None:
+            self.tasks[job.id] = JobTasks(job)
+        else:
+            self.tasks[job.id].job_changed(old, job)
+        self._tally.job(old, job, self.tasks[job.id].untouched(job))
         self.active_load.follow(old, job)
         self.dependencies.follow(job, self.jobs)
-        if old is not None and old.waits and not job.waits:
-            self._unplaced.update(
-                (run.id, None) for run in self.members(job.id) if self._wants_place(run)
-            )
+        self.suspended.follow(job, self.tasks[job.id])
+        self._note_unplaced(job)
         if self._unpublished is not None:
             self._unpublished.jobs[job.id] = None
         if old is None:
             self._commands[job.spec.owner, job.command] = job.id
-            self._members[job.id] = tuple(run_id(job.id, i) for i in range(len(job.spec.tasks)))
         key = (job.spec.owner, job.spec.name)
         if job.state in TERMINAL_JOB:
             if old is None or old.state not in TERMINAL_JOB:
                 self._over.append((Millis(job.history[-1][1]), Job, job.id))
             self.active.pop(job.id, None)
-            self._reservations.pop(job.id, None)
+            self._finished.forget(job.id)
+            self._worth.forget(job.id)
             if self._names.get(key) == job.id:
                 del self._names[key]
         else:
@@ -201,58 +208,68 @@ class State:
 
     def put_run(self, run: TaskRun) -> None:
         """Add or replace a task run."""
+        job = self.jobs[run.job]
         old = self.runs.get(run.id)
-        self.runs[run.id] = run
+        self._touched[run.id] = run
+        self.tasks[run.job].follow(old, run)
         self.view_cache.job_changed(run.job)
         self._unwritten.runs[run.id] = None
         self._tally.run(old, run)
+        if run.took_ms and run.job in self.active:
+            self._finished.follow(old, run, self.jobs[run.job])
         if self._unpublished is not None:
             self._unpublished.runs[run.id] = None
-        if old is None or old.instance != run.instance:
-            self._reindex(self._occupants, run.id, old.instance if old else None, run.instance)
+        task = job.spec.tasks[run.index]
+        self.company.follow(run, task)
+        place, target = (None, None) if old is None else (old.instance, old.target)
+        if place != run.instance:
+            self.company.moved(place, run, task)
+            reindex(self._occupants, run.id, place, run.instance)
+            self.membership.moved(place, run.instance, self.view_cache.instance_changed)
             if self._unpublished is not None:
-                self._unpublished.moved(old.instance if old else None, run.instance)
-        if old is None or old.target != run.target:
-            self._reindex(self._targeting, run.id, old.target if old else None, run.target)
-        if self._wants_place(run):
-            self._unplaced[run.id] = None
-        else:
-            self._unplaced.pop(run.id, None)
+                self._unpublished.moved(place, run.instance)
+        if target != run.target:
+            reindex(self._targeting, run.id, target, run.target)
+        self._note_unplaced(job)
+        self.suspended.follow_run(old, run, job, self.tasks[run.job])
         if run.state is RunState.RUNNING and run.target not in (None, run.instance):
             self._moving[run.id] = None
         else:
             self._moving.pop(run.id, None)
 
-    def _wants_place(self, run: TaskRun) -> bool:
-        """Whether a plan should give it one; not while its job waits for others."""
-        waiting = run.state is RunState.WAITING and run.target is None
-        return waiting and run.job not in self.dependencies
+    def _note_unplaced(self, job: Job) -> None:
+        """Follow whether a plan should give a task a place; not while no plan is about its job."""
+        planned = job.id not in self.dependencies and job.id not in self.suspended
+        if planned and self.tasks[job.id].placeable(job) > 0:
+            self._unplaced[job.id] = None
+        else:
+            self._unplaced.pop(job.id, None)
+
+    def explain(self, run: TaskRun, reason: str) -> None:
+        """Note why a task run waits; without a record it waits for what those wait like it."""
+        job = self.jobs[run.job]
+        if job.is_gang or run.id in self._touched:
+            self.put_run(replace(run, waiting_for=reason))
+        elif self.tasks[job.id].explain(job.spec.tasks[run.index], reason):
+            self.view_cache.job_changed(job.id)
+            self._unwritten.explained[job.id] = None
+            if self._unpublished is not None:
+                self._unpublished.jobs[job.id] = None
 
     def put_progress(self, run: TaskRun, progress: Progress) -> None:
         """Replace the progress of a task run; that alone is neither journalled nor a new view."""
         if progress != run.progress or progress.at_ms != run.progress.at_ms:
-            self.runs[run.id] = replace(run, progress=progress)
+            after = self._touched[run.id] = replace(run, progress=progress)
+            if progress.rate != run.progress.rate:
+                self.company.follow(after, self.task(run))
             if self._unpublished is not None:
                 self._unpublished.runs[run.id] = None
-
-    @staticmethod
-    def _reindex(
-        index: defaultdict[InstanceId, dict[RunId, None]],
-        run: RunId,
-        old: InstanceId | None,
-        new: InstanceId | None,
-    ) -> None:
-        if old is not None:
-            index[old].pop(run, None)
-            if not index[old]:
-                del index[old]
-        if new is not None:
-            index[new][run] = None
 
     def put_instance(self, instance: Instance) -> None:
         """Add or replace an instance."""
         old = self.instances.get(instance.id)
         self.instances[instance.id] = instance
+        self.membership.follow(instance)
         self.view_cache.instance_changed(instance.id)
         self._unwritten.instances[instance.id] = None
         if self._unpublished is not None:
@@ -278,7 +295,9 @@ class State:
 
     def put_job_account(self, account: JobAccount) -> None:
         """Replace what a job owes."""
-        self._tally.job_account(self.job_accounts.get(account.job), account)
+        job = self.jobs.get(account.job)
+        tenant = DEFAULT_TENANT if job is None else job.spec.tenant
+        self._tally.job_account(tenant, self.job_accounts.get(account.job), account)
         self.job_accounts[account.job] = account
         if self._unpublished is not None:
             self._unpublished.jobs[account.job] = None
@@ -287,7 +306,8 @@ class State:
     def put_instance_account(self, account: InstanceAccount) -> None:
         """Replace what an instance cost."""
         before = self.instance_accounts.get(account.instance)
-        self._tally.instance_account(before, account)
+        partition = self.instances[account.instance].partition
+        self._tally.instance_account(partition, before, account)
         self.instance_accounts[account.instance] = account
         if self._unpublished is not None:
             self._unpublished.instances[account.instance] = None
@@ -305,11 +325,16 @@ class State:
         self._unwritten.values["counters"] = partial(asdict, self.counters)
         return self.counters
 
-    def set_memory(self, memory: PolicyMemory | None) -> None:
-        """Keep the policy's memory; an unchanged one is not written again."""
-        if memory != self.memory:
-            self.memory = memory
-            self._unwritten.values["memory"] = None if memory is None else partial(asdict, memory)
+    def set_memory(self, memory: PolicyMemory | None, partition: str = "") -> None:
+        """Keep the memory of a partition's policy, of the default one's if none is named."""
+        if memory != self.memories.get(partition):
+            self.memories[partition] = memory
+            self._unwritten.values[document_name(partition)] = partial(document_of, memory)
+
+    @property
+    def memory(self) -> PolicyMemory | None:
+        """That of the default policy."""
+        return self.memories.get("")
 
     @property
     def throughput(self) -> ThroughputTable:
@@ -336,9 +361,7 @@ class State:
             self._expected.clear()
         before, self.learned = self.learned, learned
         if learned.standalone.known is not before.standalone.known:
-            self._reservations.clear()
-            if self._valuation is not None:
-                self._valuation.follow(learned.standalone.known)
+            self._worth.rates_changed(learned.standalone.known)
 
     def write_learned(self) -> None:
         """Have what was learned since the last time written with the next commit."""
@@ -382,8 +405,7 @@ class State:
     def set_catalog(self, catalog: Catalog) -> None:
         """Change what offerings are from now on."""
         self.catalog = catalog
-        self._valuation = None
-        self._reservations.clear()
+        self._worth.prices_changed()
         self.view_cache.rates_changed()
 
     def set_sizes(self, learned: MemorySizes) -> None:
@@ -408,7 +430,27 @@ class State:
 
     def members(self, job: JobId) -> Iterator[TaskRun]:
         """The task runs of a job, by index."""
-        return (self.runs[run] for run in self._members[job] if run in self.runs)
+        return self.runs.of(self.jobs[job])
+
+    def gpu_ms(self, job: JobId) -> int:
+        """The time for which tasks had GPUs, see `JobTasks.gpu_ms`."""
+        return self.tasks[job].gpu_ms
+
+    def in_hand(self, job: JobId) -> tuple[TaskRun, ...]:
+        """Those that have an instance or a target."""
+        return tuple(map(self._touched.__getitem__, self.tasks[job].in_hand))
+
+    def shown(self, job: JobId) -> list[RunId]:
+        """The tasks of an array that a plan is about, see `JobTasks.shown`."""
+        return self.tasks[job].shown(self.jobs[job])
+
+    def replicas_left(self, job: JobId) -> int | None:
+        """How many more of its tasks may be given an extra run, see `JobTasks.replicas_left`."""
+        return self.tasks[job].replicas_left(self.jobs[job])
+
+    def kinds(self, job: JobId) -> tuple[TaskSpec, ...]:
+        """The first of a job's tasks of each kind, see `JobTasks.kinds`."""
+        return self.tasks[job].kinds
 
     def task(self, run: TaskRun) -> TaskSpec:
         """What the task run is a task run of."""
@@ -416,7 +458,11 @@ class State:
 
     def occupants(self, instance: InstanceId) -> tuple[TaskRun, ...]:
         """The task runs that take room on an instance."""
-        return tuple(map(self.runs.__getitem__, self._occupants.get(instance, ())))
+        return tuple(map(self._touched.__getitem__, self._occupants.get(instance, ())))
+
+    def taken(self, instance: InstanceId) -> Resources:
+        """What task runs take of an instance."""
+        return self.company.taken(instance, self.task)
 
     def occupant_ids(self, instance: InstanceId) -> Collection[RunId]:
         """The ids of the task runs that take room on an instance."""
@@ -424,37 +470,29 @@ class State:
 
     def targeting(self, instance: InstanceId) -> tuple[TaskRun, ...]:
         """The task runs that are, or will be, on an instance."""
-        return tuple(map(self.runs.__getitem__, self._targeting.get(instance, ())))
+        return tuple(map(self._touched.__getitem__, self._targeting.get(instance, ())))
 
     def demand(self, runs: Iterable[TaskRun], on: Instance | Offering) -> Resources:
         """What task runs take together of an instance or an offering of its kind."""
         return total_demand(self, runs, on)
 
     @property
-    def unplaced(self) -> bool:
-        """Whether any task run waits for a plan to give it a place."""
-        return bool(self._unplaced)
+    def unplaced(self) -> Collection[JobId]:
+        """The jobs of which a task run waits for a plan, and may be given a place."""
+        return self._unplaced
 
     def moving(self) -> tuple[TaskRun, ...]:
         """The running task runs that are to run elsewhere."""
-        return tuple(self.runs[run] for run in self._moving)
+        return tuple(map(self._touched.__getitem__, self._moving))
 
     @property
     def valuation(self) -> JobValuation:
         """What jobs are worth at the prices of this moment and the rates that are known."""
-        if self._valuation is None:
-            self._valuation = JobValuation(self.catalog, self.standalone.known)
-        return self._valuation
+        return self._worth.valuation
 
     def reservation(self, run: TaskRun) -> Reservation:
         """What a task run's task is worth, and on which offering."""
-        found = self._reservations.get(run.job)
-        if found is None:
-            job = self.jobs[run.job]
-            found = self.valuation.of(job.spec)
-            if job.state not in TERMINAL_JOB:
-                self._reservations[run.job] = found
-        return found[run.index]
+        return self._worth.reservation(self.jobs[run.job], run.index)
 
     def reservations_of(self, spec: JobSpec) -> tuple[Reservation, ...]:
         """What each task of a job is worth, be the job submitted or not."""
@@ -466,7 +504,7 @@ class State:
 
     def can_place(self, instance: InstanceId) -> bool:
         """Whether tasks may be given to the instance, now or when it is ready."""
-        return self.can_stay(instance) and not self.instances[instance].at_risk
+        return self.can_stay(instance) and self.instances[instance].takes_tasks
 
     def can_stay(self, instance: InstanceId) -> bool:
         """Whether tasks that are on the instance may stay there."""
@@ -480,7 +518,7 @@ class State:
     @property
     def totals(self) -> Totals:
         """Sums over everything that ever was, what was forgotten included."""
-        return self._tally.totals()
+        return replace(self._tally.totals(), suspended=self.suspended.by_tenant)
 
     # -- forgetting ------------------------------------------------------------------------------
 
@@ -499,7 +537,7 @@ class State:
             _, kind, name = self._over.popleft()
             if kind is Job:
                 self._forget_job(JobId(name))
-            else:
+            elif name not in self.live:  # An owned node may have come back.
                 self._forget_instance(InstanceId(name))
 
     def forgets_next(self) -> Millis | None:
@@ -508,14 +546,14 @@ class State:
 
     def _forget_job(self, name: JobId) -> None:
         job = self.jobs.pop(name)
-        runs = self._members.pop(name)
+        runs = self.tasks.pop(name).touched
         for run in runs:
-            self.runs.pop(run, None)
+            del self._touched[run]
         self.job_accounts.pop(name, None)
         self._commands.pop((job.spec.owner, job.command), None)
         if self._unpublished is not None:
             self._unpublished.jobs[name] = None
-            self._unpublished.runs.update(dict.fromkeys(runs))
+            self._unpublished.runs.update(runs)
 
     def _forget_instance(self, name: InstanceId) -> None:
         self.instances.pop(name, None)
@@ -528,7 +566,7 @@ class State:
     def begin_publishing(self) -> None:
         """Keep from now on what `take_unpublished` hands out; at first that is everything."""
         self._unpublished = Unpublished(
-            dict.fromkeys(self.jobs), dict.fromkeys(self.runs), dict.fromkeys(self.instances)
+            dict.fromkeys(self.jobs), dict.fromkeys(self._touched), dict.fromkeys(self.instances)
         )
 
     def take_unpublished(self) -> Unpublished:
@@ -542,41 +580,20 @@ class State:
     def take_changes(self) -> Changes:
         """Hand over what has not been written yet; it counts as written from now on."""
         if not self._unwritten:
-            return _NO_CHANGES
+            return Changes()
         if self._tally.changed:
             self._tally.changed = False
             self._unwritten.values["totals"] = self._tally.to_json
+            self._unwritten.values.update(self._tally.tenants.take_documents())
+        self._unwritten.values.update(self._tally.partitions.take_documents())
         taken, self._unwritten = self._unwritten, Unwritten()
         return Changes(
             jobs=tuple(self.jobs[key] for key in taken.jobs),
-            runs=tuple(self.runs[key] for key in taken.runs),
+            runs=tuple(self._touched[key] for key in taken.runs),
             instances=tuple(self.instances[key] for key in taken.instances),
             job_accounts=tuple(self.job_accounts[key] for key in taken.job_accounts),
             instance_accounts=tuple(self.instance_accounts[k] for k in taken.instance_accounts),
             rounds=tuple(taken.rounds),
             values=taken.values,
+            explained=tuple(taken.explained),
         )
-
-
-def _knowledge(document: Mapping[str, Json]) -> Knowledge:
-    try:
-        return Knowledge.from_json(document)
-    except ValueError as error:
-        raise StorageError(
-            f"the journal's record of what was learned cannot be read: {error}",
-            hint="start the release that wrote it; or delete the row 'learned' of the table "
-            "'documents', and everything is learned anew",
-        ) from error
-
-
-def _submission(job: Job) -> tuple[int, str]:
-    """When a job was submitted among all jobs."""
-    return job_order(job.id)
-
-
-def _launch(instance: Instance) -> tuple[int, int, str]:
-    """When an instance was asked for; those of one plan are numbered."""
-    return instance.requested_ms, len(instance.id), instance.id
-
-
-_NO_CHANGES = Changes()

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
+from eva_master.control.state.parts.partition_tally import PartitionTally
+from eva_master.control.state.tenant_tally import TenantTally
 from eva_master.model.accounting.totals import Totals
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.ids import Exact
 from eva_master.model.planning.plan import Json
-from eva_master.model.records import Job, TaskRun
+from eva_master.model.records import Job, TaskRun, untouched_state
 from eva_master.model.states import COPY_STATES, JOB_STATES, JobState, RunState
 
 
@@ -18,51 +20,76 @@ class Tally:
 
     Attributes:
         changed: Whether any sum changed since `written` was called last.
+        tenants: The sums of each tenant, which are written by themselves.
+        partitions: The sums of each partition, likewise.
     """
 
     def __init__(self) -> None:
         self.changed = False
+        self.tenants = TenantTally()
+        self.partitions = PartitionTally()
         self._charged = self._idle = self._alone = self._migrations = 0
+        self._standing: dict[str, Exact] = {}
         self._jobs: defaultdict[JobState, int] = defaultdict(int)
         self._runs: defaultdict[RunState, int] = defaultdict(int)
 
-    def job(self, old: Job | None, new: Job) -> None:
-        """A job was added or replaced."""
+    def job(self, old: Job | None, new: Job, untouched: int) -> None:
+        """A job was added or replaced, with so many tasks to which nothing has happened."""
+        self.partitions.job(old, new)
         if old is not None and old.history is new.history:
             return
         before, after = None if old is None else old.history[-1][0], new.history[-1][0]
-        if before != after:
-            self.changed = True
-            self._jobs[JOB_STATES[after]] += 1
-            if before is not None:
-                self._jobs[JOB_STATES[before]] -= 1
+        if before == after:
+            return
+        self.changed = True
+        self.tenants.job(new.spec.tenant, old, new)
+        self._jobs[JOB_STATES[after]] += 1
+        self._runs[untouched_state(new)] += untouched
+        if old is not None and before is not None:
+            self._jobs[JOB_STATES[before]] -= 1
+            self._runs[untouched_state(old)] -= untouched
 
     def run(self, old: TaskRun | None, new: TaskRun) -> None:
-        """A task run was added or replaced."""
-        if old is not None and old.history is new.history and old.moves == new.moves:
+        """A task run was replaced, maybe for the first time; an extra run may be new (`None`)."""
+        if old is None:
+            self.changed = True
+            self._runs[new.state] += 1
             return
-        before, after = None if old is None else old.history[-1][0], new.history[-1][0]
+        if old.history is new.history and old.moves == new.moves:
+            return
+        before, after = old.history[-1][0], new.history[-1][0]
         self.changed = True
-        self._migrations += new.moves - (0 if old is None else old.moves)
+        self._migrations += new.moves - old.moves
         if before != after:
             self._runs[COPY_STATES[after]] += 1
-            if before is not None:
-                self._runs[COPY_STATES[before]] -= 1
+            self._runs[COPY_STATES[before]] -= 1
 
-    def job_account(self, old: JobAccount | None, new: JobAccount) -> None:
-        """What a job owes was replaced."""
+    def job_account(self, tenant: str, old: JobAccount | None, new: JobAccount) -> None:
+        """What a job owes was replaced, which is a tenant's."""
         self.changed = True
+        self.tenants.account(tenant, old, new)
         self._alone += new.alone if old is None else new.alone - old.alone
 
-    def instance_account(self, old: InstanceAccount | None, new: InstanceAccount) -> None:
-        """What an instance cost was replaced."""
+    def instance_account(
+        self, partition: str, old: InstanceAccount | None, new: InstanceAccount
+    ) -> None:
+        """What an instance cost was replaced, which is a partition's."""
         self.changed = True
+        self.partitions.account(partition, old, new)
         if old is None:
             self._charged += new.charged
             self._idle += new.idle
+            self._stood({}, dict(new.standing))
         else:
             self._charged += new.charged - old.charged
             self._idle += new.idle - old.idle
+            if new.standing is not old.standing:
+                self._stood(dict(old.standing), dict(new.standing))
+
+    def _stood(self, before: Mapping[str, Exact], after: Mapping[str, Exact]) -> None:
+        for pool in sorted({*before, *after}):
+            change = after.get(pool, 0) - before.get(pool, 0)
+            self._standing[pool] = Exact(self._standing.get(pool, 0) + change)
 
     def totals(self) -> Totals:
         """The sums as they are now."""
@@ -73,12 +100,18 @@ class Tally:
             migrations=self._migrations,
             jobs={state: count for state, count in self._jobs.items() if count},
             runs={state: count for state, count in self._runs.items() if count},
+            tenants=self.tenants.totals(),
+            standing=dict(self._standing),
+            partitions=self.partitions.totals(),
         )
 
     def restore(self, written: Mapping[str, Json]) -> None:
         """Take the sums as the journal has them, see `to_json`."""
         for name in ("charged", "idle", "alone", "migrations"):
             setattr(self, f"_{name}", int(str(written[name])))
+        standing = written.get("standing", {})
+        assert isinstance(standing, dict)
+        self._standing = {pool: Exact(int(str(amount))) for pool, amount in standing.items()}
         jobs, runs = written["jobs"], written["runs"]
         assert isinstance(jobs, dict)
         assert isinstance(runs, dict)
@@ -88,7 +121,9 @@ class Tally:
     def to_json(self) -> dict[str, Json]:
         """The sums as a document; exact amounts are decimal strings, as in the tables."""
         totals = self.totals()
+        standing: dict[str, Json] = {pool: str(sum_) for pool, sum_ in totals.standing.items()}
         return {
+            **({"standing": standing} if standing else {}),
             "charged": str(totals.charged),
             "idle": str(totals.idle),
             "alone": str(totals.alone),

@@ -20,6 +20,7 @@ class Unwritten:
     instance_accounts: dict[InstanceId, None] = field(default_factory=dict)
     rounds: list[Round] = field(default_factory=list)
     values: dict[str, Json | Deferred] = field(default_factory=dict)
+    explained: dict[JobId, None] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(
@@ -30,6 +31,7 @@ class Unwritten:
             or self.instance_accounts
             or self.rounds
             or self.values
+            or self.explained
         )
 
 

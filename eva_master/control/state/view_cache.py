@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import fields
+from itertools import islice
 from operator import attrgetter
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from eva_master.learning.runtimes import OwnerTimes
 from eva_master.model.catalog import Catalog, InstanceType
 from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.planning.snapshot import InstanceView, JobView, RunView
@@ -15,7 +18,8 @@ from eva_master.model.planning.snapshot import InstanceView, JobView, RunView
 K = TypeVar("K", bound=str)
 V = TypeVar("V")
 
-_RUNS_DOWN = frozenset({"remaining"})
+_RUNS_DOWN = frozenset({"remaining", "since_ms", "ran"})
+_REFINED = frozenset({"attained", "estimate", "lease_ms", "steps_left"})
 
 
 class SortedValues(Generic[K, V]):
@@ -71,28 +75,52 @@ class ViewCache:
         jobs: Views by job.
         runs: Views by task run.
         instances: Views by instance.
+        draining: Views of instances that take no new task, likewise.
         catalog: With learned delays in place of assumed ones.
         measured: The types whose delays were learned, by name.
         basis: What was last seen of all that is no job, task run or instance.
         sources: What `catalog` and `measured` were made of.
         made: How many views were made, ever.
         revision: Grows with every change that a policy can see, the passing of time apart.
+        common: Grows with those of them that are no partition's.
+        parts: By partition, grows with every change of its jobs and instances.
     """
 
     def __init__(self) -> None:
         self.jobs: SortedValues[JobId, JobView] = SortedValues()
         self.runs: SortedValues[RunId, RunView] = SortedValues()
         self.instances: SortedValues[InstanceId, InstanceView] = SortedValues()
+        self.draining: SortedValues[InstanceId, InstanceView] = SortedValues()
         self.catalog: Catalog = ()
         self.measured: dict[str, InstanceType] = {}
         self.basis: tuple[object, ...] = ()
         self.sources: tuple[object, ...] = ()
         self.made = 0
         self.revision = 0
+        self._limited: tuple[Catalog, tuple[object, ...], Catalog] | None = None
+        self.common = 0
+        self.parts: Counter[str] = Counter()
         self._residents: dict[InstanceId, set[RunId]] = {}
-        self._by_workload: dict[str, dict[RunId, None]] = {}
+        self._by_workload: dict[str, dict[JobId, int]] = {}
+        """How many views of task runs of each job there are, by workload."""
+        self._estimated: dict[JobId, OwnerTimes] = {}
         self._jobs: dict[JobId, None] = {}
         self._instances: dict[InstanceId, None] = {}
+
+    def limited_to(
+        self, counts: tuple[object, ...], limited: Callable[[Catalog, Any], Catalog]
+    ) -> Catalog:
+        """The catalog with limits of the moment; the same value as long as both are the same.
+
+        Args:
+            counts: What `limited` makes limits of; empty for the catalog as it is.
+            limited: Makes a catalog with limits.
+        """
+        if not counts:
+            return self.catalog
+        if self._limited is None or self._limited[:2] != (self.catalog, counts):
+            self._limited = self.catalog, counts, limited(self.catalog, counts)
+        return self._limited[2]
 
     # -- going out of date -----------------------------------------------------------------------
 
@@ -106,31 +134,23 @@ class ViewCache:
 
     def workload_changed(self, workload: str) -> None:
         """The same of all jobs with a task of this workload."""
-        for run in self._by_workload.get(workload, ()):
-            self._outdate(run)
+        self._jobs.update(dict.fromkeys(self._by_workload.get(workload, ())))
 
-    def usual_changed(self, workload: str) -> None:
-        """The same of those of them that wait, and of which no more is known than that.
+    def follow_estimate(self, job: JobId, known: OwnerTimes | None) -> None:
+        """Note what the view of a job was made of; `None` if other jobs tell nothing of it."""
+        self._estimated.pop(job, None)
+        if known is not None:
+            self._estimated[job] = known
 
-        What was told of one that runs stands: what others took is no news of its own progress.
-        """
-        for run in self._by_workload.get(workload, ()):
-            view = self.runs.get(run)
-            if view is None or view.running:
-                continue
-            if view.remaining is None or view.remaining.estimated:
-                self._jobs[view.job] = None
+    def oldest_estimates(self, at_most: int) -> list[tuple[JobId, OwnerTimes]]:
+        """Jobs and what their views were made of, those first that were followed longest ago."""
+        return list(islice(self._estimated.items(), at_most))
 
     def rates_changed(self) -> None:
         """The same of all jobs of which it is known how long they take."""
         for view in self.runs.ordered():
             if view.remaining is not None:
                 self._jobs[view.job] = None
-
-    def _outdate(self, run: RunId) -> None:
-        view = self.runs.get(run)
-        if view is not None:
-            self._jobs[view.job] = None
 
     def instances_changed(self) -> None:
         """The same of all instances."""
@@ -152,10 +172,10 @@ class ViewCache:
     def put_job(self, job: JobId, view: JobView | None, runs: Sequence[RunView]) -> None:
         """Replace the views of a job and of its task runs; `None` if it is not to be seen."""
         self.made += len(runs) + (view is not None)
-        old = self.jobs.get(job)
+        old, before = self.jobs.get(job), self.revision
         seen = {run.id: run for run in runs}
         if view != old:
-            self.revision += 1
+            self.revision += view is None or old is None or _settled(view) != _settled(old)
             if view is None:
                 self.jobs.drop(job)
             else:
@@ -165,6 +185,7 @@ class ViewCache:
                 self._put_run(id_, None)
         for run in runs:
             self._put_run(run.id, run)
+        self._note(old, view, self.revision - before)
 
     def _put_run(self, id_: RunId, view: RunView | None) -> None:
         old = self.runs.get(id_)
@@ -174,14 +195,13 @@ class ViewCache:
         before = None if old is None else old.instance
         after = None if view is None else view.instance
         if old is not None and (view is None or view.task is not old.task):
-            self._by_workload[old.task.workload].pop(id_, None)
-            if not self._by_workload[old.task.workload]:
-                del self._by_workload[old.task.workload]
+            self._note_workload(old, -1)
         if view is None:
             self.runs.drop(id_)
         else:
             self.runs.put(id_, view)
-            self._by_workload.setdefault(view.task.workload, {})[id_] = None
+            if old is None or view.task is not old.task:
+                self._note_workload(view, 1)
         if before != after:
             if before is not None:
                 self._residents[before].discard(id_)
@@ -192,16 +212,46 @@ class ViewCache:
                 self._residents.setdefault(after, set()).add(id_)
                 self._instances[after] = None
 
+    def _note_workload(self, view: RunView, more: int) -> None:
+        jobs = self._by_workload.setdefault(view.task.workload, {})
+        jobs[view.job] = jobs.get(view.job, 0) + more
+        if not jobs[view.job]:
+            del jobs[view.job]
+            if not jobs:
+                del self._by_workload[view.task.workload]
+
     def put_instance(self, instance: InstanceId, view: InstanceView | None) -> None:
         """Replace the view of an instance; `None` if it is not to be seen."""
+        self._put_instance(self.instances, instance, view)
+
+    def put_draining(self, instance: InstanceId, view: InstanceView | None) -> None:
+        """The same of an instance that takes no new task."""
+        self._put_instance(self.draining, instance, view)
+
+    def _put_instance(
+        self,
+        views: SortedValues[InstanceId, InstanceView],
+        instance: InstanceId,
+        view: InstanceView | None,
+    ) -> None:
         self.made += view is not None
-        if view == self.instances.get(instance):
+        old = views.get(instance)
+        if view == old:
             return
         self.revision += 1
+        self._note(old, view, 1)
         if view is None:
-            self.instances.drop(instance)
+            views.drop(instance)
         else:
-            self.instances.put(instance, view)
+            views.put(instance, view)
+
+    def _note(
+        self, old: JobView | InstanceView | None, new: JobView | InstanceView | None, changes: int
+    ) -> None:
+        """Something of the partition in which it was, and of that in which it is, has changed."""
+        if changes:
+            for partition in {view.partition for view in (old, new) if view is not None}:
+                self.parts[partition] += changes
 
     def residents(self, instance: InstanceId) -> tuple[RunId, ...]:
         """The task runs that are, or are about to be, on an instance, in order."""
@@ -209,4 +259,6 @@ class ViewCache:
 
 
 _lasting = attrgetter(*(it.name for it in fields(RunView) if it.name not in _RUNS_DOWN))
-"""What of a view does not run down by itself: less work that is left calls for no plan."""
+"""What of a view does not change by itself: less work that is left calls for no plan."""
+_settled = attrgetter(*(it.name for it in fields(JobView) if it.name not in _REFINED))
+"""What of a view is neither an estimate nor a matter of time: that calls for no plan of its own."""

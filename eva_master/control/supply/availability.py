@@ -53,6 +53,8 @@ def note_end(context: Context, instance: Instance, reason: str, *, reclaimed: bo
         return
     if instance.state is InstanceState.TERMINATING:
         return
+    if idle and instance.stands and _stood_ms(context, instance) >= PROVEN_MS:
+        return  # nothing ran there since there was nothing to run
     about = f": {reason}" if reason else ""
     name = f"{instance.id} ({instance.offering.id})"
     if registered and not idle:
@@ -64,6 +66,13 @@ def note_end(context: Context, instance: Instance, reason: str, *, reclaimed: bo
     before = "a task ran on it" if registered else "its worker registered"
     why = f"{name} ended before {before}{about}"
     _failed(context, instance, context.settings.boot_backoff_ms, why)
+
+
+def _stood_ms(context: Context, instance: Instance) -> int:
+    """For how long an instance had been ready when it was heard of last."""
+    if instance.ready_ms is None:
+        return 0
+    return context.silent.get(instance.id, context.now) - instance.ready_ms
 
 
 def gave_up(context: Context, instance: Instance, jobs: Collection[JobId], reason: str) -> None:
@@ -143,7 +152,7 @@ def gate(context: Context) -> BootGate:
     doubtful = frozenset(
         lost_scope(run.job)
         for job in context.state.boots.suspect_jobs()
-        for run in context.state.members(job)
+        for run in context.state.in_hand(job)
         if run.target is not None and _untried(context, run.target)
     )
     return BootGate(context.state.boots, booting | doubtful, context.now)

@@ -15,7 +15,7 @@ from eva_master.learning.boots import Boots, Scope, lost_scope
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.job import JobKind
-from eva_master.model.planning.plan import Assign, Hold, Plan, PlanEntry
+from eva_master.model.planning.plan import Assign, Hold, Plan, PlanEntry, left, pooled
 from eva_master.model.planning.snapshot import JobView, Snapshot
 
 
@@ -47,17 +47,19 @@ class BootGate:
         """
         if not self.boots.streaks or not plan.launches:
             return plan, False
-        reasons = self._put_off(seen, plan)
-        if not reasons:
+        reasons, barred = self._put_off(seen, plan)
+        if not reasons and not barred:
             return plan, False
+        plan = left(plan, barred)
         entries: list[PlanEntry] = [e for e in plan.entries if e.run not in reasons]
         waiting = {run.id for run in seen.runs if run.instance is None}
         entries.extend(Hold(run, why) for run, why in reasons.items() if run in waiting)
-        used = {entry.on for entry in entries if isinstance(entry, Assign)}
+        used = {entry.on for entry in entries if isinstance(entry, Assign)} | set(pooled(plan))
         launches = tuple(launch for launch in plan.launches if launch.key in used)
         return replace(plan, launches=launches, entries=tuple(entries)), True
 
-    def _put_off(self, seen: Snapshot, plan: Plan) -> dict[RunId, str]:
+    def _put_off(self, seen: Snapshot, plan: Plan) -> tuple[dict[RunId, str], set[int]]:
+        """Why task runs have to wait, and the new members of pools that are not bought yet."""
         offerings = {launch.key: launch.offering for launch in plan.launches}
         trying: set[Scope] = set()
         bought: set[int] = set()
@@ -75,7 +77,14 @@ class BootGate:
             else:
                 trying |= suspects.keys()
                 bought |= keys
-        return reasons
+        barred: set[int] = set()
+        for key in pooled(plan):
+            suspected = set(self._suspects([offerings[key]] if key in offerings else []))
+            if key not in bought and suspected & (self.booting | trying):
+                barred.add(key)
+            elif key not in bought:
+                trying |= suspected
+        return reasons, barred
 
     def _suspects(self, offerings: list[Offering]) -> dict[Scope, str]:
         return {

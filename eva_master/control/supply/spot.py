@@ -40,6 +40,8 @@ def interrupted(context: Context, event: InstanceInterrupted) -> None:
     instance = context.state.instances.get(event.instance)
     if instance is None or instance.state not in LIVE or instance.leaving_ms is not None:
         return
+    if instance.owned:  # No cloud takes it away.
+        return
     if event.session != context.state.sessions.get(event.instance):
         return
     if event.at_ms is None:

@@ -1,1 +1,1 @@
-"""Exact money, and totals over everything that ever was."""
+"""Exact money, totals over everything that ever was, and whom jobs are accounted to."""

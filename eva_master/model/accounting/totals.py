@@ -5,8 +5,55 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from eva_master.model.ids import Exact
+from eva_master.model.ids import Exact, Millis
 from eva_master.model.states import JobState, RunState
+
+
+def added(amounts: Mapping[str, Exact], more: Mapping[str, Exact]) -> dict[str, Exact]:
+    """The sums of amounts of one name, by name and sorted."""
+    names = sorted({*amounts, *more})
+    return {name: Exact(amounts.get(name, 0) + more.get(name, 0)) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class TenantTotals:
+    """Sums over all jobs of one tenant, those that left memory included.
+
+    Attributes:
+        charged: What is booked of these jobs: their shares of instances.
+        alone: What is booked of them as the cost without packing.
+        jobs: How many are in each state; a state without jobs may be missing.
+    """
+
+    charged: Exact = Exact(0)
+    alone: Exact = Exact(0)
+    jobs: Mapping[JobState, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTotals:
+    """Sums over all that belongs or belonged to one partition.
+
+    Attributes:
+        charged: What is booked of its instances.
+        idle: The part of it that no task used.
+        arrivals: Jobs that have come into it: they arrived, or were moved there. Of the default
+            partition they are not counted: they are the rest of the cluster's.
+        completions: Jobs that have gone from it, likewise: they ended, or were moved elsewhere.
+        month_ms: The beginning of the calendar month of the last booking.
+        month_charged: What is booked of that month.
+        jobs: Its jobs that have not ended, at present.
+        tasks: The tasks of these.
+    """
+
+    charged: Exact = Exact(0)
+    idle: Exact = Exact(0)
+    arrivals: int = 0
+    completions: int = 0
+    month_ms: Millis = Millis(0)
+    month_charged: Exact = Exact(0)
+    jobs: int = 0
+    tasks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +67,13 @@ class Totals:
         migrations: Times that task runs were stopped in order to run elsewhere.
         jobs: How many jobs are in each state; a state without jobs may be missing.
         runs: The same of task runs.
+        tenants: The sums of each tenant that ever had a job. What they were charged and `idle` add
+            up to `charged`.
+        standing: Of the idle amount the part for which instances stood in pools, by pool.
+        partitions: The sums of each partition by the name on record. What they were charged adds up
+            to `charged`.
+        suspended: How many of the pending jobs are suspended, by tenant. Follows from the records,
+            and is not written.
     """
 
     charged: Exact = Exact(0)
@@ -28,3 +82,7 @@ class Totals:
     migrations: int = 0
     jobs: Mapping[JobState, int] = field(default_factory=dict)
     runs: Mapping[RunState, int] = field(default_factory=dict)
+    tenants: Mapping[str, TenantTotals] = field(default_factory=dict)
+    standing: Mapping[str, Exact] = field(default_factory=dict)
+    partitions: Mapping[str, PartitionTotals] = field(default_factory=dict)
+    suspended: Mapping[str, int] = field(default_factory=dict)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import InstanceId, RunId
+from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.planning.reasons import Reasons
+from eva_master.model.planning.standing import Line, Pool
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -57,13 +58,67 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Suspend:
-    """Checkpoint the running task run and let it wait."""
+    """Checkpoint the running task run and let it wait; one that waits gives up its place.
+
+    Its room may be given to others in the same plan: they start once it has stopped. The members of
+    a gang are suspended together.
+
+    Attributes:
+        reason: Shown to the user.
+        job: The job that it makes room for as that comes first; `None` if that is not the reason.
+    """
+
+    run: RunId
+    reason: str
+    job: JobId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """How many members of an elastic gang run: the first so many, the others rest.
+
+    Members that are added need an `Assign`. The gang stops and starts again as a whole, once.
+
+    Attributes:
+        members: As many as `Elastic` allows.
+        reason: Shown to the user.
+    """
+
+    job: JobId
+    members: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """Give the task of a running task run of an array one more run, on another instance.
+
+    The first of the two to succeed counts; the other is stopped then.
+
+    Attributes:
+        run: The task's own run.
+        on: A live instance, or by its key a new one that others or a pool get.
+        reason: Shown to the user.
+    """
+
+    run: RunId
+    on: InstanceId | int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retire:
+    """Stop an extra run of a task for good; another run of the task goes on.
+
+    Attributes:
+        reason: Shown to the user.
+    """
 
     run: RunId
     reason: str
 
 
-PlanEntry = Assign | Hold | Suspend
+PlanEntry = Assign | Hold | Suspend | Duplicate | Retire
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +128,37 @@ class Plan:
     Task runs without an entry stay as they are.
 
     Attributes:
-        launches: New instances, each used by at least one `Assign`.
+        launches: New instances, each used by at least one `Assign`, `Duplicate` or `Pool`.
         entries: At most one per task run.
         figures: Statistics of the round: kind of plan, prices, effort.
         reasons: Why, per instance and per move. They do not count when plans are compared.
+        pools: All pools there are to be: an instance that is in none of them stands in none.
+        lines: All lines there are to be.
+        sizes: At most one per elastic gang; one that is not mentioned keeps its size.
     """
 
     launches: tuple[NewInstance, ...] = ()
     entries: tuple[PlanEntry, ...] = ()
     figures: Mapping[str, int | float | str] = field(default_factory=dict)
     reasons: Reasons = field(default=Reasons(), compare=False)
+    pools: tuple[Pool, ...] = ()
+    lines: tuple[Line, ...] = ()
+    sizes: tuple[Resize, ...] = ()
+
+
+def pooled(plan: Plan) -> tuple[int, ...]:
+    """Keys of the new instances that pools have, in order."""
+    keys = (it for pool in plan.pools for it in pool.members if isinstance(it, int))
+    return tuple(dict.fromkeys(keys))
+
+
+def left(plan: Plan, gone: Collection[int]) -> Plan:
+    """A plan without some new instances of pools on which no task run is placed."""
+    if not gone:
+        return plan
+    pools = tuple(
+        replace(pool, members=tuple(it for it in pool.members if it not in gone))
+        for pool in plan.pools
+    )
+    launches = tuple(launch for launch in plan.launches if launch.key not in gone)
+    return replace(plan, pools=pools, launches=launches)

@@ -12,7 +12,7 @@ Where = InstanceId | int
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class Occupant:
     """What a task run adds to the value of its instance.
 
     Attributes:
@@ -39,23 +39,23 @@ class Hosting:
 
     Attributes:
         type: Name of the instance type.
-        value_micro_usd_per_hour: The sum of its tenants' values. The instance pays off if it is at
-            least the price.
-        tenants: By id.
+        value_micro_usd_per_hour: The sum of its occupants' values. The instance pays off if it is
+            at least the price.
+        occupants: By id.
     """
 
     on: Where
     type: str
     price_micro_usd_per_hour: int
     value_micro_usd_per_hour: int
-    tenants: tuple[Tenant, ...]
+    occupants: tuple[Occupant, ...]
 
     def adopted(self, names: Mapping[int, InstanceId], dropped: Collection[RunId]) -> Hosting:
         """See `Reasons.adopted`."""
         if isinstance(self.on, str) and not dropped:
             return self
-        tenants = tuple(one for one in self.tenants if one.run not in dropped)
-        return replace(self, on=_name(self.on, names), tenants=tenants)
+        occupants = tuple(one for one in self.occupants if one.run not in dropped)
+        return replace(self, on=_name(self.on, names), occupants=occupants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +164,28 @@ class Reasons:
     exchanges: tuple[Exchange, ...] = ()
     weighing: Weighing | None = None
 
+    def and_those(self, other: Reasons, keys: Mapping[int, int]) -> Reasons:
+        """These reasons and those of a plan for another part of the cluster.
+
+        Args:
+            other: Those of the other plan; its weighing takes precedence.
+            keys: New keys of the other plan's new instances.
+        """
+        hostings = (replace(it, on=_rekeyed(it.on, keys)) for it in other.hostings)
+        exchanges = (
+            replace(
+                it,
+                moves=tuple(replace(one, target=_rekeyed(one.target, keys)) for one in it.moves),
+            )
+            for it in other.exchanges
+        )
+        every = (*self.hostings, *hostings)
+        return Reasons(
+            tuple(sorted(every, key=lambda it: isinstance(it.on, int))),
+            (*self.exchanges, *exchanges),
+            other.weighing or self.weighing,
+        )
+
     def adopted(self, names: Mapping[int, InstanceId], dropped: Collection[RunId]) -> Reasons:
         """The reasons for the adopted part of a plan. Its figures remain those of the plan.
 
@@ -189,9 +211,13 @@ class Reasons:
         )
         return replace(
             self,
-            hostings=tuple(hosting for hosting in hostings if hosting.tenants),
+            hostings=tuple(hosting for hosting in hostings if hosting.occupants),
             exchanges=tuple(exchange for exchange in exchanges if exchange.moves),
         )
+
+
+def _rekeyed(where: Where, keys: Mapping[int, int]) -> Where:
+    return keys[where] if isinstance(where, int) else where
 
 
 def _name(where: Where, names: Mapping[int, InstanceId]) -> Where:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from eva_master.model.accounting.tenants import DEFAULT_TENANT
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.job import JobKind, TaskSpec
+from eva_master.model.planning.elastic import Elastic
+from eva_master.model.planning.estimate import Estimate
 
 PREVIEW = JobId("preview")
 """The job that nobody has submitted, in a snapshot that is made to see what would happen to it."""
+
+_OVERDUE_PART = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,26 +29,49 @@ class RemainingWork:
         since_ms: From when on it has been running, so that less and less is left; `None` while it
             does not run.
         pace_ppm: How much of it is done in the time that passes, in millionths.
-        estimated: Whether all that is known is how long earlier tasks of the workload took.
+        estimated: Whether all that is known is how long other tasks took.
+        ran_ms: Of an estimate: for how long it had run by then, as standalone time.
     """
 
     at_since_ms: int
     since_ms: Millis | None = None
     pace_ppm: int = MILLION
     estimated: bool = False
+    ran_ms: int = 0
 
-    def left_ms(self, now: Millis) -> int | None:
+    def left_ms(self, now: Millis) -> int:
         """Milliseconds that are left at `now`, not negative.
 
-        Returns:
-            `None` if that is unknown: the task has run for longer than others of its workload.
+        A task for which others only tell how long it takes is never said to be about to end: it
+        is expected to go on for a quarter of the time for which it has run, at least.
         """
         done = 0
         if self.since_ms is not None:
             done = max(0, now - self.since_ms) * self.pace_ppm // MILLION
-        if self.estimated and done >= self.at_since_ms:
-            return None
-        return max(0, self.at_since_ms - done)
+        least = (self.ran_ms + done) // _OVERDUE_PART if self.estimated else 0
+        return max(least, self.at_since_ms - done)
+
+
+@dataclass(frozen=True, slots=True)
+class RunTime:
+    """For how long a task run has run, as standalone time (see `RemainingWork`).
+
+    Attributes:
+        at_since_ms: Milliseconds by `since_ms`.
+        since_ms: From when on it has been running.
+        pace_ppm: How much is added to it in the time that passes, in millionths.
+        expected: How long such a task runs, by all that is known but its own progress; `None` if
+            nothing is.
+    """
+
+    at_since_ms: int
+    since_ms: Millis
+    pace_ppm: int = MILLION
+    expected: Estimate | None = None
+
+    def ms(self, now: Millis) -> int:
+        """For how long it has run by `now`, in milliseconds."""
+        return self.at_since_ms + max(0, now - self.since_ms) * self.pace_ppm // MILLION
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +85,10 @@ class RunView:
         running: Moving it would cost a checkpoint and a start.
         held: The last plan found no room for it.
         remaining: What it still has to do, `None` if that is unknown; one value for all of a gang.
+        since_ms: Since when it has been waiting for a place; `None` if it has one.
+        replica: Its number among the extra runs of its task, 0 for the task's own run. While a task
+            has several runs in hand all of them are pinned.
+        ran: For how long it has run, if its task may be given an extra run and never was.
     """
 
     id: RunId
@@ -67,6 +99,29 @@ class RunView:
     running: bool
     held: bool = False
     remaining: RemainingWork | None = None
+    since_ms: Millis | None = None
+    replica: int = 0
+    ran: RunTime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTime:
+    """The time that a job has had GPUs, summed over them; it grows by itself while tasks run.
+
+    Attributes:
+        base_ms: Milliseconds at time 0, were it to grow all the time as it does now.
+        gpus: How many GPUs its running tasks have now.
+    """
+
+    base_ms: int = 0
+    gpus: int = 0
+
+    def at_ms(self, now: Millis) -> int:
+        """Milliseconds at a given time."""
+        return self.base_ms + self.gpus * now
+
+
+NO_GPU_TIME = GpuTime()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +132,20 @@ class JobView:
         runs: Its task runs that want a place.
         checkpoint_ms: Time to checkpoint and stop, from the user's hint or learned.
         launch_ms: Time from start to first progress, from the user's hint or learned.
+        owner: Who submitted it.
+        tenant: Whom it is accounted to.
+        estimate: How long one of its tasks runs, `None` if unknown; of several kinds the one that
+            takes longest.
+        elastic: How many members may run, if that is for the policy to choose. `runs` are those
+            that run at present, or would with what was decided last; see `sizes.with_sizes`.
+        steps_left: Iterations that a gang still has to do, as of its last change, to a hundredth of
+            all of them; `None` if unknown, and for arrays.
+        attained: The time that it has had GPUs.
+        lease_ms: Since when it has been running where it is: since the last of a gang's members
+            began to run, or the first of an array's tasks that run; `None` if it does not.
+        partition: Where it runs; empty for the default partition.
+        replicas_left: How many more of its tasks may be given an extra run now; `None` if none ever
+            may.
     """
 
     id: JobId
@@ -86,6 +155,15 @@ class JobView:
     priority: int
     checkpoint_ms: int
     launch_ms: int
+    owner: str = ""
+    tenant: str = DEFAULT_TENANT
+    estimate: Estimate | None = None
+    elastic: Elastic | None = None
+    steps_left: int | None = None
+    attained: GpuTime = NO_GPU_TIME
+    lease_ms: Millis | None = None
+    partition: str = ""
+    replicas_left: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +173,17 @@ class InstanceView:
     Attributes:
         residents: The task runs whose `RunView.instance` it is.
         ready: Whether its worker has registered; otherwise it is still booting.
+        pool: Name of the pool that it stands in, or stood in before it was drained; empty if there
+            is none.
+        partition: Whose it is; empty for the default partition.
     """
 
     id: InstanceId
     offering: Offering
     residents: tuple[RunId, ...]
     ready: bool
+    pool: str = ""
+    partition: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +224,9 @@ class Snapshot:
         standalone: What was learned about tasks on their own.
         profile: Whether a task is kept alone until its standalone throughput is known; see
             `packing.problem`.
+        draining: Instances that take no new task and go once they are empty. Their task runs are
+            not in the snapshot, unless they are to move. A plan may state one again as a member of
+            a pool, unless an operator has it drained.
     """
 
     now_ms: Millis
@@ -153,3 +239,4 @@ class Snapshot:
     throughput: ThroughputTable = ThroughputTable()
     standalone: StandaloneRates = StandaloneRates()
     profile: bool = False
+    draining: tuple[InstanceView, ...] = ()

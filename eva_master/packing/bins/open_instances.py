@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from eva_master.model.catalog import Offering
+from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.ids import InstanceId, OfferingId, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, NewInstance
@@ -63,6 +63,7 @@ class OpenInstances:
         self._capacity = np.zeros((size, 3), dtype=np.int64)
         self._family = np.zeros(size, dtype=np.int64)
         self._used: Counter[OfferingId] = Counter()
+        self._owned = any(it.purchase is Purchase.OWNED for it in self.prices.on_sale)
         self._vacant: defaultdict[OfferingId, list[tuple[bool, int]]] = defaultdict(list)
         self._done: list[tuple[RunId | None, int]] = []
         rows: dict[InstanceId, int] = {}
@@ -161,6 +162,8 @@ class OpenInstances:
 
     def cheapest(self, priced: PricedShape) -> Offering | None:
         """The offering that hosts one more task alone for the least price for an iteration."""
+        if self._owned:  # What says what a task is worth need not be the cheapest that is free.
+            return reservation(priced.shape.demand, self.on_sale(), priced.shape.part.speeds)
         if priced.own is not None and priced.sold and self.obtainable(priced.own):
             return priced.own
         return reservation(priced.shape.demand, self.on_sale(), priced.shape.part.speeds)

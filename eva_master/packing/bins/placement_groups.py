@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Hold
 from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
+from eva_master.packing.between_places import between_places
 from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.configuration.unplaced_reason import why_unplaced
 
@@ -29,6 +30,8 @@ def waiting(snapshot: Snapshot) -> list[PlacementGroup]:
             without.setdefault(run.job, []).append(run)
     if not without:
         return []
+    for job in between_places(snapshot, live):
+        without.pop(job, None)
     jobs = [job for job in snapshot.jobs if job.id in without]
     return [
         PlacementGroup(job, runs)

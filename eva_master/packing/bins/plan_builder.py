@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from eva_master.model.ids import MILLION, InstanceId, RunId, micro_usd
 from eva_master.model.planning.plan import Plan, PlanEntry
-from eva_master.model.planning.reasons import Exchange, Hosting, Move, Reasons, Tenant, Where
+from eva_master.model.planning.reasons import Exchange, Hosting, Move, Occupant, Reasons, Where
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.bins.placement_groups import UnplacedGroup, holds
 from eva_master.packing.valuation.migration_cost import expected_migration_cost, launch_cost
 
-TenantsOf = Callable[[OpenInstances, int], tuple[Tenant, ...]]
+OccupantsOf = Callable[[OpenInstances, int], tuple[Occupant, ...]]
 """What the task runs on a row are worth, by id."""
 
 
@@ -73,20 +73,20 @@ def _idle(instances: OpenInstances, run: RunId) -> int:
     return micro_usd(expected_migration_cost(instances.jobs[view.job], instances.priced(run).price))
 
 
-def without_interference(instances: OpenInstances, row: int) -> tuple[Tenant, ...]:
-    """`TenantsOf` as a policy sees them that expects no interference."""
+def without_interference(instances: OpenInstances, row: int) -> tuple[Occupant, ...]:
+    """`OccupantsOf` as a policy sees them that expects no interference."""
     family = instances.family(row)
     worth = (
         (run, instances.priced(run).prices[family]) for run in sorted(instances.residents[row])
     )
-    return tuple(Tenant(run, each, MILLION, each) for run, each in worth)
+    return tuple(Occupant(run, each, MILLION, each) for run, each in worth)
 
 
 def build_plan(
     snapshot: Snapshot,
     instances: OpenInstances,
     unplaced: Sequence[UnplacedGroup],
-    tenants: TenantsOf | None,
+    occupants: OccupantsOf | None,
     joint_moves: Sequence[JointMove] = (),
     *,
     profiled: Collection[RunId] = (),
@@ -97,14 +97,14 @@ def build_plan(
         snapshot: The cluster.
         instances: Where everything is to be.
         unplaced: What waits.
-        tenants: What task runs are worth; `None` for a plan without reasons.
+        occupants: What task runs are worth; `None` for a plan without reasons.
         joint_moves: Every task run that leaves a live instance is in one of them at least.
         profiled: Task runs that are kept alone, see `profiling.unprofiled`.
     """
     launches, places, names = instances.placements()
     entries: list[PlanEntry] = [*places, *holds(snapshot, unplaced)]
     entries.sort(key=lambda entry: entry.run)
-    if tenants is None:
+    if occupants is None:
         return Plan(launches, tuple(entries))
     moved = _exchanges(instances, names, joint_moves)
     prices = (
@@ -114,20 +114,20 @@ def build_plan(
         "moves": sum(len(exchange.moves) for exchange in moved),
         "price_after_usd_per_hour": sum(prices) / MILLION,
     }
-    hostings = _hostings(instances, names, tenants, profiled)
+    hostings = _hostings(instances, names, occupants, profiled)
     return Plan(launches, tuple(entries), figures, Reasons(hostings, moved))
 
 
 def _hostings(
     instances: OpenInstances,
     names: Sequence[Where | None],
-    tenants: TenantsOf,
+    occupants: OccupantsOf,
     profiled: Collection[RunId],
 ) -> tuple[Hosting, ...]:
     told = []
     for row, where in enumerate(names):
         if where is not None and instances.residents[row]:
-            offering, each = instances.offerings[row], tenants(instances, row)
+            offering, each = instances.offerings[row], occupants(instances, row)
             if len(each) == 1 and each[0].run in profiled:
                 each = (replace(each[0], profiled=True),)
             worth = sum(one.value_micro_usd_per_hour for one in each)

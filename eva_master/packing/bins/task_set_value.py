@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from eva_master.model.ids import MILLION, RunId
-from eva_master.model.planning.reasons import Tenant
+from eva_master.model.planning.reasons import Occupant
 from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.interference.throughput import ExactThroughput, multiset
 
@@ -33,11 +33,11 @@ class Tnrp:
         """
         return sum(value for _, _, _, value in self._each(list(runs), family))
 
-    def tenants(self, instances: OpenInstances, row: int) -> tuple[Tenant, ...]:
-        """What the task runs on a row are worth, by id; a `plan_builder.TenantsOf`."""
+    def occupants(self, instances: OpenInstances, row: int) -> tuple[Occupant, ...]:
+        """What the task runs on a row are worth, by id; a `plan_builder.OccupantsOf`."""
         each = self._each(sorted(instances.residents[row]), instances.family(row))
         return tuple(
-            Tenant(run, worth, ppm, (value + MILLION // 2) // MILLION)
+            Occupant(run, worth, ppm, (value + MILLION // 2) // MILLION)
             for run, worth, ppm, value in each
         )
 

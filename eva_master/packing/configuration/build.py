@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,6 +12,7 @@ from eva_master.model.ids import MILLION, InstanceId, OfferingId, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import NewInstance
 from eva_master.model.planning.snapshot import RunView
+from eva_master.packing.between_places import between_places
 from eva_master.packing.configuration.matching import Reusable, match
 from eva_master.packing.configuration.move_costs import move_costs
 from eva_master.packing.configuration.unplaced_reason import why_unplaced
@@ -63,7 +64,7 @@ def configure(
 
     Room on instances that keep a task is offered first, then instances are bought, and these are
     matched to live ones that keep none. A gang that finds no room for one of its members gets no
-    new place for any of them.
+    new place for any of them, nor does one with a pinned member that has none.
 
     Args:
         problem: The snapshot's.
@@ -72,7 +73,8 @@ def configure(
     """
     buy = packer or partial(pack, problem)
     runs = sorted(movable, key=lambda run: _urgency(problem, run))
-    held: set[str] = set()
+    between = between_places(problem.snapshot, problem.instances)
+    held: set[str] = {*between}
     for attempt in itertools.count():
         configuration = _place(problem, [run for run in runs if run.job not in held], buy)
         broken = (
@@ -82,7 +84,7 @@ def configure(
         if not broken:
             break
         held |= broken
-    reasons = _reasons(problem, runs, configuration, held)
+    reasons = _reasons(problem, runs, configuration, held, between)
     return Configuration(
         configuration.places, configuration.task_sets, configuration.launches, reasons
     )
@@ -267,7 +269,11 @@ def _incomplete(
 
 
 def _reasons(
-    problem: Problem, runs: list[RunView], configuration: Configuration, held: set[str]
+    problem: Problem,
+    runs: list[RunView],
+    configuration: Configuration,
+    held: set[str],
+    between: Set[str],
 ) -> dict[RunId, str]:
     """Why task runs have no place; one that could be placed waits for others of its gang."""
     snapshot = problem.snapshot
@@ -281,6 +287,8 @@ def _reasons(
         if why := reasons.get(run.id):
             stuck.setdefault(run.job, why)
     for run in runs:
-        if run.job in held and run.id in reasons:
+        if run.job in between and run.id in reasons:
+            reasons[run.id] = "another task of its gang is between places"
+        elif run.job in held and run.id in reasons:
             reasons[run.id] = f"its gang does not fit as a whole: {stuck.get(run.job, '')}"
     return reasons

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from eva_master.model.ids import MILLION, Millis, RunId
 from eva_master.packing.configuration.build import Configuration, Host
@@ -17,6 +17,7 @@ def evaluate(
     terms: Terms,
     configuration: Configuration,
     latest: Mapping[RunId, Millis] | None = None,
+    apart: Collection[str] = (),
 ) -> int:
     """The cost of a configuration, worked out from scratch.
 
@@ -25,6 +26,7 @@ def evaluate(
         terms: What counts how much.
         configuration: Where everything is to be.
         latest: When task runs were moved last.
+        apart: Gangs of several whose own losses are left out.
 
     Returns:
         In millionths of micro-dollars per hour.
@@ -47,10 +49,45 @@ def evaluate(
         total += cache.launch_costs[cache.number_of[offering.id]] if new else 0
     for run, host in configuration.places.items():
         task_class = problem.classes[problem.class_of[run]]
-        if task_class.charge > task_class.price:
-            job = problem.runs[run].job
+        job = problem.runs[run].job
+        if task_class.charge > task_class.price and job not in apart:
             counted = loads[host].progress[cache.number(task_class)]
             progress[job] = min(progress.get(job, MILLION), counted)
             charges[job] = task_class.charge
     total += sum(gang_loss(charges[job], slowest) for job, slowest in progress.items())
     return total + MoveCosts(problem, terms, latest).total(configuration.places)
+
+
+def beside_others(
+    problem: Problem, terms: Terms, configuration: Configuration, members: Collection[RunId]
+) -> int:
+    """How a gang gets on where it is, as if its members took no speed from each other.
+
+    Args:
+        problem: The snapshot's.
+        terms: What counts how much.
+        configuration: Where everything is to be.
+        members: Of the gang, all with places.
+
+    Returns:
+        Millionths, of the member that counts for least; see `Terms.counted`.
+    """
+    cache = LoadCache(problem, terms)
+    launched = {launch.key: launch.offering for launch in configuration.launches}
+    own: dict[Host, Counter[int]] = {}
+    for run in members:
+        own.setdefault(configuration.places[run], Counter())[problem.class_of[run]] += 1
+    slowest = MILLION
+    for host, there in own.items():
+        offering = launched[host] if isinstance(host, int) else problem.offering_of(host)
+        others = Counter(configuration.task_sets[host]) - there
+        for number in there:
+            together = others + Counter({number: 1})
+            classes = Counter(
+                {cache.number(problem.classes[n]): count for n, count in together.items()}
+            )
+            load = cache.load(cache.empty[offering.type.family], classes.elements())
+            cache.lost(load)  # which tells how far members get on
+            counted = load.progress.get(cache.number(problem.classes[number]), MILLION)
+            slowest = min(slowest, counted)
+    return slowest

@@ -62,6 +62,8 @@ def _exchange(working: WorkingConfiguration, slots: Sequence[InstanceSlot], laun
             home = working.home[run]
             if home in rows:
                 saved[rows[home], column] += working.move_cost(run) + 1
+    if not saved.any():
+        return
     hosts, loads = linear_sum_assignment(saved, maximize=True)
     if saved[hosts, loads].sum() <= saved.trace():
         return

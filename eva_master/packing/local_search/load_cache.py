@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from itertools import combinations
 from operator import le
 
-from eva_master.model.ids import MILLION, Family, Workload
+from eva_master.model.ids import MILLION, Family, OfferingId, Workload
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.packing.interference.incremental import changes
 from eva_master.packing.interference.throughput import UNPROFILED
+from eva_master.packing.load_budget import LoadBudget
 from eva_master.packing.local_search.cost_model import Terms
 from eva_master.packing.problem import Problem
 from eva_master.packing.valuation.migration_cost import launch_cost
@@ -41,11 +42,12 @@ class Load:
         cheapest: The number of that instance's offering.
         after: The load with one task more, by that task's class.
         before: The load with one task less, by that task's class.
+        round: Of the cache, in which it was met last.
     """
 
     __slots__ = (
         *("after", "before", "cheapest", "classes", "fits", "lost", "need", "new_cost"),
-        "progress",
+        *("progress", "round"),
     )
 
     def __init__(self, classes: tuple[int, ...], need: tuple[int, int, int]) -> None:
@@ -58,6 +60,7 @@ class Load:
         self.cheapest = -1
         self.after: dict[int, Load] = {}
         self.before: dict[int, Load] = {}
+        self.round = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,8 @@ class LoadCache:
         number_of: The number of each offering, by id.
         launch_costs: What launching one costs, by number.
         new_costs: That and its price.
+        round: The number of this round, see `begin`.
+        budget: What may still be met in it.
         buyable: What can be bought: what a new instance costs with its launch, and its number.
         empty: The load of an empty instance, by family.
         minimum_shares: By class, what a task costs at least if others fill the rest of the
@@ -94,6 +99,8 @@ class LoadCache:
 
     def __init__(self, problem: Problem, terms: Terms) -> None:
         self.terms = terms
+        self.round = 0
+        self.budget = LoadBudget()
         self._made_for = _made_for(problem, terms)
         self.offerings = problem.offerings
         self.number_of = {offering.id: number for number, offering in enumerate(self.offerings)}
@@ -115,8 +122,9 @@ class LoadCache:
         self._loads: dict[tuple[Family, tuple[int, ...]], Load] = {}
         self._families: dict[Load, Family] = {}
         self._sized: dict[Family, list[_SizedOffering]] = {}
+        on_sale = _on_sale(problem)
         for number, offering in enumerate(self.offerings):
-            new_cost = self.new_costs[number] if problem.buyable(offering.id) else NEVER
+            new_cost = self.new_costs[number] if offering.id in on_sale else NEVER
             sized = _SizedOffering(number, 1 << number, vector(offering.type.capacity), new_cost)
             self._sized.setdefault(offering.type.family, []).append(sized)
         self.buyable = sorted(
@@ -140,6 +148,26 @@ class LoadCache:
         ):
             self._follow(problem)
         return True
+
+    def begin(self, budget: LoadBudget) -> None:
+        """Begin a round: each load that is met in it counts once, remembered or not."""
+        self.round += 1
+        self.budget = budget
+
+    def meet(self, load: Load, number: int) -> Load | None:
+        """The load with one more task of a class, `None` if no more may be met in this round."""
+        found = load.after.get(number)
+        if found is None:
+            # It may have been met by another way.
+            key = self._families[load], tuple(sorted((*load.classes, number)))
+            found = self._loads.get(key)
+        if found is None or found.round != self.round:
+            if not self.budget.left:
+                return None
+            self.budget.spend()
+        found = self.more(load, number)
+        found.round = self.round
+        return found
 
     def _follow(self, problem: Problem) -> None:
         """Go by a problem's table; forget the losses that its changes may have changed."""
@@ -265,5 +293,15 @@ class LoadCache:
 
 def _made_for(problem: Problem, terms: Terms) -> tuple[object, ...]:
     """What must not change for a cache to be kept."""
-    on_sale = tuple(problem.buyable(offering.id) for offering in problem.offerings)
-    return terms, problem.default_ppm, problem.offerings, on_sale
+    return terms, problem.default_ppm, problem.offerings, _on_sale(problem)
+
+
+def _on_sale(problem: Problem) -> frozenset[OfferingId]:
+    """Offerings of which one more may be launched now: all live ones count towards a limit."""
+    live = Counter(problem.sold_as.values())
+    return frozenset(
+        offering.id
+        for offering in problem.offerings
+        if problem.buyable(offering.id)
+        and (offering.limit is None or live[offering.id] < offering.limit)
+    )

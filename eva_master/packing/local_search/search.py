@@ -69,18 +69,22 @@ class Search:
     ) -> None:
         self._working = working
         self._random = np.random.default_rng(list(seed))
+        self._budget = cache.budget
         self._buyable = cache.buyable
         self._costs = [cost for cost, _ in cache.buyable]
         self.tried = 0
         self.kept = 0
 
     def run(self, effort: Effort) -> None:
-        """Search until the effort is spent, or nothing better is to be expected."""
+        """Search until the effort is spent, or nothing better is to be expected.
+
+        When the loads of the round are used up, the trial that is being made is undone.
+        """
         draws = self._random.random((effort.iterations, _CHOICE_DRAWS + _ORDER_DRAWS)).tolist()
         ranked = self._working.by_excess()
         alone, improved = list(reversed(ranked)), 0
         for trial, row in enumerate(draws):
-            if trial - improved >= _STALLED * len(ranked):
+            if trial - improved >= _STALLED * len(ranked) or not self._budget.left:
                 return
             choices, noise = iter(row[:_CHOICE_DRAWS]), row[_CHOICE_DRAWS:]
             bought, dismantled = -1, []
@@ -158,7 +162,7 @@ class Search:
         options = [*opened, *dismantled, *fresh]
         for _, rank in order:
             slot = working.cheapest(trial.pool[rank], options, trial.touched)
-            if slot is None:
+            if slot is None or not self._budget.left:
                 return False
             trial.put(trial.pool[rank], slot)
             if slot in fresh:

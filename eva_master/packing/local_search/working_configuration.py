@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from eva_master.model.ids import MILLION, InstanceId, Millis, RunId
+from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import NewInstance
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.local_search.cost_model import MoveCosts, gang_loss
@@ -25,7 +26,8 @@ class InstanceSlot:
         price: Of a live one, in millionths of micro-dollars per hour.
         empty_load: The load of an empty instance of its family.
         load: What is on it.
-        movable: Numbers of the task runs on it that may leave.
+        movable: Numbers of the task runs on it that may leave: none that is pinned, nor whose gang
+            is not whole.
         gang_members: Numbers of the task runs on it that are members of gangs.
         paid: As much of its cost counts as paid, whatever is put on it.
         excess: What was worked out for a load that it held, see `WorkingConfiguration.by_excess`.
@@ -189,6 +191,7 @@ class WorkingConfiguration:
         self._place: list[InstanceSlot | None] = [opened[start.places[run]] for run in self._ids]
         self.home: list[InstanceSlot | None] = [None] * len(self._ids)
         classes: dict[InstanceSlot, list[int]] = {}
+        bound = self._bound()
         for run, id_ in enumerate(self._ids):
             slot, home = self._place[run], moves.home.get(id_)
             assert slot is not None
@@ -196,7 +199,7 @@ class WorkingConfiguration:
                 self.home[run] = opened[home]
                 self._away[self._group[run]] += slot is not opened[home]
             classes.setdefault(slot, []).append(self._class[run])
-            if not self._problem.runs[id_].pinned:
+            if not self._problem.runs[id_].pinned and run not in bound:
                 slot.movable.append(run)
             if self._gang_charge[self._group[run]]:
                 slot.gang_members.append(run)
@@ -204,6 +207,16 @@ class WorkingConfiguration:
             self._hold(slot, self._cache.load(slot.empty_load, numbers))
         moved = zip(self._move_cost, self._away, strict=True)
         self.total += sum(cost for cost, away in moved if away)
+
+    def _bound(self) -> set[int]:
+        """Members of gangs of which another one has no place: they move together or not at all."""
+        placed = set(self._ids)
+        return {
+            run
+            for run, id_ in enumerate(self._ids)
+            if (job := self._problem.jobs[self._problem.runs[id_].job]).kind is JobKind.GANG
+            and not placed.issuperset(job.runs)
+        }
 
     # -- one task run
     # --------------------------------------------------------------------------------
@@ -315,10 +328,14 @@ class WorkingConfiguration:
     ) -> tuple[InstanceSlot | None, int]:
         """The instance among some on which a task run adds least, and that; of equals the first."""
         number, cache = self._class[run], self._cache
-        best, least = None, NEVER
+        best, least, now = None, NEVER, cache.round
         for slot in slots:
             load = slot.load
-            after = load.after.get(number) or cache.more(load, number)
+            after = load.after.get(number)
+            if (after is None or after.round != now) and (
+                after := cache.meet(load, number)
+            ) is None:
+                break
             if not after.fits & slot.bit:
                 continue
             cost = (after.lost if after.lost >= 0 else cache.lost(after)) - load.lost
@@ -345,7 +362,10 @@ class WorkingConfiguration:
             load = slot.kept_load
             if load is None:
                 continue
-            after = load.after.get(number) or self._cache.more(load, number)
+            after = self._cache.meet(load, number)
+            if after is None:
+                # This search is over: see `Search.run`.
+                break
             if not after.fits & slot.bit:
                 continue
             cost = (after.lost if after.lost >= 0 else self._cache.lost(after)) - load.lost

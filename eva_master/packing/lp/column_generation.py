@@ -11,6 +11,7 @@ from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, Family, OfferingId
 from eva_master.packing.greedy.algorithm1 import Supply
 from eva_master.packing.interference.throughput import Ints
+from eva_master.packing.load_budget import LoadBudget
 from eva_master.packing.lp.columns import Column, TaskSetKey, column
 from eva_master.packing.lp.pricing import knapsack
 from eva_master.packing.lp.pricing.depth_first import DepthFirstSearch, LossTable
@@ -147,7 +148,10 @@ class _Spent:
 class Generator:
     """Generates columns for one request."""
 
-    def __init__(self, request: Request, *, interference: bool = True) -> None:
+    def __init__(
+        self, request: Request, *, interference: bool = True, sets: LoadBudget | None = None
+    ) -> None:
+        self._sets = sets or LoadBudget()
         self._problem = problem = request.problem
         self._counts, self._supply = request.counts, request.supply
         self._interference = interference and not problem.throughput.harmless
@@ -255,6 +259,7 @@ class Generator:
                 relaxed is None
                 or spent.iterations == last
                 or spent.nodes >= budget.total_nodes
+                or not self._sets.left
                 or len(relaxation.columns) >= budget.columns
                 or self._settled(relaxed, budget)
             ):
@@ -289,7 +294,8 @@ class Generator:
         )
         counts = np.zeros_like(self._counts)
         np.add.at(counts, like, self._counts)
-        generator = Generator(Request(problem, counts, self._supply), interference=False)
+        request = Request(problem, counts, self._supply)
+        generator = Generator(request, interference=False, sets=self._sets)
         alike = []
         for seed in seeds:
             task_set: dict[int, int] = {}
@@ -371,7 +377,9 @@ class Generator:
             value = duals - self._slow[family] if self._slow else duals
             spare = min(deep * budget.nodes, budget.total_nodes - nodes)
             most_nodes = max(budget.nodes, spare)
-            question = Question(np.array(capacity), need, value, self._counts, worth, most_nodes)
+            question = Question(
+                np.array(capacity), need, value, self._counts, worth, most_nodes, self._sets
+            )
             found = self._find(family, question)
             nodes += found.nodes
             self._ratios[key] = found.bound / price if price > 0 else 1.0

@@ -11,6 +11,7 @@ import numpy as np
 from eva_master.model.ids import OfferingId
 from eva_master.packing.greedy.algorithm1 import PackedSet, Supply, pack
 from eva_master.packing.interference.throughput import Ints
+from eva_master.packing.load_budget import LoadBudget
 from eva_master.packing.lp.column_generation import Budget, Generated, Generator, Request
 from eva_master.packing.lp.columns import Column, TaskSetKey, column, columns_of, cost
 from eva_master.packing.lp.pricing.knapsack import Floats
@@ -64,6 +65,8 @@ class Optimizer:
         budget: How hard to try.
         duals: What `duals` returned in an earlier round, by the class's present number. They
             shorten the proof of a bound, and of a packing of most tasks.
+        sets: What all of its searches together may look at, in sets; then packings are those that
+            were found until then.
 
     Attributes:
         effort: What was spent so far.
@@ -76,10 +79,13 @@ class Optimizer:
         seeds: Iterable[Seed] = (),
         budget: Budget | None = None,
         duals: Mapping[int, int] | None = None,
+        *,
+        sets: LoadBudget | None = None,
     ) -> None:
         self._problem = problem
         self._tier = tier
         self._budget = budget or Budget()
+        self._sets = sets or LoadBudget()
         self._known: dict[tuple[OfferingId, TaskSetKey], Column] = {}
         self._remember(
             column(problem, problem.by_id[seed.offering], seed.task_set)
@@ -180,7 +186,7 @@ class Optimizer:
         key = _key(counts, supply)
         if key not in self._solved:
             request = Request(self._problem, counts, supply, self._guess(counts))
-            generated = Generator(request).run(
+            generated = Generator(request, sets=self._sets).run(
                 [*columns_of(self._problem, sets), *self._usable(counts, supply)], self._budget
             )
             if generated is not None:

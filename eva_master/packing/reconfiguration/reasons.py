@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import connected_components  # type: ignore[import-unt
 
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, Family, InstanceId, RunId, micro_usd
-from eva_master.model.planning.reasons import Exchange, Hosting, Move, Tenant
+from eva_master.model.planning.reasons import Exchange, Hosting, Move, Occupant
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.interference.throughput import UNPROFILED, ThroughputModel
@@ -30,15 +30,15 @@ _HOSTINGS_REMEMBERED = 65_536
 
 def hostings(problem: Problem, configuration: Configuration) -> tuple[Hosting, ...]:
     """Every instance of a configuration with what it is worth, live ones first."""
-    tenants: defaultdict[Host, list[RunId]] = defaultdict(list)
+    occupants: defaultdict[Host, list[RunId]] = defaultdict(list)
     for run, host in configuration.places.items():
-        tenants[host].append(run)
+        occupants[host].append(run)
     # Kept as long as classes have the same numbers, and throughputs are the same.
     key = problem.classes, problem.throughput
     told = problem.cache.remembered("hostings", key, partial(_Told, *key), limit=1)
     return tuple(
-        told.hosting(problem, configuration, host, sorted(tenants[host]))
-        for host in sorted(tenants, key=lambda host: (isinstance(host, int), host))
+        told.hosting(problem, configuration, host, sorted(occupants[host]))
+        for host in sorted(occupants, key=lambda host: (isinstance(host, int), host))
     )
 
 
@@ -76,7 +76,7 @@ class _Told:
             offering.type.name,
             offering.price,
             _micro(problem.value(task_set, family)),
-            tuple(Tenant(c, *worths[n], profiled) for c, n in zip(runs, numbers, strict=True)),
+            tuple(Occupant(c, *worths[n], profiled) for c, n in zip(runs, numbers, strict=True)),
         )
         if len(self._last) > _HOSTINGS_REMEMBERED:
             self._last.clear()

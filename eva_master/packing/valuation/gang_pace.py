@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from eva_master.model.catalog import Offering
-from eva_master.packing.valuation.reservation_price import Demand, Rates, Speeds, compared, hosts
+from eva_master.packing.valuation.reservation_price import (
+    Demand,
+    Rates,
+    Speeds,
+    compared,
+    hosts,
+    rented,
+)
 
 Member = tuple[Demand, Rates]
 """A task's demand, and its iterations per second on each family; empty if they are unknown."""
@@ -28,6 +35,16 @@ class Part:
 
 
 def parts(members: Sequence[Member], offerings: Sequence[Offering]) -> list[Part] | None:
+    """What a gang needs of its members where they are rented, else where that is possible.
+
+    Arguments and result as of `_parts`.
+    """
+    bought = rented(offerings)
+    found = _parts(members, bought)
+    return found if found or bought is offerings else _parts(members, offerings)
+
+
+def _parts(members: Sequence[Member], offerings: Sequence[Offering]) -> list[Part] | None:
     """Find out at which pace an iteration of a gang costs least (Eva, sections 4.2 and 4.4).
 
     A gang runs at the pace of its slowest member. To run at a given one each member needs an

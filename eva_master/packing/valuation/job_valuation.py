@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import Family
-from eva_master.model.job import JobKind, JobSpec, TaskSpec
+from eva_master.model.job import JobKind, JobSpec, TaskSpec, different
 from eva_master.model.planning.snapshot import StandaloneRates
 from eva_master.packing.valuation.gang_pace import Member, Part, parts
 from eva_master.packing.valuation.reservation_price import (
@@ -21,11 +21,11 @@ from eva_master.packing.valuation.reservation_price import (
     measured_rates_view,
     rates,
     relative_speed,
-    reservation,
     reservation_price,
+    worth,
 )
 
-__all__ = ["JobValuation", "Rates", "Reservation", "gang_parts", "slowest"]
+__all__ = ["JobReservations", "JobValuation", "Rates", "Reservation", "gang_parts", "slowest"]
 
 _RESERVATIONS_KEPT = 65_536
 """Different tasks whose reservations are remembered at most."""
@@ -97,9 +97,14 @@ class JobValuation:
             members = tuple((task.demand, self.rates(task)) for task in spec.tasks)
             found = zip(spec.tasks, self._gang(members), strict=True)
             return tuple(self._reserved(task.demand, part) for task, part in found)
-        return tuple(
-            self._reserved(task.demand, Part(compared(self.rates(task)))) for task in spec.tasks
-        )
+        known = {task: self.of_task(task) for task in different(spec.tasks)}
+        if len(known) == 1:
+            return (*known.values(),) * len(spec.tasks)
+        return tuple(known[task] for task in spec.tasks)
+
+    def of_task(self, task: TaskSpec) -> Reservation:
+        """The reservation of a task that is in no gang of several."""
+        return self._reserved(task.demand, Part(compared(self.rates(task))))
 
     def _gang(self, members: tuple[Member, ...]) -> tuple[Part, ...]:
         known = self._gangs.get(members)
@@ -114,9 +119,44 @@ class JobValuation:
         if known is None:
             if len(self._reservations) >= _RESERVATIONS_KEPT:
                 self._reservations.clear()
-            offering = reservation(demand, self._offerings, part.speeds, part.others)
+            offering = worth(demand, self._offerings, part.speeds, part.others)
             known = self._reservations[demand, part] = Reservation(offering, part.speeds)
         return known
+
+
+class JobReservations:
+    """The reservations of the tasks of one job, each found when it is asked for the first time.
+
+    So one task of an array costs the same however many there are. Those of a gang are found
+    together.
+
+    Args:
+        valuation: What they are worth; nothing is asked again of what was found.
+        spec: The job.
+    """
+
+    __slots__ = ("_found", "_gang", "_last", "_spec", "_valuation")
+
+    def __init__(self, valuation: JobValuation, spec: JobSpec) -> None:
+        self._valuation = valuation
+        self._spec = spec
+        self._gang: tuple[Reservation, ...] = ()
+        self._found: dict[TaskSpec, Reservation] = {}
+        self._last: tuple[TaskSpec, Reservation] | None = None
+        """The task that was asked for last: those of an array are mostly the same one."""
+
+    def __getitem__(self, index: int) -> Reservation:
+        task = self._spec.tasks[index]
+        if self._last is not None and self._last[0] is task:
+            return self._last[1]
+        if self._spec.kind is JobKind.GANG and len(self._spec.tasks) > 1:
+            self._gang = self._gang or self._valuation.of(self._spec)
+            return self._gang[index]
+        found = self._found.get(task)
+        if found is None:
+            found = self._found[task] = self._valuation.of_task(task)
+        self._last = task, found
+        return found
 
 
 def gang_parts(members: Sequence[Member], offerings: Sequence[Offering]) -> tuple[Part, ...]:

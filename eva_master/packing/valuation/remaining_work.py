@@ -11,9 +11,8 @@ from fractions import Fraction
 from math import isfinite
 
 from eva_master.model.ids import MILLION
+from eva_master.model.planning.estimate import LONGEST_MS
 
-LONGEST_MS = 3_660 * 86_400_000
-"""Ten years: no task is expected to take longer, whatever its program says."""
 _FASTEST_PPM = 10**15
 """A thousand million iterations per second, in millionths."""
 
@@ -27,13 +26,13 @@ class Extent:
         total_steps: Iterations in all, `None` if unknown.
         rate_ppm: Standalone iterations per second on the family that sets the task's reservation
             price, in millionths; 0 if unknown.
-        usual_ms: Standalone time that earlier tasks of the workload took, `None` if there is none.
+        expected_ms: Standalone time that is expected where neither says it, `None` if unknown.
     """
 
     duration_ms: int | None = None
     total_steps: int | None = None
     rate_ppm: int = 0
-    usual_ms: int | None = None
+    expected_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class Left:
     Attributes:
         ms: Standalone time, from 0 to ten years.
         by_steps: Whether the task's own steps say how much is done; else its running time does.
-        estimated: Whether all that is known is how long earlier tasks took.
+        estimated: Whether all that is known is how long other tasks took.
     """
 
     ms: int
@@ -54,17 +53,17 @@ class Left:
 def whole_ms(extent: Extent) -> tuple[int, bool] | None:
     """Find the standalone time of all of a task's work.
 
-    What the user states goes first, then iterations and their rate, then what earlier tasks took.
+    What the user states goes first, then iterations and their rate, then what other tasks took.
 
     Returns:
-        Milliseconds, and whether they are an estimate from earlier tasks; `None` if unknown.
+        Milliseconds, and whether they are an estimate from other tasks; `None` if unknown.
     """
     if extent.duration_ms is not None:
         return min(extent.duration_ms, LONGEST_MS), False
     if extent.total_steps and extent.rate_ppm > 0:
         return min(extent.total_steps * 1_000 * MILLION // extent.rate_ppm, LONGEST_MS), False
-    if extent.usual_ms is not None:
-        return min(extent.usual_ms, LONGEST_MS), True
+    if extent.expected_ms is not None:
+        return min(extent.expected_ms, LONGEST_MS), True
     return None
 
 

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from eva_master.model.catalog import Offering, base_family
+from eva_master.model.catalog import Offering, Purchase, base_family
 from eva_master.model.ids import Family, Millis, Workload
 from eva_master.model.resources import Resources
 from eva_master.packing.interference.incremental import IncrementalView
@@ -44,6 +44,17 @@ def hosts(offering: Offering, demand: Demand) -> bool:
     family = offering.type.family
     need = next((need for name, need in demand if name == family), None)
     return need is not None and need.fits(offering.type.capacity)
+
+
+def rented(offerings: Sequence[Offering]) -> Sequence[Offering]:
+    """The offerings that money buys, in the same order: all but the operator's own nodes.
+
+    They say what tasks are worth: a node that costs nothing would else make all work worthless
+    that could run on it, whether there is room on it or not.
+    """
+    if any(offering.purchase is Purchase.OWNED for offering in offerings):
+        return [it for it in offerings if it.purchase is not Purchase.OWNED]
+    return offerings
 
 
 class Stated(Protocol):
@@ -144,6 +155,33 @@ def reservation(
                 return offering
     chosen = _cheapest_iteration(offerings, first, pace, others)
     return None if chosen is None else offerings[chosen]
+
+
+def worth(
+    demand: Demand, offerings: Sequence[Offering], pace: Speeds = (), others: int = 0
+) -> Offering | None:
+    """The offering that says what a task is worth: the same among those that are rented.
+
+    Only of a task that nothing rented hosts is it an owned node.
+    """
+    bought = rented(offerings)
+    found = reservation(demand, bought, pace, others)
+    return found if found or bought is offerings else reservation(demand, offerings, pace, others)
+
+
+def worths(
+    needs: Mapping[Family, npt.NDArray[np.int64]],
+    offerings: Sequence[Offering],
+    paces: Sequence[Speeds],
+    others: Sequence[int],
+) -> list[Offering | None]:
+    """`worth` of many demands at once; arguments as of `reservations`."""
+    bought = rented(offerings)
+    found = reservations(needs, bought, paces, others)
+    if bought is offerings or None not in found:
+        return found
+    owned = reservations(needs, offerings, paces, others)
+    return [first or last for first, last in zip(found, owned, strict=True)]
 
 
 def reservations(

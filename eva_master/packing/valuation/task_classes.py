@@ -21,9 +21,9 @@ from eva_master.packing.valuation.reservation_price import (
     Rates,
     Speeds,
     price_on,
-    reservation,
     reservation_price,
-    reservations,
+    worth,
+    worths,
 )
 from eva_master.packing.valuation.task_shapes import TaskShape, TaskShapes
 from eva_master.packing.valuation.vectors import IMPOSSIBLE, needs_on, vector
@@ -217,7 +217,7 @@ class ShapePrices:
             if len(self._reserved) > _CLASSES_REMEMBERED:
                 self._reserved.clear()
             demand, pace, others = key
-            self._reserved[key] = reservation(demand, self.on_sale, pace, others)
+            self._reserved[key] = worth(demand, self.on_sale, pace, others)
         return self._reserved[key]
 
     def of(self, shape: TaskShape) -> PricedShape:
@@ -258,8 +258,8 @@ class ShapePrices:
             family: needs_on([shape.demand for shape in shapes], family) for family in families
         }
         paces, others = [s.part.speeds for s in shapes], [s.part.others for s in shapes]
-        now = reservations(needs, self.on_sale, paces, others)
-        later = reservations(needs, self._rest, paces, others)
+        now = worths(needs, self.on_sale, paces, others)
+        later = worths(needs, self._rest, paces, others)
         hosted = {
             name: np.any(np.all(needs[name][:, np.newaxis] <= capacities, axis=2), axis=1)
             for name, capacities in self._capacities.items()

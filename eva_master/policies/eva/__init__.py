@@ -1,5 +1,34 @@
-"""Eva: a local search for the configuration that costs least, moves and launches included."""
+"""Eva: a local search for the configuration that costs least, moves and launches included.
 
-from eva_master.policies.eva.policy import POLICY
+What plans is imported by who builds it: to read settings and check them needs its options alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from eva_master.policies.eva.config import NAME, RENAMED, Config
+from eva_master.ports import Policy
 
 __all__ = ["POLICY"]
+
+
+@dataclass(frozen=True, slots=True)
+class _PolicySpec:
+    name: str = NAME
+    config: type[Any] = Config
+    renamed_options: Mapping[str, str] = field(default_factory=lambda: RENAMED)
+    elastic: bool = True
+
+    def build(self, config: Any) -> Policy:
+        """Make the policy of a `Config`."""
+        from eva_master.policies.eva.elastic import ElasticEva
+        from eva_master.policies.eva.policy import Eva
+
+        assert isinstance(config, Config)
+        return ElasticEva(Eva(config))
+
+
+POLICY = _PolicySpec()

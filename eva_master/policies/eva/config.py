@@ -8,6 +8,8 @@ from typing import Literal
 
 from eva_master.model.option_types import Count, Seconds, Throughput, Weight
 
+NAME = "eva"
+
 
 @dataclass(frozen=True, slots=True)
 class Config:

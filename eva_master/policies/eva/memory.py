@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.reconfiguration.memory import RoundMemory
+from eva_master.policies.eva.config import NAME
 from eva_master.policies.eva.recent_moves import Moved, from_json, to_json
 
-NAME = "eva"
 _VERSION = 2
 _READABLE = (1, 2)
 """Version 1 had no columns and no bound."""

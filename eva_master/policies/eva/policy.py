@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from eva_master.model.ids import MILLION, Millis, RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory
@@ -13,6 +12,7 @@ from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import Configuration, configure, waiting
 from eva_master.packing.configuration.completion import completed
+from eva_master.packing.load_budget import LoadBudget, round_budgets
 from eva_master.packing.local_search.cost_model import Terms
 from eva_master.packing.local_search.homing import finished
 from eva_master.packing.local_search.load_cache import LoadCache
@@ -35,8 +35,8 @@ from eva_master.packing.reconfiguration.options import (
 )
 from eva_master.packing.reconfiguration.reasons import exchanges, hostings
 from eva_master.packing.reconfiguration.replan_trigger import ReplanTrigger
-from eva_master.policies.eva.config import RENAMED, Config
-from eva_master.policies.eva.memory import NAME, Memory, load
+from eva_master.policies.eva.config import NAME, Config
+from eva_master.policies.eva.memory import Memory, load
 from eva_master.policies.eva.recent_moves import recalled
 
 _LP_FIRST_FROM_WAITING = 8
@@ -57,6 +57,7 @@ class _Round:
     present: Configuration
     keep: Configuration
     latest: Mapping[RunId, Millis]
+    budget: LoadBudget
 
 
 class Eva:
@@ -92,6 +93,15 @@ class Eva:
         # What sets cost is worked out once; that it is remembered changes no plan.
         self._loads: LoadCache | None = None
 
+    @property
+    def terms(self) -> Terms:
+        """What counts how much in its objective."""
+        return self._terms
+
+    def problem(self, snapshot: Snapshot) -> Problem:
+        """The packing problem of a snapshot, as this policy sees it."""
+        return Problem(snapshot, self._valuation, self._cache)
+
     def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> tuple[Plan, PolicyMemory]:
         """Decide on one round's plan."""
         config = self._config
@@ -100,16 +110,19 @@ class Eva:
         rounds = trigger.remember(before.rounds)
         if not (config.explained or trigger.partial or trigger.waiting):
             return Plan(), replace(before, rounds=rounds).dump()
-        problem = Problem(snapshot, self._valuation, self._cache)
+        problem = self.problem(snapshot)
         tier = Tier(config.optimizer)
         seeds = () if tier is Tier.GREEDY else before.rounds.columns.seeds(problem)
-        optimizer = Optimizer(problem, tier, seeds, duals=before.rounds.duals.known(problem))
+        searching, pricing = round_budgets()
+        duals = before.rounds.duals.known(problem)
+        optimizer = Optimizer(problem, tier, seeds, duals=duals, sets=pricing)
         present, fresh = configure(problem, ()), waiting(problem)
         keep = present
         if fresh:
             packer = optimizer.pack if len(fresh) >= _LP_FIRST_FROM_WAITING else None
             keep = completed(problem, configure(problem, fresh, packer))
-        round_ = _Round(problem, trigger, optimizer, present, keep, dict(before.moved))
+        latest = dict(before.moved)
+        round_ = _Round(problem, trigger, optimizer, present, keep, latest, searching)
         chosen, figures = self._searched(round_) if trigger.partial else (keep, Figures())
         moved = before.moved
         if trigger.partial:
@@ -127,6 +140,7 @@ class Eva:
         loads = self._loads
         if loads is None or not loads.serves(problem, self._terms):
             loads = self._loads = LoadCache(problem, self._terms)
+        loads.begin(round_.budget)
         events = round_.trigger.events
         iterations = config.iterations // _LESS_WITHOUT_EVENTS
         if events:
@@ -135,14 +149,19 @@ class Eva:
         snapshot, starts = problem.snapshot, [*self._starts(round_)]
         for number in itertools.count():
             start = starts[number]
-            working = WorkingConfiguration(problem, loads, start, round_.latest)
             fewer = start.unplaced.keys() < chosen.unplaced.keys()
+            if number and not round_.budget.left:
+                # What was placed in addition is kept, as it is.
+                chosen = start if fewer else chosen
+                break
+            working = WorkingConfiguration(problem, loads, start, round_.latest)
             least = working.total if least is None or fewer else least
             search = Search(working, loads, (snapshot.arrivals, snapshot.completions, number))
             search.run(Effort(iterations))
             tried, kept = tried + search.tried, kept + search.kept
             if fewer or working.total < least:
-                chosen, least = finished(working, start), working.total
+                chosen = finished(working, start) if working.within_limits() else start
+                least = working.total
             if number + 1 == len(starts):
                 # With more on it, the cluster may be better off arranged in another way.
                 larger = completed(problem, chosen)
@@ -188,18 +207,3 @@ class Eva:
         )
         moves = exchanges(problem, present, round_.keep, chosen)
         return memory, Reasons(hostings(problem, chosen), moves, weighed)
-
-
-@dataclass(frozen=True, slots=True)
-class _PolicySpec:
-    name: str = NAME
-    config: type[Any] = Config
-    renamed_options: Mapping[str, str] = field(default_factory=lambda: RENAMED)
-
-    def build(self, config: Any) -> Eva:
-        """Make the policy of a `Config`."""
-        assert isinstance(config, Config)
-        return Eva(config)
-
-
-POLICY = _PolicySpec()

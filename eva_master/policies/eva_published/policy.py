@@ -13,6 +13,7 @@ from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.packing.configuration.build import Configuration, configure, waiting
 from eva_master.packing.configuration.completion import completed
+from eva_master.packing.load_budget import round_budgets
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import Problem, Valuation
@@ -68,7 +69,8 @@ class Published:
         horizon = horizon_ms(seen, config.min_horizon_s * 1000)
         tier = Tier(config.optimizer)
         seeds = () if tier is Tier.GREEDY else before.rounds.columns.seeds(problem)
-        optimizer = Optimizer(problem, tier, seeds, duals=before.rounds.duals.known(problem))
+        duals, (_, pricing) = before.rounds.duals.known(problem), round_budgets()
+        optimizer = Optimizer(problem, tier, seeds, duals=duals, sets=pricing)
         present = configure(problem, ())
         options = self._options(problem, present, trigger, optimizer)
         chosen = self._choose(options, horizon)

@@ -11,8 +11,9 @@ from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, Family, InstanceId, OfferingId, RunId, Workload
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, PlanEntry, PolicyMemory
-from eva_master.model.planning.reasons import Hosting, Reasons, Tenant, Where
+from eva_master.model.planning.reasons import Hosting, Occupant, Reasons, Where
 from eva_master.model.planning.snapshot import RunView, Snapshot
+from eva_master.packing.between_places import between_places
 from eva_master.packing.configuration.unplaced_reason import why_unplaced
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.valuation.gang_pace import Part
@@ -69,7 +70,9 @@ class NoPacking:
         market.reserved = self._reserved
         entries: list[PlanEntry] = []
         runs = {run.id: run for run in snapshot.runs}
-        for job in sorted(snapshot.jobs, key=lambda job: (-job.priority, job.submitted_ms, job.id)):
+        between = between_places(snapshot, live)
+        jobs = [job for job in snapshot.jobs if job.id not in between]
+        for job in sorted(jobs, key=lambda job: (-job.priority, job.submitted_ms, job.id)):
             waiting = [runs[run] for run in job.runs if market.waits(runs[run])]
             groups = [waiting] if job.kind is JobKind.GANG else [[run] for run in waiting]
             for group in groups if waiting else ():
@@ -198,22 +201,22 @@ def _hostings(
     new = {entry.run: entry.on for entry in entries if isinstance(entry, Assign)}
     offerings: dict[Where, Offering] = {view.id: view.offering for view in snapshot.instances}
     offerings.update((launch.key, launch.offering) for launch in launches)
-    tenants: defaultdict[Where, list[Tenant]] = defaultdict(list)
+    occupants: defaultdict[Where, list[Occupant]] = defaultdict(list)
     for run in snapshot.runs:
         place = new.get(run.id, run.instance)
         if place is not None and place in offerings:
             worth = value(run, offerings[place].type.family)
-            tenants[place].append(Tenant(run.id, worth, MILLION, worth))
+            occupants[place].append(Occupant(run.id, worth, MILLION, worth))
     return tuple(
         Hosting(
             place,
             offering.type.name,
             offering.price,
-            sum(tenant.value_micro_usd_per_hour for tenant in tenants[place]),
-            tuple(tenants[place]),
+            sum(occupant.value_micro_usd_per_hour for occupant in occupants[place]),
+            tuple(occupants[place]),
         )
         for place, offering in offerings.items()
-        if place in tenants
+        if place in occupants
     )
 
 

@@ -72,7 +72,7 @@ class Owl:
         value = Tnrp(instances, pairs.throughput)
         joint_moves = _joint_moves(snapshot, instances, value)
         return build_plan(
-            snapshot, instances, unplaced, value.tenants, joint_moves, profiled=alone
+            snapshot, instances, unplaced, value.occupants, joint_moves, profiled=alone
         ), after
 
     def _paired(self, prices: ShapePrices, beside: Beside, table: ThroughputTable) -> Pairs:
@@ -96,11 +96,11 @@ def _joint_moves(snapshot: Snapshot, instances: OpenInstances, value: Tnrp) -> l
     for row, runs in sorted(movers.items()):
         saved = value.of(instances.residents[row], instances.family(row))
         saved -= instances.offerings[row].price * MILLION
-        for tenant in instances.residents[row]:
-            instance = instances.runs[tenant].instance
+        for occupant in instances.residents[row]:
+            instance = instances.runs[occupant].instance
             if instance in rows:
                 old = rows[instance]
-                worth = instances.priced(tenant).prices[instances.family(old)]
+                worth = instances.priced(occupant).prices[instances.family(old)]
                 saved -= (worth - instances.offerings[old].price) * MILLION
         new = [row] if row >= instances.live else []
         told.append(joint_move(instances, runs, saved // MILLION, new))

@@ -53,8 +53,8 @@ class Stratus:
         if joint_moves and unplaced:
             # What was cleared may do for those that found nothing.
             unplaced = place(bins, [one.group for one in unplaced], placing)
-        tenants = without_interference if self._config.explained else None
-        return build_plan(snapshot, bins, unplaced, tenants, joint_moves), after
+        occupants = without_interference if self._config.explained else None
+        return build_plan(snapshot, bins, unplaced, occupants, joint_moves), after
 
     def _left(self, snapshot: Snapshot) -> dict[RunId, int]:
         """How long each task run will still run, in milliseconds."""

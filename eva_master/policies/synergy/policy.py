@@ -57,8 +57,8 @@ class Synergy:
                     _put(instances, value, alone, run.id)
 
         unplaced = place(instances, groups, placing)
-        tenants = value.tenants if self._config.explained else None
-        return build_plan(snapshot, instances, unplaced, tenants, profiled=alone), memory
+        occupants = value.occupants if self._config.explained else None
+        return build_plan(snapshot, instances, unplaced, occupants, profiled=alone), memory
 
 
 def _put(instances: ValuedInstances, value: Tnrp, alone: frozenset[RunId], run: RunId) -> None:

@@ -87,6 +87,7 @@ class Agent:
         self._refused: dict[tuple[RunId, int], RunReport] = {}
         self._seen: dict[RunId, int] = {}
         self._on = True
+        self._losses = 0
         self.session = 0
 
     # -- session ---------------------------------------------------------------------------------
@@ -104,6 +105,26 @@ class Agent:
                     address=f"{self._instance}.internal",
                 )
             )
+
+    def lose_session(self) -> None:
+        """End the session; an owned node stops its tasks if there is no new one in time.
+
+        The lease is taken for as long as it can be: granted last at this very moment.
+        """
+        self.session = 0
+        self._losses += 1
+        if self._machine.fence_ms:
+            losses = self._losses
+            self._timeline.after(self._machine.fence_ms, lambda: self._fence(losses))
+
+    def _fence(self, losses: int) -> None:
+        """Stop all attempts unless there was a session since the lease began to run out."""
+        if not self._on or self.session or losses != self._losses:
+            return
+        for attempt in self.present():
+            self._surroundings.progress_model.halt(attempt)
+            self._keep_saved(attempt)
+            self.exit(attempt, 137, stopped=True)
 
     def power_off(self) -> None:
         """End all attempts, since the machine is switched off."""
@@ -144,9 +165,16 @@ class Agent:
             self.session = 0
         self._on = False
 
-    def successor(self) -> Agent:
-        """A new agent on the same machine that knows nothing of this one's attempts."""
-        return Agent(self._surroundings, self._machine)
+    def successor(self, *, remembers: bool = False) -> Agent:
+        """A new agent on the same machine that knows nothing of this one's attempts.
+
+        Args:
+            remembers: Whether it knows which attempts were there.
+        """
+        agent = Agent(self._surroundings, self._machine)
+        if remembers:
+            agent._seen = dict(self._seen)
+        return agent
 
     def hear(self, action: WorkerAction) -> None:
         """Carry out a command. Commands may be repeated, late or out of order."""
@@ -250,7 +278,8 @@ class Agent:
         attempt.at_ms = self._timeline.now()
         self._say(self._report(attempt))
         self._surroundings.progress_model.begin(attempt, self._delays.init(attempt.order))
-        self._surroundings.reports.began(self, attempt)
+        if attempt.work.tells_steps:
+            self._surroundings.reports.began(self, attempt)
 
     def _stop(self, run: RunId, number: int, grace_ms: int) -> None:
         attempt = self._attempts.get((run, number))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -74,13 +75,42 @@ class Occupancy:
     moving_ms: int
 
 
+class Span:
+    """The time that intervals cover together, as they come in roughly in the order of their ends.
+
+    Attributes:
+        covered_ms: So long.
+    """
+
+    __slots__ = ("_ends", "_starts", "covered_ms")
+
+    def __init__(self) -> None:
+        self.covered_ms = 0
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def add(self, start: int, end: int) -> None:
+        """Cover the time of one more interval."""
+        first = bisect_left(self._ends, start)
+        last = first
+        while last < len(self._starts) and self._starts[last] <= end:
+            start = min(start, self._starts[last])
+            end = max(end, self._ends[last])
+            self.covered_ms -= self._ends[last] - self._starts[last]
+            last += 1
+        self._starts[first:last] = [start]
+        self._ends[first:last] = [end]
+        self.covered_ms += end - start
+
+
 @dataclass
 class RunMetrics:
     """The sums over attempts that the metrics of a simulation are computed from.
 
     Attributes:
-        executing_ms: By job, how long all of its tasks ran.
-        moving_ms: By job, how long it made progress.
+        executed: By job, when all of its tasks ran, or any task of an array.
+        moving_ms: By job, how long it made progress; the sum over the tasks of an array.
+        completed: Attempts that came to a good end, other than those of gangs.
         task_ms: Time that tasks spent on instances, summed over tasks.
         gpu_ms: GPUs that tasks held, times milliseconds.
         milli_cpu_ms: Thousandths of vCPUs that tasks held, times milliseconds.
@@ -88,8 +118,9 @@ class RunMetrics:
         occupancies: The occupancy of every attempt; `None` if they are not kept.
     """
 
-    executing_ms: dict[JobId, int] = field(default_factory=dict)
+    executed: dict[JobId, Span] = field(default_factory=dict)
     moving_ms: dict[JobId, int] = field(default_factory=dict)
+    completed: int = 0
     task_ms: int = 0
     gpu_ms: int = 0
     milli_cpu_ms: int = 0
@@ -108,17 +139,19 @@ class RunMetrics:
         held, need = now - attempt.since_ms, order.demand
         executing = 0
         if attempt.together_ms is not None:
-            executing = (
-                now if attempt.halted_ms is None else attempt.halted_ms
-            ) - attempt.together_ms
+            until = now if attempt.halted_ms is None else attempt.halted_ms
+            executing = until - attempt.together_ms
+            if order.gang is None or order.index == 0:
+                self.executed.setdefault(order.job, Span()).add(attempt.together_ms, until)
         self.task_ms += held
         self.gpu_ms += need.gpus * held
         self.milli_cpu_ms += need.milli_cpus * held
         self.mib_ms += need.memory_mib * held
-        if order.index == 0:
+        if order.gang is None or order.index == 0:
             job = order.job
-            self.executing_ms[job] = self.executing_ms.get(job, 0) + executing
             self.moving_ms[job] = self.moving_ms.get(job, 0) + attempt.moving_ms
+        if order.gang is None and attempt.report is not None and attempt.report.exit_code == 0:
+            self.completed += 1
         if self.occupancies is not None:
             self.occupancies.append(
                 Occupancy(

@@ -1,9 +1,10 @@
-"""A simulated object store that only lists the generations of checkpoints."""
+"""A simulated object store that lists the generations of checkpoints and places outputs."""
 
 from __future__ import annotations
 
-from eva_master.model.actions import ListCheckpoints
-from eva_master.model.events import CheckpointsListed
+from eva_master.model.actions import ListCheckpoints, PlaceOutputs
+from eva_master.model.events import CheckpointsListed, OutputsPlaced
+from eva_master.model.ids import RunId
 from eva_master.ports import Inbox
 from eva_master.simulation.cluster.clock import Timeline
 from eva_master.simulation.cluster.workers import SimulatedWorkers
@@ -26,9 +27,13 @@ class SimulatedCheckpoints:
         self._inbox = inbox
         self._workers = workers
         self._latency_ms = latency_ms
+        self.placed: dict[RunId, RunId] = {}
+        """The extra run whose outputs are in the place of a task's own run."""
 
     def request(self, request: ListCheckpoints) -> None:
         """See `eva_master.ports.Checkpoints.request`."""
+        for run in request.discard:
+            self._workers.work(run).give_up_after(0)
         for run in request.runs:
             if request.give_up_after is not None:
                 self._workers.work(run).give_up_after(request.give_up_after)
@@ -37,3 +42,12 @@ class SimulatedCheckpoints:
         )
         answer = CheckpointsListed(request.number, request.job, generations)
         self._timeline.after(self._latency_ms, lambda: self._inbox.post(answer))
+
+    def place(self, request: PlaceOutputs) -> None:
+        """See `eva_master.ports.Checkpoints.place`."""
+
+        def done() -> None:
+            self.placed[request.own] = request.run
+            self._inbox.post(OutputsPlaced(request.run))
+
+        self._timeline.after(self._latency_ms, done)

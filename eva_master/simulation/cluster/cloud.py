@@ -20,6 +20,7 @@ class Machine:
 
     Attributes:
         going_ms: When its termination was requested.
+        fence_ms: Of an owned node, the length of its agent's lease; 0 for others.
     """
 
     instance: InstanceId
@@ -27,6 +28,7 @@ class Machine:
     up_ms: Millis | None = None
     going_ms: Millis | None = None
     gone_ms: Millis | None = None
+    fence_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -28,6 +29,43 @@ class Crew:
     moving: bool = False
 
 
+class TaskSets:
+    """The workloads that run on each instance, and how fast each of them is in their company.
+
+    Args:
+        truth: How much tasks slow each other down.
+    """
+
+    def __init__(self, truth: Truth) -> None:
+        self._truth = truth
+        self._sorted: dict[InstanceId, list[Workload]] = {}
+        self._speeds: dict[InstanceId, dict[Workload, float]] = {}
+        """Those that were asked for since the instance's tasks changed."""
+
+    def add(self, instance: InstanceId, workload: Workload) -> None:
+        """A task has come to an instance."""
+        insort(self._sorted.setdefault(instance, []), workload)
+        self._speeds.pop(instance, None)
+
+    def remove(self, instance: InstanceId, workload: Workload) -> None:
+        """A task that was there has left."""
+        there = self._sorted[instance]
+        del there[bisect_left(there, workload)]
+        self._speeds.pop(instance, None)
+        if not there:
+            del self._sorted[instance]
+
+    def speed(self, instance: InstanceId, workload: Workload) -> float:
+        """How fast one that is there runs beside the others."""
+        speeds = self._speeds.setdefault(instance, {})
+        known = speeds.get(workload)
+        if known is None:
+            others = self._sorted[instance].copy()
+            del others[bisect_left(others, workload)]
+            known = speeds[workload] = self._truth(workload, tuple(others))
+        return known
+
+
 class ProgressModel:
     """The progress of all running tasks.
 
@@ -37,6 +75,7 @@ class ProgressModel:
         finish: Called when an attempt has done its work.
         changed: Called with the attempts on an instance that progress and whose speed or co-located
             tasks have changed.
+        size_speed: How fast a gang of so many members is against one member.
     """
 
     def __init__(
@@ -46,11 +85,13 @@ class ProgressModel:
         *,
         finish: Callable[[Attempt], None],
         changed: Callable[[InstanceId, Sequence[Attempt]], None],
+        size_speed: Callable[[JobId, int], float] | None = None,
     ) -> None:
         self._timeline = timeline
-        self._truth = remembered(truth)
+        self._task_sets = TaskSets(remembered(truth))
         self._finish = finish
         self._changed = changed
+        self._size_speed = size_speed
         self._residents: dict[InstanceId, dict[RunId, Attempt]] = {}
         self._crews: dict[tuple[JobId | RunId, int], Crew] = {}
 
@@ -64,6 +105,7 @@ class ProgressModel:
         order = attempt.order
         attempt.at_ms = self._timeline.now()
         self._residents.setdefault(attempt.instance, {})[order.run] = attempt
+        self._task_sets.add(attempt.instance, Workload(order.workload))
         size = 1 if order.gang is None else order.gang.size
         crew = self._crews.setdefault(attempt.crew, Crew(size))
         crew.running[order.run] = attempt
@@ -94,6 +136,7 @@ class ProgressModel:
             return
         self.halt(attempt)
         del residents[attempt.order.run]
+        self._task_sets.remove(attempt.instance, Workload(attempt.order.workload))
         if not residents:
             del self._residents[attempt.instance]
         self._tell(self._company_changed(attempt))
@@ -142,27 +185,25 @@ class ProgressModel:
             These attempts, and others of their gangs whose speed has changed too.
         """
         others = [a for a in self._residents.get(cause.instance, {}).values() if a is not cause]
+        changed = others.copy()
         for attempt in others:
             if (crew := self._crews.get(attempt.crew)) is not None:
-                others = others + self._pace(crew)
-        return others
+                changed += self._pace(crew)
+        return changed
 
     def _pace(self, crew: Crew) -> list[Attempt]:
         """Set the speed of a crew; returns the attempts whose speed has changed."""
         if not crew.moving or not crew.running:
             return []
         slowest = min(self._alone_speed(attempt) for attempt in crew.running.values())
+        if self._size_speed is not None:
+            slowest *= self._size_speed(next(iter(crew.running.values())).order.job, crew.size)
         return [it for it in crew.running.values() if self._set_speed(it, slowest)]
 
     def _alone_speed(self, attempt: Attempt) -> float:
         """The speed of an attempt as far as only its own instance matters."""
-        residents = self._residents[attempt.instance]
-        if len(residents) == 1:
-            return attempt.family_speed * self._truth(Workload(attempt.order.workload), ())
-        company = sorted(
-            Workload(other.order.workload) for other in residents.values() if other is not attempt
-        )
-        return attempt.family_speed * self._truth(Workload(attempt.order.workload), tuple(company))
+        workload = Workload(attempt.order.workload)
+        return attempt.family_speed * self._task_sets.speed(attempt.instance, workload)
 
     def _set_speed(self, attempt: Attempt, speed: float) -> bool:
         if speed == attempt.speed:

@@ -40,6 +40,7 @@ class Work:
         saves_every_ms: From one checkpoint that its program writes by itself to the next, 0 for
             none.
         tells_total: Whether its program says how many iterations it has in all.
+        tells_steps: Whether it says how many it has done.
     """
 
     total_ms: float
@@ -49,6 +50,7 @@ class Work:
     steps_per_s: float = 1.0
     saves_every_ms: int = 0
     tells_total: bool = True
+    tells_steps: bool = True
 
     def give_up_after(self, generation: int) -> None:
         """Remove all generations after a given one."""
@@ -56,6 +58,8 @@ class Work:
 
     def progress(self, done_ms: float) -> Progress:
         """What a program says that has done so much."""
+        if not self.tells_steps:
+            return Progress()
         total_steps = self.steps(self.total_ms) if self.tells_total else 0
         return Progress(self.steps(done_ms), total_steps)
 

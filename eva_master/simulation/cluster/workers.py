@@ -29,6 +29,7 @@ class SimulatedWorkers(Hosts):
         truth: How much tasks slow each other down.
         work_of: The work of a task, asked for when its first attempt starts.
         speed_of: How fast a task really runs on a family; by default as fast on all.
+        size_speed: How fast a gang of so many members really is; by default as fast with any.
         attempt_log: Is told what happens to attempts.
         reports: When progress is reported; every minute by default.
     """
@@ -42,6 +43,7 @@ class SimulatedWorkers(Hosts):
         truth: Truth,
         work_of: Callable[[RunId], Work],
         speed_of: Callable[[RunId, Family], float] | None = None,
+        size_speed: Callable[[JobId, int], float] | None = None,
         attempt_log: AttemptLog,
         reports: Reports | None = None,
     ) -> None:
@@ -50,7 +52,11 @@ class SimulatedWorkers(Hosts):
         self.delays = delays
         self.reports: Reports = reports or Periodic(timeline, 60_000)
         self.progress_model = ProgressModel(
-            timeline, truth, finish=self._finish, changed=self._changed
+            timeline,
+            truth,
+            finish=self._finish,
+            changed=self._changed,
+            size_speed=size_speed,
         )
         self._work_of = work_of
         self.speed_of = speed_of or (lambda _run, _family: 1.0)
@@ -87,8 +93,17 @@ class SimulatedWorkers(Hosts):
         agent = self._agents.get(instance)
         if agent is not None and agent.session:
             self.inbox.post(WorkerLost(instance, agent.session))
-            agent.session = 0
+            agent.lose_session()
             self.timeline.after(back_after_ms, agent.register)
+
+    def outage(self, instance: InstanceId, back_after_ms: int) -> None:
+        """Switch a machine off without a word; it starts again after a while, disk and all."""
+        agent = self._agents.get(instance)
+        if agent is not None:
+            agent.power_off()
+            self.delays.lost(instance)
+            self._agents[instance] = successor = agent.successor(remembers=True)
+            self.timeline.after(back_after_ms, successor.register)
 
     def wipe(self, instance: InstanceId) -> None:
         """Lose an instance's disk and tasks; a new agent starts with an empty disk."""
@@ -162,5 +177,6 @@ class SimulatedWorkers(Hosts):
             agent.finish(attempt)
 
     def _changed(self, instance: InstanceId, attempts: Sequence[Attempt]) -> None:
-        if (agent := self._agents.get(instance)) is not None:
-            self.reports.changed(agent, attempts)
+        telling = [attempt for attempt in attempts if attempt.work.tells_steps]
+        if telling and (agent := self._agents.get(instance)) is not None:
+            self.reports.changed(agent, telling)

@@ -15,7 +15,7 @@ import numpy as np
 
 from eva_master.model.catalog import Catalog
 from eva_master.model.ids import MILLION, JobId, Millis, RunId
-from eva_master.model.job import JobKind, Program, TaskSpec
+from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
 from eva_master.model.trace import Trace, TraceJob
 from eva_master.packing.greedy.algorithm1 import Supply
@@ -68,23 +68,32 @@ class ReferenceBound:
         changes: dict[int, Ints] = {}
         nothing = np.zeros(len(self._problem.classes), dtype=np.int64)
         for job in self._trace.jobs:
-            tasks = nothing.copy()
-            for index in range(len(job.tasks)):
-                tasks[self._problem.class_of[_run(job, index)]] += 1
-            end = job.arrival_ms + round(work_ms(job) / self._fastest(job))
-            changes[job.arrival_ms] = changes.get(job.arrival_ms, nothing) + tasks
-            changes[end] = changes.get(end, nothing) - tasks
+            changes.setdefault(job.arrival_ms, nothing.copy())
+            for index, end in enumerate(self._ends(job)):
+                number = self._problem.class_of[_run(job, index)]
+                changes[job.arrival_ms][number] += 1
+                changes.setdefault(end, nothing.copy())[number] -= 1
         yield from sorted(changes.items(), key=lambda item: item[0])
 
-    def _fastest(self, job: TraceJob) -> float:
-        """The speed of a job where each of its tasks runs fastest."""
-        return (
-            min(
-                max(task.speed_on(family) for family, _ in task.resolved(self._families))
-                for task in job.tasks
-            )
-            / MILLION
-        )
+    def _ends(self, job: TraceJob) -> list[int]:
+        """When each task ends if it begins at once and runs where it is fastest.
+
+        A gang runs at the pace of its slowest member.
+        """
+        known: dict[object, float] = {}
+        speeds = []
+        for task in job.tasks:
+            shape = task.demand, task.demand_by_family, task.speed_by_family
+            if shape not in known:
+                there = task.resolved(self._families)
+                known[shape] = max(task.speed_on(family) for family, _ in there) / MILLION
+            speeds.append(known[shape])
+        if not job.is_array:
+            return [job.arrival_ms + round(work_ms(job) / min(speeds))] * len(speeds)
+        return [
+            job.arrival_ms + round(work_ms(job, index) / speed)
+            for index, speed in enumerate(speeds)
+        ]
 
     def _hourly(self, counts: Ints) -> int:
         """The bound on the cost of these tasks per hour, in millionths of micro-dollars."""
@@ -142,7 +151,7 @@ def everything(trace: Trace, catalog: Catalog) -> Snapshot:
             rates = tuple((family, task.speed_on(family)) for family, _ in needs)
             spec = TaskSpec(job.workload, program, needs, throughput=rates)
             runs.append(RunView(id_, JobId(job.id), spec, None, pinned=False, running=False))
-        jobs.append(JobView(JobId(job.id), JobKind.GANG, ids, Millis(job.arrival_ms), 0, 0, 0))
+        jobs.append(JobView(JobId(job.id), job.kind, ids, Millis(job.arrival_ms), 0, 0, 0))
     return Snapshot(
         now_ms=Millis(0),
         catalog=catalog,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import fmean, median
 
+from eva_master.model.accounting.tenants import DEFAULT_TENANT
 from eva_master.model.changes import Round
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, InstanceId, Millis
 from eva_master.model.records import Job
@@ -21,9 +22,9 @@ class JobFigures:
     """One job's life, in milliseconds of virtual time.
 
     Attributes:
-        executing_ms: How long all of its tasks ran.
-        moving_ms: How long it made progress in that time.
-        alone_ms: How long it would have taken alone.
+        executing_ms: How long all of its tasks ran, or any task of an array.
+        moving_ms: How long it made progress in that time; of an array the sum over its tasks.
+        alone_ms: How long it would have taken alone, likewise.
         moves: How often its tasks moved to another instance.
     """
 
@@ -36,6 +37,8 @@ class JobFigures:
     moving_ms: int
     alone_ms: float
     moves: int
+    tenant: str = DEFAULT_TENANT
+    partition: str = ""
 
     @property
     def jct_ms(self) -> int:
@@ -91,6 +94,87 @@ class Planning:
 
 
 @dataclass(frozen=True, slots=True)
+class TenantFigures:
+    """What the jobs of one tenant came to.
+
+    Attributes:
+        cost_usd: Their shares of instances; with what is idle, they add up to the run's cost.
+        jct_mean_h: Mean over its jobs, as is `idle_mean_h`; see `Outcome`.
+    """
+
+    tenant: str
+    jobs: int
+    cost_usd: float
+    jct_mean_h: float
+    idle_mean_h: float
+
+
+def by_tenant(jobs: Sequence[JobFigures], charged: Mapping[str, int]) -> tuple[TenantFigures, ...]:
+    """The figures of each tenant, by name; none if all jobs are the default tenant's.
+
+    Args:
+        jobs: Jobs that have ended.
+        charged: What the jobs of each tenant were charged, exactly.
+    """
+    groups: dict[str, list[JobFigures]] = {}
+    for job in jobs:
+        groups.setdefault(job.tenant, []).append(job)
+    if groups.keys() <= {DEFAULT_TENANT}:
+        return ()
+    return tuple(
+        TenantFigures(
+            tenant,
+            len(group),
+            usd(charged[tenant]),
+            fmean(job.jct_ms / MILLIS_PER_HOUR for job in group),
+            fmean((job.jct_ms - job.executing_ms) / MILLIS_PER_HOUR for job in group),
+        )
+        for tenant, group in sorted(groups.items())
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFigures:
+    """What one partition came to.
+
+    Attributes:
+        jobs: Those that ended there.
+        cost_usd: Of its instances, idle time included; they add up to the run's cost.
+        jct_mean_h: Mean over its jobs, 0 if there were none, as is `idle_mean_h`; see `Outcome`.
+    """
+
+    partition: str
+    jobs: int
+    cost_usd: float
+    jct_mean_h: float
+    idle_mean_h: float
+
+
+def by_partition(
+    jobs: Sequence[JobFigures], charged: Mapping[str, int]
+) -> tuple[PartitionFigures, ...]:
+    """The figures of each partition.
+
+    Args:
+        jobs: Jobs that have ended.
+        charged: What the instances of each partition cost, exactly.
+    """
+    groups: dict[str, list[JobFigures]] = {name: [] for name in charged}
+    for job in jobs:
+        groups[job.partition].append(job)
+    return tuple(
+        PartitionFigures(
+            name,
+            len(group),
+            usd(charged[name]),
+            fmean([job.jct_ms / MILLIS_PER_HOUR for job in group] or [0.0]),
+            fmean([(job.jct_ms - job.executing_ms) / MILLIS_PER_HOUR for job in group] or [0.0]),
+        )
+        for name, group in groups.items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """The metrics of one run, in hours and dollars.
 
@@ -106,6 +190,8 @@ class Outcome:
         events: Number of events that the loop handled; `steps`: number of its turns.
         end_h: When the last instance was gone.
         planning: Time of decisions, the only field that differs between runs of one seed.
+        tenants: By name; empty where no trace and no journal names any.
+        partitions: In the order of the settings; empty if the cluster is not divided.
     """
 
     jobs_finished: int
@@ -129,12 +215,16 @@ class Outcome:
     end_h: float
     planning: Planning = field(default=Planning(), compare=False)
     record: Record = field(default=Record(), repr=False)
+    tenants: tuple[TenantFigures, ...] = ()
+    partitions: tuple[PartitionFigures, ...] = ()
 
     def row(self) -> dict[str, float]:
-        """All metrics except planning times and the record, for JSON."""
+        """All metrics of the whole run except planning times, for JSON."""
         kept = {**asdict(self)}
         kept.pop("planning")
         kept.pop("record")
+        kept.pop("tenants")
+        kept.pop("partitions")
         return kept
 
 
@@ -201,18 +291,28 @@ def instance_figures(machine: Machine, requested_ms: Millis) -> InstanceFigures:
 
 
 def job_figures(job: Job, run_metrics: RunMetrics, alone_ms: float, moves: int) -> JobFigures:
-    """The figures of a job that has ended."""
+    """The figures of a job that has ended.
+
+    Args:
+        job: Its record.
+        run_metrics: Of the simulation.
+        alone_ms: See `JobFigures`.
+        moves: Of all its tasks.
+    """
     assert job.finished_ms is not None
+    executed = run_metrics.executed.get(job.id)
     return JobFigures(
         job.spec.name,
         job.spec.tasks[0].workload,
         len(job.spec.tasks),
         job.submitted_ms,
         job.finished_ms,
-        run_metrics.executing_ms.get(job.id, 0),
+        executed.covered_ms if executed else 0,
         run_metrics.moving_ms.get(job.id, 0),
         alone_ms,
         moves,
+        job.spec.tenant,
+        job.partition,
     )
 
 

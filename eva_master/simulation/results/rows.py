@@ -48,4 +48,7 @@ def _moves(occupancies: tuple[Occupancy, ...]) -> Iterator[dict[str, Cell]]:
 
 
 def _job(job: JobFigures) -> dict[str, Cell]:
-    return {**asdict(job), "jct_ms": job.jct_ms}
+    row = {**asdict(job), "jct_ms": job.jct_ms}
+    if not job.partition:
+        row.pop("partition")
+    return row

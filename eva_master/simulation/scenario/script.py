@@ -35,7 +35,7 @@ from eva_master.simulation.scenario.journal_replay import (
 )
 from eva_master.simulation.scenario.submission import (
     STEPS_PER_S,
-    alone_speed,
+    alone_speeds,
     spec_of,
     stop_ms,
     work_ms,
@@ -77,6 +77,10 @@ class Script(Protocol):
         """How fast a task really runs on a family."""
         ...
 
+    def tells_steps(self, task: Task, /) -> bool:
+        """Whether a task's program says how many iterations it has done."""
+        ...
+
     def delays(self, task_of: Callable[[RunId], Task]) -> Durations:
         """How long actions take on workers."""
         ...
@@ -103,13 +107,15 @@ class TraceScript:
         self._accounting = accounting
         self._durations = durations
         self._jobs: Mapping[str, TraceJob] = {_command(job.id): job for job in trace.jobs}
+        self._alone: dict[str, tuple[float, ...]] = {}
+        """Speeds of jobs that run faster on some families than on others."""
 
     def arrivals(self) -> Iterator[Arrival]:
         """See `Script.arrivals`."""
         for job in self._trace.jobs:
             spec, stated = spec_of(job, self._families), None
             if self._durations:
-                stated = round(job.duration_ms / self._alone_speed(job))
+                stated = round(job.duration_ms / min(self._alone_speeds(job)))
             yield job.arrival_ms, _command(job.id), replace(spec, duration_ms=stated)
 
     def title(self, command: str) -> str:
@@ -118,21 +124,31 @@ class TraceScript:
 
     def work_ms(self, task: Task) -> float:
         """See `Script.work_ms`."""
-        return work_ms(self._jobs[task[0]])
+        return work_ms(self._jobs[task[0]], task[1])
 
     def alone_ms(self, task: Task) -> float:
         """See `Script.alone_ms`."""
-        job = self._jobs[task[0]]
-        return work_ms(job) / self._alone_speed(job)
+        job, index = self._jobs[task[0]], task[1]
+        speeds = self._alone_speeds(job)
+        return work_ms(job, index) / speeds[index % len(speeds)]
 
     def speed(self, task: Task, family: Family) -> float:
         """See `Script.speed`."""
         return self._jobs[task[0]].tasks[task[1]].speed_on(family) / MILLION
 
-    def _alone_speed(self, job: TraceJob) -> float:
-        if not any(task.speed_by_family for task in job.tasks):
-            return 1.0
-        return alone_speed(job, self._valuation.of(spec_of(job, self._families)))
+    def tells_steps(self, task: Task) -> bool:
+        """See `Script.tells_steps`; programs of arrays of traces do not."""
+        return not self._jobs[task[0]].is_array
+
+    def _alone_speeds(self, job: TraceJob) -> tuple[float, ...]:
+        """The speed of each task at home; a single one if they all run at the trace's speed."""
+        known = self._alone.get(job.id)
+        if known is None:
+            known = (1.0,)
+            if any(task.speed_by_family for task in job.tasks):
+                known = alone_speeds(job, self._valuation.of(spec_of(job, self._families)))
+            self._alone[job.id] = known
+        return known
 
     def delays(self, task_of: Callable[[RunId], Task]) -> Durations:
         """See `Script.delays`."""
@@ -194,6 +210,10 @@ class PastScript:
         """See `Script.speed`."""
         rate = self._jobs[task[0]].spec.tasks[task[1]].throughput_on(base_family(family))
         return 1.0 if rate is None else rate / STEPS_PER_S
+
+    def tells_steps(self, _task: Task) -> bool:
+        """See `Script.tells_steps`."""
+        return True
 
     def delays(self, task_of: Callable[[RunId], Task]) -> Durations:
         """See `Script.delays`."""
@@ -291,6 +311,7 @@ def work_of(script: Script, task: Task, saves_every_ms: int) -> Work:
         steps_per_s=STEPS_PER_S,
         saves_every_ms=saves_every_ms,
         tells_total=False,
+        tells_steps=script.tells_steps(task),
     )
 
 

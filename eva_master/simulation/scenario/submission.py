@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from eva_master.model.ids import MILLION, Family, Workload
-from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.ids import MILLION, Family
+from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.trace import TraceJob, TraceTask
 from eva_master.packing.valuation.job_valuation import Reservation
 
 OWNER = "trace"
+"""Of jobs whose trace names none."""
 STEPS_PER_S = 1_000
 """Iterations per second of a simulated task: it reports milliseconds of work, so that measurements
 do not depend on how many real iterations fit into a window."""
@@ -32,17 +33,22 @@ def spec_of(job: TraceJob, families: Iterable[Family]) -> JobSpec:
     stops = max(stop_ms(task) for task in job.tasks)
     return JobSpec(
         name=job.id,
-        owner=OWNER,
-        tasks=tuple(_task(job.workload, task, families) for task in job.tasks),
-        kind=JobKind.GANG,
+        owner=job.owner or OWNER,
+        tenant=job.tenant,
+        tasks=_tasks(job, families),
+        kind=job.kind,
         grace_period_ms=max(60_000, stops),
         checkpoint_ms=stops,
         launch_ms=starts,
+        priority=job.priority,
+        concurrency=job.concurrency,
     )
 
 
-def alone_speed(job: TraceJob, reservations: Sequence[Reservation]) -> float:
-    """How fast a job runs where its reservation prices come from, against its trace's speed.
+def alone_speeds(job: TraceJob, reservations: Sequence[Reservation]) -> tuple[float, ...]:
+    """How fast each task runs where its reservation price comes from, against its trace's speed.
+
+    All members of a gang run at the pace of the slowest.
 
     Args:
         job: Of a trace.
@@ -50,9 +56,10 @@ def alone_speed(job: TraceJob, reservations: Sequence[Reservation]) -> float:
     """
     pairs = zip(job.tasks, reservations, strict=True)
     homes = ((task, it.offering) for task, it in pairs)
-    return min(
+    speeds = tuple(
         1.0 if home is None else task.speed_on(home.type.family) / MILLION for task, home in homes
     )
+    return speeds if job.is_array else (min(speeds),) * len(speeds)
 
 
 def stop_ms(task: TraceTask) -> int:
@@ -60,18 +67,35 @@ def stop_ms(task: TraceTask) -> int:
     return task.kill_ms + task.upload_ms
 
 
-def work_ms(job: TraceJob) -> float:
-    """How long a job takes alone at its trace's speed, by its iterations where they are known."""
+def work_ms(job: TraceJob, index: int = 0) -> float:
+    """How long a task takes alone at its trace's speed, by its iterations where they are known.
+
+    Args:
+        job: Of a trace.
+        index: One of its tasks; those of a gang take equally long.
+    """
+    own = job.tasks[index].duration_ms if job.is_array else None
+    if own is not None:
+        return float(own)
     if job.total_steps and job.steps_per_s:
         return job.total_steps * 1e9 / job.steps_per_s
     return float(job.duration_ms)
 
 
-def _task(workload: Workload, task: TraceTask, families: list[Family]) -> TaskSpec:
-    demand, paces = _resolved(
-        task.demand, task.demand_by_family, task.speed_by_family, tuple(families)
-    )
-    return TaskSpec(workload, _PROGRAM, demand, throughput=paces)
+def _tasks(job: TraceJob, families: list[Family]) -> tuple[TaskSpec, ...]:
+    """The tasks of a job; those that are alike are one value."""
+    made: dict[tuple[object, ...], TaskSpec] = {}
+    tasks = []
+    for task in job.tasks:
+        needs = task.demand, task.demand_by_family, task.speed_by_family
+        spec = made.get(needs)
+        if spec is None:
+            demand, paces = _resolved(*needs, tuple(families))
+            spec = made[needs] = TaskSpec(
+                job.workload, _PROGRAM, demand, throughput=paces, reports_steps=not job.is_array
+            )
+        tasks.append(spec)
+    return tuple(tasks)
 
 
 @lru_cache(maxsize=4096)

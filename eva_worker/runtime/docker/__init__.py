@@ -36,6 +36,12 @@ class _Docker(RuntimeProvider):
 
         connect(settings.runtime_options.get("docker_host", "")).close()
 
+    def fence(self, settings: Settings, root: Path) -> bool:
+        from eva_worker.runtime.docker.fence import kill_all
+
+        host = settings.runtime_options.get("docker_host", "")
+        return kill_all(host, root, instance=settings.instance)
+
     def open(self, settings: Settings, root: Path) -> Runtime:
         from eva_worker.runtime.docker.runtime import DockerRuntime, connect
 

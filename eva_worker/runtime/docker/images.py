@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import re
 import shutil
 import tarfile
 import tempfile
@@ -23,6 +22,7 @@ from urllib3.exceptions import HTTPError
 from eva_worker.errors import InstanceFailed, StartFailed
 from eva_worker.orders import Build
 from eva_worker.runtime import Image, Tell
+from eva_worker.runtime.docker import dockerfile
 from eva_worker.runtime.docker.engine import (
     FAILURES,
     RETRY_S,
@@ -37,7 +37,6 @@ _LAST_WORDS = 5
 _LONGEST_WORDS = 1_000
 _PROGRESS_EVERY_S = 5.0
 _MIB = 1 << 20
-_LIKE_ID = re.compile(r"(?:sha256:)?[0-9a-f]{1,64}")
 _BUILD_CPU_SHARES = 128
 """Weight of a build beside running tasks, which have 1,024 each."""
 
@@ -121,6 +120,7 @@ class Images:
         directory = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=self._scratch))
         try:
             await image.lay_out(build.context, directory / "context")
+            await asyncio.to_thread(dockerfile.check, directory / "context", build.dockerfile)
             making.tell(f"building image {tag} from {build.dockerfile}")
             output = _Output(making.tell)
             call = _Call(
@@ -189,7 +189,7 @@ def by_name(reference: str) -> str:
     An engine takes a short hexadecimal name for the beginning of an image's id as well, and any
     image of the instance, whoever it was built for, begins with one of a few.
     """
-    return f"docker.io/library/{reference}" if _LIKE_ID.fullmatch(reference) else reference
+    return f"docker.io/library/{reference}" if dockerfile.like_id(reference) else reference
 
 
 def tag_of(build: Build) -> str:

@@ -49,6 +49,7 @@ from eva_worker.runtime.docker.engine import (
     unanswered,
 )
 from eva_worker.runtime.docker.images import Images, by_name
+from eva_worker.runtime.docker.labels import ATTEMPT, COPY, labels_of
 
 _T = TypeVar("_T")
 
@@ -68,7 +69,6 @@ _ENGINE_FAILS = (
     "shutting down",
     "transport is closing",
 )
-_INSTANCE, _HOME, _COPY, _ATTEMPT = "eva.instance", "eva.home", "eva.copy", "eva.attempt"
 _USER = "eva"
 _WORK, _LOG, _SOCKET = "/eva/work", "/eva/log", "/eva/run"
 # Variables that name a directory, and its path in the container.
@@ -125,7 +125,7 @@ class DockerRuntime:
         self._isolation = isolation or Isolation()
         self._info: dict[str, Any] | None = None
         # Two clusters may use the same instance id: the state directory tells them apart.
-        self._labels = {_INSTANCE: instance, _HOME: str(self._root)}
+        self._labels = labels_of(instance, self._root)
         network = network_of_builds(self._isolation)
         self._images = Images(client, self._root.with_name("contexts"), network)
         self._events = EventStream(client, self._labels, happened=self._happened, back=self._back)
@@ -292,7 +292,7 @@ class DockerRuntime:
         env, mounts = _inside(spec)
         options: dict[str, Any] = {
             "name": self._name(spec.key),
-            "labels": self._labels | {_COPY: spec.key.run, _ATTEMPT: str(spec.key.attempt)},
+            "labels": self._labels | {COPY: spec.key.run, ATTEMPT: str(spec.key.attempt)},
             "entrypoint": ["/bin/sh", "-c", _PARENT, "eva-task", spec.command],
             "environment": env,
             "mounts": mounts,
@@ -400,7 +400,7 @@ class DockerRuntime:
     def _happened(self, action: str, labels: Mapping[str, str]) -> None:
         """Handle an event, in the thread that follows them."""
         try:
-            key = TaskKey(labels[_COPY], int(labels[_ATTEMPT]))
+            key = TaskKey(labels[COPY], int(labels[ATTEMPT]))
         except (KeyError, ValueError, BadOrder):  # Another program's, with our labels.
             return
         if action == "kill":

@@ -7,17 +7,19 @@ namespace for that. Where the machine allows neither, Landlock refuses what is h
 Run as a program, it tries out what works and says so: see `tried_out`.
 """
 
+from __future__ import annotations
+
 import ctypes
-import json
 import os
 import resource
 import stat
 import struct
-import subprocess
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from typing import Any
+
+TYPE_CHECKING = False  # that of `typing`, which takes long to import, is known to be the same
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
 
 CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND = 0x1, 0x2, 0x4, 0x20, 0x1000
@@ -117,6 +119,9 @@ def tried_out(
     Returns:
         The best way, and why those before it do not work.
     """
+    import json
+    import subprocess
+
     reasons: list[str] = []
     for how in ways:
         given = {"how": how, "hidden": hidden, "kept": kept, "harmless": harmless}
@@ -204,9 +209,12 @@ def _set_read_only(place: str, *, set_: int = 0, clear: int = 0) -> None:
 
 def _block_devices() -> Iterator[str]:
     for entry in os.scandir("/dev"):
-        with suppress(OSError):
-            if stat.S_ISBLK(entry.stat().st_mode):
-                yield entry.path
+        try:
+            block = stat.S_ISBLK(entry.stat().st_mode)
+        except OSError:
+            continue
+        if block:
+            yield entry.path
 
 
 def _drop_capabilities() -> None:
@@ -269,20 +277,25 @@ def _keep_signals_within() -> None:
 
 def _beside(tops: list[str], directory: str) -> Iterator[str]:
     """Everything below a directory but what is at or below `tops`, in as few paths as possible."""
-    with suppress(OSError):
-        for name in os.listdir(directory):  # noqa: PTH208
-            place = os.path.join(directory, name)  # noqa: PTH118
-            # What a link leads to is allowed where it lies, or it is hidden.
-            if place in tops or os.path.islink(place):  # noqa: PTH114
-                continue
-            if any(top.startswith(place + "/") for top in tops):
-                yield from _beside(tops, place)
-            else:
-                yield place
+    try:
+        names = os.listdir(directory)  # noqa: PTH208
+    except OSError:
+        return
+    for name in names:
+        place = os.path.join(directory, name)  # noqa: PTH118
+        # What a link leads to is allowed where it lies, or it is hidden.
+        if place in tops or os.path.islink(place):  # noqa: PTH114
+            continue
+        if any(top.startswith(place + "/") for top in tops):
+            yield from _beside(tops, place)
+        else:
+            yield place
 
 
 def main() -> None:
     """Confine this process as the document on standard input says; fails if that does not work."""
+    import json
+
     given: dict[str, Any] = json.load(sys.stdin)
     confine(given["how"], given["hidden"], given["kept"], harmless=given["harmless"])
     for top in given["hidden"]:

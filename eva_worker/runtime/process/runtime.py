@@ -24,7 +24,11 @@ from eva_worker.runtime import Exit, Image, TaskSpec, Tell
 from eva_worker.runtime.process.groups import Group
 from eva_worker.runtime.process.measures import Measures
 
-_SHIM = Path(__file__).with_name("shim.py")
+# As a module it is compiled once, and not with each task.
+_RUN_SHIM = (
+    f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import shim;"
+    " sys.exit(shim.main())"
+)
 # Together, these variables identify an attempt among all processes of the machine.
 _MARKS = ("EVA_TASK_ID", "EVA_ATTEMPT", "EVA_SOCKET")
 _INHERITED = ("HOME", "LANG", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH")
@@ -74,7 +78,9 @@ class ProcessRuntime:
             os.close(pipe)
         if not (directory / "task.json").exists():
             _reap(pid)
-            await asyncio.to_thread(_exit_record, directory, spec.key)
+            ended = await asyncio.to_thread(_exit_record, directory, spec.key)
+            if ended.stopped and not ended.ran:
+                raise InstanceFailed(f"cannot start {spec.key}: the lease of its node has run out")
             trouble = (directory / "shim.log").read_text(errors="replace").strip()
             raise StartFailed(f"cannot start {spec.key}: {trouble or 'its shim died'}")
         self._watch(spec.key, pid)
@@ -195,6 +201,7 @@ def _spawn(directory: Path, spec: TaskSpec, measures: Measures | None) -> tuple[
             "cpus": list(spec.cpus),
             "memory_mib": spec.memory_mib,
             "confinement": confinement,
+            "lease": spec.lease,
         },
     )
     ours, its = os.pipe()
@@ -202,7 +209,7 @@ def _spawn(directory: Path, spec: TaskSpec, measures: Measures | None) -> tuple[
     try:
         pid = os.posix_spawn(
             sys.executable,
-            [sys.executable, "-I", "-S", str(_SHIM), str(directory.absolute())],
+            [sys.executable, "-I", "-S", "-c", _RUN_SHIM, str(directory.absolute())],
             {},
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

@@ -1,24 +1,33 @@
 """The parent of one task: starts it, stops it, and records how it ended. Standard library only.
 
-Run as ``python -I -S shim.py DIRECTORY`` in a session of its own. It outlives the agent, so no exit
+Run as ``python -I -S shim.py DIRECTORY`` in a session of its own. Every start of a task waits for
+that, so it imports little: `json`, `signal`, `typing` and the like take longer than all the rest.
+ It outlives the agent, so no exit
 code is lost. It is the reaper of all processes that the task starts (PR_SET_CHILD_SUBREAPER), so
 none of them can escape by changing its session, group or parent.
 
 The directory holds ``spec.json`` (what to run, from the agent), ``lock`` (held while the shim
 lives), ``shim.json`` (pids with start times), ``stop.json`` (``grace_s``; from the agent, which
 then sends SIGTERM) and ``exit.json`` (``code``, ``at_ms``, ``ran``, ``stopped``: the end).
+
+On an owned node the task runs under a lease. When that has run out this process kills the task,
+whatever has become of the agent: it has a timer of the kernel's for that.
 """
 
-import contextlib
+from __future__ import annotations
+
+import _json
+import _signal as signal  # type: ignore[import-not-found]
 import ctypes
 import fcntl
-import json
 import os
-import signal
 import sys
 import time
-from collections.abc import Iterable
-from typing import Any, NoReturn
+
+TYPE_CHECKING = False  # that of `typing` is known to be the same
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -27,11 +36,34 @@ POLL_S = 0.01
 RETRY_S = 1.0
 
 
-def write(name: str, document: dict[str, object]) -> None:
-    """Write a JSON document atomically, safe from a power cut."""
+class Strict:
+    """How JSON is read; `json` itself reads it by this function of the interpreter."""
+
+    strict = True
+    object_hook = object_pairs_hook = parse_constant = None
+    parse_float, parse_int = float, int
+
+
+def read(name: str) -> Any:
+    """Read the JSON document of a file."""
+    with open(name, encoding="utf-8") as file:  # noqa: PTH123
+        text = file.read()
+    scan: Any = _json.make_scanner(Strict)  # type: ignore[arg-type]
+    return scan(text, 0)[0]
+
+
+def word(value: int | None) -> str:
+    """A number or a constant as JSON has it."""
+    if value is None:
+        return "null"
+    return str(value).lower()
+
+
+def write(name: str, document: dict[str, int | None]) -> None:
+    """Write a JSON document of numbers and constants atomically, safe from a power cut."""
     aside = "." + name + ".new"
     with open(aside, "w", encoding="utf-8") as file:  # noqa: PTH123 - pathlib costs 5 ms here
-        json.dump(document, file)
+        file.write("{" + ", ".join(f'"{key}": {word(it)}' for key, it in document.items()) + "}")
         file.flush()
         os.fsync(file.fileno())
     os.replace(aside, name)  # noqa: PTH105
@@ -63,8 +95,10 @@ def descendants() -> list[int]:
 def send(pids: Iterable[int], number: int) -> None:
     """Send a signal to each process that still exists."""
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
+        try:  # noqa: SIM105 - as in all of this file: `contextlib` takes long to import
             os.kill(pid, number)
+        except ProcessLookupError:
+            pass
 
 
 def halt() -> list[int]:
@@ -82,10 +116,13 @@ def halt() -> list[int]:
 
 def spare_nobody() -> None:
     """Have the kernel choose this task when memory runs out, rather than who looks after it."""
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "r+") as file:  # noqa: PTH123
-        if int(file.read()) < 0:
-            file.seek(0)
-            file.write("0")
+    try:
+        with open("/proc/self/oom_score_adj", "r+") as file:  # noqa: PTH123
+            if int(file.read()) < 0:
+                file.seek(0)
+                file.write("0")
+    except OSError:
+        pass
 
 
 def execute(spec: dict[str, Any], parent: int) -> NoReturn:
@@ -132,11 +169,47 @@ def confine(document: dict[str, Any]) -> None:
     )
 
 
+def leases() -> Any:
+    """The module `eva_worker.process.lease`, which an isolated interpreter does not find."""
+    import importlib.util
+
+    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
+    path = os.path.join(here, "..", "..", "process", "lease.py")  # noqa: PTH118
+    spec = importlib.util.spec_from_file_location("lease", path)
+    assert spec is not None and spec.loader is not None  # noqa: PT018
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Fence:
+    """Tells when the lease of the task has run out; it never comes back.
+
+    Args:
+        lease: The file, and the epoch that the task was started in.
+    """
+
+    def __init__(self, lease: tuple[str, int]) -> None:
+        self._path, self._epoch = lease
+        self._leases = leases()
+        self._timer = self._leases.Timer()
+        self._over = False
+
+    def over(self) -> bool:
+        """Whether it has run out; otherwise the timer is set to when it would."""
+        left_ms = 0 if self._over else self._leases.left_ms(self._path, self._epoch)
+        self._over = left_ms == 0
+        if not self._over:
+            self._timer.after(left_ms)
+        return self._over
+
+
 class Task:
     """The task's first process and all of its descendants."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, fence: Fence | None = None) -> None:
         self.pid = pid
+        self.fence = fence
         self.code: int | None = None
         self.deadline: float | None = None
         self.stopped = False
@@ -155,8 +228,7 @@ class Task:
 
     def stop(self) -> None:
         """Carry out ``stop.json``: the first sends SIGTERM; the earliest deadline counts."""
-        with open("stop.json", encoding="utf-8") as file:  # noqa: PTH123
-            grace_s = json.load(file)["grace_s"]
+        grace_s = read("stop.json")["grace_s"]
         deadline = time.monotonic() + grace_s
         if self.deadline is None:
             held = halt()
@@ -177,6 +249,7 @@ class Task:
         """Watch the task until none of its processes is left."""
         while self.reap():
             timeout: float | None = None
+            self.heed_fence()
             if self.terminating():
                 send(descendants(), signal.SIGKILL)
                 timeout = POLL_S
@@ -185,12 +258,20 @@ class Task:
             if self.wait(timeout) == signal.SIGTERM:
                 self.stop()
 
+    def heed_fence(self) -> None:
+        """Have everything killed once the lease has run out."""
+        if self.fence is not None and self.fence.over():
+            self.fence = None
+            self.stopped = self.stopped or self.code is None
+            self.deadline = time.monotonic()
+
     @staticmethod
     def wait(timeout: float | None) -> int:
         """Wait for a signal, without end if `None`; returns its number, 0 if none came."""
-        watched = {signal.SIGCHLD, signal.SIGTERM}
+        watched = {signal.SIGCHLD, signal.SIGTERM, signal.SIGALRM}
         if timeout is None:
-            return signal.sigwait(watched)
+            number: int = signal.sigwait(watched)
+            return number
         info = signal.sigtimedwait(watched, timeout)
         return info.si_signo if info else 0
 
@@ -210,9 +291,13 @@ def main() -> int:
         return 3  # Another shim runs, or an agent has given this one up.
     if os.path.exists("exit.json") or os.path.exists("shim.json"):  # noqa: PTH110
         return 3
-    with open("spec.json", encoding="utf-8") as file:  # noqa: PTH123
-        spec = json.load(file)
+    spec = read("spec.json")
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    fence = Fence(tuple(spec["lease"])) if spec.get("lease") else None
+    if fence is not None and fence.over():
+        at_ms = int(time.time() * 1000)
+        write("exit.json", {"code": 0, "at_ms": at_ms, "ran": False, "stopped": True})
+        return 3
     # The pid is recorded before the task exists, so that no task is without a record.
     me = os.getpid()
     write("shim.json", {"pid": me, "started": int((stat(me) or [])[19])})
@@ -221,9 +306,9 @@ def main() -> int:
         execute(spec, me)
     write("task.json", {"pid": child})
     os.close(1)  # Closing the pipe tells the agent that the task runs.
-    task = Task(child)
+    task = Task(child, fence)
     task.run()
-    ended: dict[str, object] = {
+    ended: dict[str, int | None] = {
         "code": task.code,
         "at_ms": int(time.time() * 1000),
         "ran": True,

@@ -69,8 +69,8 @@ class FirstFit:
                     self._put(instances, alone, run.id)
 
         unplaced = place(instances, groups, placing)
-        tenants = without_interference if self._config.explained else None
-        return build_plan(snapshot, instances, unplaced, tenants, profiled=alone), memory
+        occupants = without_interference if self._config.explained else None
+        return build_plan(snapshot, instances, unplaced, occupants, profiled=alone), memory
 
     def _put(self, instances: OpenInstances, alone: frozenset[RunId], run: RunId) -> None:
         """Find a task run a place; without one it is held."""

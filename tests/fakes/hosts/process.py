@@ -10,7 +10,7 @@ NAMESPACES = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", 
 """Runs a command as the init of namespaces of its own, which end with it, or it with this one."""
 
 _PR_SET_PDEATHSIG = 1
-_PATIENCE_S = 120
+_PATIENCE_S = 480
 
 
 def die_with_parent() -> None:

@@ -50,6 +50,8 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
             stands for a failure of the network.
         breaks: After so many chunks the next `Logs` call breaks off.
         tokens: Those of users, by id.
+        nodes: The owned nodes.
+        node_verbs: What was asked of them, in order.
     """
 
     jobs: dict[str, pb.Job] = field(default_factory=dict)
@@ -62,6 +64,9 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
     plan: pb.PlanResponse = field(default_factory=pb.PlanResponse)
     settings: str = "{}"
     learned: pb.Learned = field(default_factory=pb.Learned)
+    tenants: pb.TenantsResponse = field(default_factory=pb.TenantsResponse)
+    partitions: pb.PartitionsResponse = field(default_factory=pb.PartitionsResponse)
+    times: pb.LearnedTimes = field(default_factory=pb.LearnedTimes)
     explanation: pb.Explanation = field(default_factory=pb.Explanation)
     page_size: int = 100
     failures: dict[str, list[EvaError | grpc.StatusCode]] = field(
@@ -69,6 +74,8 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
     )
     breaks: list[int] = field(default_factory=list)
     tokens: dict[str, pb.Token] = field(default_factory=dict)
+    nodes: list[pb.Node] = field(default_factory=list)
+    node_verbs: list[tuple[str, str]] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     address: str = ""
 
@@ -79,6 +86,7 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
         api_pb2_grpc.add_JobsServicer_to_server(self, self._server)
         api_pb2_grpc.add_ClusterServicer_to_server(self, self._server)
         api_pb2_grpc.add_TokensServicer_to_server(_Tokens(self), self._server)
+        api_pb2_grpc.add_NodesServicer_to_server(_Nodes(self), self._server)
 
     def __enter__(self) -> Self:
         credentials = authority().server_credentials()
@@ -132,7 +140,25 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
     def Get(self, request, context):
         self.arrived("Get", request, context)
         self.fail("Get", context)
-        return self._find(request.job, context)
+        job = self._find(request.job, context)
+        if not request.HasField("tasks"):
+            return job
+        first, most = request.tasks.first, request.tasks.size or 100
+        failed = request.tasks.failed
+        if first >= len(job.tasks) and not failed:
+            self.abort(NotFound(f"job {job.id} has no task {first}", hint="fewer"), context)
+        chosen = [
+            task
+            for task in job.tasks
+            if task.index >= first and (task.state == "failed" or not failed)
+        ]
+        page = pb.Job()
+        page.CopyFrom(job)
+        page.task_count = len({task.index for task in job.tasks})
+        del page.tasks[:]
+        shown = list(dict.fromkeys(task.index for task in chosen))[:most]
+        page.tasks.extend(task for task in chosen if task.index in shown)
+        return page
 
     def List(self, request, context):
         self.arrived("List", request, context)
@@ -140,7 +166,7 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
         jobs = [
             job
             for job in self.jobs.values()
-            if request.all or job.state in ("pending", "running", "ending")
+            if request.all or job.state in ("pending", "suspended", "running", "ending")
         ]
         page, token = self._page(jobs, request.page_token)
         return pb.ListJobsResponse(jobs=page, next_page_token=token)
@@ -154,6 +180,16 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
         self.arrived("Cancel", request, context)
         self.fail("Cancel", context)
         return pb.CancelResponse(job_id=self._find(request.job, context).id)
+
+    def Suspend(self, request, context):
+        self.arrived("Suspend", request, context)
+        self.fail("Suspend", context)
+        return pb.SuspendResponse(job_id=self._find(request.job, context).id)
+
+    def Resume(self, request, context):
+        self.arrived("Resume", request, context)
+        self.fail("Resume", context)
+        return pb.ResumeResponse(job_id=self._find(request.job, context).id)
 
     def Watch(self, request, context) -> Iterator[pb.Job]:
         self.arrived("Watch", request, context)
@@ -229,10 +265,30 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
         self.fail("Explain", context)
         return self.explanation
 
+    def Partitions(self, request, context):
+        self.arrived("Partitions", request, context)
+        self.fail("Partitions", context)
+        return self.partitions
+
+    def Move(self, request, context):
+        self.arrived("Move", request, context)
+        self.fail("Move", context)
+        return pb.MoveResponse(job_id=self._find(request.job, context).id)
+
+    def Tenants(self, request, context):
+        self.arrived("Tenants", request, context)
+        self.fail("Tenants", context)
+        return self.tenants
+
     def Interference(self, request, context):
         self.arrived("Interference", request, context)
         self.fail("Interference", context)
         return self.learned
+
+    def Estimates(self, request, context):
+        self.arrived("Estimates", request, context)
+        self.fail("Estimates", context)
+        return self.times
 
     def Config(self, request, context):
         self.arrived("Config", request, context)
@@ -261,6 +317,28 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
     def abort(self, error: EvaError, context) -> None:
         context.set_trailing_metadata(((DETAIL_KEY, detail_of(error).SerializeToString()),))
         context.abort(status_of(error), error.message)
+
+
+class _Nodes(api_pb2_grpc.NodesServicer):
+    """Owned nodes; what is asked of them is kept in `FakeApi.node_verbs`."""
+
+    def __init__(self, api: FakeApi) -> None:
+        self._api = api
+
+    def Token(self, request, context):
+        return pb.NodeTokenResponse(
+            node=request.node,
+            type="own.small",
+            expires_ms=NOW_MS + request.lifetime_ms,
+            secret="eva-node.secret",
+        )
+
+    def Act(self, request, context):
+        self._api.node_verbs.append((request.node, request.verb))
+        return pb.NodeActResponse()
+
+    def List(self, request, context):
+        return pb.ListNodesResponse(nodes=self._api.nodes)
 
 
 class _Tokens(api_pb2_grpc.TokensServicer):

@@ -99,7 +99,7 @@ class FakeMaster(WorkersServicer):
     def options(self) -> tuple[str, ...]:
         """For the command line of a worker."""
         return (
-            *("--master", f"127.0.0.1:{self.port}", "--join", f"127.0.0.1:{self.join_port}"),
+            *("--master", f"127.0.0.1:{self.port}", "--enrol", f"127.0.0.1:{self.join_port}"),
             *("--ca-file", str(authority().ca_file)),
         )
 

@@ -18,15 +18,17 @@ from sqlalchemy.pool import StaticPool
 
 from eva_master.adapters.jobfile.inputs import InputRoots
 from eva_master.adapters.loop.clock import SystemClock
-from eva_master.adapters.loop.gateway import LoopGateway
+from eva_master.adapters.loop.gateway import Command, LoopGateway
 from eva_master.adapters.loop.inbox import LiveInbox
 from eva_master.adapters.objects import open_store
 from eva_master.adapters.pki import MASTER_NAME
+from eva_master.adapters.pki.node_register import NodeRegister
 from eva_master.adapters.pki.tokens import JoinTokens
 from eva_master.adapters.rpc._proto import worker_pb2 as wpb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterStub, JobsStub, TokensStub
 from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersStub
 from eva_master.adapters.rpc.errors import error_of
+from eva_master.adapters.rpc.nodes.service import NodesService
 from eva_master.adapters.rpc.server.access import AccessInterceptor
 from eva_master.adapters.rpc.server.admission.pacing import Pacing, Share
 from eva_master.adapters.rpc.server.cluster import About, ClusterService
@@ -41,11 +43,23 @@ from eva_master.adapters.store.tables import METADATA
 from eva_master.control.readside.publisher import Publisher
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
+from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.actions import Reply
 from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.changes import Changes, Round
 from eva_master.model.errors import EvaError
-from eva_master.model.events import CancelRequested, Event, JobSubmitted, Tick
+from eva_master.model.events import (
+    CancelRequested,
+    DrainRequested,
+    Event,
+    JobSubmitted,
+    MoveRequested,
+    NodeRequested,
+    ResumeRequested,
+    SuspendRequested,
+    Tick,
+)
+from eva_master.model.fleet.partitions import WHOLE, Partitions
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, Workload, run_id
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, NewInstance, Plan, PolicyMemory
@@ -151,14 +165,16 @@ class _Call:
 class ScriptedLoop:
     """The loop's thread: answers commands with `answer`, collects other events."""
 
-    def __init__(self, answer: Callable[[State, JobSubmitted | CancelRequested], Reply]) -> None:
+    def __init__(
+        self, answer: Callable[[State, Command], Reply], partitions: Partitions = WHOLE
+    ) -> None:
         self.inbox = LiveInbox(SystemClock())
         self.gateway = LoopGateway(self.inbox)
         self.state = State(CATALOG)
         self.journal = MemoryJournal()
-        self._publisher = Publisher(self.state, Settings())
+        self._publisher = Publisher(self.state, Settings(partitions=partitions))
         self.gateway.publish(Changes(), self._published)
-        self.commands: list[JobSubmitted | CancelRequested] = []
+        self.commands: list[Command] = []
         self._answer = answer
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._asyncio = asyncio.get_running_loop()
@@ -180,7 +196,15 @@ class ScriptedLoop:
                 match item:
                     case _Call():
                         item.done.set_result(item.fn(self.state))
-                    case JobSubmitted() | CancelRequested():
+                    case (
+                        JobSubmitted()
+                        | CancelRequested()
+                        | SuspendRequested()
+                        | ResumeRequested()
+                        | DrainRequested()
+                        | NodeRequested()
+                        | MoveRequested()
+                    ):
                         self.commands.append(item)
                         reply = self._answer(self.state, item)
                         self._commit()
@@ -218,9 +242,11 @@ class ScriptedLoop:
         self._thread.join(DEADLINE_S)
 
 
-def accept(state: State, command: JobSubmitted | CancelRequested) -> Reply:
+def accept(state: State, command: Command) -> Reply:
     """Accept everything; a repeated submission makes no second job."""
-    if isinstance(command, CancelRequested):
+    if isinstance(command, DrainRequested | NodeRequested):
+        return Reply(command.command, None, owner=command.owner)
+    if not isinstance(command, JobSubmitted):
         return Reply(command.command, command.job, owner=command.owner)
     owner = command.spec.owner
     known = state.by_command(owner, command.command)
@@ -389,6 +415,7 @@ async def served(
     archive: Archive,
     history: RoundHistory | None = None,
     share: Share | None = None,
+    tenants: TenantRules | None = None,
 ) -> AsyncIterator[RpcMaster]:
     """Run the server over a control loop, on free ports of this machine."""
     clock = SystemClock()
@@ -402,6 +429,7 @@ async def served(
             clock=clock,
             planner=planner,
             archive=archive,
+            tenants=tenants or TenantRules(),
             inputs=InputRoots(("s3://", "file:///data")),
         ),
         cluster=ClusterService(
@@ -410,8 +438,10 @@ async def served(
             about=About("test", "first-fit", "0.0", '{"policy": "first-fit"}'),
             history=history or NoRounds(),
             archive=archive,
+            tenants=tenants or TenantRules(),
         ),
         tokens=TokensService(tokens),
+        nodes=NodesService(gateway, NodeRegister({}, None)),
         enrolment=EnrolmentService(agent_certificates(gateway), join_tokens),
         workers=sessions,
         access=AccessInterceptor(tokens, Pacing(share)),
@@ -432,14 +462,16 @@ async def served(
 @asynccontextmanager
 async def rpc_master(
     directory: Path,
-    answer: Callable[[State, JobSubmitted | CancelRequested], Reply] = accept,
+    answer: Callable[[State, Command], Reply] = accept,
     *,
     history: RoundHistory | None = None,
     policy: Policy | None = None,
     share: Share | None = None,
+    tenants: TenantRules | None = None,
+    partitions: Partitions = WHOLE,
 ) -> AsyncIterator[RpcMaster]:
     """Run the server over a control loop that does as it is told."""
-    loop = ScriptedLoop(answer)
+    loop = ScriptedLoop(answer, partitions)
     welcome = Welcome("test", f"file://{directory}/objects", heartbeat_ms=1000, upload_ms=5000)
     sessions = WorkerSessions(loop.inbox, SystemClock(), agent_certificates(loop.gateway), welcome)
     try:
@@ -452,6 +484,7 @@ async def rpc_master(
             archive=LoadedArchive(loop.journal.load),
             history=history,
             share=share,
+            tenants=tenants,
         ) as master:
             yield master
     finally:

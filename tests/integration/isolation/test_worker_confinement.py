@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from eva_worker.runtime.process import confinement, measures
 from eva_worker.runtime.process.groups import Groups, NoGroups
 from eva_worker.runtime.process.measures import Measures
 from eva_worker.runtime.process.runtime import ProcessRuntime
+from tests.fakes.paths import PYTHON, short_tempdir
 from tests.fakes.patience import DEADLINE_S
 
 KEY = TaskKey("job-1/0", 1)
@@ -177,16 +179,17 @@ async def test_a_task_does_not_leave_its_control_group(confined: Bench) -> None:
     assert confined.log.endswith(f"{before}end\n")
 
 
-async def test_services_that_run_programs_are_not_seen(bench: Bench, tmp_path: Path) -> None:
+async def test_services_that_run_programs_are_not_seen(bench: Bench) -> None:
     """In namespaces, that is: Landlock knows no sockets."""
     if not works(confinement.NAMESPACES, bench):
         pytest.skip("namespaces do not work here")
-    found = subprocess.run(
-        [sys.executable, "-c", SERVICE, str(Path(confinement.__file__).parent), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory(prefix="eva-", dir=short_tempdir()) as place:
+        found = subprocess.run(
+            [sys.executable, "-c", SERVICE, str(Path(confinement.__file__).parent), place],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert (found.returncode, found.stdout) == (0, "ConnectionRefusedError\n"), found.stderr
 
 
@@ -210,9 +213,9 @@ except OSError as error:
 
 async def test_a_task_reads_and_writes_what_is_its_own(confined: Bench) -> None:
     ended = await confined.run(
-        "set -e; echo a >a; cat a; mkdir $EVA_CHECKPOINT_DIR/1 $EVA_STORAGE/outputs/o;"
-        " echo c >$EVA_CHECKPOINT_DIR/1/c; cat $EVA_CHECKPOINT_DIR/1/c; rm a;"
-        f" {sys.executable} -c 'import json, ssl; print(1)'"
+        'set -e; echo a >a; cat a; mkdir "$EVA_CHECKPOINT_DIR/1" "$EVA_STORAGE/outputs/o";'
+        ' echo c >"$EVA_CHECKPOINT_DIR/1/c"; cat "$EVA_CHECKPOINT_DIR/1/c"; rm a;'
+        f" {PYTHON} -c 'import json, ssl; print(1)'"
     )
     assert (ended.code, confined.log.split()) == (0, ["a", "c", "1"])
     assert (confined.task / "checkpoints" / "1" / "c").read_text() == "c\n"
@@ -221,7 +224,7 @@ async def test_a_task_reads_and_writes_what_is_its_own(confined: Bench) -> None:
 async def test_a_socket_that_the_next_agent_makes_is_seen(confined: Bench) -> None:
     (confined.task / "run" / "eva.sock").write_text("first")
     running = asyncio.ensure_future(
-        confined.run("touch up; until grep second $EVA_SOCKET; do sleep 0.02; done")
+        confined.run('touch up; until grep second "$EVA_SOCKET"; do sleep 0.02; done')
     )
     async with asyncio.timeout(DEADLINE_S):
         while not (confined.task / "work" / "up").exists():
@@ -273,7 +276,7 @@ async def test_a_fork_bomb_stays_within_its_task(limited: Bench) -> None:
 
 
 async def test_memory_is_limited_and_the_user_is_told(limited: Bench) -> None:
-    ended = await limited.run(f"exec {sys.executable} -c 'bytearray(200 << 20)'", memory_mib=64)
+    ended = await limited.run(f"exec {PYTHON} -c 'bytearray(200 << 20)'", memory_mib=64)
     assert ended.code == -signal.SIGKILL
     assert ended.message == "out of memory: the task's limit is 64 MiB"
     own = [Path(it) for it in _groups(limited)]

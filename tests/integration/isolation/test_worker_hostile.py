@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import sys
+import shlex
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from eva_worker._proto import worker_pb2 as pb
-from eva_worker.tasks.progress_server import socket_path
+from eva_worker.tasks.socket_places import socket_path
 from tests.fakes.docker import dockerd
+from tests.fakes.paths import PYTHON
 from tests.fakes.rpc.master import FakeMaster
 from tests.integration.worker.test_worker_agent import RUN, Worker, until
 
@@ -52,7 +53,7 @@ def program(worker: Worker, text: str) -> str:
     """A command that runs a program with what it needs to report."""
     path = worker.home / "program.py"
     path.write_text(_SAY + text)
-    return f"{sys.executable} {path}"
+    return f"{PYTHON} {shlex.quote(str(path))}"
 
 
 async def test_a_poisonous_generation_ends_with_its_task(

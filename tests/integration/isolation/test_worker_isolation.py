@@ -19,7 +19,8 @@ from eva_worker.isolation import UNPRIVILEGED, Isolation
 from eva_worker.orders import TaskKey
 from eva_worker.runtime import Exit, TaskSpec
 from eva_worker.runtime.docker.runtime import DockerRuntime, connect
-from eva_worker.tasks.progress_server import Counters, IteratorServer, make_socket_directory
+from eva_worker.tasks.progress_server import Counters, IteratorServer
+from eva_worker.tasks.socket_places import make_socket_directory
 from tests.fakes.docker import dockerd
 from tests.fakes.patience import DEADLINE_S
 
@@ -36,7 +37,7 @@ class Bench:
         self.home = home
         for name in ("work", "storage/outputs", "storage/inputs/t", "checkpoints"):
             (home / name).mkdir(parents=True, mode=0o700)
-        make_socket_directory(home / "run" / "eva.sock")
+        make_socket_directory(home / "run" / "eva.sock", home)
         for file in ("work/train.py", "storage/inputs/t/data"):
             (home / file).write_text("given")
             (home / file).chmod(0o600)
@@ -144,7 +145,7 @@ async def test_the_socket_is_seen_and_its_directory_is_not_written(
         assert "Permission denied" in it.log
         assert path.is_socket()
         # The next agent's directory still lets the task in, and nobody else.
-        make_socket_directory(path)
+        make_socket_directory(path, it.home)
         status = path.parent.stat()
         assert (status.st_mode & 0o777, status.st_gid) == (0o710, UNPRIVILEGED)
 

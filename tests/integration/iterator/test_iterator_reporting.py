@@ -128,7 +128,10 @@ def test_reports_again_after_the_agent_was_away(
         iterator_agent.stop()
         assert not iterator_agent.socket.exists()
         iterator_agent.start()
-    for _ in range(97):
+    program.write_line()
+    # At its end it waits for no agent that it has not found again by then.
+    iterator_agent.wait_for(lambda reports: reports[-1].steps >= 4)
+    for _ in range(96):
         program.write_line()
     assert program.wait() == 0  # grpc's core may note on stderr that a connection broke
     assert iterator_agent.last.steps == 100

@@ -49,9 +49,10 @@ def test_has_the_package_and_nothing_else(wheel: Path) -> None:
 def test_runs_a_loop_where_nothing_else_is_installed(
     wheel: Path, tmp_path: Path, iterator_agent: RecordingAgent
 ) -> None:
-    venv.create(tmp_path / "venv", with_pip=True)
+    venv.create(tmp_path / "venv", with_pip=False)
     python = tmp_path / "venv/bin/python"
-    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel)
+    pip = ("-m", "pip", "--python", python, "--quiet", "--disable-pip-version-check")
+    run(sys.executable, *pip, "install", wheel)
     program = """
 from eva_iterator import EvaIterator
 import eva_iterator, sys

@@ -318,8 +318,8 @@ async def test_watchers_share_one_copy_of_each_message(
 ) -> None:
     made: list[str] = []
 
-    def job(model: object, record: object, now: object) -> pb.Job:
-        message: pb.Job = of(model, record, now)
+    def job(*seen: object) -> pb.Job:
+        message: pb.Job = of(*seen)
         made.append(message.id)
         return message
 

@@ -20,6 +20,13 @@ import pytest
 
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.jobfile import parse_job
+from eva_master.app.nodes.settings import owned_nodes
+from eva_master.app.policy_registry import policies
+from eva_master.app.settings import load_master_config
+from eva_master.control.settings import Settings
+from eva_master.model.fleet.nodes import offerings
+from eva_master.model.states import JobState
+from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.examples import EXAMPLES, JOB_FILES, SMALL, Agent, Attempt, Task, numbers
 
 TORCH = pytest.param("digits_torch", marks=pytest.mark.torch)
@@ -202,6 +209,63 @@ def test_stream_finds_the_clusters_that_were_generated(uninterrupted: tuple[Task
     assert abs(attempt.column(1)[-1] / noise - 1) < 0.05
     with np.load(task.outputs / "statistics.npz") as statistics:
         assert statistics["weights"].sum() == 200 * 128 * 1024 / 16
+
+
+def test_a_job_that_is_suspended_goes_on_at_the_step_where_it_was(
+    agent: Agent, tmp_path: Path
+) -> None:
+    task = Task("suspend", tmp_path / "task", agent, {"STEPS": "4"}, "patient.yaml")
+    stopped = task.run(stop_midway=True)
+    assert stopped.code == 0, stopped.printed
+    assert "done:" not in stopped.printed
+    done = len(re.findall("^step ", stopped.printed, re.MULTILINE))
+    assert 0 < done < task.steps
+    assert stopped.report.steps == done
+    resumed = task.run()
+    assert resumed.code == 0, resumed.printed
+    assert f"goes on at step {done}\n" in resumed.printed
+    left = re.findall(r"^step (\d+)", resumed.printed, re.MULTILINE)
+    assert list(map(int, left)) == list(range(done + 1, task.steps + 1))
+    assert resumed.last_line == f"done: counted to {task.steps}"
+
+
+@pytest.mark.parametrize("path", sorted((EXAMPLES / "suspend").glob("*.yaml")), ids=str)
+def test_jobs_that_are_suspended_count_as_far_as_they_say(path: Path) -> None:
+    job = parse_job(
+        path.read_text(), file_name=str(path), owner="me", catalog=load_catalog(), workdir=None
+    )
+    source = (path.parent / "count.sh").read_text()
+    env = dict(job.tasks[0].program.env)
+    assert str(job.total_steps) == env.get("STEPS", "120")
+    assert says_default(source, "STEPS", "120")
+
+
+def test_a_fixed_node_stands_beside_launched_ones() -> None:
+    """One of the example's two tasks goes to the node, an instance is launched for the other."""
+    folder = EXAMPLES / "own_node"
+    config = load_master_config(policies=policies(), file=folder / "master.yaml")
+    nodes = owned_nodes(config.nodes)
+    catalog = load_catalog()
+    spec = parse_job(
+        (folder / "mine.yaml").read_text(),
+        file_name="mine.yaml",
+        owner="me",
+        catalog=(*catalog, *offerings(nodes.values())),
+        workdir=None,
+    )
+    kind = policies()[config.policy.name]
+    cluster = SimulatedCluster(catalog, kind.build(kind.config()), settings=Settings(nodes=nodes))
+    cluster.submit(spec)
+
+    def targets() -> list[str]:
+        return sorted(str(run.target) for run in cluster.state.runs.values() if run.target)
+
+    assert cluster.run(lambda: len(targets()) == len(spec.tasks) == 2)
+    assert targets() == ["i00001", "rack1"]
+    assert cluster.run(lambda: "i00001" not in cluster.state.live)
+    assert list(cluster.state.live) == ["rack1"], "what was launched is given back, the node stays"
+    (job,) = cluster.state.jobs.values()
+    assert job.state is JobState.SUCCEEDED
 
 
 def test_every_example_has_a_small_run_and_a_line_in_the_readme() -> None:

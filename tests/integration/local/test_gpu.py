@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -17,6 +18,7 @@ import pytest
 from eva_master.adapters.local.engine import Engine, ready_image
 from eva_worker._proto import worker_pb2 as pb
 from eva_worker.tasks.devices import discover_gpus
+from tests.fakes.paths import PYTHON
 from tests.fakes.rpc.master import DEADLINE_S, FakeMaster
 
 RUN = "job-1/0"
@@ -120,7 +122,7 @@ def cuda(tmp_path: Path) -> str:
     """The command that runs the CUDA program."""
     program = tmp_path / "cuda.py"
     program.write_text(CUDA)
-    return f"{sys.executable} {program}"
+    return f"{PYTHON} {shlex.quote(str(program))}"
 
 
 def test_as_many_gpus_are_found_as_the_driver_has_devices() -> None:

@@ -128,7 +128,7 @@ def test_counters_memory_and_what_was_learned_are_there(journal: SqlJournal) -> 
     assert (state.memory.policy, state.memory.version) == ("eva", EXPECTED["memory"]["version"])
     assert sorted(state.memory.data) == EXPECTED["memory"]["keys"]
     learned = state.learned.to_json()
-    assert learned.pop("run_times") == []  # not known then
+    assert learned.pop("runtimes") == []  # not known then
     assert learned == EXPECTED["learned"]
     assert state.interruptions.to_json() == EXPECTED["interruptions"]
     until = {it.id: it.unavailable_until for it in state.catalog if it.unavailable_until}
@@ -145,18 +145,18 @@ def test_rounds_and_their_reasons_are_there_under_the_new_names(journal: SqlJour
     assert last is not None
     assert last.reasons is not None
     assert last.number == expected["number"]
-    tenants = [
-        (hosting.on, tenant.run, tenant.throughput_ppm, tenant.value_micro_usd_per_hour)
+    occupants = [
+        (hosting.on, occupant.run, occupant.throughput_ppm, occupant.value_micro_usd_per_hour)
         for hosting in last.reasons.hostings
-        for tenant in hosting.tenants
+        for occupant in hosting.occupants
     ]
-    assert tenants == [
+    assert occupants == [
         (
             hosting["on"],
-            *(tenant[k] for k in ("copy", "throughput_ppm", "value_micro_usd_per_hour")),
+            *(occupant[k] for k in ("copy", "throughput_ppm", "value_micro_usd_per_hour")),
         )
         for hosting in expected["reasons"]["hostings"]
-        for tenant in hosting["tenants"]
+        for occupant in hosting["tenants"]
     ]
     moves = [(it.run, it.source, it.target) for one in last.reasons.exchanges for it in one.moves]
     assert moves == [

@@ -153,7 +153,7 @@ def test_the_worker_is_told_what_it_needs(bench: Bench) -> None:
     said = options(argv)
     assert "--emulated" in argv
     assert said["--master"] == ["10.0.0.1:7078"]
-    assert said["--join"] == ["10.0.0.1:7077"]
+    assert said["--enrol"] == ["10.0.0.1:7077"]
     assert said["--instance-id"] == [ONE]
     assert bench.worker()["token"] == f"secret-{ONE}-1"
     assert bench.worker()["authorities"] == "those who vouch"

@@ -15,6 +15,13 @@ import yaml
 from tests.fakes import plugins
 from tests.fakes.traces import job, task, write_jobs
 
+UNSHRUNK = """
+from hypothesis import Phase, settings
+settings.register_profile("unshrunk", phases=[Phase.explicit, Phase.generate])
+settings.load_profile("unshrunk")
+"""
+"""A plug-in of pytest: what fails is not made smaller, which takes far longer than to find it."""
+
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -42,9 +49,9 @@ def eva(folder: Path, *arguments: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
-def suite(folder: Path, name: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def suite(folder: Path, *more: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     quiet = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist")
-    return python(folder, "eva_master.testing", "--policy", name, *quiet, cwd=cwd)
+    return python(folder, "eva_master.testing", "--policy", "first_fit", *quiet, *more, cwd=cwd)
 
 
 def test_it_is_found(installed: Path, tmp_path: Path) -> None:
@@ -64,7 +71,7 @@ def test_it_is_found(installed: Path, tmp_path: Path) -> None:
 
 
 def test_it_passes_the_suite_and_its_own_tests(installed: Path, tmp_path: Path) -> None:
-    done = suite(installed, "first_fit", tmp_path)
+    done = suite(installed, cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     own = shutil.copytree(plugins.TEMPLATE / "tests", tmp_path / "tests")
     done = python(installed, "pytest", "-q", own, cwd=tmp_path)
@@ -96,7 +103,8 @@ def test_the_suite_finds_what_is_wrong_with_it(
     policy = site / "eva_first_fit" / "policy.py"
     assert of in policy.read_text()
     policy.write_text(policy.read_text().replace(of, instead))
-    done = suite(site, "first_fit", tmp_path)
+    (site / "unshrunk.py").write_text(UNSHRUNK)
+    done = suite(site, "-p", "unshrunk", "-k", broken, cwd=tmp_path)
     assert done.returncode == 1
     assert f"::{broken}[first_fit]" in done.stdout
 

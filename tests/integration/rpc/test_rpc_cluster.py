@@ -26,6 +26,7 @@ from eva_master.model.changes import Changes, Round
 from eva_master.model.ids import InstanceId, Millis
 from eva_master.model.states import RunState
 from eva_master.ports.reading import Pause
+from tests.fakes.patience import DEADLINE_S
 from tests.fakes.rpc.authority import authority
 from tests.fakes.rpc.server import Agent, RpcMaster, add_instance, add_job, rpc_master, spec
 
@@ -60,6 +61,27 @@ async def test_a_pause_is_told_of_the_cluster_and_of_jobs_that_go_on(master: Rpc
     master.loop.gateway.paused(None)
     assert not (await master.cluster.Describe(pb.DescribeRequest())).HasField("pause")
     assert not (await master.jobs.Get(pb.GetJobRequest(job="running"))).HasField("pause")
+
+
+async def test_who_watches_jobs_hears_of_a_pause_and_of_its_end(master: RpcMaster) -> None:
+    await master.loop.change(one_runs_one_waits)
+    pause = Pause(Millis(7), "the disk is full", "make room")
+    stream = master.jobs.Watch(pb.WatchRequest(jobs=["running"]))
+
+    async def heard() -> pb.Pause | None:
+        async with asyncio.timeout(DEADLINE_S):
+            job = await stream.read()
+        return job.pause if job.HasField("pause") else None
+
+    assert await heard() is None
+    master.loop.gateway.paused(pause)
+    told = await heard()
+    assert told is not None
+    assert told.reason == "the disk is full"
+    master.loop.gateway.paused(pause)  # it is said again with each try, and is no news
+    master.loop.gateway.paused(None)
+    assert await heard() is None
+    stream.cancel()
 
 
 async def test_the_cluster_describes_itself(master: RpcMaster) -> None:
@@ -144,6 +166,8 @@ async def test_metrics_are_read_when_somebody_scrapes(master: RpcMaster) -> None
         ("eva_tasks", "running"): 1,
         ("eva_tasks", "waiting"): 1,
         ("eva_jobs", "pending"): 2,
+        ("eva_tenant_jobs", "pending", "default"): 2,
+        ("eva_tenant_jobs", "running", "default"): 0,
         ("eva_instances", "ready", "c7i.large"): 1,
         ("eva_rounds_total",): 3,
         ("eva_round_seconds_count",): 1,
@@ -155,6 +179,7 @@ async def test_metrics_are_read_when_somebody_scrapes(master: RpcMaster) -> None
     }
     assert {key: after[key] for key in expected} == expected
     assert after[("eva_cost_usd_total",)] > 0
+    assert after[("eva_tenant_cost_usd_total", "default")] > 0
     assert after[("eva_inbox_events_total",)] > before[("eva_inbox_events_total",)]
     assert InstanceId("i-1") in loop.state.sessions
 

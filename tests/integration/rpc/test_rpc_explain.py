@@ -21,7 +21,7 @@ from eva_master.model.actions import RequestPlan
 from eva_master.model.changes import Changes, Round
 from eva_master.model.events import Event, JobSubmitted, PlanReady
 from eva_master.model.ids import InstanceId, Millis, RunId
-from eva_master.model.planning.reasons import Exchange, Hosting, Move, Reasons, Tenant
+from eva_master.model.planning.reasons import Exchange, Hosting, Move, Occupant, Reasons
 from eva_master.model.users import Role
 from eva_master.policies import eva, no_packing
 from tests.fakes.rpc.authority import authority
@@ -165,8 +165,8 @@ def moved(state: State) -> None:
 
 
 async def test_a_move_is_told_from_the_round_that_made_it(site: Site) -> None:
-    tenants = (Tenant(RunId("one-1/0"), 89_250, 1_000_000, 89_250),)
-    here = Hosting(InstanceId("i-2"), "c7i.large", 89_250, 89_250, tenants)
+    occupants = (Occupant(RunId("one-1/0"), 89_250, 1_000_000, 89_250),)
+    here = Hosting(InstanceId("i-2"), "c7i.large", 89_250, 89_250, occupants)
     move = Move(RunId("one-1/0"), InstanceId("i-1"), InstanceId("i-2"), 3_000)
     away = Exchange((move,), 90_000, 4_500)
     rounds = tuple(

@@ -10,6 +10,7 @@ import signal
 import socket
 import ssl
 import sys
+import tempfile
 import urllib.request
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ import psutil
 import pytest
 
 from eva_worker._proto import worker_pb2 as pb
+from eva_worker.tasks.socket_places import make_socket_directory, socket_path
+from tests.fakes.paths import PYTHON
 from tests.fakes.rpc.authority import authority
 from tests.fakes.rpc.master import DEADLINE_S, FakeMaster
 
@@ -144,7 +147,12 @@ async def test_task_runs_to_its_exit_code(worker: Worker, master: FakeMaster) ->
     register = master.session.register
     assert (register.instance_id, register.instance_type) == ("i-1", "p3.2xlarge")
     assert (register.capacity.gpus, register.capacity.milli_cpus) == (2, 4000)
-    worker.order("env > env; until [ -e go ]; do sleep 0.02; done; exit 7", env={"LR": "0.1"})
+    worker.order(
+        "env > env; until [ -e go ]; do sleep 0.02; done; exit 7",
+        env={"LR": "0.1"},
+        index=3,
+        tasks=10_000,
+    )
     await master.phase(RUN, 1, pb.PHASE_RUNNING)
     work = worker.path() / "work"
     await until((work / "env").exists)
@@ -155,6 +163,7 @@ async def test_task_runs_to_its_exit_code(worker: Worker, master: FakeMaster) ->
     assert env["EVA_JOB_ID"] == "job-1"
     assert env["EVA_TASK_ID"] == RUN
     assert env["EVA_ATTEMPT"] == "1"
+    assert (env["EVA_TASK_INDEX"], env["EVA_TASK_COUNT"]) == ("3", "10000")
     assert env["EVA_GRACE_SECONDS"] == "20"
     assert env["EVA_CPU_COUNT"] == "1"
     assert env["LR"] == "0.1"
@@ -359,7 +368,7 @@ async def test_sigterm_stops_tasks_and_takes_no_more(worker: Worker, master: Fak
 
 async def test_progress_is_sampled(worker: Worker, master: FakeMaster) -> None:
     workdir = put_workdir(master.store, {"report.py": (REPORT.encode(), 0o644)})
-    run = f"{sys.executable} report.py first; {sys.executable} report.py second; sleep 3600"
+    run = f"{PYTHON} report.py first; {PYTHON} report.py second; sleep 3600"
     worker.order(run, workdir=workdir, env={"PYTHONPATH": str(Path.cwd())})
     await master.until(lambda: getattr(master.samples.get((RUN, 1)), "steps", 0) == 14)
     sample = master.samples[RUN, 1]
@@ -373,6 +382,22 @@ async def test_progress_is_sampled(worker: Worker, master: FakeMaster) -> None:
     assert [task.progress.steps for task in master.session.register.tasks] == [14]
     await master.until(lambda: len(master.session.heard) > 4)
     assert not any(message.heartbeat.samples for message in master.session.heard)
+
+
+async def test_sockets_of_agents_whose_files_are_gone_are_removed(
+    master: FakeMaster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", short)
+        gone = tmp_path / ("x" * 100)
+        gone.mkdir()
+        left = socket_path(gone)
+        make_socket_directory(left, gone)
+        gone.rmdir()
+        worker = Worker(master, tmp_path)
+        await worker.start()
+        assert not left.parent.exists()
+        assert await worker.stop() == 0
 
 
 async def test_metrics_are_served_on_loopback(master: FakeMaster, tmp_path: Path) -> None:
@@ -470,7 +495,7 @@ async def test_second_sigterm_leaves_at_once(worker: Worker, master: FakeMaster)
 
 async def test_program_with_the_sdk(worker: Worker, master: FakeMaster) -> None:
     workdir = put_workdir(master.store, {"train.py": (TRAIN.encode(), 0o644)})
-    worker.order(f"exec {sys.executable} train.py", workdir=workdir)
+    worker.order(f"exec {PYTHON} train.py", workdir=workdir)
     await master.until(lambda: getattr(master.samples.get((RUN, 1)), "steps", 0) > 0)
     assert master.samples[RUN, 1].total_steps == 1_000_000
     worker.halt()

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from eva_worker._proto import worker_pb2 as pb
+from tests.fakes.paths import PYTHON
 from tests.fakes.rpc.master import DEADLINE_S, FakeMaster
 
 MEMBERS = ("gang-1/0", "gang-1/1")
@@ -74,7 +75,7 @@ class Worker:
             attempt=attempt,
             job_id="gang-1",
             index=rank,
-            run=f"exec {sys.executable} -c '{TALKING}'",
+            run=f"exec {PYTHON} -c '{TALKING}'",
             env={"MASTER_ADDR": "not the user's to say"},
             grace_ms=20_000,
             demand=pb.Resources(milli_cpus=1000, memory_mib=64),

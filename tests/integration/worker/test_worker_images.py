@@ -231,7 +231,7 @@ async def test_failing_build_says_its_last_words(runtime: DockerRuntime, client:
     dockerfile = f"FROM {dockerd.IMAGE}\nRUN echo no such package; exit 3"
     with pytest.raises(StartFailed, match=r"built from Dockerfile: .*code: 3.*no such package"):
         await runtime.prepare(Context(Dockerfile=dockerfile).image(), print)
-    with pytest.raises(StartFailed, match=r"built from nowhere"):
+    with pytest.raises(StartFailed, match=r"nowhere is no plain file"):
         await runtime.prepare(Context(Dockerfile=dockerfile).image("nowhere"), print)
     assert not client.containers.list(all=True)
 

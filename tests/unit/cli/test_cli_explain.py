@@ -18,7 +18,7 @@ Run = Callable[..., Result]
 
 def hosting(number: int, **fields: int) -> pb.Hosting:
     """An instance that costs a dollar, with one task."""
-    tenant = pb.Tenant(
+    occupant = pb.Occupant(
         task=f"a-1/{number}",
         reservation_micro_usd_per_hour=1_000_000,
         throughput_ppm=912_345,
@@ -26,7 +26,7 @@ def hosting(number: int, **fields: int) -> pb.Hosting:
         share_micro_usd_per_hour=1_000_000,
     )
     values = {"price_micro_usd_per_hour": 1_000_000, "value_micro_usd_per_hour": 400_000, **fields}
-    return pb.Hosting(instance=f"i-{number}", type="box", tenants=[tenant], **values)
+    return pb.Hosting(instance=f"i-{number}", type="box", occupants=[occupant], **values)
 
 
 def exchange(moves: int, **fields: int) -> pb.Exchange:
@@ -116,8 +116,8 @@ def test_json_has_the_documented_shape(eva: Run, api: FakeApi) -> None:
     shown = json.loads(eva("explain", "8", "--json").stdout)
     assert api.of("Explain")[0].request.subject == "8"
     assert shown.keys() == {
-        *("kind", "subject", "now_ms", "round", "at_ms", "job", "instances", "moved_in_round"),
-        *("moved_ms", "exchanges", "weighing"),
+        *("kind", "subject", "now_ms", "round", "at_ms", "partition", "job", "instances"),
+        *("moved_in_round", "moved_ms", "exchanges", "weighing", "instance", "lines", "pools"),
     }
     assert len(shown["instances"]) == 23
     assert shown["instances"][0]["tasks"][0] == {
@@ -160,10 +160,47 @@ def test_an_instance_that_no_plan_used(eva: Run, api: FakeApi) -> None:
 
 def test_it_is_said_why_a_task_of_unknown_throughput_is_alone(eva: Run, api: FakeApi) -> None:
     one, other = hosting(1), hosting(2)
-    one.tenants[0].profiled = True
+    one.occupants[0].profiled = True
     api.explanation = pb.Explanation(kind="job", subject="a-1", round=8, hostings=[one, other])
     words = eva("explain", "a-1").stdout
     assert "a-1/1 runs alone while its standalone throughput is measured" in words
     assert "a-1/2 runs alone" not in words
     shown = json.loads(eva("explain", "a-1", "--json").stdout)
     assert [each["tasks"][0]["profiled"] for each in shown["instances"]] == [True, False]
+
+
+def suspended(by: str, reason: str, tasks: list[pb.Task]) -> pb.Explanation:
+    told = pb.Suspension(by=by, since_ms=NOW_MS - 60_000, reason=reason)
+    job = pb.Job(id="a-1", state="suspended", suspension=told, tasks=tasks)
+    return pb.Explanation(kind="job", subject="a-1", now_ms=NOW_MS, job=job)
+
+
+def test_a_suspended_job_says_by_whom_why_when_and_what_has_it_go_on(
+    eva: Run, api: FakeApi
+) -> None:
+    by_user = [pb.Task(index=n, state="waiting", waiting_for="suspended by ann") for n in (0, 1)]
+    api.explanation = suspended("user", "suspended by ann", by_user)
+    assert eva("explain", "a-1").stdout.splitlines() == [
+        "a-1 is suspended",
+        "  suspended by ann, 1m 0s ago; it waits until somebody says `eva resume a-1`",
+    ]
+    told = "suspended for u-9, which has a higher priority"
+    more = [pb.Task(state="waiting", waiting_for=f"{told}; limit of box reached")]
+    api.explanation = suspended("priority", told, more)
+    assert eva("explain", "a-1").stdout.splitlines() == [
+        "a-1 is suspended",
+        f"  {told}, 1m 0s ago; it goes on by itself once there is room for both",
+        f"  a-1/0 waits: {told}; limit of box reached",
+    ]
+
+
+def test_single_tasks_that_a_plan_has_suspended_say_so_too(eva: Run, api: FakeApi) -> None:
+    told = pb.Suspension(by="policy", since_ms=NOW_MS - 60_000, reason="suspended by the policy: x")
+    task = pb.Task(index=1, state="waiting", waiting_for=told.reason, suspension=told)
+    rest = pb.Task(index=0, state="running", instance="i-1")
+    job = pb.Job(id="a-1", state="running", tasks=[rest, task])
+    api.explanation = pb.Explanation(kind="job", subject="a-1", now_ms=NOW_MS, job=job)
+    assert (
+        "  a-1/1 was suspended by the policy: x, 1m 0s ago; "
+        "it goes on by itself when the policy gives it a place again"
+    ) in eva("explain", "a-1").stdout.splitlines()

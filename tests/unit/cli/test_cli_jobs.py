@@ -271,6 +271,25 @@ def test_wait_passes_the_exit_code_on(
     assert states == ["pending", "running", end.state]
 
 
+def test_wait_says_that_the_master_stands_still_and_that_it_goes_on(
+    eva: Run, api: FakeApi, job_file: Path
+) -> None:
+    pause = pb.Pause(since_ms=1, reason="the disk is full", hint="make room")
+    still = pb.Job(id="job-1", state="running", pause=pause)
+    api.jobs["job-1"] = job("running")
+    api.changes = [still, still, job("running"), still, job("succeeded", 0)]
+    result = eva("submit", str(job_file), "--wait")
+    assert result.exit_code == 0
+    stands = "the master stands still, and tasks run on: the disk is full; make room"
+    assert result.stderr.splitlines() == [
+        "job-1: running",
+        stands,
+        "the master goes on",
+        stands,
+        "job-1: succeeded, cost $0.00",
+    ]
+
+
 def array(*states: str, **fields: object) -> pb.Job:
     tasks = [pb.Task(index=n, state=state) for n, state in enumerate(states)]
     whole = "running" if "running" in states else "pending"

@@ -153,15 +153,21 @@ def test_status_json_has_the_documented_shape(eva: Run) -> None:
     job = read(eva("status", "resnet18", "--json"))
     assert job.keys() == {
         *("id", "name", "owner", "state", "reason", "priority", "submitted_ms", "started_ms"),
-        *("after", "waits_for", "unmet", "unmet_origin"),
+        *("task_count", "tasks_by_state", "waiting_for"),
+        *("tenant", "partition", "after", "waits_for", "unmet", "unmet_origin"),
         *("finished_ms", "exit_code", "failures", "tasks", "cost_usd", "cost_micro_usd"),
-        *("no_packing_usd", "no_packing_micro_usd"),
+        *("no_packing_usd", "no_packing_micro_usd", "replicas_usd", "replicas_micro_usd"),
         *("remaining_ms", "remaining_estimated", "eta_ms", "pause"),
+        *("eta_earliest_ms", "eta_latest_ms", "estimate", "contradicted_duration"),
+        *("remaining_ms", "remaining_estimated", "eta_ms", "pause", "suspension"),
     }
     assert (job["cost_usd"], job["cost_micro_usd"]) == (1.234567, 1_234_567)
     assert (job["finished_ms"], job["exit_code"], job["reason"]) == (None, None, None)
     assert job["tasks"][0] == {
         "index": 0,
+        "replica": None,
+        "why": None,
+        "outputs_of": None,
         "name": None,
         "state": "running",
         "workload": "resnet18-imagenet",
@@ -170,15 +176,22 @@ def test_status_json_has_the_documented_shape(eva: Run) -> None:
         "waiting_for": None,
         "attempt": 2,
         "moves": 1,
+        "failures": 0,
+        "reason": None,
+        "exit_code": None,
         "checkpoint": 7,
         "steps": 600,
         "total_steps": 1000,
         "steps_per_second": 2.04,
         "normalised_throughput": 0.97,
         "metrics": {"loss": 0.25},
+        "pool": None,
         "remaining_ms": None,
         "remaining_estimated": False,
         "eta_ms": None,
+        "eta_earliest_ms": None,
+        "eta_latest_ms": None,
+        "suspension": None,
     }
     assert job["tasks"][1]["target"] == "i-2"
 
@@ -455,6 +468,96 @@ def test_interference_json(eva: Run, api: FakeApi) -> None:
             "measured_ms": api.learned.now_ms,
         }
     ]
+
+
+def test_estimates_show_what_was_learned(eva: Run, api: FakeApi) -> None:
+    now = 10_000_000
+    rows = (
+        ("workload", "w\x1b"),
+        ("owner", ""),
+        ("cpus", "1500"),
+        ("memory", "2048"),
+        ("hour", "7"),
+    )
+    api.times = pb.LearnedTimes(
+        estimates="posterior",
+        now_ms=now,
+        times=[
+            pb.LearnedTime(
+                owner="ada",
+                feature=feature,
+                value=value,
+                median_ms=HOUR_MS,
+                spread=0.405465,
+                spread_within=0.1,
+                jobs=3,
+                tasks=1_000,
+                ended_ms=now - 5_000,
+            )
+            for feature, value in rows
+        ],
+    )
+    text = eva("estimates", "--owner", "ada").stdout
+    assert api.of("Estimates")[0].request.owner == "ada"
+    lines = [line.split() for line in text.splitlines()]
+    rest = ["1h", "0m", "±50%", "-", "3", "1,000", "5s", "ago"]
+    for told in (
+        ["workload", "w"],
+        ["owner", "all", "jobs"],
+        ["cpus", "1.5"],
+        ["memory", "2", "GiB"],
+    ):
+        assert ["ada", *told, *rest] in lines
+    assert ["ada", "hour", "07:00", "UTC", *rest] in lines
+    first = read(eva("estimates", "--json"))["times"][0]
+    assert first == {
+        "owner": "ada",
+        "feature": "workload",
+        "value": "w\x1b",
+        "median_ms": HOUR_MS,
+        "log_deviation": 0.405465,
+        "log_deviation_within_jobs": 0.1,
+        "log_error": None,
+        "jobs": 3,
+        "tasks": 1_000,
+        "ended_ms": now - 5_000,
+    }
+
+
+def test_estimates_of_a_young_cluster_and_of_one_that_makes_none(eva: Run, api: FakeApi) -> None:
+    assert "no job has ended yet" in eva("estimates").stdout
+    api.times = pb.LearnedTimes(estimates="off")
+    assert "`estimates` is off" in eva("estimates").stdout
+
+
+def test_status_and_explain_tell_how_sure_a_run_time_is(eva: Run, api: FakeApi) -> None:
+    job, now = api.jobs["resnet18-3"], 4_102_444_800_000
+    job.remaining_ms, job.remaining_estimated = HOUR_MS, True
+    job.eta_ms, job.eta_earliest_ms, job.eta_latest_ms = now, now - HOUR_MS, now + 2 * HOUR_MS
+    job.estimate.CopyFrom(
+        pb.RunTimeEstimate(
+            mean_ms=HOUR_MS, least_ms=600_000, most_ms=2 * HOUR_MS, source="posterior", tasks=4
+        )
+    )
+    job.contradicted.CopyFrom(
+        pb.ContradictedDuration(workload="w\x1b", stated_ms=9 * HOUR_MS, took_ms=[60_000] * 3)
+    )
+    assert tables.eta(job, now - 5 * HOUR_MS) == "~5h 0m ±1h 30m"
+    status = " ".join(eva("status", "resnet18").stdout.split())
+    assert "in two of three cases), at the present pace" in status
+    told = "~1h 0m a task, 10m 0s to 2h 0m in two of three cases, by 4 finished tasks and the owner"
+    doubt = (
+        "9h 0m is stated and not believed: the last tasks of workload w took 1m 0s, 1m 0s, 1m 0s"
+    )
+    api.explanation = pb.Explanation(kind="job", subject="resnet18-3", job=job)
+    explained = " ".join(eva("explain", "resnet18").stdout.split())
+    for text in (status, explained):
+        assert told in text
+        assert doubt in text
+    shown = read(eva("status", "resnet18", "--json"))
+    assert (shown["eta_earliest_ms"], shown["eta_latest_ms"]) == (now - HOUR_MS, now + 2 * HOUR_MS)
+    assert shown["estimate"]["source"] == "posterior"
+    assert shown["contradicted_duration"]["took_ms"] == [60_000] * 3
 
 
 def test_interference_of_a_young_cluster(eva: Run) -> None:

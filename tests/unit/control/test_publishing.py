@@ -45,7 +45,7 @@ def test_a_change_of_one_job_copies_one_path_of_each_map(jobs: int) -> None:
     after = publisher.publish(Millis(2))
     assert after.runs[run.id].progress.steps == 7
     assert before.runs[run.id].progress.steps == 0
-    for part in ("jobs", "runs", "active", "names", "job_accounts", "instances"):
+    for part in ("jobs", "touched", "active", "names", "job_accounts", "instances"):
         new = nodes(getattr(after, part)) - nodes(getattr(before, part))
         # A leaf, and a branch for each level above it: two levels hold 4,096 jobs.
         assert len(new) <= 3, part

@@ -98,7 +98,61 @@ def test_a_copy_in_transition_is_not_moved() -> None:
     assert (decision.places, decision.dropped) == ((), ("a/0",))
     plan = Plan((), (Suspend(RunId("a/0"), "why"),))
     assert reconcile(_snapshot(("a/0", 2, BOX), pinned=("a/0",)), plan).suspends == ()
-    assert reconcile(_snapshot(("a/0", 2, BOX)), plan).suspends == (("a/0", "why"),)
+    assert reconcile(_snapshot(("a/0", 2, BOX)), plan).suspends == plan.entries
+
+
+def _suspend(*runs: str, job: str | None = None) -> tuple[Suspend, ...]:
+    return tuple(Suspend(RunId(it), "why", job and JobId(job)) for it in runs)  # type: ignore[arg-type]
+
+
+def test_the_room_of_one_that_is_suspended_is_given_away_in_the_same_round() -> None:
+    present = _snapshot(("a/0", 4, BOX), ("b/0", 4, None))
+    plan = Plan((), (*_suspend("a/0"), *_place(b_0=BOX)))
+    decision = reconcile(present, plan)
+    assert (decision.suspends, decision.dropped) == (_suspend("a/0"), ())
+    assert dict(decision.places) == {"b/0": BOX}
+
+
+def test_who_cannot_be_suspended_keeps_its_room() -> None:
+    present = _snapshot(("a/0", 4, BOX), ("b/0", 4, None), pinned=("a/0",))
+    decision = reconcile(present, Plan((), (*_suspend("a/0"), *_place(b_0=BOX))))
+    assert (decision.suspends, decision.places, decision.dropped) == ((), (), ("b/0",))
+
+
+def test_nobody_is_suspended_for_others_who_do_not_come() -> None:
+    # b has ended since; c, which would come too, is on its way elsewhere.
+    present = _snapshot(("a/0", 4, BOX), ("c/0", 4, TUB), pinned=("c/0",))
+    plan = Plan((), (*_suspend("a/0"), *_place(b_0=BOX, c_0=BOX)))
+    decision = reconcile(present, plan)
+    assert (decision.suspends, decision.places) == ((), ())
+    assert set(decision.dropped) == {"a/0", "b/0", "c/0"}
+    # Without anybody to come it is the policy's wish.
+    assert reconcile(present, Plan((), _suspend("a/0"))).suspends == _suspend("a/0")
+
+
+def test_nobody_is_suspended_for_a_job_that_does_not_come() -> None:
+    present = _snapshot(("a/0", 2, BOX), ("b/0", 4, None), ("c/0", 2, None))
+    plan = Plan((), (*_suspend("a/0", job="b"), *_place(c_0=BOX)))
+    assert reconcile(present, plan).suspends == ()
+    plan = Plan((), (*_suspend("a/0", job="b"), *_place(b_0=BOX)))
+    assert reconcile(present, plan).suspends == _suspend("a/0", job="b")
+
+
+def test_who_counted_on_the_room_of_one_who_stays_gives_way() -> None:
+    present = _snapshot(("a/0", 4, BOX), ("b/0", 4, None), ("c/0", 4, None))
+    plan = Plan((), (*_suspend("a/0", job="b"), *_place(c_0=BOX)))
+    decision = reconcile(present, plan)
+    assert (decision.suspends, decision.places) == ((), ())
+    assert set(decision.dropped) == {"a/0", "c/0"}
+
+
+def test_a_gang_is_suspended_whole_or_not_at_all() -> None:
+    present = _snapshot(("g/0", 4, BOX), ("g/1", 4, TUB), ("b/0", 4, None))
+    decision = reconcile(present, Plan((), (*_suspend("g/0"), *_place(b_0=BOX))))
+    assert (decision.suspends, decision.places) == ((), ())
+    both = _suspend("g/0", "g/1")
+    decision = reconcile(present, Plan((), (*both, *_place(b_0=BOX))))
+    assert (decision.suspends, dict(decision.places)) == (both, {"b/0": BOX})
 
 
 def test_copies_may_change_places_though_both_are_full() -> None:

@@ -8,135 +8,16 @@ import pytest
 
 from eva_master.adapters.jobfile.parse import parse_job
 from eva_master.adapters.store.codec import INSTANCES, RUNS
-from eva_master.control.machine import Machine
-from eva_master.control.measure import remaining
 from eva_master.control.planning.preview import PREVIEW, hypothetical
-from eva_master.control.planning.snapshot_builder import revision, snapshot
-from eva_master.control.settings import Settings
+from eva_master.control.planning.snapshot_builder import revision
 from eva_master.control.state.store import State
-from eva_master.model.actions import Action, RequestPlan
-from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.changes import Changes
-from eva_master.model.events import (
-    InstanceUp,
-    JobSubmitted,
-    Phase,
-    PlanReady,
-    ProgressSampled,
-    RunReport,
-    WorkerRegistered,
-    WorkerReported,
-)
-from eva_master.model.ids import Family, InstanceId, Millis, Price, RunId
-from eva_master.model.planning.plan import Assign, NewInstance, Plan
+from eva_master.model.events import Phase, RunReport
+from eva_master.model.ids import InstanceId, Millis, RunId
+from eva_master.model.planning.estimate import LONGEST_MS
 from eva_master.model.planning.snapshot import RemainingWork
 from eva_master.model.records import Progress
-from eva_master.model.resources import Resources
-from eva_master.packing.valuation.remaining_work import LONGEST_MS
-from eva_master.ports.reading import Outlook
-
-SIZE = Resources(0, 4_000, 8 * 1024)
-FAST = Offering(InstanceType("fast.1", Family("fast"), SIZE), Price(3_060_000))
-SLOW = Offering(InstanceType("slow.1", Family("slow"), SIZE), Price(357_000))
-CATALOG = (FAST, SLOW)
-SETTINGS = Settings(round_gap_ms=0, profile=False)
-WINDOW_MS = SETTINGS.window_ms
-JOB = "run: train\nresources: {cpus: 1, memory: 1GiB}\n"
-PACED = JOB + "throughput: {fast: 300, slow: 10}\ntotal_steps: 300000\n"
-"""A thousand seconds on the fast family, which is the one that an iteration is cheapest on."""
-
-
-class Cluster:
-    """A master whose cloud, workers and planner are the test."""
-
-    def __init__(self, state: State | None = None) -> None:
-        self.machine = Machine(state or State(CATALOG), SETTINGS)
-        self.now = 0
-        self.sessions = 0
-        self.rounds = 0
-        self.request: RequestPlan | None = None
-
-    @property
-    def state(self) -> State:
-        return self.machine.state
-
-    def handle(self, *events: object, at: int) -> list[Action]:
-        self.now = at
-        actions = self.machine.handle(list(events), Millis(at))  # type: ignore[arg-type]
-        for action in actions:
-            if isinstance(action, RequestPlan):
-                self.rounds, self.request = self.rounds + 1, action
-        return actions
-
-    def submit(self, text: str, *, name: str, at: int = 0) -> list[Action]:
-        """Submit a job the way users do: as a file."""
-        spec = parse_job(text, file_name="j", owner="me", catalog=CATALOG, workdir=None, name=name)
-        return self.handle(JobSubmitted(f"command-{name}", spec), at=at)
-
-    def start(self, text: str, *, on: Offering = FAST, name: str = "job", at: int = 0) -> None:
-        """Have a job's tasks run, each on an instance of its own, from `at` on."""
-        before = set(self.state.instances)
-        self.submit(text, name=name, at=at)
-        while self.request is not None:
-            request, self.request = self.request, None
-            waiting = [run.id for run in request.snapshot.runs if run.instance is None]
-            launches = tuple(NewInstance(key, on) for key in range(len(waiting)))
-            places = tuple(Assign(run, key) for key, run in enumerate(waiting))
-            self.handle(PlanReady(request.round, Plan(launches, places), None), at=at)
-        for instance in sorted(set(self.state.instances) - before):
-            self.register(instance, at=at)
-            for run in self.state.occupants(instance):
-                self.say(run.id, Phase.RUNNING, at=at)
-
-    def register(self, instance: InstanceId, *reports: RunReport, at: int) -> None:
-        self.sessions += 1
-        up = InstanceUp(instance, Millis(at))
-        self.handle(up, WorkerRegistered(instance, self.sessions, SIZE, reports), at=at)
-
-    def say(self, run: RunId, phase: Phase, *, at: int, **more: int) -> list[Action]:
-        record = self.state.runs[run]
-        assert record.instance is not None
-        session = self.state.sessions[record.instance]
-        report = RunReport(run, record.attempt, phase, **more)  # type: ignore[arg-type]
-        return self.handle(WorkerReported(record.instance, session, (report,)), at=at)
-
-    def progress(
-        self, steps: int, *, at: int, total: int = 0, run: str = "job-1/0"
-    ) -> list[Action]:
-        record = self.state.runs[RunId(run)]
-        assert record.instance is not None
-        sample = (record.id, record.attempt, Progress(steps, total))
-        session = self.state.sessions[record.instance]
-        return self.handle(ProgressSampled(record.instance, session, (sample,)), at=at)
-
-    def steady(self, per_s: float, *, until: int, first: int = 0) -> None:
-        """Report steps every other second from now on, at a steady rate."""
-        begin = self.now
-        for at in range(begin + 2_000, until + 1, 2_000):
-            self.progress(first + round((at - begin) * per_s / 1_000), at=at)
-
-    def view(self, run: str = "job-1/0") -> RemainingWork | None:
-        seen = snapshot(self.state, Millis(self.now), SETTINGS)
-        return next(view.remaining for view in seen.runs if view.id == run)
-
-    def left(self, run: str = "job-1/0") -> int:
-        """What a policy would be told now."""
-        view = self.view(run)
-        assert view is not None
-        left_ms = view.left_ms(Millis(self.now))
-        assert left_ms is not None
-        return left_ms
-
-    def outlook(self, run: str = "job-1/0") -> Outlook:
-        """What a user would be told now."""
-        job = self.state.jobs[self.state.runs[RunId(run)].job]
-        runs = list(self.state.members(job.id))
-        _, told = remaining.outlooks(self.state, job, runs, Millis(self.now))
-        return told[self.state.runs[RunId(run)].index]
-
-    def eta(self, run: str = "job-1/0") -> int | None:
-        """Its ETA alone."""
-        return self.outlook(run).eta_ms
+from tests.fakes.hand_driven import CATALOG, FAST, JOB, PACED, SETTINGS, SLOW, Cluster
 
 
 def test_steps_and_rate_of_a_job_file_say_how_long_it_takes() -> None:
@@ -305,46 +186,6 @@ def test_what_a_program_says_of_itself_stays_in_bounds(
     assert least <= cluster.left() <= most
     eta = cluster.eta()
     assert eta is None or cluster.now <= eta <= cluster.now + 31 * LONGEST_MS
-
-
-def test_what_is_expected_of_a_waiting_job_is_what_its_workload_took() -> None:
-    cluster = Cluster()
-    ended(cluster, 600, 640, 700)
-    cluster.submit(JOB + "workload: w\n", name="new", at=40_000_000)
-    assert cluster.view("new-4/0") == RemainingWork(640_000, estimated=True)
-
-
-def test_what_a_workload_took_says_nothing_of_a_task_that_takes_longer() -> None:
-    cluster = Cluster()
-    ended(cluster, 600, 640, 700)
-    cluster.start(JOB + "workload: w\n", name="new", at=40_000_000)
-    cluster.handle(at=40_600_000)
-    assert cluster.left("new-4/0") == 40_000
-    assert cluster.outlook("new-4/0") == Outlook(40_000, True, Millis(40_640_000))
-    cluster.handle(at=40_700_000)
-    view = cluster.view("new-4/0")
-    assert view is not None
-    assert view.left_ms(Millis(cluster.now)) is None
-    assert cluster.outlook("new-4/0") == Outlook()
-
-
-def ended(cluster: Cluster, *seconds: int) -> None:
-    """Have tasks of one workload run, one after the other, and end after so many seconds."""
-    for number, took in enumerate(seconds):
-        at = 10_000_000 * number
-        cluster.start(JOB + "workload: w\n", name=f"old{number}", at=at)
-        run = RunId(f"old{number}-{number + 1}/0")
-        cluster.say(run, Phase.EXITED, at=at + took * 1_000, exit_code=0)
-
-
-def test_jobs_that_wait_already_hear_of_what_their_workload_took() -> None:
-    cluster = Cluster()
-    cluster.start(JOB + "workload: w\nkind: array\ntasks: 5\n", name="old")
-    cluster.submit(JOB + "workload: w\n", name="new", at=1_000)
-    for task, took in enumerate((100, 600, 610, 620, 630)):  # the first one is unlike the others
-        assert cluster.view("new-2/0") is None
-        cluster.say(RunId(f"old-1/{task}"), Phase.EXITED, at=took * 1_000, exit_code=0)
-    assert cluster.view("new-2/0") == RemainingWork(610_000, estimated=True)
 
 
 def test_a_preview_knows_what_its_job_states() -> None:

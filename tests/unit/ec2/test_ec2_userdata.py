@@ -63,7 +63,7 @@ def test_a_worker_is_told_what_it_is_and_where_to_go() -> None:
     assert told["EVA_WORKER_INSTANCE_ID"] == "i00007"
     assert told["EVA_WORKER_TOKEN"] == "i00007/3/seal"
     assert told["EVA_WORKER_MASTER"] == "10.0.0.1:7412"
-    assert told["EVA_WORKER_JOIN"] == "10.0.0.1:7411"
+    assert told["EVA_WORKER_ENROL"] == "10.0.0.1:7411"
     assert (told["EVA_WORKER_GPUS"], told["EVA_WORKER_CPUS"]) == ("1", "7.5")
     assert told["EVA_WORKER_MEMORY_MIB"] == "62464"
     assert told["EVA_WORKER_MEMORY_RESERVED_MIB"] == "400"

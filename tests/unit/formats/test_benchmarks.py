@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from benchmarks import harness, rounds
+from benchmarks import arrays, harness, lines, rounds
 from benchmarks.__main__ import main
 
 
@@ -19,7 +19,7 @@ def test_smoke_run_prints_one_json_object_with_a_member_per_benchmark(
     figures = json.loads(capsys.readouterr().out)
     assert list(figures) == names
     submission, idle, loop, simulator = figures.values()
-    assert submission["samples"] == 5
+    assert submission["samples"] == 3
     assert submission["rounds_meanwhile"] > 0
     assert 0 < submission["submission_ms"]["median"] <= submission["submission_ms"]["max"]
     assert (idle["agents"], idle["lost"]) == (3, 0)
@@ -30,6 +30,35 @@ def test_smoke_run_prints_one_json_object_with_a_member_per_benchmark(
     for policy in ("no_packing", "eva_published", "eva"):
         assert simulator[policy]["jobs_finished"] == 3
         assert simulator[policy]["events_per_s"] > 0
+
+
+def test_arrays_of_two_sizes_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    small, large = ("--tasks", "40"), ("--tasks", "120")
+    arrays.main(["--json", *large, *small, "--slots", "16"])
+    figures = json.loads(capsys.readouterr().out)
+    for tasks in (40, 120):
+        figure = figures[str(tasks)]
+        # The start and the exit of each are turns of their own.
+        assert figure["turns"] > 2 * tasks
+        assert figure["rounds"] > tasks / 16
+        assert figure["ms_per_task"] > 0 < figure["yardsticks_per_task"]
+    assert figures["ratio"] > 0
+    with pytest.raises(SystemExit):
+        arrays.main(["--slots", "17"])
+    assert "multiple of 16" in capsys.readouterr().err
+
+
+def test_a_room_costs_the_same_however_many_stand_in_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Counts of calls are the same on every machine, so these are judged."""
+    assert lines.main(["--json", "--waiting", "60", "--waiting", "600"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert not figures["missed"]
+    for waits in ("jobs", "array"):
+        assert 0 < figures[waits]["calls"]["600"] <= 1.1 * figures[waits]["calls"]["60"]
+    with pytest.raises(SystemExit):
+        lines.main(["--waiting", "40"])
 
 
 def test_a_round_pictures_what_has_changed_alone() -> None:

@@ -117,7 +117,7 @@ def test_sections_are_merged_key_by_key(file: Path, monkeypatch: pytest.MonkeyPa
 def test_state_directory_holds_what_no_setting_puts_elsewhere(tmp_path: Path) -> None:
     config = load(flags={"state_dir": str(tmp_path)})
     assert config.journal_url == f"sqlite:///{tmp_path}/journal.db"
-    assert config.objects_url == f"file://{tmp_path}/objects"
+    assert config.objects_url == (tmp_path / "objects").as_uri()
     elsewhere = load(flags={"journal": "postgresql://host/eva", "objects": "s3://bucket/eva"})
     assert elsewhere.journal_url == "postgresql://host/eva"
     assert elsewhere.objects_url == "s3://bucket/eva"
@@ -139,6 +139,10 @@ def test_state_directory_holds_what_no_setting_puts_elsewhere(tmp_path: Path) ->
         ("gang_ports: 9-80\n", 1, "gang_ports", "not a range of ports", "write FIRST-LAST"),
         ("gang_ports: 3000-2000\n", 1, "gang_ports", "not a range of ports", "write FIRST-LAST"),
         ("gang_ports: 3000-70000\n", 1, "gang_ports", "not a range of ports", "write FIRST"),
+        ("preemption: always\n", 1, "preemption", "'never' or 'suspend'", ""),
+        ("\npreemption: suspend\n", 2, "preemption", "any user could suspend", "limits.priority"),
+        ("limits: {priority: -1}\n", 1, "limits.priority", "0 or more", ""),
+        ("limits: {priority: high}\n", 1, "limits.priority", "", ""),
         ("listen: here\n", 1, "listen", "is not an address", "HOST:PORT"),
         ("listen: a:99999\n", 1, "listen", "is not an address", "HOST:PORT"),
         ("cluster: A b\n", 1, "cluster", "cannot name a cluster", ""),
@@ -265,7 +269,7 @@ def test_evas_attempts_are_iterations(file: Path) -> None:
     assert policy_config(config.policy, policies()["eva"]).iterations == 7
     (chosen,) = chosen_policies(["eva"], ["attempts=7"])
     policy, _ = named_policy("eva", chosen.options)
-    assert policy._config.iterations == 7  # type: ignore[attr-defined]
+    assert policy._inner._config.iterations == 7  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from eva_master.adapters.text.quantities import parse_duration, write_duration
 from eva_master.model.catalog import Catalog, InstanceType, Offering, spot_family
 from eva_master.model.errors import InvalidJob, Problem, Unplaceable
 from eva_master.model.ids import Family, Price
-from eva_master.model.job import JobKind, JobSpec
+from eva_master.model.job import JobKind, JobSpec, Stragglers
 from eva_master.model.resources import Resources
 
 
@@ -101,6 +101,19 @@ def test_full_file_is_read_exactly() -> None:
     assert (spec.retries, spec.priority) == (5, 7)
 
 
+def test_an_array_may_limit_how_many_tasks_have_a_place() -> None:
+    text = with_line("kind: array\ntasks: 9\n")
+    assert parse(f"{text}concurrency: 4\n").concurrency == 4
+    assert parse(text).concurrency is None
+
+
+def test_an_array_may_have_late_tasks_run_twice() -> None:
+    text = with_line("kind: array\ntasks: 9\n")
+    assert parse(f"{text}stragglers: duplicate\n").stragglers is Stragglers.DUPLICATE
+    assert parse(f"{text}stragglers: keep\n").stragglers is Stragglers.KEEP
+    assert parse(text).stragglers is Stragglers.KEEP
+
+
 def test_variables_keep_their_spelling() -> None:
     assert parse(FULL).tasks[0].program.env == (("AMP", "no"), ("LR", "0.10"), ("NAME", "x y"))
 
@@ -170,6 +183,11 @@ def test_one_throughput_holds_for_all_families() -> None:
         ("throughput: .inf", "throughput", "must be a finite number", ""),
         ("throughput: {c7: 1}", "throughput.c7", "there are no instances", "did you mean 'c7i'?"),
         ("throughput: {c7i: 0}", "throughput.c7i", "must be greater than 0", ""),
+        ("concurrency: 0", "concurrency", "must be 1 or more", ""),
+        ("concurrency: many", "concurrency", "must be a whole number", ""),
+        ("concurrency: 4", "concurrency", "all tasks of a gang run or none", "write `kind: array`"),
+        ("stragglers: kill", "stragglers", "must be 'keep' or 'duplicate'", ""),
+        ("stragglers: duplicate", "stragglers", "wait for each other", "write `kind: array`"),
         ("tasks: 0", "tasks", "must be 1 or more", ""),
         ("tasks: []", "tasks", "must not be empty", ""),
         ("tasks: [{name: a, cpus: 1}]", "tasks[0].cpus", "unknown key 'cpus'", "known keys: "),
@@ -361,7 +379,7 @@ def test_reference_names_every_key() -> None:
 
 def test_every_job_in_the_guide_is_accepted() -> None:
     blocks = re.findall(r"```yaml\n(.*?)```", (DOCS / "howto" / "jobs.md").read_text(), re.DOTALL)
-    assert len(blocks) == 5
+    assert len(blocks) == 7
     for block in blocks:
         parse(block)
 

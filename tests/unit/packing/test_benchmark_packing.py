@@ -165,7 +165,7 @@ def test_a_wrong_throughput_is_refused_too(tmp_path, capsys):
     assert main(["--input", str(given), "--interference", str(tmp_path / "none.json")]) == 2
 
 
-@pytest.mark.skipif(DATA is None, reason="EVA_TEST_DATA is not set")
+@pytest.mark.published
 def test_published_trials_cost_no_more_than_the_best_that_was_known():
     assert DATA is not None
     rows = [

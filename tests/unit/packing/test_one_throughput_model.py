@@ -112,7 +112,7 @@ def test_reasons_say_what_the_model_does(policy: str, monkeypatch: pytest.Monkey
     elif policy == "eva":
         settings = {"iterations": 0}
     (hosting,) = planned(policy, cluster(placed=True), **settings).reasons.hostings
-    assert [tenant.throughput_ppm for tenant in hosting.tenants] == [PPM // 2] * 2
+    assert [occupant.throughput_ppm for occupant in hosting.occupants] == [PPM // 2] * 2
     assert hosting.value_micro_usd_per_hour == PPM
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.app.master import build_policy
+from eva_master.app.sections.policies import build_policy
 from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import Snapshot, StandaloneRates
@@ -98,7 +98,9 @@ def test_reasons_tell_who_is_alone_to_be_profiled(policy):
     cluster = pair().job("3", task("c", any=(0, 4, 16)))
     plan, _ = build_policy(policy, {}).plan(profiled(cluster, "c"), None)
     assert plan.reasons is not None
-    told = {tenant.run: tenant.profiled for h in plan.reasons.hostings for tenant in h.tenants}
+    told = {
+        occupant.run: occupant.profiled for h in plan.reasons.hostings for occupant in h.occupants
+    }
     assert told == {"1/0": True, "2/0": True, "3/0": False}
 
 

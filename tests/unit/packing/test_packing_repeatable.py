@@ -13,7 +13,7 @@ import json
 from benchmarks.packing import PAIRS, snapshot, spread_out, table_7, table_of
 from eva_master.policies.eva import POLICY
 
-for trial in (table_7(60, 3), spread_out(60, 3)):
+for trial in (table_7(24, 3), spread_out(24, 3)):
     seen = snapshot(trial, table_of(PAIRS, trial))
     plan, memory = POLICY.build(POLICY.config(optimizer="lp")).plan(seen, None)
     places = [(entry.run, entry.on) for entry in plan.entries]

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eva_master.model.ids import JobId
+import pytest
+
+from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.job import JobKind
-from eva_master.model.planning.plan import Assign, Hold, Plan
+from eva_master.model.planning.plan import Assign, Hold, Plan, Suspend
 from eva_master.model.planning.snapshot import RemainingWork, Snapshot
+from eva_master.model.planning.suspension import Preemption
+from eva_master.packing import reserving
 from eva_master.packing.reserving import reserve
 from tests.fakes.snapshots import START, Cluster, offer, task
 
@@ -137,3 +141,97 @@ def test_below_the_most_urgent_the_next_one_comes():
     found = reserve(prioritised(cluster, u=9, m=5))
     assert set(found.holds) == {"u/0", "m/0"}
     assert shown(found.snapshot) == ({"v"}, set())
+
+
+def test_a_thousand_priorities_are_no_thousand_times_the_work(monkeypatch):
+    # Each of them may keep one box for itself, as it is known when it is free.
+    cluster = Cluster(replace(BOX, limit=200))
+    ends = {}
+    for number in range(200):
+        cluster.instance(f"i{number:03}", "box").job(f"a{number:03}", ONE, on=[f"i{number:03}"])
+        cluster.job(f"u{number:03}", FOUR)
+        ends[f"a{number:03}"] = 10.0 + number
+    priorities = {f"u{number:03}": number + 1 for number in range(200)}
+    looked, index = [], reserving._Cluster
+    monkeypatch.setattr(reserving, "_Cluster", lambda seen: looked.append(1) or index(seen))
+    found = reserve(left(prioritised(cluster, **priorities), **ends))
+    assert len(looked) == len(found.holds) == reserving._MOST_DEMANDS
+    urgent = {f"u{number:03}/0" for number in range(200 - reserving._MOST_DEMANDS, 200)}
+    assert found.holds.keys() == urgent, "the most urgent come first"
+    assert len(found.snapshot.instances) == 200 - reserving._MOST_DEMANDS
+
+
+def test_of_one_priority_only_so_many_sizes_are_kept_room_for():
+    cluster = full()
+    sizes = {}
+    for number in range(100):
+        cluster.job(f"u{number:03}", task("w", any=(0, 4, 4 + number / 100)))
+        sizes[f"u{number:03}"] = 5
+    found = reserve(prioritised(cluster, **sizes))
+    assert len(found.holds) == reserving._MOST_DEMANDS
+    alike = full(*(f"u{number:03}" for number in range(100)))
+    assert len(reserve(prioritised(alike, **sizes)).holds) == 100, "equal ones count once"
+
+
+def test_whoever_is_suspended_is_hidden_and_no_more_than_need_be():
+    found = reserve(prioritised(full("u", "v"), u=5), preemption=Preemption.SUSPEND)
+    jobs, instances = shown(found.snapshot)
+    assert "v" not in jobs
+    assert (len(jobs & set("abcd")), instances) == (2, {"i", "k"})
+    room = next(view for view in found.snapshot.instances if not view.residents)
+    gone = {"i": {"a/0", "b/0"}, "k": {"c/0", "d/0"}}[room.id]
+    placed = found.completed(Plan(entries=(Assign("u/0", room.id),)))
+    suspends = {it.run: it.job for it in placed.entries if isinstance(it, Suspend)}
+    assert suspends == dict.fromkeys(gone, "u")
+    # It need not, as the policy has found room elsewhere; and it is in vain if it has found none.
+    elsewhere = Plan(entries=(Assign("u/0", 0),))
+    assert not any(isinstance(it, Suspend) for it in found.completed(elsewhere).entries)
+    held = Plan(entries=(Hold("u/0", "no"),))
+    assert not any(isinstance(it, Suspend) for it in found.completed(held).entries)
+    again = reserve(prioritised(full("u", "v"), u=5), {found.occasion}, (), Preemption.SUSPEND)
+    assert again.urgent == frozenset()
+    assert "u/0" in again.holds
+
+
+def test_equals_and_those_that_move_are_no_victims():
+    same = prioritised(full("u"), u=5, a=5, b=5, c=5, d=5, v=0)
+    assert not reserve(same, preemption=Preemption.SUSPEND).victims
+    snapshot = prioritised(full("u"), u=5)
+    runs = tuple(replace(run, pinned=run.job in ("a", "c")) for run in snapshot.runs)
+    assert not reserve(replace(snapshot, runs=runs), preemption=Preemption.SUSPEND).victims
+
+
+def gathering(*jobs: str, **priorities: int) -> Snapshot:
+    """Gangs of three with a place for two members each, on boxes that each fill by a half."""
+    cluster = Cluster(replace(BOX, limit=4))
+    half = task("w", any=(0, 2, 8))
+    for name in jobs:
+        cluster.instance(f"{name}1", "box").instance(f"{name}2", "box")
+        places = [f"{name}1", f"{name}2", None]
+        cluster.job(name, FOUR, FOUR, half, on=places, running=False, kind=JobKind.GANG)
+    return prioritised(cluster, **priorities)
+
+
+@pytest.mark.parametrize("preemption", Preemption)
+def test_a_gang_that_waits_for_a_place_is_not_in_the_way_of_the_urgent(preemption: Preemption):
+    snapshot = gathering("g", "h", h=5)
+    found = reserve(snapshot, preemption=preemption)
+    assert found.urgent == {"h/2"}
+    assert shown(found.snapshot)[0] == {"h"}
+    plan = found.completed(Plan(entries=(Assign("h/2", InstanceId("g1")),)))
+    told = "makes room for h, which has a higher priority"
+    assert set(plan.entries) == {
+        Assign("h/2", InstanceId("g1")),
+        *(Suspend(RunId(f"g/{member}"), told, JobId("h")) for member in range(3)),
+    }
+
+
+def test_of_two_gangs_that_wait_for_each_other_the_first_comes_first():
+    snapshot = gathering("g", "h", g=5, h=5)
+    low = Cluster(BOX).job("v", ONE).snapshot()
+    snapshot = replace(snapshot, jobs=(*snapshot.jobs, *low.jobs), runs=(*snapshot.runs, *low.runs))
+    found = reserve(snapshot)
+    assert found.urgent == {"g/2"}
+    entries = found.completed(Plan(entries=(Assign("g/2", InstanceId("h1")),))).entries
+    reasons = {entry.reason for entry in entries if isinstance(entry, Suspend)}
+    assert reasons == {"makes room for g, which was submitted before"}

@@ -42,7 +42,7 @@ def entries(cluster: Cluster, **settings: Any) -> list[object]:
 
 
 def together(plan: Plan) -> set[frozenset[str]]:
-    return {frozenset(one.run for one in hosting.tenants) for hosting in plan.reasons.hostings}
+    return {frozenset(one.run for one in hosting.occupants) for hosting in plan.reasons.hostings}
 
 
 def bought(plan: Plan) -> list[str]:

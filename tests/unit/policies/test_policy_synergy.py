@@ -161,7 +161,7 @@ def test_the_reasons_are_the_tnrp():
     cluster = Cluster(*BOXES).instance("i", "box").job("a", TWELVE, on=["i"]).job("n", SMALL)
     plan = decide(cluster.snapshot())
     (hosting,) = plan.reasons.hostings
-    assert [tenant.throughput_ppm for tenant in hosting.tenants] == [950_000, 950_000]
+    assert [occupant.throughput_ppm for occupant in hosting.occupants] == [950_000, 950_000]
     assert hosting.value_micro_usd_per_hour == pytest.approx(950_000)
     placed = carried_out(cluster.snapshot(), plan)
     assert decide(placed).reasons == plan.reasons

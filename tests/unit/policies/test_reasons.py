@@ -14,7 +14,7 @@ from eva_master.adapters.store.journal import ROUNDS_EXPLAINED
 from eva_master.model.changes import Changes, Round
 from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory
-from eva_master.model.planning.reasons import Exchange, Hosting, Move, Reasons, Tenant
+from eva_master.model.planning.reasons import Exchange, Hosting, Move, Occupant, Reasons
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.policies import eva, eva_published, no_packing
 from eva_master.ports import PolicyKind
@@ -36,8 +36,8 @@ def table_3() -> Cluster:
     return Cluster(*TABLE_3).job("1", T1).job("2", T2).job("3", T3).job("4", T4)
 
 
-def alone(run: str, price: int) -> Tenant:
-    return Tenant(RunId(run), price, 1_000_000, price)
+def alone(run: str, price: int) -> Occupant:
+    return Occupant(RunId(run), price, 1_000_000, price)
 
 
 def test_table_3_is_explained_in_the_papers_dollars() -> None:
@@ -47,7 +47,7 @@ def test_table_3_is_explained_in_the_papers_dollars() -> None:
     # 12 + 3 + 0.4 = 15.4 against 12, and 0.8 against 0.8.
     assert (large.type, large.price_micro_usd_per_hour) == ("it1", 12_000_000)
     assert large.value_micro_usd_per_hour == 15_400_000
-    assert large.tenants == (
+    assert large.occupants == (
         alone("1/0", 12_000_000),
         alone("2/0", 3_000_000),
         alone("4/0", 400_000),
@@ -73,15 +73,15 @@ def test_slowdowns_are_charged_as_in_the_papers_second_example() -> None:
     (shared,) = decide(cluster.snapshot())[0].reasons.hostings
     # 0.8 * 12 + 0.9 * 3 = 12.3 against 12.
     assert shared.value_micro_usd_per_hour == 12_300_000
-    assert shared.tenants == (
-        Tenant(RunId("1/0"), 12_000_000, 800_000, 9_600_000),
-        Tenant(RunId("2/0"), 3_000_000, 900_000, 2_700_000),
+    assert shared.occupants == (
+        Occupant(RunId("1/0"), 12_000_000, 800_000, 9_600_000),
+        Occupant(RunId("2/0"), 3_000_000, 900_000, 2_700_000),
     )
 
 
 def test_the_price_is_split_as_on_the_bill() -> None:
     (shared,) = decide(Cluster(*TABLE_3).job("1", T1).job("2", T2).snapshot())[0].reasons.hostings
-    shares = [one.share_micro_usd_per_hour for one in hosting_message(shared).tenants]
+    shares = [one.share_micro_usd_per_hour for one in hosting_message(shared).occupants]
     assert shares == [9_600_000, 2_400_000]
 
 
@@ -155,8 +155,8 @@ def test_members_of_a_gang_that_stop_along_are_in_the_exchange() -> None:
 def test_no_packing_has_simple_reasons() -> None:
     cluster = table_3().instance("i", "it1").job("5", T2, on=["i"])
     plan, _ = no_packing.POLICY.build(no_packing.POLICY.config()).plan(cluster.snapshot(), None)
-    found = {one.tenants[0].run: one for one in plan.reasons.hostings}
-    assert all(len(one.tenants) == 1 for one in found.values())
+    found = {one.occupants[0].run: one for one in plan.reasons.hostings}
+    assert all(len(one.occupants) == 1 for one in found.values())
     assert found[RunId("5/0")].on == "i"
     assert found[RunId("5/0")].price_micro_usd_per_hour == 12_000_000
     assert found[RunId("5/0")].value_micro_usd_per_hour == 3_000_000
@@ -169,11 +169,11 @@ MOVE = Move(RunId("a/0"), InstanceId("i"), 0, 9)
 
 
 def test_new_instances_get_their_names_and_what_was_dropped_is_left_out() -> None:
-    other = replace(HOSTING, on=1, tenants=(alone("c/0", 3),))
+    other = replace(HOSTING, on=1, occupants=(alone("c/0", 3),))
     reasons = Reasons((HOSTING, other), (Exchange((MOVE,), 1, 2),))
     adopted = reasons.adopted({0: InstanceId("i00007")}, {RunId("b/0")})
     (hosting,) = adopted.hostings
-    assert (hosting.on, hosting.tenants) == ("i00007", (alone("a/0", 3),))
+    assert (hosting.on, hosting.occupants) == ("i00007", (alone("a/0", 3),))
     assert adopted.exchanges[0].moves[0].target == "i00007"
     assert reasons.adopted({}, {RunId("a/0")}) == Reasons()
 

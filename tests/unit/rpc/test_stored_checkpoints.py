@@ -28,11 +28,13 @@ class Heard:
         self.first.set_result(event)
 
 
-async def ask(store: ObjectStore, after: int | None = None) -> CheckpointsListed:
+async def ask(
+    store: ObjectStore, after: int | None = None, discard: tuple[RunId, ...] = ()
+) -> CheckpointsListed:
     inbox = Heard()
     # Asked from the control loop's thread.
     adapter = StoredCheckpoints(store, inbox)  # type: ignore[arg-type]
-    question = ListCheckpoints(7, JOB, (FIRST, SECOND), after)
+    question = ListCheckpoints(7, JOB, (FIRST, SECOND), after, discard)
     await asyncio.to_thread(adapter.request, question)
     async with asyncio.timeout(30):
         answer = await inbox.first
@@ -66,6 +68,11 @@ async def test_what_is_given_up_goes_first(store: ObjectStore) -> None:
         f"jobs/{FIRST}/checkpoints/00000001/manifest.json",
     ]
     assert len(left) == 3
+
+
+async def test_of_who_comes_back_to_a_gang_nothing_is_kept(store: ObjectStore) -> None:
+    assert await ask(store, 1, (FIRST,)) == CheckpointsListed(7, JOB, ((FIRST, ()), (SECOND, ())))
+    assert await store.list("jobs") == [f"jobs/{SECOND}/logs/0001/0000000000000000"]
 
 
 @pytest.mark.parametrize("failure", [StorageError("no such bucket"), OSError("no such bucket")])

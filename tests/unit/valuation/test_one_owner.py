@@ -49,8 +49,8 @@ def worth(policy: str, usd: float) -> int:
     """What the plan's reasons say that a lone task is worth, in micro-dollars per hour."""
     cluster = Cluster(offer("box", (0, 4, 8), usd)).job("a", snapshot_task(any=(0, 2, 2)))
     plan, _ = named_policy(policy)[0].plan(cluster.snapshot(), None)
-    ((tenant,),) = [hosting.tenants for hosting in plan.reasons.hostings]
-    return tenant.value_micro_usd_per_hour
+    ((occupant,),) = [hosting.occupants for hosting in plan.reasons.hostings]
+    return occupant.value_micro_usd_per_hour
 
 
 @pytest.mark.parametrize("policy", POLICIES)

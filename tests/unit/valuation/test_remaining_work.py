@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eva_master.model.ids import MILLION
+from eva_master.model.planning.estimate import LONGEST_MS
 from eva_master.packing.valuation.remaining_work import (
-    LONGEST_MS,
     Extent,
     Left,
     left,
@@ -19,16 +19,16 @@ from eva_master.packing.valuation.remaining_work import (
 )
 
 HOUR = 3_600_000
-ALL = Extent(duration_ms=HOUR, total_steps=1_000, rate_ppm=MILLION, usual_ms=7 * HOUR)
+ALL = Extent(duration_ms=HOUR, total_steps=1_000, rate_ppm=MILLION, expected_ms=7 * HOUR)
 
 
 @pytest.mark.parametrize(
     ("extent", "whole"),
     [
         (ALL, (HOUR, False)),
-        (Extent(total_steps=1_000, rate_ppm=MILLION, usual_ms=HOUR), (1_000_000, False)),
-        (Extent(total_steps=1_000, usual_ms=HOUR), (HOUR, True)),
-        (Extent(rate_ppm=MILLION, usual_ms=HOUR), (HOUR, True)),
+        (Extent(total_steps=1_000, rate_ppm=MILLION, expected_ms=HOUR), (1_000_000, False)),
+        (Extent(total_steps=1_000, expected_ms=HOUR), (HOUR, True)),
+        (Extent(rate_ppm=MILLION, expected_ms=HOUR), (HOUR, True)),
         (Extent(total_steps=1_000), None),
         (Extent(), None),
         (Extent(total_steps=10**15, rate_ppm=1), (LONGEST_MS, False)),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -15,6 +18,8 @@ from eva_worker.errors import StartFailed
 from eva_worker.orders import TaskKey
 from eva_worker.process.durable_files import read_json, write_json
 from eva_worker.runtime import TaskSpec
+from eva_worker.runtime.process import runtime as process_runtime
+from eva_worker.runtime.process import shim
 from eva_worker.runtime.process.runtime import ProcessRuntime
 from tests.fakes.patience import DEADLINE_S
 
@@ -123,3 +128,41 @@ async def test_a_stop_that_finds_the_program_over_did_not_end_it(
     async with asyncio.timeout(DEADLINE_S):
         ended = await runtime.wait(KEY)
     assert (ended.code, ended.stopped) == (0, False)
+
+
+HOME = Path(process_runtime.__file__).parent
+HEAVY = {"contextlib", "enum", "importlib.util", "json", "re", "signal", "subprocess", "typing"}
+"""What takes longer to import than all that a shim does otherwise."""
+
+
+@pytest.mark.parametrize("module", ["shim", "confinement"])
+def test_what_runs_before_a_task_imports_little(module: str) -> None:
+    code = f"import sys; sys.path.insert(0, {str(HOME)!r}); import {module}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert module in done.stdout.split()
+    assert not HEAVY & set(done.stdout.split())
+
+
+def test_its_records_are_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    document = {"code": -9, "at_ms": 1_700_000_000_000, "ran": True, "stopped": False, "no": None}
+    shim.write("exit.json", document)
+    assert read_json(tmp_path / "exit.json") == document
+    assert {key: type(it) for key, it in shim.read("exit.json").items()} == {
+        key: type(it) for key, it in document.items()
+    }
+
+
+def test_it_reads_what_agents_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    document = {
+        "command": 'echo "ä\u2028\\" \ud800 \n\t$X"',
+        "env": {"A": "", "é": "\x7f"},
+        "cpus": [0, 1.5, -2e300],
+        "confinement": None,
+        "nested": [[], {}, [{"a": [True, False]}]],
+    }
+    Path("spec.json").write_text(json.dumps(document))
+    assert shim.read("spec.json") == document

@@ -29,7 +29,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
 
 def worker(state: Path, *extra: str, **env: str) -> Result:
     arguments = [
-        *("--master", "127.0.0.1:1", "--join", "127.0.0.1:2", "--instance-id", "i-1"),
+        *("--master", "127.0.0.1:1", "--enrol", "127.0.0.1:2", "--instance-id", "i-1"),
         *("--ca-file", str(authority().ca_file)),
         *("--instance-type", "p3.2xlarge", "--cpus", "4", "--memory-mib", "1024"),
         *("--state-dir", str(state)),

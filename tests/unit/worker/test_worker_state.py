@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from click.testing import CliRunner
 from prometheus_client import generate_latest
 
 from eva_worker import cli
-from eva_worker.errors import BadOrder, InstanceFailed, StartFailed
+from eva_worker.errors import BadOrder, InstanceFailed
 from eva_worker.orders import Order, Phase, TaskKey
 from eva_worker.process import durable_files
 from eva_worker.process.durable_files import RESERVE_BYTES, Reserve, read_json, write_json
@@ -22,7 +21,7 @@ from eva_worker.settings import Settings
 from eva_worker.tasks import progress_server
 from eva_worker.tasks.devices import Assignment
 from eva_worker.tasks.endings import filled_by, not_begun
-from eva_worker.tasks.progress_server import Counters, make_socket_directory, socket_path
+from eva_worker.tasks.progress_server import Counters
 from eva_worker.tasks.records import AttemptRecords, Record, Stage
 from tests.fakes.rpc.authority import authority
 
@@ -32,7 +31,7 @@ ORDER = Order(
 )
 ARGUMENTS = {
     "--master": "h:1",
-    "--join": "h:2",
+    "--enrol": "h:2",
     "--instance-id": "i-1",
     "--instance-type": "p3.2xlarge",
     "--cpus": "1.5",
@@ -170,43 +169,6 @@ async def test_a_checkpoint_that_is_seen_before_its_report_waits_for_it(tmp_path
     assert not kept.done()
     counters.note("a", steps=44, published=1, kept=40)
     assert await kept == 40
-
-
-def test_socket_is_in_the_tasks_directory_if_its_name_fits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert socket_path(Path("/state/1")) == Path("/state/1/run/eva.sock")
-    deep = Path("/") / ("x" * 100)
-    with tempfile.TemporaryDirectory(dir="/tmp") as short:
-        monkeypatch.setenv("XDG_RUNTIME_DIR", short)
-        path = socket_path(deep)
-        assert path.parents[1] == Path(short)
-        assert path == socket_path(deep) != socket_path(deep / "other")
-        make_socket_directory(path)
-        assert path.parent.stat().st_mode & 0o777 == 0o700
-
-
-@pytest.mark.parametrize("name", ["abcdefgh", "a-user-whose-name-is-of-32-bytes"])
-def test_socket_fits_whatever_the_user_is_called(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither a long runtime directory nor a long temporary directory is in the way."""
-    long = f"/var/folders/{name}/{'y' * 60}"
-    deep = Path("/") / ("x" * 100)
-    for runtime, temporary in ((long, "/tmp"), (long, long), ("", long)):
-        monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
-        monkeypatch.setattr(tempfile, "tempdir", temporary)
-        path = socket_path(deep)
-        assert len(os.fsencode(path)) < 108
-        assert path.parents[1] == Path("/tmp")
-        assert path != socket_path(deep / "other")
-
-
-def test_socket_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "run").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StartFailed):
-        make_socket_directory(tmp_path / "run" / "eva.sock")
 
 
 def test_settings_survive_the_environment_and_hide_the_token() -> None:

@@ -142,7 +142,7 @@ def _worker_env(boot: Boot, bootstrap: Bootstrap, launch: LaunchInstance) -> dic
     spot = offering.purchase is Purchase.SPOT
     options = {
         "MASTER": bootstrap.workers,
-        "JOIN": bootstrap.join,
+        "ENROL": bootstrap.join,
         "INSTANCE_ID": launch.instance,
         "INSTANCE_TYPE": offering.type.name,
         "GPUS": str(capacity.gpus),

@@ -18,6 +18,150 @@ import typing
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
+class NodeTokenRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: builtins.int
+    LIFETIME_MS_FIELD_NUMBER: builtins.int
+    node: builtins.str
+    lifetime_ms: builtins.int
+    def __init__(
+        self,
+        *,
+        node: builtins.str = ...,
+        lifetime_ms: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["lifetime_ms", b"lifetime_ms", "node", b"node"]) -> None: ...
+
+global___NodeTokenRequest = NodeTokenRequest
+
+@typing.final
+class NodeTokenResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: builtins.int
+    EXPIRES_MS_FIELD_NUMBER: builtins.int
+    SECRET_FIELD_NUMBER: builtins.int
+    TYPE_FIELD_NUMBER: builtins.int
+    node: builtins.str
+    expires_ms: builtins.int
+    secret: builtins.str
+    """Shown once: the master keeps a digest alone."""
+    type: builtins.str
+    def __init__(
+        self,
+        *,
+        node: builtins.str = ...,
+        expires_ms: builtins.int = ...,
+        secret: builtins.str = ...,
+        type: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["expires_ms", b"expires_ms", "node", b"node", "secret", b"secret", "type", b"type"]) -> None: ...
+
+global___NodeTokenResponse = NodeTokenResponse
+
+@typing.final
+class NodeActRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    COMMAND_ID_FIELD_NUMBER: builtins.int
+    NODE_FIELD_NUMBER: builtins.int
+    VERB_FIELD_NUMBER: builtins.int
+    command_id: builtins.str
+    node: builtins.str
+    verb: builtins.str
+    """drain, resume, gone, remove"""
+    def __init__(
+        self,
+        *,
+        command_id: builtins.str = ...,
+        node: builtins.str = ...,
+        verb: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["command_id", b"command_id", "node", b"node", "verb", b"verb"]) -> None: ...
+
+global___NodeActRequest = NodeActRequest
+
+@typing.final
+class NodeActResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___NodeActResponse = NodeActResponse
+
+@typing.final
+class ListNodesRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___ListNodesRequest = ListNodesRequest
+
+@typing.final
+class ListNodesResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODES_FIELD_NUMBER: builtins.int
+    @property
+    def nodes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Node]: ...
+    def __init__(
+        self,
+        *,
+        nodes: collections.abc.Iterable[global___Node] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["nodes", b"nodes"]) -> None: ...
+
+global___ListNodesResponse = ListNodesResponse
+
+@typing.final
+class Node(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    TYPE_FIELD_NUMBER: builtins.int
+    CAPACITY_FIELD_NUMBER: builtins.int
+    PRICE_MICRO_USD_PER_HOUR_FIELD_NUMBER: builtins.int
+    FENCE_MS_FIELD_NUMBER: builtins.int
+    JOINED_FIELD_NUMBER: builtins.int
+    INSTANCE_FIELD_NUMBER: builtins.int
+    PARTITION_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    type: builtins.str
+    price_micro_usd_per_hour: builtins.int
+    fence_ms: builtins.int
+    joined: builtins.bool
+    """Whether a machine has joined as it."""
+    partition: builtins.str
+    """Whose it is, if the cluster is divided."""
+    @property
+    def capacity(self) -> global___Resources: ...
+    @property
+    def instance(self) -> global___Instance:
+        """Absent while it is not here."""
+
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        type: builtins.str = ...,
+        capacity: global___Resources | None = ...,
+        price_micro_usd_per_hour: builtins.int = ...,
+        fence_ms: builtins.int = ...,
+        joined: builtins.bool = ...,
+        instance: global___Instance | None = ...,
+        partition: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["capacity", b"capacity", "instance", b"instance"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["capacity", b"capacity", "fence_ms", b"fence_ms", "instance", b"instance", "joined", b"joined", "name", b"name", "partition", b"partition", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "type", b"type"]) -> None: ...
+
+global___Node = Node
+
+@typing.final
 class Token(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -389,15 +533,50 @@ class GetJobRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     JOB_FIELD_NUMBER: builtins.int
+    TASKS_FIELD_NUMBER: builtins.int
     job: builtins.str
+    @property
+    def tasks(self) -> global___TaskPage:
+        """Which of its tasks are told of. If absent: all of a job of up to 100 tasks, and of a larger one
+        those that matter, at most 100.
+        """
+
     def __init__(
         self,
         *,
         job: builtins.str = ...,
+        tasks: global___TaskPage | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job", b"job"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["tasks", b"tasks"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "tasks", b"tasks"]) -> None: ...
 
 global___GetJobRequest = GetJobRequest
+
+@typing.final
+class TaskPage(google.protobuf.message.Message):
+    """Tasks of a job, by index."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FIRST_FIELD_NUMBER: builtins.int
+    SIZE_FIELD_NUMBER: builtins.int
+    FAILED_FIELD_NUMBER: builtins.int
+    first: builtins.int
+    """From this index on."""
+    size: builtins.int
+    """At most so many, and at most 1,000; 100 when 0."""
+    failed: builtins.bool
+    """Only those that have failed."""
+    def __init__(
+        self,
+        *,
+        first: builtins.int = ...,
+        size: builtins.int = ...,
+        failed: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["failed", b"failed", "first", b"first", "size", b"size"]) -> None: ...
+
+global___TaskPage = TaskPage
 
 @typing.final
 class ListJobsRequest(google.protobuf.message.Message):
@@ -478,6 +657,101 @@ class CancelResponse(google.protobuf.message.Message):
 global___CancelResponse = CancelResponse
 
 @typing.final
+class SuspendRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    COMMAND_ID_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    command_id: builtins.str
+    job: builtins.str
+    def __init__(
+        self,
+        *,
+        command_id: builtins.str = ...,
+        job: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["command_id", b"command_id", "job", b"job"]) -> None: ...
+
+global___SuspendRequest = SuspendRequest
+
+@typing.final
+class SuspendResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job_id", b"job_id"]) -> None: ...
+
+global___SuspendResponse = SuspendResponse
+
+@typing.final
+class ResumeRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    COMMAND_ID_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    command_id: builtins.str
+    job: builtins.str
+    def __init__(
+        self,
+        *,
+        command_id: builtins.str = ...,
+        job: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["command_id", b"command_id", "job", b"job"]) -> None: ...
+
+global___ResumeRequest = ResumeRequest
+
+@typing.final
+class ResumeResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job_id", b"job_id"]) -> None: ...
+
+global___ResumeResponse = ResumeResponse
+
+@typing.final
+class Suspension(google.protobuf.message.Message):
+    """Stopped from a checkpoint, and waiting."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BY_FIELD_NUMBER: builtins.int
+    SINCE_MS_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    by: builtins.str
+    """user, policy, priority"""
+    since_ms: builtins.int
+    reason: builtins.str
+    """In words."""
+    job: builtins.str
+    """The job of higher priority that it made room for."""
+    def __init__(
+        self,
+        *,
+        by: builtins.str = ...,
+        since_ms: builtins.int = ...,
+        reason: builtins.str = ...,
+        job: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["by", b"by", "job", b"job", "reason", b"reason", "since_ms", b"since_ms"]) -> None: ...
+
+global___Suspension = Suspension
+
+@typing.final
 class WatchRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -502,17 +776,25 @@ class LogsRequest(google.protobuf.message.Message):
     JOB_FIELD_NUMBER: builtins.int
     TASK_FIELD_NUMBER: builtins.int
     FOLLOW_FIELD_NUMBER: builtins.int
+    REPLICA_FIELD_NUMBER: builtins.int
     job: builtins.str
     task: builtins.int
     follow: builtins.bool
+    replica: builtins.int
+    """Of a task with several runs, which: 0 for its own, else the number of an extra one. The one that
+    has succeeded, or its own, if absent.
+    """
     def __init__(
         self,
         *,
         job: builtins.str = ...,
         task: builtins.int = ...,
         follow: builtins.bool = ...,
+        replica: builtins.int | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["follow", b"follow", "job", b"job", "task", b"task"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_replica", b"_replica", "replica", b"replica"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_replica", b"_replica", "follow", b"follow", "job", b"job", "replica", b"replica", "task", b"task"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_replica", b"_replica"]) -> typing.Literal["replica"] | None: ...
 
 global___LogsRequest = LogsRequest
 
@@ -535,9 +817,26 @@ global___LogChunk = LogChunk
 class Job(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class TasksByStateEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     ID_FIELD_NUMBER: builtins.int
     NAME_FIELD_NUMBER: builtins.int
     OWNER_FIELD_NUMBER: builtins.int
+    TENANT_FIELD_NUMBER: builtins.int
     STATE_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     SUBMITTED_MS_FIELD_NUMBER: builtins.int
@@ -546,6 +845,9 @@ class Job(google.protobuf.message.Message):
     EXIT_CODE_FIELD_NUMBER: builtins.int
     FAILURES_FIELD_NUMBER: builtins.int
     TASKS_FIELD_NUMBER: builtins.int
+    TASK_COUNT_FIELD_NUMBER: builtins.int
+    TASKS_BY_STATE_FIELD_NUMBER: builtins.int
+    WAITING_FOR_FIELD_NUMBER: builtins.int
     COST_MICRO_USD_FIELD_NUMBER: builtins.int
     NO_PACKING_MICRO_USD_FIELD_NUMBER: builtins.int
     PRIORITY_FIELD_NUMBER: builtins.int
@@ -557,11 +859,20 @@ class Job(google.protobuf.message.Message):
     UNMET_FIELD_NUMBER: builtins.int
     UNMET_ORIGIN_FIELD_NUMBER: builtins.int
     PAUSE_FIELD_NUMBER: builtins.int
+    ETA_EARLIEST_MS_FIELD_NUMBER: builtins.int
+    ETA_LATEST_MS_FIELD_NUMBER: builtins.int
+    ESTIMATE_FIELD_NUMBER: builtins.int
+    CONTRADICTED_FIELD_NUMBER: builtins.int
+    SUSPENSION_FIELD_NUMBER: builtins.int
+    PARTITION_FIELD_NUMBER: builtins.int
+    REPLICAS_MICRO_USD_FIELD_NUMBER: builtins.int
     id: builtins.str
     name: builtins.str
     owner: builtins.str
+    tenant: builtins.str
+    """Whom it is accounted to, as of its submission."""
     state: builtins.str
-    """pending, running, ending, succeeded, failed, cancelled"""
+    """pending, suspended, running, ending, succeeded, failed, cancelled"""
     reason: builtins.str
     submitted_ms: builtins.int
     started_ms: builtins.int
@@ -570,13 +881,15 @@ class Job(google.protobuf.message.Message):
     """0 before"""
     exit_code: builtins.int
     failures: builtins.int
+    task_count: builtins.int
+    """How many it has, and how many of them are in which state."""
     cost_micro_usd: builtins.int
     no_packing_micro_usd: builtins.int
     priority: builtins.int
     remaining_ms: builtins.int
     """Standalone time that the task with the most work left still needs; absent if unknown."""
     remaining_estimated: builtins.bool
-    """All that is known is how long earlier tasks of the workload took."""
+    """All that is known is how long other tasks took."""
     eta_ms: builtins.int
     """When the job is expected to end at its present pace; absent if unknown, or if not all of its
     tasks run.
@@ -584,8 +897,25 @@ class Job(google.protobuf.message.Message):
     unmet: builtins.str
     """If it ended because one of them did not succeed: that one, and the job where this began."""
     unmet_origin: builtins.str
+    eta_earliest_ms: builtins.int
+    """Of an estimate: it ends between these in two of three cases."""
+    eta_latest_ms: builtins.int
+    partition: builtins.str
+    """Where it runs, if the cluster is divided."""
+    replicas_micro_usd: builtins.int
+    """The part of its cost for extra runs of its tasks."""
     @property
-    def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Task]: ...
+    def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Task]:
+        """All of them, those that were asked for, or those that matter: failed, ended last, with a place,
+        or waiting though they began.
+        """
+
+    @property
+    def tasks_by_state(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]: ...
+    @property
+    def waiting_for(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Of an array: why tasks wait that never had a place, each reason once."""
+
     @property
     def after(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Ids of the jobs that have to succeed before it runs."""
@@ -598,12 +928,25 @@ class Job(google.protobuf.message.Message):
     def pause(self) -> global___Pause:
         """Of a job that has not ended, while the control loop stands still."""
 
+    @property
+    def estimate(self) -> global___RunTimeEstimate:
+        """How long its longest task takes in all; absent if unknown."""
+
+    @property
+    def contradicted(self) -> global___ContradictedDuration:
+        """Of a job whose stated duration is not believed."""
+
+    @property
+    def suspension(self) -> global___Suspension:
+        """If a user has suspended it, or a plan all of its tasks that are not over."""
+
     def __init__(
         self,
         *,
         id: builtins.str = ...,
         name: builtins.str = ...,
         owner: builtins.str = ...,
+        tenant: builtins.str = ...,
         state: builtins.str = ...,
         reason: builtins.str = ...,
         submitted_ms: builtins.int = ...,
@@ -612,6 +955,9 @@ class Job(google.protobuf.message.Message):
         exit_code: builtins.int | None = ...,
         failures: builtins.int = ...,
         tasks: collections.abc.Iterable[global___Task] | None = ...,
+        task_count: builtins.int = ...,
+        tasks_by_state: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+        waiting_for: collections.abc.Iterable[builtins.str] | None = ...,
         cost_micro_usd: builtins.int = ...,
         no_packing_micro_usd: builtins.int = ...,
         priority: builtins.int = ...,
@@ -623,9 +969,20 @@ class Job(google.protobuf.message.Message):
         unmet: builtins.str = ...,
         unmet_origin: builtins.str = ...,
         pause: global___Pause | None = ...,
+        eta_earliest_ms: builtins.int | None = ...,
+        eta_latest_ms: builtins.int | None = ...,
+        estimate: global___RunTimeEstimate | None = ...,
+        contradicted: global___ContradictedDuration | None = ...,
+        suspension: global___Suspension | None = ...,
+        partition: builtins.str = ...,
+        replicas_micro_usd: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "pause", b"pause", "remaining_ms", b"remaining_ms"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "after", b"after", "cost_micro_usd", b"cost_micro_usd", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "id", b"id", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "owner", b"owner", "pause", b"pause", "priority", b"priority", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "started_ms", b"started_ms", "state", b"state", "submitted_ms", b"submitted_ms", "tasks", b"tasks", "unmet", b"unmet", "unmet_origin", b"unmet_origin", "waits_for", b"waits_for"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "contradicted", b"contradicted", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "pause", b"pause", "remaining_ms", b"remaining_ms", "suspension", b"suspension"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "after", b"after", "contradicted", b"contradicted", "cost_micro_usd", b"cost_micro_usd", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "id", b"id", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "owner", b"owner", "partition", b"partition", "pause", b"pause", "priority", b"priority", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "replicas_micro_usd", b"replicas_micro_usd", "started_ms", b"started_ms", "state", b"state", "submitted_ms", b"submitted_ms", "suspension", b"suspension", "task_count", b"task_count", "tasks", b"tasks", "tasks_by_state", b"tasks_by_state", "tenant", b"tenant", "unmet", b"unmet", "unmet_origin", b"unmet_origin", "waiting_for", b"waiting_for", "waits_for", b"waits_for"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms"]) -> typing.Literal["eta_earliest_ms"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_eta_latest_ms", b"_eta_latest_ms"]) -> typing.Literal["eta_latest_ms"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_eta_ms", b"_eta_ms"]) -> typing.Literal["eta_ms"] | None: ...
     @typing.overload
@@ -634,6 +991,62 @@ class Job(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["_remaining_ms", b"_remaining_ms"]) -> typing.Literal["remaining_ms"] | None: ...
 
 global___Job = Job
+
+@typing.final
+class RunTimeEstimate(google.protobuf.message.Message):
+    """How long a task runs alone."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MEAN_MS_FIELD_NUMBER: builtins.int
+    LEAST_MS_FIELD_NUMBER: builtins.int
+    MOST_MS_FIELD_NUMBER: builtins.int
+    SOURCE_FIELD_NUMBER: builtins.int
+    TASKS_FIELD_NUMBER: builtins.int
+    mean_ms: builtins.int
+    least_ms: builtins.int
+    """It runs between these in two of three cases."""
+    most_ms: builtins.int
+    source: builtins.str
+    """stated, history, pilots, posterior"""
+    tasks: builtins.int
+    """Finished tasks of the same job behind it."""
+    def __init__(
+        self,
+        *,
+        mean_ms: builtins.int = ...,
+        least_ms: builtins.int = ...,
+        most_ms: builtins.int = ...,
+        source: builtins.str = ...,
+        tasks: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["least_ms", b"least_ms", "mean_ms", b"mean_ms", "most_ms", b"most_ms", "source", b"source", "tasks", b"tasks"]) -> None: ...
+
+global___RunTimeEstimate = RunTimeEstimate
+
+@typing.final
+class ContradictedDuration(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WORKLOAD_FIELD_NUMBER: builtins.int
+    STATED_MS_FIELD_NUMBER: builtins.int
+    TOOK_MS_FIELD_NUMBER: builtins.int
+    workload: builtins.str
+    stated_ms: builtins.int
+    @property
+    def took_ms(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """How long its last tasks took, each by itself."""
+
+    def __init__(
+        self,
+        *,
+        workload: builtins.str = ...,
+        stated_ms: builtins.int = ...,
+        took_ms: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["stated_ms", b"stated_ms", "took_ms", b"took_ms", "workload", b"workload"]) -> None: ...
+
+global___ContradictedDuration = ContradictedDuration
 
 @typing.final
 class Pause(google.protobuf.message.Message):
@@ -698,6 +1111,16 @@ class Task(google.protobuf.message.Message):
     REMAINING_MS_FIELD_NUMBER: builtins.int
     REMAINING_ESTIMATED_FIELD_NUMBER: builtins.int
     ETA_MS_FIELD_NUMBER: builtins.int
+    ETA_EARLIEST_MS_FIELD_NUMBER: builtins.int
+    ETA_LATEST_MS_FIELD_NUMBER: builtins.int
+    SUSPENSION_FIELD_NUMBER: builtins.int
+    POOL_FIELD_NUMBER: builtins.int
+    FAILURES_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    EXIT_CODE_FIELD_NUMBER: builtins.int
+    REPLICA_FIELD_NUMBER: builtins.int
+    WHY_FIELD_NUMBER: builtins.int
+    OUTPUTS_OF_FIELD_NUMBER: builtins.int
     index: builtins.int
     name: builtins.str
     state: builtins.str
@@ -720,8 +1143,27 @@ class Task(google.protobuf.message.Message):
     remaining_estimated: builtins.bool
     eta_ms: builtins.int
     """When it is expected to end at its present pace; absent if unknown, or if it does not run."""
+    eta_earliest_ms: builtins.int
+    eta_latest_ms: builtins.int
+    pool: builtins.str
+    """In which a line gave it its place; empty if a plan did."""
+    failures: builtins.int
+    """Of an array's task: how often it failed, and how it did last."""
+    reason: builtins.str
+    exit_code: builtins.int
+    """Of its last attempt that has ended."""
+    replica: builtins.int
+    """Of an extra run of the task, its number, from 1; it has the index of the task."""
+    why: builtins.str
+    """Why the task was given that run, or why a run of a task with several is over without success."""
+    outputs_of: builtins.int
+    """Of a task's own run: the extra run whose outputs are the task's; 0 if its own are."""
     @property
     def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]: ...
+    @property
+    def suspension(self) -> global___Suspension:
+        """Since a plan has suspended it, until it starts again."""
+
     def __init__(
         self,
         *,
@@ -743,15 +1185,73 @@ class Task(google.protobuf.message.Message):
         remaining_ms: builtins.int | None = ...,
         remaining_estimated: builtins.bool = ...,
         eta_ms: builtins.int | None = ...,
+        eta_earliest_ms: builtins.int | None = ...,
+        eta_latest_ms: builtins.int | None = ...,
+        suspension: global___Suspension | None = ...,
+        pool: builtins.str = ...,
+        failures: builtins.int = ...,
+        reason: builtins.str = ...,
+        exit_code: builtins.int | None = ...,
+        replica: builtins.int = ...,
+        why: builtins.str = ...,
+        outputs_of: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_eta_ms", b"_eta_ms", "_remaining_ms", b"_remaining_ms", "eta_ms", b"eta_ms", "remaining_ms", b"remaining_ms"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_eta_ms", b"_eta_ms", "_remaining_ms", b"_remaining_ms", "attempt", b"attempt", "eta_ms", b"eta_ms", "generation", b"generation", "index", b"index", "instance", b"instance", "metrics", b"metrics", "moves", b"moves", "name", b"name", "normalised", b"normalised", "rate", b"rate", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "state", b"state", "steps", b"steps", "target", b"target", "total_steps", b"total_steps", "waiting_for", b"waiting_for", "workload", b"workload"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "remaining_ms", b"remaining_ms", "suspension", b"suspension"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "attempt", b"attempt", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "generation", b"generation", "index", b"index", "instance", b"instance", "metrics", b"metrics", "moves", b"moves", "name", b"name", "normalised", b"normalised", "outputs_of", b"outputs_of", "pool", b"pool", "rate", b"rate", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "replica", b"replica", "state", b"state", "steps", b"steps", "suspension", b"suspension", "target", b"target", "total_steps", b"total_steps", "waiting_for", b"waiting_for", "why", b"why", "workload", b"workload"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms"]) -> typing.Literal["eta_earliest_ms"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_eta_latest_ms", b"_eta_latest_ms"]) -> typing.Literal["eta_latest_ms"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_eta_ms", b"_eta_ms"]) -> typing.Literal["eta_ms"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_exit_code", b"_exit_code"]) -> typing.Literal["exit_code"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_remaining_ms", b"_remaining_ms"]) -> typing.Literal["remaining_ms"] | None: ...
 
 global___Task = Task
+
+@typing.final
+class DrainRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    COMMAND_ID_FIELD_NUMBER: builtins.int
+    INSTANCE_FIELD_NUMBER: builtins.int
+    MOVE_FIELD_NUMBER: builtins.int
+    command_id: builtins.str
+    instance: builtins.str
+    """Its id."""
+    move: builtins.bool
+    """Whether its tasks move elsewhere, if there is room, instead of finishing there."""
+    def __init__(
+        self,
+        *,
+        command_id: builtins.str = ...,
+        instance: builtins.str = ...,
+        move: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["command_id", b"command_id", "instance", b"instance", "move", b"move"]) -> None: ...
+
+global___DrainRequest = DrainRequest
+
+@typing.final
+class DrainResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    INSTANCE_FIELD_NUMBER: builtins.int
+    @property
+    def instance(self) -> global___Instance:
+        """As it is now."""
+
+    def __init__(
+        self,
+        *,
+        instance: global___Instance | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["instance", b"instance"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["instance", b"instance"]) -> None: ...
+
+global___DrainResponse = DrainResponse
 
 @typing.final
 class DescribeRequest(google.protobuf.message.Message):
@@ -887,6 +1387,10 @@ class Instance(google.protobuf.message.Message):
     TASKS_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     CONNECTED_FIELD_NUMBER: builtins.int
+    POOL_FIELD_NUMBER: builtins.int
+    DRAINING_FIELD_NUMBER: builtins.int
+    DRAIN_MOVES_FIELD_NUMBER: builtins.int
+    PARTITION_FIELD_NUMBER: builtins.int
     id: builtins.str
     type: builtins.str
     zone: builtins.str
@@ -901,6 +1405,14 @@ class Instance(google.protobuf.message.Message):
     """0 before"""
     reason: builtins.str
     connected: builtins.bool
+    pool: builtins.str
+    """That it stands in, or stood in before it was drained; empty if there is none."""
+    draining: builtins.str
+    """Why it takes no new task and goes once it is empty; empty if it does not."""
+    drain_moves: builtins.bool
+    """Whether its tasks are to move elsewhere then."""
+    partition: builtins.str
+    """Whose it is, if the cluster is divided."""
     @property
     def capacity(self) -> global___Resources: ...
     @property
@@ -926,9 +1438,13 @@ class Instance(google.protobuf.message.Message):
         tasks: collections.abc.Iterable[builtins.str] | None = ...,
         reason: builtins.str = ...,
         connected: builtins.bool = ...,
+        pool: builtins.str = ...,
+        draining: builtins.str = ...,
+        drain_moves: builtins.bool = ...,
+        partition: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["capacity", b"capacity", "used", b"used"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["capacity", b"capacity", "connected", b"connected", "gone_ms", b"gone_ms", "id", b"id", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "purchase", b"purchase", "reason", b"reason", "requested_ms", b"requested_ms", "state", b"state", "tasks", b"tasks", "type", b"type", "up_ms", b"up_ms", "used", b"used", "zone", b"zone"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["capacity", b"capacity", "connected", b"connected", "drain_moves", b"drain_moves", "draining", b"draining", "gone_ms", b"gone_ms", "id", b"id", "partition", b"partition", "pool", b"pool", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "purchase", b"purchase", "reason", b"reason", "requested_ms", b"requested_ms", "state", b"state", "tasks", b"tasks", "type", b"type", "up_ms", b"up_ms", "used", b"used", "zone", b"zone"]) -> None: ...
 
 global___Instance = Instance
 
@@ -974,6 +1490,7 @@ class Bill(google.protobuf.message.Message):
     NOW_MS_FIELD_NUMBER: builtins.int
     NEXT_JOBS_PAGE_TOKEN_FIELD_NUMBER: builtins.int
     NEXT_INSTANCES_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    POOLS_FIELD_NUMBER: builtins.int
     cost_micro_usd: builtins.int
     idle_micro_usd: builtins.int
     no_packing_micro_usd: builtins.int
@@ -986,6 +1503,10 @@ class Bill(google.protobuf.message.Message):
     def instances(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___InstanceCost]: ...
     @property
     def jobs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___JobCost]: ...
+    @property
+    def pools(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PoolCost]:
+        """Of the idle amount what instances cost while they stood empty in pools."""
+
     def __init__(
         self,
         *,
@@ -998,10 +1519,29 @@ class Bill(google.protobuf.message.Message):
         now_ms: builtins.int = ...,
         next_jobs_page_token: builtins.str = ...,
         next_instances_page_token: builtins.str = ...,
+        pools: collections.abc.Iterable[global___PoolCost] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cost_micro_usd", b"cost_micro_usd", "idle_micro_usd", b"idle_micro_usd", "instances", b"instances", "jobs", b"jobs", "migrations", b"migrations", "next_instances_page_token", b"next_instances_page_token", "next_jobs_page_token", b"next_jobs_page_token", "no_packing_micro_usd", b"no_packing_micro_usd", "now_ms", b"now_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cost_micro_usd", b"cost_micro_usd", "idle_micro_usd", b"idle_micro_usd", "instances", b"instances", "jobs", b"jobs", "migrations", b"migrations", "next_instances_page_token", b"next_instances_page_token", "next_jobs_page_token", b"next_jobs_page_token", "no_packing_micro_usd", b"no_packing_micro_usd", "now_ms", b"now_ms", "pools", b"pools"]) -> None: ...
 
 global___Bill = Bill
+
+@typing.final
+class PoolCost(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    POOL_FIELD_NUMBER: builtins.int
+    COST_MICRO_USD_FIELD_NUMBER: builtins.int
+    pool: builtins.str
+    cost_micro_usd: builtins.int
+    def __init__(
+        self,
+        *,
+        pool: builtins.str = ...,
+        cost_micro_usd: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cost_micro_usd", b"cost_micro_usd", "pool", b"pool"]) -> None: ...
+
+global___PoolCost = PoolCost
 
 @typing.final
 class InstanceCost(google.protobuf.message.Message):
@@ -1045,10 +1585,13 @@ class JobCost(google.protobuf.message.Message):
     NAME_FIELD_NUMBER: builtins.int
     COST_MICRO_USD_FIELD_NUMBER: builtins.int
     NO_PACKING_MICRO_USD_FIELD_NUMBER: builtins.int
+    REPLICAS_MICRO_USD_FIELD_NUMBER: builtins.int
     id: builtins.str
     name: builtins.str
     cost_micro_usd: builtins.int
     no_packing_micro_usd: builtins.int
+    replicas_micro_usd: builtins.int
+    """The part of the cost for extra runs of its tasks."""
     def __init__(
         self,
         *,
@@ -1056,10 +1599,261 @@ class JobCost(google.protobuf.message.Message):
         name: builtins.str = ...,
         cost_micro_usd: builtins.int = ...,
         no_packing_micro_usd: builtins.int = ...,
+        replicas_micro_usd: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cost_micro_usd", b"cost_micro_usd", "id", b"id", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cost_micro_usd", b"cost_micro_usd", "id", b"id", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "replicas_micro_usd", b"replicas_micro_usd"]) -> None: ...
 
 global___JobCost = JobCost
+
+@typing.final
+class TenantsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___TenantsRequest = TenantsRequest
+
+@typing.final
+class TenantsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TENANTS_FIELD_NUMBER: builtins.int
+    BILL_FIELD_NUMBER: builtins.int
+    @property
+    def tenants(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Tenant]:
+        """As the settings name them, then the default one, then those that the settings no longer name."""
+
+    @property
+    def bill(self) -> global___Bill:
+        """The sums alone. Its idle part and the tenants' costs add up to its cost."""
+
+    def __init__(
+        self,
+        *,
+        tenants: collections.abc.Iterable[global___Tenant] | None = ...,
+        bill: global___Bill | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["bill", b"bill"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["bill", b"bill", "tenants", b"tenants"]) -> None: ...
+
+global___TenantsResponse = TenantsResponse
+
+@typing.final
+class Tenant(google.protobuf.message.Message):
+    """Whom jobs are accounted to."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class JobsByStateEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    NAME_FIELD_NUMBER: builtins.int
+    OWNERS_FIELD_NUMBER: builtins.int
+    JOBS_BY_STATE_FIELD_NUMBER: builtins.int
+    COST_MICRO_USD_FIELD_NUMBER: builtins.int
+    NO_PACKING_MICRO_USD_FIELD_NUMBER: builtins.int
+    FORMER_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    cost_micro_usd: builtins.int
+    no_packing_micro_usd: builtins.int
+    former: builtins.bool
+    """The settings no longer name it: no new job is its."""
+    @property
+    def owners(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Names and patterns, as the settings have them."""
+
+    @property
+    def jobs_by_state(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
+        """Without states in which there are none."""
+
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        owners: collections.abc.Iterable[builtins.str] | None = ...,
+        jobs_by_state: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+        cost_micro_usd: builtins.int = ...,
+        no_packing_micro_usd: builtins.int = ...,
+        former: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cost_micro_usd", b"cost_micro_usd", "former", b"former", "jobs_by_state", b"jobs_by_state", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "owners", b"owners"]) -> None: ...
+
+global___Tenant = Tenant
+
+@typing.final
+class PartitionsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___PartitionsRequest = PartitionsRequest
+
+@typing.final
+class PartitionsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PARTITIONS_FIELD_NUMBER: builtins.int
+    BILL_FIELD_NUMBER: builtins.int
+    @property
+    def partitions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Partition]:
+        """In the order of their rules, then those that are no longer in the settings."""
+
+    @property
+    def bill(self) -> global___Bill:
+        """The sums alone. The partitions' costs add up to its cost."""
+
+    def __init__(
+        self,
+        *,
+        partitions: collections.abc.Iterable[global___Partition] | None = ...,
+        bill: global___Bill | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["bill", b"bill"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["bill", b"bill", "partitions", b"partitions"]) -> None: ...
+
+global___PartitionsResponse = PartitionsResponse
+
+@typing.final
+class Partition(google.protobuf.message.Message):
+    """A part of the cluster."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    POLICY_FIELD_NUMBER: builtins.int
+    DEFAULT_FIELD_NUMBER: builtins.int
+    FORMER_FIELD_NUMBER: builtins.int
+    JOBS_FIELD_NUMBER: builtins.int
+    TASKS_FIELD_NUMBER: builtins.int
+    INSTANCES_FIELD_NUMBER: builtins.int
+    PRICE_MICRO_USD_PER_HOUR_FIELD_NUMBER: builtins.int
+    COST_MICRO_USD_FIELD_NUMBER: builtins.int
+    IDLE_MICRO_USD_FIELD_NUMBER: builtins.int
+    MONTH_MICRO_USD_FIELD_NUMBER: builtins.int
+    BUDGET_MICRO_USD_PER_HOUR_FIELD_NUMBER: builtins.int
+    BUDGET_MICRO_USD_PER_MONTH_FIELD_NUMBER: builtins.int
+    MOST_JOBS_FIELD_NUMBER: builtins.int
+    MOST_TASKS_FIELD_NUMBER: builtins.int
+    MOST_INSTANCES_FIELD_NUMBER: builtins.int
+    OFFERINGS_FIELD_NUMBER: builtins.int
+    OPEN_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    policy: builtins.str
+    """NAME or NAME:PRESET"""
+    default: builtins.bool
+    """Jobs come here that no rule matches."""
+    former: builtins.bool
+    """The settings no longer name it: nothing is in it any more."""
+    jobs: builtins.int
+    """Unfinished ones."""
+    tasks: builtins.int
+    instances: builtins.int
+    price_micro_usd_per_hour: builtins.int
+    """Of the instances that are billed at this moment."""
+    cost_micro_usd: builtins.int
+    """Since the cluster began."""
+    idle_micro_usd: builtins.int
+    month_micro_usd: builtins.int
+    """In this calendar month, UTC."""
+    budget_micro_usd_per_hour: builtins.int
+    """Absent if there is none."""
+    budget_micro_usd_per_month: builtins.int
+    most_jobs: builtins.int
+    most_tasks: builtins.int
+    most_instances: builtins.int
+    offerings: builtins.int
+    """Offerings that are launched for it."""
+    open: builtins.bool
+    """Whether the caller may run jobs in it."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        policy: builtins.str = ...,
+        default: builtins.bool = ...,
+        former: builtins.bool = ...,
+        jobs: builtins.int = ...,
+        tasks: builtins.int = ...,
+        instances: builtins.int = ...,
+        price_micro_usd_per_hour: builtins.int = ...,
+        cost_micro_usd: builtins.int = ...,
+        idle_micro_usd: builtins.int = ...,
+        month_micro_usd: builtins.int = ...,
+        budget_micro_usd_per_hour: builtins.int | None = ...,
+        budget_micro_usd_per_month: builtins.int | None = ...,
+        most_jobs: builtins.int | None = ...,
+        most_tasks: builtins.int | None = ...,
+        most_instances: builtins.int | None = ...,
+        offerings: builtins.int = ...,
+        open: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_budget_micro_usd_per_hour", b"_budget_micro_usd_per_hour", "_budget_micro_usd_per_month", b"_budget_micro_usd_per_month", "_most_instances", b"_most_instances", "_most_jobs", b"_most_jobs", "_most_tasks", b"_most_tasks", "budget_micro_usd_per_hour", b"budget_micro_usd_per_hour", "budget_micro_usd_per_month", b"budget_micro_usd_per_month", "most_instances", b"most_instances", "most_jobs", b"most_jobs", "most_tasks", b"most_tasks"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_budget_micro_usd_per_hour", b"_budget_micro_usd_per_hour", "_budget_micro_usd_per_month", b"_budget_micro_usd_per_month", "_most_instances", b"_most_instances", "_most_jobs", b"_most_jobs", "_most_tasks", b"_most_tasks", "budget_micro_usd_per_hour", b"budget_micro_usd_per_hour", "budget_micro_usd_per_month", b"budget_micro_usd_per_month", "cost_micro_usd", b"cost_micro_usd", "default", b"default", "former", b"former", "idle_micro_usd", b"idle_micro_usd", "instances", b"instances", "jobs", b"jobs", "month_micro_usd", b"month_micro_usd", "most_instances", b"most_instances", "most_jobs", b"most_jobs", "most_tasks", b"most_tasks", "name", b"name", "offerings", b"offerings", "open", b"open", "policy", b"policy", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "tasks", b"tasks"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_budget_micro_usd_per_hour", b"_budget_micro_usd_per_hour"]) -> typing.Literal["budget_micro_usd_per_hour"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_budget_micro_usd_per_month", b"_budget_micro_usd_per_month"]) -> typing.Literal["budget_micro_usd_per_month"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_most_instances", b"_most_instances"]) -> typing.Literal["most_instances"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_most_jobs", b"_most_jobs"]) -> typing.Literal["most_jobs"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_most_tasks", b"_most_tasks"]) -> typing.Literal["most_tasks"] | None: ...
+
+global___Partition = Partition
+
+@typing.final
+class MoveRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    COMMAND_ID_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    PARTITION_FIELD_NUMBER: builtins.int
+    command_id: builtins.str
+    job: builtins.str
+    partition: builtins.str
+    def __init__(
+        self,
+        *,
+        command_id: builtins.str = ...,
+        job: builtins.str = ...,
+        partition: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["command_id", b"command_id", "job", b"job", "partition", b"partition"]) -> None: ...
+
+global___MoveRequest = MoveRequest
+
+@typing.final
+class MoveResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job_id", b"job_id"]) -> None: ...
+
+global___MoveResponse = MoveResponse
 
 @typing.final
 class PlanRequest(google.protobuf.message.Message):
@@ -1090,6 +1884,7 @@ class PlanResponse(google.protobuf.message.Message):
     MOVES_FIELD_NUMBER: builtins.int
     HOSTINGS_FIELD_NUMBER: builtins.int
     EXCHANGES_FIELD_NUMBER: builtins.int
+    SUSPENDED_FIELD_NUMBER: builtins.int
     price_before_micro_usd_per_hour: builtins.int
     price_after_micro_usd_per_hour: builtins.int
     alone_micro_usd_per_hour: builtins.int
@@ -1104,6 +1899,10 @@ class PlanResponse(google.protobuf.message.Message):
     def exchanges(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Exchange]:
         """What would move for it."""
 
+    @property
+    def suspended(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Preempted]:
+        """Tasks that would be suspended."""
+
     def __init__(
         self,
         *,
@@ -1114,10 +1913,33 @@ class PlanResponse(google.protobuf.message.Message):
         moves: builtins.int = ...,
         hostings: collections.abc.Iterable[global___Hosting] | None = ...,
         exchanges: collections.abc.Iterable[global___Exchange] | None = ...,
+        suspended: collections.abc.Iterable[global___Preempted] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["alone_micro_usd_per_hour", b"alone_micro_usd_per_hour", "exchanges", b"exchanges", "hostings", b"hostings", "moves", b"moves", "placements", b"placements", "price_after_micro_usd_per_hour", b"price_after_micro_usd_per_hour", "price_before_micro_usd_per_hour", b"price_before_micro_usd_per_hour"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alone_micro_usd_per_hour", b"alone_micro_usd_per_hour", "exchanges", b"exchanges", "hostings", b"hostings", "moves", b"moves", "placements", b"placements", "price_after_micro_usd_per_hour", b"price_after_micro_usd_per_hour", "price_before_micro_usd_per_hour", b"price_before_micro_usd_per_hour", "suspended", b"suspended"]) -> None: ...
 
 global___PlanResponse = PlanResponse
+
+@typing.final
+class Preempted(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TASK_FIELD_NUMBER: builtins.int
+    INSTANCE_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    task: builtins.str
+    """"JOB/INDEX" """
+    instance: builtins.str
+    reason: builtins.str
+    def __init__(
+        self,
+        *,
+        task: builtins.str = ...,
+        instance: builtins.str = ...,
+        reason: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["instance", b"instance", "reason", b"reason", "task", b"task"]) -> None: ...
+
+global___Preempted = Preempted
 
 @typing.final
 class Placement(google.protobuf.message.Message):
@@ -1207,6 +2029,10 @@ class Explanation(google.protobuf.message.Message):
     MOVED_IN_ROUND_FIELD_NUMBER: builtins.int
     MOVED_MS_FIELD_NUMBER: builtins.int
     WEIGHING_FIELD_NUMBER: builtins.int
+    INSTANCE_FIELD_NUMBER: builtins.int
+    LINES_FIELD_NUMBER: builtins.int
+    POOLS_FIELD_NUMBER: builtins.int
+    PARTITION_FIELD_NUMBER: builtins.int
     kind: builtins.str
     """job, instance or round"""
     subject: builtins.str
@@ -1216,6 +2042,8 @@ class Explanation(google.protobuf.message.Message):
     now_ms: builtins.int
     moved_in_round: builtins.int
     moved_ms: builtins.int
+    partition: builtins.str
+    """Whose round it was, or where the job or instance belongs, if the cluster is divided."""
     @property
     def job(self) -> global___Job:
         """Of a job alone: as it is now, with what it waits for."""
@@ -1232,6 +2060,18 @@ class Explanation(google.protobuf.message.Message):
     def weighing(self) -> global___Weighing:
         """Absent where the policy had nothing to choose between."""
 
+    @property
+    def instance(self) -> global___Instance:
+        """Of an instance alone: as it is now."""
+
+    @property
+    def lines(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___LinePlace]:
+        """Of a job alone: the lines in which its waiting tasks stand, by the newest plan."""
+
+    @property
+    def pools(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___StandingPool]:
+        """Of the newest round alone: why instances stay though they are empty."""
+
     def __init__(
         self,
         *,
@@ -1246,11 +2086,80 @@ class Explanation(google.protobuf.message.Message):
         moved_in_round: builtins.int = ...,
         moved_ms: builtins.int = ...,
         weighing: global___Weighing | None = ...,
+        instance: global___Instance | None = ...,
+        lines: collections.abc.Iterable[global___LinePlace] | None = ...,
+        pools: collections.abc.Iterable[global___StandingPool] | None = ...,
+        partition: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["job", b"job", "weighing", b"weighing"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "exchanges", b"exchanges", "hostings", b"hostings", "job", b"job", "kind", b"kind", "moved_in_round", b"moved_in_round", "moved_ms", b"moved_ms", "now_ms", b"now_ms", "round", b"round", "subject", b"subject", "weighing", b"weighing"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["instance", b"instance", "job", b"job", "weighing", b"weighing"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "exchanges", b"exchanges", "hostings", b"hostings", "instance", b"instance", "job", b"job", "kind", b"kind", "lines", b"lines", "moved_in_round", b"moved_in_round", "moved_ms", b"moved_ms", "now_ms", b"now_ms", "partition", b"partition", "pools", b"pools", "round", b"round", "subject", b"subject", "weighing", b"weighing"]) -> None: ...
 
 global___Explanation = Explanation
+
+@typing.final
+class LinePlace(google.protobuf.message.Message):
+    """A claim of waiting tasks on room that becomes free in pools."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    POOLS_FIELD_NUMBER: builtins.int
+    RANK_FIELD_NUMBER: builtins.int
+    BEFORE_FIELD_NUMBER: builtins.int
+    FIRST_FIELD_NUMBER: builtins.int
+    AT_MOST_FIELD_NUMBER: builtins.int
+    ONLY_FIELD_NUMBER: builtins.int
+    rank: builtins.int
+    """Lines of a lower rank are offered room first."""
+    before: builtins.int
+    """Jobs that stand before it in the line and have not ended, and the first of them."""
+    first: builtins.str
+    at_most: builtins.int
+    """So many of its tasks may run or have succeeded; absent if there is no such limit."""
+    @property
+    def pools(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The preferred ones first."""
+
+    @property
+    def only(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The instances that the line is limited to; all of the pools if empty."""
+
+    def __init__(
+        self,
+        *,
+        pools: collections.abc.Iterable[builtins.str] | None = ...,
+        rank: builtins.int = ...,
+        before: builtins.int = ...,
+        first: builtins.str = ...,
+        at_most: builtins.int | None = ...,
+        only: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_at_most", b"_at_most", "at_most", b"at_most"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_at_most", b"_at_most", "at_most", b"at_most", "before", b"before", "first", b"first", "only", b"only", "pools", b"pools", "rank", b"rank"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_at_most", b"_at_most"]) -> typing.Literal["at_most"] | None: ...
+
+global___LinePlace = LinePlace
+
+@typing.final
+class StandingPool(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    INSTANCES_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    reason: builtins.str
+    @property
+    def instances(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        reason: builtins.str = ...,
+        instances: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["instances", b"instances", "name", b"name", "reason", b"reason"]) -> None: ...
+
+global___StandingPool = StandingPool
 
 @typing.final
 class Hosting(google.protobuf.message.Message):
@@ -1262,14 +2171,14 @@ class Hosting(google.protobuf.message.Message):
     TYPE_FIELD_NUMBER: builtins.int
     PRICE_MICRO_USD_PER_HOUR_FIELD_NUMBER: builtins.int
     VALUE_MICRO_USD_PER_HOUR_FIELD_NUMBER: builtins.int
-    TENANTS_FIELD_NUMBER: builtins.int
+    OCCUPANTS_FIELD_NUMBER: builtins.int
     instance: builtins.str
     """Empty for one that would be launched."""
     type: builtins.str
     price_micro_usd_per_hour: builtins.int
     value_micro_usd_per_hour: builtins.int
     @property
-    def tenants(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Tenant]: ...
+    def occupants(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Occupant]: ...
     def __init__(
         self,
         *,
@@ -1277,14 +2186,14 @@ class Hosting(google.protobuf.message.Message):
         type: builtins.str = ...,
         price_micro_usd_per_hour: builtins.int = ...,
         value_micro_usd_per_hour: builtins.int = ...,
-        tenants: collections.abc.Iterable[global___Tenant] | None = ...,
+        occupants: collections.abc.Iterable[global___Occupant] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["instance", b"instance", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "tenants", b"tenants", "type", b"type", "value_micro_usd_per_hour", b"value_micro_usd_per_hour"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["instance", b"instance", "occupants", b"occupants", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "type", b"type", "value_micro_usd_per_hour", b"value_micro_usd_per_hour"]) -> None: ...
 
 global___Hosting = Hosting
 
 @typing.final
-class Tenant(google.protobuf.message.Message):
+class Occupant(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     TASK_FIELD_NUMBER: builtins.int
@@ -1317,7 +2226,7 @@ class Tenant(google.protobuf.message.Message):
     ) -> None: ...
     def ClearField(self, field_name: typing.Literal["profiled", b"profiled", "reservation_micro_usd_per_hour", b"reservation_micro_usd_per_hour", "share_micro_usd_per_hour", b"share_micro_usd_per_hour", "task", b"task", "throughput_ppm", b"throughput_ppm", "value_micro_usd_per_hour", b"value_micro_usd_per_hour"]) -> None: ...
 
-global___Tenant = Tenant
+global___Occupant = Occupant
 
 @typing.final
 class Exchange(google.protobuf.message.Message):
@@ -1592,6 +2501,94 @@ class LearnedDelay(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["delay_ms", b"delay_ms", "kind", b"kind", "measured_ms", b"measured_ms", "measurements", b"measurements", "name", b"name"]) -> None: ...
 
 global___LearnedDelay = LearnedDelay
+
+@typing.final
+class EstimatesRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    OWNER_FIELD_NUMBER: builtins.int
+    owner: builtins.str
+    """Whose; empty for everybody's."""
+    def __init__(
+        self,
+        *,
+        owner: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["owner", b"owner"]) -> None: ...
+
+global___EstimatesRequest = EstimatesRequest
+
+@typing.final
+class LearnedTimes(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ESTIMATES_FIELD_NUMBER: builtins.int
+    TIMES_FIELD_NUMBER: builtins.int
+    NOW_MS_FIELD_NUMBER: builtins.int
+    estimates: builtins.str
+    """What run times are estimated from: posterior, pilots, history, off."""
+    now_ms: builtins.int
+    @property
+    def times(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___LearnedTime]:
+        """Sorted by owner, feature and value."""
+
+    def __init__(
+        self,
+        *,
+        estimates: builtins.str = ...,
+        times: collections.abc.Iterable[global___LearnedTime] | None = ...,
+        now_ms: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["estimates", b"estimates", "now_ms", b"now_ms", "times", b"times"]) -> None: ...
+
+global___LearnedTimes = LearnedTimes
+
+@typing.final
+class LearnedTime(google.protobuf.message.Message):
+    """How long the jobs of an owner took that have one value of a feature."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    OWNER_FIELD_NUMBER: builtins.int
+    FEATURE_FIELD_NUMBER: builtins.int
+    VALUE_FIELD_NUMBER: builtins.int
+    MEDIAN_MS_FIELD_NUMBER: builtins.int
+    SPREAD_FIELD_NUMBER: builtins.int
+    SPREAD_WITHIN_FIELD_NUMBER: builtins.int
+    ERROR_FIELD_NUMBER: builtins.int
+    JOBS_FIELD_NUMBER: builtins.int
+    TASKS_FIELD_NUMBER: builtins.int
+    ENDED_MS_FIELD_NUMBER: builtins.int
+    owner: builtins.str
+    feature: builtins.str
+    """workload, name, owner, hour, gpus, cpus, memory"""
+    value: builtins.str
+    median_ms: builtins.int
+    spread: builtins.float
+    """Standard deviation of the natural logarithm over jobs, and over the tasks of one job."""
+    spread_within: builtins.float
+    error: builtins.float
+    """Root of the mean squared error of the logarithm as a prediction; 0 before the second job."""
+    jobs: builtins.int
+    tasks: builtins.int
+    ended_ms: builtins.int
+    def __init__(
+        self,
+        *,
+        owner: builtins.str = ...,
+        feature: builtins.str = ...,
+        value: builtins.str = ...,
+        median_ms: builtins.int = ...,
+        spread: builtins.float = ...,
+        spread_within: builtins.float = ...,
+        error: builtins.float = ...,
+        jobs: builtins.int = ...,
+        tasks: builtins.int = ...,
+        ended_ms: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ended_ms", b"ended_ms", "error", b"error", "feature", b"feature", "jobs", b"jobs", "median_ms", b"median_ms", "owner", b"owner", "spread", b"spread", "spread_within", b"spread_within", "tasks", b"tasks", "value", b"value"]) -> None: ...
+
+global___LearnedTime = LearnedTime
 
 @typing.final
 class MissingBlobsRequest(google.protobuf.message.Message):

@@ -39,6 +39,21 @@ class JobsStub(object):
                 request_serializer=eva_dot_api_dot_v1_dot_api__pb2.CancelRequest.SerializeToString,
                 response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.CancelResponse.FromString,
                 )
+        self.Suspend = channel.unary_unary(
+                '/eva.api.v1.Jobs/Suspend',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.SuspendRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.SuspendResponse.FromString,
+                )
+        self.Resume = channel.unary_unary(
+                '/eva.api.v1.Jobs/Resume',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.ResumeRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.ResumeResponse.FromString,
+                )
+        self.Move = channel.unary_unary(
+                '/eva.api.v1.Jobs/Move',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.MoveRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.MoveResponse.FromString,
+                )
         self.Watch = channel.unary_stream(
                 '/eva.api.v1.Jobs/Watch',
                 request_serializer=eva_dot_api_dot_v1_dot_api__pb2.WatchRequest.SerializeToString,
@@ -96,6 +111,26 @@ class JobsServicer(object):
 
     def Cancel(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Suspend(self, request, context):
+        """Checkpoints a job and has it wait until it is resumed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Resume(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Move(self, request, context):
+        """Has a job run in another partition.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -160,6 +195,21 @@ def add_JobsServicer_to_server(servicer, server):
                     servicer.Cancel,
                     request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.CancelRequest.FromString,
                     response_serializer=eva_dot_api_dot_v1_dot_api__pb2.CancelResponse.SerializeToString,
+            ),
+            'Suspend': grpc.unary_unary_rpc_method_handler(
+                    servicer.Suspend,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.SuspendRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.SuspendResponse.SerializeToString,
+            ),
+            'Resume': grpc.unary_unary_rpc_method_handler(
+                    servicer.Resume,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.ResumeRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.ResumeResponse.SerializeToString,
+            ),
+            'Move': grpc.unary_unary_rpc_method_handler(
+                    servicer.Move,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.MoveRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.MoveResponse.SerializeToString,
             ),
             'Watch': grpc.unary_stream_rpc_method_handler(
                     servicer.Watch,
@@ -282,6 +332,57 @@ class Jobs(object):
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
     @staticmethod
+    def Suspend(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Jobs/Suspend',
+            eva_dot_api_dot_v1_dot_api__pb2.SuspendRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.SuspendResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Resume(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Jobs/Resume',
+            eva_dot_api_dot_v1_dot_api__pb2.ResumeRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.ResumeResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Move(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Jobs/Move',
+            eva_dot_api_dot_v1_dot_api__pb2.MoveRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.MoveResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
     def Watch(request,
             target,
             options=(),
@@ -386,6 +487,16 @@ class ClusterStub(object):
                 request_serializer=eva_dot_api_dot_v1_dot_api__pb2.CostRequest.SerializeToString,
                 response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.Bill.FromString,
                 )
+        self.Tenants = channel.unary_unary(
+                '/eva.api.v1.Cluster/Tenants',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.TenantsRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.TenantsResponse.FromString,
+                )
+        self.Partitions = channel.unary_unary(
+                '/eva.api.v1.Cluster/Partitions',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.PartitionsRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.PartitionsResponse.FromString,
+                )
         self.Config = channel.unary_unary(
                 '/eva.api.v1.Cluster/Config',
                 request_serializer=eva_dot_api_dot_v1_dot_api__pb2.ConfigRequest.SerializeToString,
@@ -396,10 +507,20 @@ class ClusterStub(object):
                 request_serializer=eva_dot_api_dot_v1_dot_api__pb2.InterferenceRequest.SerializeToString,
                 response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.Learned.FromString,
                 )
+        self.Estimates = channel.unary_unary(
+                '/eva.api.v1.Cluster/Estimates',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.EstimatesRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.LearnedTimes.FromString,
+                )
         self.Explain = channel.unary_unary(
                 '/eva.api.v1.Cluster/Explain',
                 request_serializer=eva_dot_api_dot_v1_dot_api__pb2.ExplainRequest.SerializeToString,
                 response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.Explanation.FromString,
+                )
+        self.Drain = channel.unary_unary(
+                '/eva.api.v1.Cluster/Drain',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.DrainRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.DrainResponse.FromString,
                 )
 
 
@@ -418,6 +539,20 @@ class ClusterServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Tenants(self, request, context):
+        """Jobs and costs of each tenant.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Partitions(self, request, context):
+        """What each partition has and costs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Config(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -431,8 +566,22 @@ class ClusterServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Estimates(self, request, context):
+        """What was learned of how long tasks run.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Explain(self, request, context):
         """Why a job, an instance or a round is as it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Drain(self, request, context):
+        """Operators alone: an instance takes no new task and goes once it is empty.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -451,6 +600,16 @@ def add_ClusterServicer_to_server(servicer, server):
                     request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.CostRequest.FromString,
                     response_serializer=eva_dot_api_dot_v1_dot_api__pb2.Bill.SerializeToString,
             ),
+            'Tenants': grpc.unary_unary_rpc_method_handler(
+                    servicer.Tenants,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.TenantsRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.TenantsResponse.SerializeToString,
+            ),
+            'Partitions': grpc.unary_unary_rpc_method_handler(
+                    servicer.Partitions,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.PartitionsRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.PartitionsResponse.SerializeToString,
+            ),
             'Config': grpc.unary_unary_rpc_method_handler(
                     servicer.Config,
                     request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.ConfigRequest.FromString,
@@ -461,10 +620,20 @@ def add_ClusterServicer_to_server(servicer, server):
                     request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.InterferenceRequest.FromString,
                     response_serializer=eva_dot_api_dot_v1_dot_api__pb2.Learned.SerializeToString,
             ),
+            'Estimates': grpc.unary_unary_rpc_method_handler(
+                    servicer.Estimates,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.EstimatesRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.LearnedTimes.SerializeToString,
+            ),
             'Explain': grpc.unary_unary_rpc_method_handler(
                     servicer.Explain,
                     request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.ExplainRequest.FromString,
                     response_serializer=eva_dot_api_dot_v1_dot_api__pb2.Explanation.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.DrainRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.DrainResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -511,6 +680,40 @@ class Cluster(object):
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
     @staticmethod
+    def Tenants(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Cluster/Tenants',
+            eva_dot_api_dot_v1_dot_api__pb2.TenantsRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.TenantsResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Partitions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Cluster/Partitions',
+            eva_dot_api_dot_v1_dot_api__pb2.PartitionsRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.PartitionsResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
     def Config(request,
             target,
             options=(),
@@ -545,6 +748,23 @@ class Cluster(object):
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
     @staticmethod
+    def Estimates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Cluster/Estimates',
+            eva_dot_api_dot_v1_dot_api__pb2.EstimatesRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.LearnedTimes.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
     def Explain(request,
             target,
             options=(),
@@ -558,6 +778,155 @@ class Cluster(object):
         return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Cluster/Explain',
             eva_dot_api_dot_v1_dot_api__pb2.ExplainRequest.SerializeToString,
             eva_dot_api_dot_v1_dot_api__pb2.Explanation.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Cluster/Drain',
+            eva_dot_api_dot_v1_dot_api__pb2.DrainRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.DrainResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+
+class NodesStub(object):
+    """Machines of the operator's own.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Token = channel.unary_unary(
+                '/eva.api.v1.Nodes/Token',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.NodeTokenRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.NodeTokenResponse.FromString,
+                )
+        self.Act = channel.unary_unary(
+                '/eva.api.v1.Nodes/Act',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.NodeActRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.NodeActResponse.FromString,
+                )
+        self.List = channel.unary_unary(
+                '/eva.api.v1.Nodes/List',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.ListNodesRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.ListNodesResponse.FromString,
+                )
+
+
+class NodesServicer(object):
+    """Machines of the operator's own.
+    """
+
+    def Token(self, request, context):
+        """A token that one machine may join with as a node.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Act(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def List(self, request, context):
+        """Declared nodes, be they here or not.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_NodesServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Token': grpc.unary_unary_rpc_method_handler(
+                    servicer.Token,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.NodeTokenRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.NodeTokenResponse.SerializeToString,
+            ),
+            'Act': grpc.unary_unary_rpc_method_handler(
+                    servicer.Act,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.NodeActRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.NodeActResponse.SerializeToString,
+            ),
+            'List': grpc.unary_unary_rpc_method_handler(
+                    servicer.List,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.ListNodesRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.ListNodesResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'eva.api.v1.Nodes', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Nodes(object):
+    """Machines of the operator's own.
+    """
+
+    @staticmethod
+    def Token(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Nodes/Token',
+            eva_dot_api_dot_v1_dot_api__pb2.NodeTokenRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.NodeTokenResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Act(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Nodes/Act',
+            eva_dot_api_dot_v1_dot_api__pb2.NodeActRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.NodeActResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def List(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Nodes/List',
+            eva_dot_api_dot_v1_dot_api__pb2.ListNodesRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.ListNodesResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

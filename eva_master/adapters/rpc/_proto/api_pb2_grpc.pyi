@@ -50,6 +50,23 @@ class JobsStub:
         eva_master.adapters.rpc._proto.api_pb2.CancelResponse,
     ]
 
+    Suspend: grpc.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.SuspendRequest,
+        eva_master.adapters.rpc._proto.api_pb2.SuspendResponse,
+    ]
+    """Checkpoints a job and has it wait until it is resumed."""
+
+    Resume: grpc.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.ResumeRequest,
+        eva_master.adapters.rpc._proto.api_pb2.ResumeResponse,
+    ]
+
+    Move: grpc.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.MoveRequest,
+        eva_master.adapters.rpc._proto.api_pb2.MoveResponse,
+    ]
+    """Has a job run in another partition."""
+
     Watch: grpc.UnaryStreamMultiCallable[
         eva_master.adapters.rpc._proto.api_pb2.WatchRequest,
         eva_master.adapters.rpc._proto.api_pb2.Job,
@@ -104,6 +121,23 @@ class JobsAsyncStub:
         eva_master.adapters.rpc._proto.api_pb2.CancelRequest,
         eva_master.adapters.rpc._proto.api_pb2.CancelResponse,
     ]
+
+    Suspend: grpc.aio.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.SuspendRequest,
+        eva_master.adapters.rpc._proto.api_pb2.SuspendResponse,
+    ]
+    """Checkpoints a job and has it wait until it is resumed."""
+
+    Resume: grpc.aio.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.ResumeRequest,
+        eva_master.adapters.rpc._proto.api_pb2.ResumeResponse,
+    ]
+
+    Move: grpc.aio.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.MoveRequest,
+        eva_master.adapters.rpc._proto.api_pb2.MoveResponse,
+    ]
+    """Has a job run in another partition."""
 
     Watch: grpc.aio.UnaryStreamMultiCallable[
         eva_master.adapters.rpc._proto.api_pb2.WatchRequest,
@@ -171,6 +205,29 @@ class JobsServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.CancelResponse, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.CancelResponse]]: ...
 
     @abc.abstractmethod
+    def Suspend(
+        self,
+        request: eva_master.adapters.rpc._proto.api_pb2.SuspendRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.SuspendResponse, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.SuspendResponse]]:
+        """Checkpoints a job and has it wait until it is resumed."""
+
+    @abc.abstractmethod
+    def Resume(
+        self,
+        request: eva_master.adapters.rpc._proto.api_pb2.ResumeRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.ResumeResponse, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.ResumeResponse]]: ...
+
+    @abc.abstractmethod
+    def Move(
+        self,
+        request: eva_master.adapters.rpc._proto.api_pb2.MoveRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.MoveResponse, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.MoveResponse]]:
+        """Has a job run in another partition."""
+
+    @abc.abstractmethod
     def Watch(
         self,
         request: eva_master.adapters.rpc._proto.api_pb2.WatchRequest,
@@ -222,6 +279,18 @@ class ClusterStub:
         eva_master.adapters.rpc._proto.api_pb2.Bill,
     ]
 
+    Tenants: grpc.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.TenantsRequest,
+        eva_master.adapters.rpc._proto.api_pb2.TenantsResponse,
+    ]
+    """Jobs and costs of each tenant."""
+
+    Partitions: grpc.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.PartitionsRequest,
+        eva_master.adapters.rpc._proto.api_pb2.PartitionsResponse,
+    ]
+    """What each partition has and costs."""
+
     Config: grpc.UnaryUnaryMultiCallable[
         eva_master.adapters.rpc._proto.api_pb2.ConfigRequest,
         eva_master.adapters.rpc._proto.api_pb2.ConfigResponse,
@@ -233,11 +302,23 @@ class ClusterStub:
     ]
     """What was learned of workloads and instance types."""
 
+    Estimates: grpc.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.EstimatesRequest,
+        eva_master.adapters.rpc._proto.api_pb2.LearnedTimes,
+    ]
+    """What was learned of how long tasks run."""
+
     Explain: grpc.UnaryUnaryMultiCallable[
         eva_master.adapters.rpc._proto.api_pb2.ExplainRequest,
         eva_master.adapters.rpc._proto.api_pb2.Explanation,
     ]
     """Why a job, an instance or a round is as it is."""
+
+    Drain: grpc.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.DrainRequest,
+        eva_master.adapters.rpc._proto.api_pb2.DrainResponse,
+    ]
+    """Operators alone: an instance takes no new task and goes once it is empty."""
 
 class ClusterAsyncStub:
     Describe: grpc.aio.UnaryUnaryMultiCallable[
@@ -250,6 +331,18 @@ class ClusterAsyncStub:
         eva_master.adapters.rpc._proto.api_pb2.Bill,
     ]
 
+    Tenants: grpc.aio.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.TenantsRequest,
+        eva_master.adapters.rpc._proto.api_pb2.TenantsResponse,
+    ]
+    """Jobs and costs of each tenant."""
+
+    Partitions: grpc.aio.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.PartitionsRequest,
+        eva_master.adapters.rpc._proto.api_pb2.PartitionsResponse,
+    ]
+    """What each partition has and costs."""
+
     Config: grpc.aio.UnaryUnaryMultiCallable[
         eva_master.adapters.rpc._proto.api_pb2.ConfigRequest,
         eva_master.adapters.rpc._proto.api_pb2.ConfigResponse,
@@ -261,11 +354,23 @@ class ClusterAsyncStub:
     ]
     """What was learned of workloads and instance types."""
 
+    Estimates: grpc.aio.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.EstimatesRequest,
+        eva_master.adapters.rpc._proto.api_pb2.LearnedTimes,
+    ]
+    """What was learned of how long tasks run."""
+
     Explain: grpc.aio.UnaryUnaryMultiCallable[
         eva_master.adapters.rpc._proto.api_pb2.ExplainRequest,
         eva_master.adapters.rpc._proto.api_pb2.Explanation,
     ]
     """Why a job, an instance or a round is as it is."""
+
+    Drain: grpc.aio.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.DrainRequest,
+        eva_master.adapters.rpc._proto.api_pb2.DrainResponse,
+    ]
+    """Operators alone: an instance takes no new task and goes once it is empty."""
 
 class ClusterServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
@@ -283,6 +388,22 @@ class ClusterServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.Bill, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.Bill]]: ...
 
     @abc.abstractmethod
+    def Tenants(
+        self,
+        request: eva_master.adapters.rpc._proto.api_pb2.TenantsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.TenantsResponse, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.TenantsResponse]]:
+        """Jobs and costs of each tenant."""
+
+    @abc.abstractmethod
+    def Partitions(
+        self,
+        request: eva_master.adapters.rpc._proto.api_pb2.PartitionsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.PartitionsResponse, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.PartitionsResponse]]:
+        """What each partition has and costs."""
+
+    @abc.abstractmethod
     def Config(
         self,
         request: eva_master.adapters.rpc._proto.api_pb2.ConfigRequest,
@@ -298,6 +419,14 @@ class ClusterServicer(metaclass=abc.ABCMeta):
         """What was learned of workloads and instance types."""
 
     @abc.abstractmethod
+    def Estimates(
+        self,
+        request: eva_master.adapters.rpc._proto.api_pb2.EstimatesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.LearnedTimes, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.LearnedTimes]]:
+        """What was learned of how long tasks run."""
+
+    @abc.abstractmethod
     def Explain(
         self,
         request: eva_master.adapters.rpc._proto.api_pb2.ExplainRequest,
@@ -305,7 +434,84 @@ class ClusterServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.Explanation, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.Explanation]]:
         """Why a job, an instance or a round is as it is."""
 
+    @abc.abstractmethod
+    def Drain(
+        self,
+        request: eva_master.adapters.rpc._proto.api_pb2.DrainRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.DrainResponse, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.DrainResponse]]:
+        """Operators alone: an instance takes no new task and goes once it is empty."""
+
 def add_ClusterServicer_to_server(servicer: ClusterServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
+
+class NodesStub:
+    """Machines of the operator's own."""
+
+    def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
+    Token: grpc.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.NodeTokenRequest,
+        eva_master.adapters.rpc._proto.api_pb2.NodeTokenResponse,
+    ]
+    """A token that one machine may join with as a node."""
+
+    Act: grpc.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.NodeActRequest,
+        eva_master.adapters.rpc._proto.api_pb2.NodeActResponse,
+    ]
+
+    List: grpc.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.ListNodesRequest,
+        eva_master.adapters.rpc._proto.api_pb2.ListNodesResponse,
+    ]
+    """Declared nodes, be they here or not."""
+
+class NodesAsyncStub:
+    """Machines of the operator's own."""
+
+    Token: grpc.aio.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.NodeTokenRequest,
+        eva_master.adapters.rpc._proto.api_pb2.NodeTokenResponse,
+    ]
+    """A token that one machine may join with as a node."""
+
+    Act: grpc.aio.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.NodeActRequest,
+        eva_master.adapters.rpc._proto.api_pb2.NodeActResponse,
+    ]
+
+    List: grpc.aio.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.ListNodesRequest,
+        eva_master.adapters.rpc._proto.api_pb2.ListNodesResponse,
+    ]
+    """Declared nodes, be they here or not."""
+
+class NodesServicer(metaclass=abc.ABCMeta):
+    """Machines of the operator's own."""
+
+    @abc.abstractmethod
+    def Token(
+        self,
+        request: eva_master.adapters.rpc._proto.api_pb2.NodeTokenRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.NodeTokenResponse, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.NodeTokenResponse]]:
+        """A token that one machine may join with as a node."""
+
+    @abc.abstractmethod
+    def Act(
+        self,
+        request: eva_master.adapters.rpc._proto.api_pb2.NodeActRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.NodeActResponse, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.NodeActResponse]]: ...
+
+    @abc.abstractmethod
+    def List(
+        self,
+        request: eva_master.adapters.rpc._proto.api_pb2.ListNodesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.ListNodesResponse, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.ListNodesResponse]]:
+        """Declared nodes, be they here or not."""
+
+def add_NodesServicer_to_server(servicer: NodesServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
 
 class TokensStub:
     """Operators alone, but for WhoAmI."""

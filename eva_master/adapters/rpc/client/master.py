@@ -14,7 +14,12 @@ import grpc
 
 from eva_master.adapters.objects.blobs import scan_directory
 from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterStub, JobsStub, TokensStub
+from eva_master.adapters.rpc._proto.api_pb2_grpc import (
+    ClusterStub,
+    JobsStub,
+    NodesStub,
+    TokensStub,
+)
 from eva_master.adapters.rpc.channels import open_channel
 from eva_master.adapters.rpc.client import faults
 from eva_master.model.errors import Unreachable
@@ -34,6 +39,7 @@ _SLOWEST_UPLOAD = 64 * 1024
 """Rate in bytes per second below which an upload fails."""
 _DIGESTS_PER_QUESTION = 5_000
 _PAGE = 500
+_PAGE_OF_TASKS = 1_000
 
 
 class Client:
@@ -58,6 +64,7 @@ class Client:
         self._jobs = JobsStub(self._channel)
         self._cluster = ClusterStub(self._channel)
         self._tokens = TokensStub(self._channel)
+        self._nodes = NodesStub(self._channel)
 
     def __enter__(self) -> Self:
         return self
@@ -134,6 +141,44 @@ class Client:
         """Get a job by its id, or the caller's newest job of that name."""
         return self._call(self._jobs.Get, pb.GetJobRequest(job=reference))
 
+    def tasks(
+        self, reference: str, first: int, last: int | None = None, *, failed: bool = False
+    ) -> tuple[pb.Job, Iterator[pb.Task]]:
+        """Get a job and some of its tasks, by index, which are fetched page by page.
+
+        Args:
+            reference: Id or name of the job.
+            first: From which index on.
+            last: Up to which index, `None` for all that follow.
+            failed: Only those that have failed.
+
+        Raises:
+            NotFound: There is no such job, or it has no task of the first index.
+        """
+        job = self._page_of(reference, first, last, failed=failed)
+
+        def found(page: pb.Job) -> Iterator[pb.Task]:
+            at = first
+            while True:
+                for task in page.tasks:
+                    at = task.index + 1
+                    if last is not None and task.index > last:
+                        return
+                    yield task
+                over = at >= page.task_count or (last is not None and at > last)
+                if over or sum(not task.replica for task in page.tasks) < _PAGE_OF_TASKS:
+                    return
+                page = self._page_of(job.id, at, last, failed=failed)
+
+        return job, found(job)
+
+    def _page_of(self, reference: str, first: int, last: int | None, *, failed: bool) -> pb.Job:
+        most = _PAGE_OF_TASKS
+        if last is not None and not failed:
+            most = min(most, last - first + 1)
+        page = pb.TaskPage(first=first, size=most, failed=failed)
+        return self._call(self._jobs.Get, pb.GetJobRequest(job=reference, tasks=page))
+
     def jobs(self, *, ended: bool = False) -> Iterator[pb.Job]:
         """List jobs page by page, newest first, with `ended` ones if asked for."""
 
@@ -149,15 +194,34 @@ class Client:
         request = pb.CancelRequest(command_id=_command_id(), job=reference)
         return self._call(self._jobs.Cancel, request)
 
+    def suspend(self, reference: str) -> pb.SuspendResponse:
+        """Suspend a job by its id or name."""
+        request = pb.SuspendRequest(command_id=_command_id(), job=reference)
+        return self._call(self._jobs.Suspend, request)
+
+    def resume(self, reference: str) -> pb.ResumeResponse:
+        """Have a suspended job go on, by its id or name."""
+        request = pb.ResumeRequest(command_id=_command_id(), job=reference)
+        return self._call(self._jobs.Resume, request)
+
     def watch(self, references: Sequence[str] = ()) -> Iterator[pb.Job]:
         """Yield each job (all if none is named) as it is now, and again whenever it changes."""
         request = pb.WatchRequest(jobs=references)
         with self._translated():
             yield from self._jobs.Watch(request)
 
-    def logs(self, reference: str, *, task: int = 0, follow: bool = False) -> Iterator[bytes]:
-        """Yield a task's output from its beginning, and to its end if `follow`."""
-        request = pb.LogsRequest(job=reference, task=task, follow=follow)
+    def logs(
+        self, reference: str, *, task: int = 0, follow: bool = False, replica: int | None = None
+    ) -> Iterator[bytes]:
+        """Yield a task's output from its beginning, and to its end if `follow`.
+
+        Args:
+            reference: The job.
+            task: Number of the task.
+            follow: Whether to wait for more until the task is over.
+            replica: Which of several runs of the task; that which succeeded, or its own, if absent.
+        """
+        request = pb.LogsRequest(job=reference, task=task, follow=follow, replica=replica)
         with self._translated():
             for chunk in self._jobs.Logs(request):
                 yield chunk.data
@@ -166,6 +230,11 @@ class Client:
         """Preview what would happen to a job; nothing changes."""
         request = pb.PlanRequest(job_yaml=job_yaml, file_name=file_name)
         return self._call(self._jobs.Plan, request, timeout_s=4 * self._timeout_s)
+
+    def drain(self, instance: str, *, move: bool) -> pb.Instance:
+        """Have an instance take no new task and go once it is empty; it may be said again."""
+        request = pb.DrainRequest(command_id=_command_id(), instance=instance, move=move)
+        return self._call(self._cluster.Drain, request).instance
 
     def describe(self) -> pb.ClusterState:
         """The cluster and its instances, less those that are gone."""
@@ -213,9 +282,26 @@ class Client:
 
         return _paged(page)
 
+    def tenants(self) -> pb.TenantsResponse:
+        """The tenants with their jobs and costs, and the sums over all."""
+        return self._call(self._cluster.Tenants, pb.TenantsRequest())
+
+    def partitions(self) -> pb.PartitionsResponse:
+        """What each partition has and costs, and the sums over all."""
+        return self._call(self._cluster.Partitions, pb.PartitionsRequest())
+
+    def move(self, reference: str, partition: str) -> pb.MoveResponse:
+        """Have a job, by its id or name, run in another partition."""
+        request = pb.MoveRequest(command_id=_command_id(), job=reference, partition=partition)
+        return self._call(self._jobs.Move, request)
+
     def interference(self) -> pb.Learned:
         """What was learned about workloads and instance types."""
         return self._call(self._cluster.Interference, pb.InterferenceRequest())
+
+    def estimates(self, owner: str = "") -> pb.LearnedTimes:
+        """What was learned about run times, of one owner or, if empty, of all."""
+        return self._call(self._cluster.Estimates, pb.EstimatesRequest(owner=owner))
 
     def explain(self, subject: str = "") -> pb.Explanation:
         """Explain a job, an instance or a round; the newest round if none is named."""
@@ -239,6 +325,20 @@ class Client:
     def revoke_token(self, key: str) -> None:
         """Revoke a token, which is then refused."""
         self._call(self._tokens.Revoke, pb.RevokeTokenRequest(id=key))
+
+    def create_node_token(self, node: str, lifetime_ms: int) -> pb.NodeTokenResponse:
+        """Make a token that one machine may join with as an owned node."""
+        request = pb.NodeTokenRequest(node=node, lifetime_ms=lifetime_ms)
+        return self._call(self._nodes.Token, request)
+
+    def act_on_node(self, node: str, verb: str) -> None:
+        """Drain, resume, give up or remove an owned node."""
+        request = pb.NodeActRequest(command_id=_command_id(), node=node, verb=verb)
+        self._call(self._nodes.Act, request)
+
+    def owned_nodes(self) -> Sequence[pb.Node]:
+        """The declared owned nodes, be they here or not."""
+        return self._call(self._nodes.List, pb.ListNodesRequest()).nodes
 
     def who_am_i(self) -> pb.Token:
         """The token that this client uses."""

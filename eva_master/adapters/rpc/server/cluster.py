@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,11 @@ from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterServicer
 from eva_master.adapters.rpc.server import explain, learned, pages, views
 from eva_master.adapters.rpc.server.access import caller
-from eva_master.model.ids import Millis
+from eva_master.adapters.rpc.server.parts import messages as partition_messages
+from eva_master.model.accounting.tenants import TenantRules
+from eva_master.model.errors import NotFound
+from eva_master.model.events import DrainRequested
+from eva_master.model.ids import InstanceId, Millis
 from eva_master.ports import Clock, RoundHistory
 from eva_master.ports.reading import Archive, ReadModel
 
@@ -45,6 +50,7 @@ class ClusterService(ClusterServicer):
         about: Facts that do not change.
         history: The reasons of planning rounds.
         archive: Has ended jobs and gone instances.
+        tenants: Who belongs to which tenant.
     """
 
     def __init__(
@@ -55,12 +61,14 @@ class ClusterService(ClusterServicer):
         about: About,
         history: RoundHistory,
         archive: Archive,
+        tenants: TenantRules,
     ) -> None:
         self._gateway = gateway
         self._clock = clock
         self._about = about
         self._history = history
         self._archive = archive
+        self._tenants = tenants
 
     async def Describe(  # noqa: N802
         self,
@@ -119,6 +127,24 @@ class ClusterService(ClusterServicer):
             )
         return bill
 
+    async def Tenants(  # noqa: N802
+        self,
+        request: pb.TenantsRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> pb.TenantsResponse:
+        """Answer with the jobs and costs of each tenant."""
+        now = self._clock.now()
+        return await self._gateway.read(lambda model: views.tenants(model, self._tenants, now))
+
+    async def Partitions(  # noqa: N802
+        self,
+        request: pb.PartitionsRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> pb.PartitionsResponse:
+        """Answer with what each partition has and costs."""
+        now, who = self._clock.now(), caller()
+        return await self._gateway.read(lambda model: partition_messages.response(model, who, now))
+
     async def Interference(  # noqa: N802
         self,
         request: pb.InterferenceRequest,  # noqa: ARG002
@@ -127,6 +153,15 @@ class ClusterService(ClusterServicer):
         """Answer with what was learned about workloads and instance types."""
         now = self._clock.now()
         return await self._gateway.read(lambda model: learned.view(model, now))
+
+    async def Estimates(  # noqa: N802
+        self,
+        request: pb.EstimatesRequest,
+        context: Context,  # noqa: ARG002
+    ) -> pb.LearnedTimes:
+        """Answer with what was learned about run times."""
+        now = self._clock.now()
+        return await self._gateway.read(lambda model: learned.times(model, request.owner, now))
 
     async def Explain(  # noqa: N802
         self,
@@ -138,9 +173,26 @@ class ClusterService(ClusterServicer):
 
         def explained(model: ReadModel) -> pb.Explanation:
             subject = explain.find(model, self._archive, owner, request.subject, now)
-            return explain.explain(self._history, subject, now)
+            message = explain.explain(self._history, subject, now)
+            if subject is None:
+                message.pools.extend(explain.standing(model))
+            return message
 
         return await self._gateway.read(explained)
+
+    async def Drain(  # noqa: N802
+        self,
+        request: pb.DrainRequest,
+        context: Context,  # noqa: ARG002
+    ) -> pb.DrainResponse:
+        """Have an instance take no new task and go once it is empty."""
+        command = request.command_id or uuid.uuid4().hex
+        name = InstanceId(request.instance)
+        await self._gateway.command(DrainRequested(command, name, request.move, caller().owner))
+        model = await self._gateway.model()
+        if (instance := model.instances.get(name)) is None:
+            raise NotFound(f"instance {name} is gone already", hint="see: eva nodes")
+        return pb.DrainResponse(instance=views.instance(model, instance))
 
     async def Config(  # noqa: N802
         self,

@@ -11,10 +11,11 @@ from eva_master.adapters.rpc.server import reasons, views
 from eva_master.adapters.store.journal import ROUNDS_EXPLAINED
 from eva_master.model.changes import Round
 from eva_master.model.errors import NotFound
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId, number_of
+from eva_master.model.ids import InstanceId, JobId, Millis, job_of, number_of
 from eva_master.model.planning.reasons import Exchange, Hosting, Reasons
+from eva_master.model.planning.standing import full_name
 from eva_master.model.records import Instance, TaskRun
-from eva_master.model.states import TERMINAL_JOB
+from eva_master.model.states import TERMINAL_JOB, RunState
 from eva_master.ports import RoundHistory
 from eva_master.ports.reading import Archive, JobRecord, ReadModel
 
@@ -26,9 +27,12 @@ class Subject:
     Attributes:
         kind: ``job`` or ``instance``.
         job: The present state of the job.
+        instance: The present state of the instance.
+        lines: Where the waiting tasks of the job stand in line.
         since_ms: When it began; earlier rounds do not mention it.
         hosted: Whether an instance concerns it; `None` if it has no place.
         moved: Whether a move concerns it; `None` if there were none.
+        partition: Where it belongs; empty if the cluster is not divided.
     """
 
     kind: str
@@ -37,6 +41,9 @@ class Subject:
     hosted: Callable[[Hosting], bool] | None
     moved: Callable[[Exchange], bool] | None
     job: pb.Job | None = None
+    instance: pb.Instance | None = None
+    partition: str = ""
+    lines: tuple[pb.LinePlace, ...] = ()
 
 
 def find(
@@ -61,11 +68,11 @@ def find(
     if not reference:
         return None
     if (instance := model.instances.get(InstanceId(reference))) is not None:
-        return _instance(instance)
+        return _instance(model, instance)
     if (job := model.find(owner, reference)) is not None:
         return _job(model, model.record(job.id, now), now)
     if gone := archive.records_of_instances([InstanceId(reference)]):
-        return _instance(gone[InstanceId(reference)].instance)
+        return _instance(model, gone[InstanceId(reference)].instance)
     ended = archive.job(JobId(reference)) or archive.newest_named(owner, reference)
     if ended is not None and ended.job.state in TERMINAL_JOB:
         return _job(model, ended, now)
@@ -79,7 +86,7 @@ def find(
     )
 
 
-def _instance(instance: Instance) -> Subject:
+def _instance(model: ReadModel, instance: Instance) -> Subject:
     return Subject(
         "instance",
         instance.id,
@@ -88,12 +95,13 @@ def _instance(instance: Instance) -> Subject:
         moved=lambda exchange: any(
             instance.id in (move.source, move.target) for move in exchange.moves
         ),
+        instance=views.instance(model, instance),
+        partition=views.partition_of(model, instance.partition),
     )
 
 
 def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
     job, runs = record.job, record.runs
-    everyone = {run.id for run in runs}
     placed = {run.id for run in runs if job.state in TERMINAL_JOB or _has_place(run)}
     moved = any(run.moves or _moving(run) for run in runs)
     return Subject(
@@ -101,9 +109,41 @@ def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
         job.id,
         job.submitted_ms,
         hosted=(lambda hosting: reasons.hosts(hosting, placed)) if placed else None,
-        moved=(lambda exchange: _moves(exchange, everyone)) if moved else None,
+        moved=(lambda exchange: _moves(exchange, job.id)) if moved else None,
         job=views.job(model, record, now),
+        partition=views.partition_of(model, job.partition),
+        lines=tuple(_lines(model, record)),
     )
+
+
+def _lines(model: ReadModel, record: JobRecord) -> Iterator[pb.LinePlace]:
+    """Where the waiting tasks of a job stand in line."""
+    job = record.job.id
+    if not any(run.state is RunState.WAITING and run.target is None for run in record.runs):
+        return
+    for it in model.queued.get(job, ()):
+        before = [other for other in it.line.jobs[: it.place] if other in model.active]
+        yield pb.LinePlace(
+            pools=it.line.pools,
+            rank=it.line.rank,
+            before=len(before),
+            first=before[0] if before else "",
+            at_most=dict(it.line.at_most).get(job),
+            only=map(str, it.line.only),
+        )
+
+
+def standing(model: ReadModel) -> list[pb.StandingPool]:
+    """The pools in which instances stand, and why they stay, by name."""
+    members: dict[str, list[str]] = {}
+    for instance in model.live.values():
+        if instance.stands:
+            name = full_name(instance.partition, instance.pool)
+            members.setdefault(name, []).append(instance.id)
+    return [
+        pb.StandingPool(name=pool, reason=model.pool_reasons.get(pool, ""), instances=there)
+        for pool, there in sorted(members.items())
+    ]
 
 
 def _has_place(run: TaskRun) -> bool:
@@ -114,8 +154,8 @@ def _moving(run: TaskRun) -> bool:
     return run.instance is not None and run.target not in (None, run.instance)
 
 
-def _moves(exchange: Exchange, runs: set[RunId]) -> bool:
-    return any(move.run in runs for move in exchange.moves)
+def _moves(exchange: Exchange, job: JobId) -> bool:
+    return any(job_of(move.run) == job for move in exchange.moves)
 
 
 def explain(history: RoundHistory, subject: Subject | int | None, now: Millis) -> pb.Explanation:
@@ -145,11 +185,20 @@ def explain(history: RoundHistory, subject: Subject | int | None, now: Millis) -
         moved_in_round=record.number if record.reasons.exchanges else 0,
         moved_ms=record.at_ms if record.reasons.exchanges else 0,
         weighing=reasons.weighing(record.reasons.weighing),
+        partition=str(record.figures.get("partition", "")),
     )
 
 
 def _subject(history: RoundHistory, subject: Subject, now: Millis) -> pb.Explanation:
-    message = pb.Explanation(kind=subject.kind, subject=subject.name, now_ms=now, job=subject.job)
+    message = pb.Explanation(
+        kind=subject.kind,
+        subject=subject.name,
+        now_ms=now,
+        job=subject.job,
+        instance=subject.instance,
+        partition=subject.partition,
+        lines=subject.lines,
+    )
     hosted, moved = subject.hosted, subject.moved
     for record, why in _rounds(history, subject.since_ms):
         if not message.round or (hosted and any(map(hosted, why.hostings))):

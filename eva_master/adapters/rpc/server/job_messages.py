@@ -17,7 +17,7 @@ from eva_master.model.changes import Changes
 from eva_master.model.ids import JobId, Millis
 from eva_master.model.states import TERMINAL_JOB
 from eva_master.ports import Clock
-from eva_master.ports.reading import Archive, ReadModel
+from eva_master.ports.reading import SMALL_JOB, Archive, Pause, ReadModel
 
 _JOBS_AT_ONCE = 100
 _TASKS_AT_ONCE = 1_000
@@ -50,6 +50,7 @@ class JobMessage:
 @dataclass(frozen=True, slots=True)
 class _Kept:
     made_s: float
+    pause: Pause | None
     message: asyncio.Future[JobMessage | None] = field(default_factory=asyncio.Future)
 
 
@@ -75,7 +76,7 @@ class JobMessages:
     def _changed(self, changes: Changes) -> None:
         """Forget messages that are no longer true; in the control loop's thread."""
         with self._lock:
-            for name in {job.id for job in changes.jobs} | {run.job for run in changes.runs}:
+            for name in changes.of_jobs:
                 self._kept.pop(name, None)
 
     async def all(self, names: Sequence[JobId]) -> AsyncIterator[JobMessage]:
@@ -86,26 +87,26 @@ class JobMessages:
 
     async def _some(self, names: Sequence[JobId]) -> list[JobMessage]:
         """The messages of a few jobs: those that are kept, and the rest made together."""
-        oldest_s = time.monotonic() - _KEPT_S
+        oldest_s, pause = time.monotonic() - _KEPT_S, self._gateway.pause
         wanted: dict[JobId, _Kept] = {}
         new: dict[JobId, _Kept] = {}
         with self._lock:
             for name in names:
                 kept = self._kept.get(name)
-                if kept is None or kept.made_s < oldest_s:
-                    kept = self._kept[name] = new[name] = _Kept(time.monotonic())
+                if kept is None or kept.made_s < oldest_s or kept.pause != pause:
+                    kept = self._kept[name] = new[name] = _Kept(time.monotonic(), pause)
                 wanted[name] = kept
         if new:
             # A task of its own: others may wait for it too when this caller goes away.
-            making = asyncio.create_task(self._make(new))
+            making = asyncio.create_task(self._make(new, pause))
             self._making.add(making)
             making.add_done_callback(self._making.discard)
         found = [await asyncio.shield(kept.message) for kept in wanted.values()]
         return [message for message in found if message is not None]
 
-    async def _make(self, new: dict[JobId, _Kept]) -> None:
+    async def _make(self, new: dict[JobId, _Kept], pause: Pause | None) -> None:
         try:
-            encode = partial(self._encoded, list(new), self._clock.now())
+            encode = partial(self._encoded, list(new), self._clock.now(), pause)
             made = await self._gateway.read(encode)
         except Exception as error:
             self._forget(new)
@@ -128,13 +129,13 @@ class JobMessages:
                     del self._kept[name]
 
     def _encoded(
-        self, names: Sequence[JobId], now: Millis, model: ReadModel
+        self, names: Sequence[JobId], now: Millis, pause: Pause | None, model: ReadModel
     ) -> dict[JobId, JobMessage]:
         found = pages.jobs(model, self._archive, names, now)
         return {
             name: JobMessage(
                 name,
-                views.job(model, record, now).SerializeToString(),
+                views.job(model, record, now, pause).SerializeToString(),
                 record.job.state in TERMINAL_JOB,
             )
             for name, record in found.items()
@@ -147,7 +148,7 @@ def _in_parts(names: Sequence[JobId], model: ReadModel) -> Iterator[Sequence[Job
     tasks = 0
     for name in names:
         job = model.jobs.get(name)
-        more = 1 if job is None else len(job.spec.tasks)
+        more = 1 if job is None else min(SMALL_JOB, len(job.spec.tasks))
         if part and (len(part) >= _JOBS_AT_ONCE or tasks + more > _TASKS_AT_ONCE):
             yield part
             part, tasks = [], 0

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import grpc
 
 from eva_master.adapters.jobfile.inputs import InputRoots
+from eva_master.adapters.jobfile.partition import Placement
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.objects.blobs import missing, put_blob
 from eva_master.adapters.rpc._proto import api_pb2 as pb
@@ -23,16 +24,25 @@ from eva_master.adapters.rpc.server.logs import PIECE_BYTES, LogReader, StoredLo
 from eva_master.adapters.rpc.server.parsing import JobParser
 from eva_master.adapters.rpc.server.predecessors import PredecessorFinder
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
+from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.errors import InvalidJob, NotFound
-from eva_master.model.events import CancelRequested, JobSubmitted
-from eva_master.model.ids import JobId, run_id
-from eva_master.model.job import JobSpec
+from eva_master.model.events import (
+    CancelRequested,
+    JobSubmitted,
+    MoveRequested,
+    ResumeRequested,
+    SuspendRequested,
+)
+from eva_master.model.ids import JobId, RunId, run_id
+from eva_master.model.job import MOST_TASKS, JobSpec, different
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.model.states import TERMINAL_JOB
+from eva_master.model.records import Job
+from eva_master.model.states import TERMINAL_JOB, RunState
+from eva_master.model.users import Role
 from eva_master.packing.reserving import reserve
 from eva_master.ports import Clock, ObjectStore
-from eva_master.ports.reading import Archive, JobRecord, ReadModel
+from eva_master.ports.reading import SHOWN, Archive, JobRecord, ReadModel, TaskPage
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -40,8 +50,10 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class Previewer(Protocol):
     """Makes plans that are not carried out."""
 
-    async def preview(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Plan:
-        """Make a plan; raises `InvalidPlan` if the policy breaks down."""
+    async def preview(
+        self, snapshot: Snapshot, memory: PolicyMemory | None, partition: str = ""
+    ) -> Plan:
+        """Make a plan with a partition's policy; raises `InvalidPlan` if the policy breaks down."""
         ...
 
 
@@ -57,6 +69,8 @@ class JobsService(JobsServicer):
         archive: Has ended jobs.
         containers: Whether tasks run in containers, and can have images.
         inputs: Where inputs may come from; the default roots if not given.
+        tenants: Who belongs to which tenant.
+        tasks_per_job: How many tasks a job may have.
     """
 
     def __init__(
@@ -68,8 +82,10 @@ class JobsService(JobsServicer):
         clock: Clock,
         planner: Previewer,
         archive: Archive,
+        tenants: TenantRules,
         containers: bool = True,
         inputs: InputRoots | None = None,
+        tasks_per_job: int = MOST_TASKS,
     ) -> None:
         self._gateway = gateway
         self._sessions = sessions
@@ -77,12 +93,14 @@ class JobsService(JobsServicer):
         self._clock = clock
         self._planner = planner
         self._archive = archive
+        self._tenants = tenants
         self._containers = containers
         self._parser = JobParser()
         self._messages = JobMessages(gateway, archive, clock)
         self._sending = SendingRoom()
         self._logs = StoredLogs(store)
         self._inputs = inputs
+        self._tasks_per_job = tasks_per_job
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -112,14 +130,18 @@ class JobsService(JobsServicer):
         find = await self._finder(given=request.after_ids)
         async with self._parser.turn(caller().owner):
             spec = await self._parse(request, find)
-        if any(task.program.build and not task.program.build.context for task in spec.tasks):
+        if any(
+            task.program.build and not task.program.build.context for task in different(spec.tasks)
+        ):
             raise InvalidJob(
                 "the job needs a build context and none was uploaded",
                 hint="submit it with a command of this version",
             )
         command = request.command_id or uuid.uuid4().hex
         ended = find.ended(spec.depends_on)
-        reply = await self._gateway.command(JobSubmitted(command, spec, ended))
+        operator = caller().role is Role.OPERATOR
+        event = JobSubmitted(command, spec, ended, operator)
+        reply = await self._gateway.command(event)
         return pb.SubmitResponse(job_id=reply.job or "")
 
     async def Check(  # noqa: N802
@@ -139,13 +161,51 @@ class JobsService(JobsServicer):
         context: Context,  # noqa: ARG002
     ) -> pb.CancelResponse:
         """Cancel a job; only operators may cancel other users' jobs."""
+        return pb.CancelResponse(job_id=await self._order(request, CancelRequested))
+
+    async def Suspend(  # noqa: N802
+        self,
+        request: pb.SuspendRequest,
+        context: Context,  # noqa: ARG002
+    ) -> pb.SuspendResponse:
+        """Suspend a job, of the caller's own unless the caller is an operator."""
+        return pb.SuspendResponse(job_id=await self._order(request, SuspendRequested))
+
+    async def Resume(  # noqa: N802
+        self,
+        request: pb.ResumeRequest,
+        context: Context,  # noqa: ARG002
+    ) -> pb.ResumeResponse:
+        """Have a suspended job go on, likewise."""
+        return pb.ResumeResponse(job_id=await self._order(request, ResumeRequested))
+
+    async def _order(
+        self,
+        request: pb.CancelRequest | pb.SuspendRequest | pb.ResumeRequest,
+        event: type[CancelRequested | SuspendRequested | ResumeRequested],
+    ) -> JobId:
+        """Have a command on a job carried out; what has ended stays as it is."""
         job = (await self._find(request.job)).job
         require_owner(job.spec.owner, f"job {job.id}")
-        if job.state in TERMINAL_JOB:
-            return pb.CancelResponse(job_id=job.id)
-        command = request.command_id or uuid.uuid4().hex
-        await self._gateway.command(CancelRequested(command, job.id, caller().owner))
-        return pb.CancelResponse(job_id=job.id)
+        if job.state not in TERMINAL_JOB:
+            command = request.command_id or uuid.uuid4().hex
+            await self._gateway.command(event(command, job.id, caller().owner))
+        return job.id
+
+    async def Move(  # noqa: N802
+        self,
+        request: pb.MoveRequest,
+        context: Context,  # noqa: ARG002
+    ) -> pb.MoveResponse:
+        """Have a job run in another partition; only operators may move other users' jobs."""
+        job = (await self._find(request.job)).job
+        require_owner(job.spec.owner, f"job {job.id}")
+        if job.state not in TERMINAL_JOB:
+            command, who = request.command_id or uuid.uuid4().hex, caller()
+            operator = who.role is Role.OPERATOR
+            event = MoveRequested(command, job.id, request.partition, who.owner, operator)
+            await self._gateway.command(event)
+        return pb.MoveResponse(job_id=job.id)
 
     async def _finder(
         self, *, given: Mapping[str, str] | None = None, coming: Collection[str] = ()
@@ -160,11 +220,17 @@ class JobsService(JobsServicer):
     ) -> JobSpec:
         submitted = request if isinstance(request, pb.SubmitRequest) else pb.SubmitRequest()
         stated = pb.CheckRequest() if isinstance(request, pb.PlanRequest) else request
+        model, who = await self._gateway.model(), caller()
+        placement = Placement(
+            model.partitions, model.partition_of, anywhere=who.role is Role.OPERATOR
+        )
         return await self._parser.parse(
             request.job_yaml,
             file_name=request.file_name,
             owner=caller().owner,
-            catalog=(await self._gateway.model()).catalog,
+            tenant=self._tenants.of(caller().owner),
+            catalog=model.catalog,
+            placement=placement,
             workdir=submitted.workdir or None,
             build=submitted.build,
             envs=dict(stated.envs),
@@ -172,15 +238,19 @@ class JobsService(JobsServicer):
             containers=self._containers,
             inputs=self._inputs,
             find=find,
+            tasks_allowed=self._tasks_per_job,
         )
 
     # -- questions -------------------------------------------------------------------------------
 
     async def Get(self, request: pb.GetJobRequest, context: Context) -> pb.Job:  # noqa: ARG002, N802
         """Answer with one job by its id or name."""
-        record = await self._find(request.job)
-        model = await self._gateway.model()
-        return views.job(model, record, self._clock.now(), self._gateway.pause)
+        page = pages.of_tasks(request)
+        record = await self._find(request.job, page)
+        if page.first is not None and not page.failed:
+            _check_index(record.job, page.first)
+        now, pause = self._clock.now(), self._gateway.pause
+        return await self._gateway.read(lambda model: views.job(model, record, now, pause))
 
     async def List(  # noqa: N802
         self,
@@ -238,10 +308,10 @@ class JobsService(JobsServicer):
         context: Context,  # noqa: ARG002
     ) -> AsyncIterator[pb.LogChunk]:
         """A task's log from its beginning, see `eva_master.adapters.rpc.server.logs`."""
-        job = (await self._find(request.job)).job
-        if request.task >= len(job.spec.tasks):
-            raise NotFound(f"job {job.id} has {len(job.spec.tasks)} tasks, numbered from 0")
-        run = run_id(job.id, request.task)
+        record = await self._find(request.job, TaskPage(request.task, 1))
+        job = record.job
+        _check_index(job, request.task)
+        run = _run_of(record, request)
         reader = LogReader(self._gateway, self._sessions, self._store, self._logs, run)
         with self._gateway.watch({job.id}) as changes:
             async for data in reader.read(changes if request.follow else None):
@@ -258,21 +328,23 @@ class JobsService(JobsServicer):
             spec = await self._parse(request)
             model, now = await self._gateway.model(), self._clock.now()
             snapshot = await self._gateway.read(lambda _: model.preview(spec, now))
-            shown = reserve(snapshot)
-            plan = await self._planner.preview(shown.snapshot, model.memory)
+            shown = reserve(snapshot, preemption=model.preemption)
+            partition = model.partitions.home(spec.partition)
+            memory = model.memory if partition.default else model.memories.get(partition.name)
+            plan = await self._planner.preview(shown.snapshot, memory, partition.name)
             decided = shown.completed(plan)
         return views.plan(snapshot, decided, sum(model.reservation_prices(spec)))
 
-    async def _find(self, reference: str) -> JobRecord:
-        """A job by its id, or the caller's newest one by its name.
+    async def _find(self, reference: str, page: TaskPage = SHOWN) -> JobRecord:
+        """A job by its id, or the caller's newest one by its name, with a page of its tasks.
 
         Raises:
             NotFound: There is no such job.
         """
         model, owner = await self._gateway.model(), caller().owner
         if (job := model.find(owner, reference)) is not None:
-            return model.record(job.id, self._clock.now())
-        found = await asyncio.to_thread(_archived, self._archive, owner, reference)
+            return model.record(job.id, self._clock.now(), page)
+        found = await asyncio.to_thread(_archived, self._archive, owner, reference, page)
         if found is None or found.job.state not in TERMINAL_JOB:  # younger than the model
             raise NotFound(f"there is no job {reference!r}", hint="`eva ls --all` shows all jobs")
         return found
@@ -307,5 +379,34 @@ class JobsService(JobsServicer):
         return pb.PutBlobResponse()
 
 
-def _archived(archive: Archive, owner: str, reference: str) -> JobRecord | None:
-    return archive.job(JobId(reference)) or archive.newest_named(owner, reference)
+def _archived(archive: Archive, owner: str, reference: str, page: TaskPage) -> JobRecord | None:
+    return archive.job(JobId(reference), page) or archive.newest_named(owner, reference, page)
+
+
+def _check_index(job: Job, index: int) -> None:
+    """Check that a job has a task; raises `NotFound`."""
+    last = len(job.spec.tasks) - 1
+    if index > last:
+        has = "one task, number 0" if last == 0 else f"{last + 1:,} tasks, 0 to {last}"
+        raise NotFound(
+            f"job {job.id} has no task {index}: it has {has}",
+            hint=f"`eva status {job.id}` shows its tasks",
+        )
+
+
+def _run_of(record: JobRecord, request: pb.LogsRequest) -> RunId:
+    """The run of a task whose log is asked for.
+
+    Raises:
+        NotFound: The task has no such run.
+    """
+    runs = [run for run in record.runs if run.index == request.task]
+    if not request.HasField("replica"):
+        won = [run.id for run in runs if run.extra and run.state is RunState.SUCCEEDED]
+        return won[0] if won else run_id(record.job.id, request.task)
+    found = run_id(record.job.id, request.task, request.replica)
+    if all(run.id != found for run in runs):
+        extra = len(runs) - 1
+        known = f"extra runs are numbered 1 to {extra}" if extra > 0 else "it has no extra run"
+        raise NotFound(f"task {request.task} of job {record.job.id} has no run {found}: {known}")
+    return found

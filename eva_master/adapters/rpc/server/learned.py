@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import sqrt
 from operator import itemgetter
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.model.ids import MILLION, Family, Millis, Workload
+from eva_master.model.job import different
 from eva_master.ports.reading import Measured, ReadModel
 
 
@@ -36,6 +38,33 @@ def view(model: ReadModel, now: Millis) -> pb.Learned:
         ],
         now_ms=now,
     )
+
+
+def times(model: ReadModel, owner: str, now: Millis) -> pb.LearnedTimes:
+    """What was learned of run times up to `now`, of one owner or, if empty, of all."""
+    return pb.LearnedTimes(
+        estimates=model.estimates.value,
+        times=[
+            pb.LearnedTime(
+                owner=one.owner,
+                feature=one.feature,
+                value=one.value,
+                median_ms=one.median_ms,
+                spread=_deviation(one.between_ppm),
+                spread_within=_deviation(one.within_ppm),
+                error=_deviation(one.error_ppm),
+                jobs=one.jobs,
+                tasks=one.tasks,
+                ended_ms=one.at_ms,
+            )
+            for one in model.learned_times(owner)
+        ],
+        now_ms=now,
+    )
+
+
+def _deviation(variance_ppm: int) -> float:
+    return sqrt(variance_ppm / MILLION)
 
 
 def _evidence(estimate: Measured | None) -> dict[str, int]:
@@ -72,6 +101,6 @@ def _stated(model: ReadModel) -> dict[tuple[Workload, Family], int]:
     return {
         (task.workload, family): rate
         for job in model.active.values()
-        for task in job.spec.tasks
+        for task in different(job.spec.tasks)
         for family, rate in task.throughput
     }

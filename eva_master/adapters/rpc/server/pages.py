@@ -14,7 +14,16 @@ from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.model.ids import InstanceId, JobId, Millis, number_of
 from eva_master.model.states import TERMINAL_JOB, InstanceState
-from eva_master.ports.reading import Archive, InstanceRecord, JobRecord, ReadModel
+from eva_master.ports.reading import (
+    PAGE_AT_MOST,
+    SHOWN,
+    SMALL_JOB,
+    Archive,
+    InstanceRecord,
+    JobRecord,
+    ReadModel,
+    TaskPage,
+)
 
 Name = TypeVar("Name", JobId, InstanceId)
 
@@ -27,6 +36,14 @@ _BYTES_PER_PAGE = 1024 * 1024
 def size(asked: int) -> int:
     """The largest number of entries of a page, by the requested number."""
     return min(asked or _USUAL, _ENTRIES_PER_PAGE_AT_MOST)
+
+
+def of_tasks(request: pb.GetJobRequest) -> TaskPage:
+    """The page of a job's tasks that is asked for."""
+    if not request.HasField("tasks"):
+        return SHOWN
+    asked = request.tasks
+    return TaskPage(asked.first, min(asked.size or SMALL_JOB, PAGE_AT_MOST), asked.failed)
 
 
 def encoded(last: str) -> str:

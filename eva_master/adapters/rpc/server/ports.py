@@ -16,9 +16,11 @@ from eva_master.adapters.rpc._proto import api_pb2, worker_pb2
 from eva_master.adapters.rpc._proto.api_pb2_grpc import (
     ClusterServicer,
     JobsServicer,
+    NodesServicer,
     TokensServicer,
     add_ClusterServicer_to_server,
     add_JobsServicer_to_server,
+    add_NodesServicer_to_server,
     add_TokensServicer_to_server,
 )
 from eva_master.adapters.rpc._proto.worker_pb2_grpc import (
@@ -36,6 +38,7 @@ _SERVICES = (
     api_pb2.DESCRIPTOR.services_by_name["Jobs"].full_name,
     api_pb2.DESCRIPTOR.services_by_name["Cluster"].full_name,
     api_pb2.DESCRIPTOR.services_by_name["Tokens"].full_name,
+    api_pb2.DESCRIPTOR.services_by_name["Nodes"].full_name,
     worker_pb2.DESCRIPTOR.services_by_name["Enrolment"].full_name,
 )
 
@@ -76,6 +79,7 @@ class MasterServer:
         jobs: Serves users.
         cluster: Serves users.
         tokens: Serves users.
+        nodes: Serves users.
         enrolment: Serves instances without a certificate.
         workers: Serves agents.
         access: Decides who may call which method on the users' port.
@@ -88,6 +92,7 @@ class MasterServer:
         jobs: JobsServicer,
         cluster: ClusterServicer,
         tokens: TokensServicer,
+        nodes: NodesServicer,
         enrolment: EnrolmentServicer,
         workers: WorkersServicer,
         access: AccessInterceptor,
@@ -106,6 +111,7 @@ class MasterServer:
         add_JobsServicer_to_server(jobs, self._users)
         add_ClusterServicer_to_server(cluster, self._users)
         add_TokensServicer_to_server(tokens, self._users)
+        add_NodesServicer_to_server(nodes, self._users)
         add_EnrolmentServicer_to_server(enrolment, self._users)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._users)
         reflection.enable_server_reflection(

@@ -12,28 +12,28 @@ from eva_master.model.planning.reasons import Exchange, Hosting, Weighing, Where
 
 def hosts(one: Hosting, runs: Collection[RunId]) -> bool:
     """Whether any of these task runs is on the instance."""
-    return any(tenant.run in runs for tenant in one.tenants)
+    return any(occupant.run in runs for occupant in one.occupants)
 
 
 def hosting(one: Hosting) -> pb.Hosting:
     """An instance, its price split as the bill splits it."""
     price = one.price_micro_usd_per_hour
-    shares = split(price, [tenant.reservation_micro_usd_per_hour for tenant in one.tenants])
+    shares = split(price, [occupant.reservation_micro_usd_per_hour for occupant in one.occupants])
     return pb.Hosting(
         instance=_name(one.on),
         type=one.type,
         price_micro_usd_per_hour=price,
         value_micro_usd_per_hour=one.value_micro_usd_per_hour,
-        tenants=[
-            pb.Tenant(
-                task=tenant.run,
-                reservation_micro_usd_per_hour=tenant.reservation_micro_usd_per_hour,
-                throughput_ppm=tenant.throughput_ppm,
-                value_micro_usd_per_hour=tenant.value_micro_usd_per_hour,
+        occupants=[
+            pb.Occupant(
+                task=occupant.run,
+                reservation_micro_usd_per_hour=occupant.reservation_micro_usd_per_hour,
+                throughput_ppm=occupant.throughput_ppm,
+                value_micro_usd_per_hour=occupant.value_micro_usd_per_hour,
                 share_micro_usd_per_hour=share,
-                profiled=tenant.profiled,
+                profiled=occupant.profiled,
             )
-            for tenant, share in zip(one.tenants, shares, strict=True)
+            for occupant, share in zip(one.occupants, shares, strict=True)
         ],
     )
 

@@ -7,19 +7,35 @@ from datetime import UTC, datetime
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.server import reasons
+from eva_master.model.accounting.tenants import TenantRules
+from eva_master.model.accounting.totals import TenantTotals
 from eva_master.model.catalog import Offering
 from eva_master.model.changes import InstanceAccount
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId, micro_usd
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId, micro_usd, run_id
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.plan import Assign, Hold, Plan, Suspend
+from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import PREVIEW, Snapshot
-from eva_master.model.records import Instance, Job, TaskRun
+from eva_master.model.planning.standing import full_name
+from eva_master.model.planning.suspension import Suspension
+from eva_master.model.records import Instance, Job, TaskRun, rests
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.model.states import TERMINAL_JOB, InstanceState, RunState, shell_code
-from eva_master.ports.reading import JobRecord, Outlook, Pause, ReadModel
+from eva_master.model.states import (
+    TERMINAL_JOB,
+    TERMINAL_RUN,
+    InstanceState,
+    JobState,
+    RunState,
+    shell_code,
+)
+from eva_master.ports.reading import SMALL_JOB, JobRecord, Outlook, Pause, ReadModel
 
+SUSPENDED = "suspended"
+"""The state that users see of a pending job that is suspended."""
 _METRICS_BYTES = 64 << 10
 """Bytes of metrics in the message of one job: all that one task may have, or some of each task."""
+_REASONS = 10
+"""Reasons for which tasks of one job wait that are told of at most."""
 _METRIC_BYTES = 13
 """Of a metric besides its name."""
 _NO_PACKING_STATES = (RunState.STARTING, RunState.RUNNING)
@@ -38,11 +54,15 @@ def job(model: ReadModel, record: JobRecord, now: Millis, pause: Pause | None = 
     whole, outlooks = model.outlooks(record, now)
     runs = zip(record.runs, outlooks, strict=True)
     others = _others(model, known)
+    suspension = _suspended(record)
+    room = _METRICS_BYTES // max(len(record.runs), min(len(known.spec.tasks), SMALL_JOB))
     message = pb.Job(
         id=known.id,
         name=known.spec.name,
         owner=known.spec.owner,
-        state=known.state.value,
+        tenant=known.spec.tenant,
+        partition=partition_of(model, known.partition),
+        state=_state(known, suspension),
         reason=known.reason,
         submitted_ms=known.submitted_ms,
         started_ms=known.started_ms or 0,
@@ -50,6 +70,8 @@ def job(model: ReadModel, record: JobRecord, now: Millis, pause: Pause | None = 
         exit_code=None if known.exit_code is None else shell_code(known.exit_code),
         failures=known.failures,
         tasks=[task(model, known, run, outlook, now) for run, outlook in runs],
+        task_count=len(known.spec.tasks),
+        tasks_by_state={state.value: count for state, count in record.states.items()},
         cost_micro_usd=micro_usd(account.charged),
         no_packing_micro_usd=micro_usd(account.alone),
         priority=known.spec.priority,
@@ -61,11 +83,101 @@ def job(model: ReadModel, record: JobRecord, now: Millis, pause: Pause | None = 
         unmet="" if known.unmet is None else known.unmet.job,
         unmet_origin="" if known.unmet is None else known.unmet.origin,
         pause=None if known.state in TERMINAL_JOB else _pause(pause),
+        eta_earliest_ms=whole.earliest_ms,
+        eta_latest_ms=whole.latest_ms,
+        estimate=_estimate(whole),
+        contradicted=_contradicted(model, known),
+        suspension=_suspension(suspension),
+        replicas_micro_usd=micro_usd(account.replicas),
     )
-    if others:
-        for one in message.tasks:
-            one.waiting_for = _after(others)
+    for one, run in zip(message.tasks, record.runs, strict=True):
+        one.metrics.update(_metrics(run.progress.metrics, room))
+    if known.suspension is not None and known.state is JobState.PENDING:
+        _tell(message, known.suspension.words)
+    elif others:
+        _tell(message, _after(others))
+    elif known.state not in TERMINAL_JOB:
+        message.waiting_for.extend(_why_others_wait(model, record, now))
     return message
+
+
+def _tell(message: pb.Job, why: str) -> None:
+    """Give all tasks that wait one reason."""
+    message.waiting_for.append(why)
+    for one in message.tasks:
+        if one.state == RunState.WAITING.value:
+            one.waiting_for = why
+
+
+def _why_others_wait(model: ReadModel, record: JobRecord, now: Millis) -> list[str]:
+    """Why those tasks of an array wait that never had a place."""
+    spec, limit = record.job.spec, record.job.spec.concurrency
+    if not record.states.get(RunState.WAITING):
+        return []
+    if limit is not None and record.in_hand >= limit:
+        return [f"{limit} tasks have a place, and the job asks for no more at a time (concurrency)"]
+    told = (_waiting_for(model, spec.tasks[run.index], run, now) for run in record.reasons)
+    return list(dict.fromkeys(told))[:_REASONS]
+
+
+def _estimate(outlook: Outlook) -> pb.RunTimeEstimate | None:
+    """How long a task runs in all, if that is known."""
+    known = outlook.estimate
+    if known is None:
+        return None
+    return pb.RunTimeEstimate(
+        mean_ms=known.mean_ms,
+        least_ms=known.least_ms,
+        most_ms=known.most_ms,
+        source=known.source.value,
+        tasks=known.tasks,
+    )
+
+
+def _contradicted(model: ReadModel, known: Job) -> pb.ContradictedDuration | None:
+    """Why a stated duration is not believed, if it is not."""
+    found = model.contradicted(known)
+    if found is None:
+        return None
+    return pb.ContradictedDuration(
+        workload=found.workload, stated_ms=found.stated_ms, took_ms=found.took_ms
+    )
+
+
+def _suspended(record: JobRecord) -> Suspension | None:
+    """Why a job is suspended as a whole: by a user, or since plans have suspended all its tasks."""
+    known = record.job
+    if known.state not in (JobState.PENDING, JobState.RUNNING) or known.suspension is not None:
+        return known.suspension if known.state not in TERMINAL_JOB else None
+    return record.suspension
+
+
+def _state(known: Job, suspension: Suspension | None) -> str:
+    """A job's state, as users see it: one that is suspended is so once none of its tasks runs."""
+    rests = suspension is not None and known.state is JobState.PENDING
+    return SUSPENDED if rests else known.state.value
+
+
+def jobs_by_state(jobs: Mapping[JobState, int], suspended: int) -> dict[str, int]:
+    """How many jobs are in each state that users see; states without jobs are missing.
+
+    Args:
+        jobs: By the state of their records.
+        suspended: How many of the pending ones are suspended.
+    """
+    counts = {state.value: count for state, count in jobs.items()}
+    if suspended:
+        counts[JobState.PENDING.value] = counts.get(JobState.PENDING.value, 0) - suspended
+        counts[SUSPENDED] = suspended
+    return {state: count for state, count in counts.items() if count}
+
+
+def _suspension(known: Suspension | None) -> pb.Suspension | None:
+    if known is None:
+        return None
+    return pb.Suspension(
+        by=known.by.value, since_ms=known.since_ms, reason=known.words, job=known.job or ""
+    )
 
 
 def _others(model: ReadModel, known: Job) -> Sequence[JobId]:
@@ -89,8 +201,9 @@ def _pause(pause: Pause | None) -> pb.Pause | None:
 
 
 def task(model: ReadModel, of: Job, run: TaskRun, outlook: Outlook, now: Millis) -> pb.Task:
-    """A task with the state of its task run."""
+    """A task with the state of its task run, without metrics."""
     spec = of.spec.tasks[run.index]
+    resting = rests(of, run)
     return pb.Task(
         index=run.index,
         name=spec.name,
@@ -101,15 +214,24 @@ def task(model: ReadModel, of: Job, run: TaskRun, outlook: Outlook, now: Millis)
         moves=run.moves,
         generation=run.generation,
         steps=run.progress.steps,
-        total_steps=run.progress.total_steps or of.spec.total_steps or 0,
+        total_steps=0 if resting else run.progress.total_steps or of.spec.total_steps or 0,
         rate=run.progress.rate,
         normalised=model.normalised(run) or 0.0,
-        metrics=_metrics(run.progress.metrics, _METRICS_BYTES // len(of.spec.tasks)),
         workload=spec.workload,
-        waiting_for=_waiting_for(model, spec, run, now),
+        waiting_for=resting or _waiting_for(model, spec, run, now),
         remaining_ms=outlook.left_ms,
         remaining_estimated=outlook.estimated,
         eta_ms=outlook.eta_ms,
+        eta_earliest_ms=outlook.earliest_ms,
+        eta_latest_ms=outlook.latest_ms,
+        suspension=None if run.state in TERMINAL_RUN else _suspension(run.suspension),
+        pool=run.pool,
+        replica=run.replica,
+        why=run.why,
+        outputs_of=run.outputs_of,
+        failures=run.failures,
+        reason=run.reason,
+        exit_code=None if run.exit_code is None else shell_code(run.exit_code),
     )
 
 
@@ -127,11 +249,29 @@ def _metrics(metrics: Iterable[tuple[str, float]], room: int) -> dict[str, float
 def _waiting_for(model: ReadModel, spec: TaskSpec, run: TaskRun, now: Millis) -> str:
     """Why a task run waits, the cloud's reason included."""
     told = _refusal(model, spec, run, now)
+    if run.suspension is not None and run.state not in TERMINAL_RUN:
+        why = run.suspension.words
+        news = told not in ("", why, run.suspension.reason)
+        told = f"{why}; {told}" if news else why
     if run.state is RunState.WAITING:
+        for extra in range(1, run.replicas + 1):
+            other = model.runs.get(run_id(run.job, run.index, extra))
+            if other is not None and other.in_hand:
+                return f"{other.id} runs in its place"
+        if run.target is None and run.job in model.queued:
+            places = model.queued[run.job]
+            pools = dict.fromkeys(pool for it in places for pool in it.line.pools)
+            return _in_line(tuple(pools), run.waiting_for)
         target = None if run.target is None else model.instances[run.target].state
         if target in (None, InstanceState.LAUNCHING):
             told = _with_trouble(model, told)
     return told
+
+
+def _in_line(pools: Sequence[str], told: str) -> str:
+    """What a task waits for that stands in lines for room in pools."""
+    text = f"in line for room in pool{'s' if len(pools) > 1 else ''} {', '.join(pools)}"
+    return f"{text}: {told}" if told else text
 
 
 def _with_trouble(model: ReadModel, told: str) -> str:
@@ -188,7 +328,7 @@ def cluster(
         cluster=name,
         policy=policy,
         instances=[instance(model, record) for record in listed],
-        jobs_by_state={state.value: count for state, count in model.totals.jobs.items()},
+        jobs_by_state=jobs_by_state(model.totals.jobs, sum(model.totals.suspended.values())),
         tasks_by_state={state.value: count for state, count in model.totals.runs.items()},
         now_ms=now,
         price_micro_usd_per_hour=price_per_hour(model),
@@ -219,7 +359,9 @@ def no_packing_price_per_hour(model: ReadModel) -> int:
 def instance(model: ReadModel, record: Instance) -> pb.Instance:
     """An instance with its tasks."""
     known = record.id in model.live
-    offering, reason = record.offering, record.reason
+    offering, reason, drain = record.offering, record.reason, record.drain
+    if record.stands:
+        reason = model.pool_reasons.get(full_name(record.partition, record.pool), reason)
     if record.state in (InstanceState.LAUNCHING, InstanceState.TERMINATING):
         reason = _with_trouble(model, reason)
     return pb.Instance(
@@ -232,12 +374,21 @@ def instance(model: ReadModel, record: Instance) -> pb.Instance:
         requested_ms=record.requested_ms,
         up_ms=record.up_ms or 0,
         gone_ms=record.gone_ms or 0,
-        capacity=_resources(offering.type.capacity),
-        used=_resources(model.used(record.id) if known else NOTHING),
+        capacity=resources(offering.type.capacity),
+        used=resources(model.used(record.id) if known else NOTHING),
         tasks=[run.id for run in model.occupants(record.id)],
         reason=reason,
         connected=model.is_connected(record.id),
+        pool=record.pool,
+        draining="" if drain is None else drain.reason,
+        drain_moves=drain is not None and drain.moves,
+        partition=partition_of(model, record.partition),
     )
+
+
+def partition_of(model: ReadModel, name: str) -> str:
+    """The partition of a job or instance; empty if the cluster is not divided and never was."""
+    return name or model.partitions.default.name
 
 
 def bill(model: ReadModel, now: Millis) -> pb.Bill:
@@ -249,7 +400,38 @@ def bill(model: ReadModel, now: Millis) -> pb.Bill:
         no_packing_micro_usd=micro_usd(sums.alone),
         migrations=model.totals.migrations,
         now_ms=now,
+        pools=[
+            pb.PoolCost(pool=pool, cost_micro_usd=micro_usd(amount))
+            for pool, amount in sums.standing.items()
+        ],
     )
+
+
+def tenants(model: ReadModel, rules: TenantRules, now: Millis) -> pb.TenantsResponse:
+    """Jobs and costs of each tenant as of `now`.
+
+    Their micro-dollars and the bill's idle ones add up to those of the bill: each sum of the first
+    ones is rounded, and a tenant gets the difference of two.
+    """
+    sums, found = bill(model, now), model.of_tenants(now)
+    listed = [*rules.names, *sorted(found.keys() - set(rules.names))]
+    charged, alone = int(model.cost(now).idle), 0
+    messages = []
+    for name in listed:
+        of = found.get(name, TenantTotals())
+        before = micro_usd(charged), micro_usd(alone)
+        charged, alone = charged + of.charged, alone + of.alone
+        messages.append(
+            pb.Tenant(
+                name=name,
+                owners=rules.owners.get(name, ()),
+                jobs_by_state=jobs_by_state(of.jobs, model.totals.suspended.get(name, 0)),
+                cost_micro_usd=micro_usd(charged) - before[0],
+                no_packing_micro_usd=micro_usd(alone) - before[1],
+                former=name not in rules.names,
+            )
+        )
+    return pb.TenantsResponse(tenants=messages, bill=sums)
 
 
 def job_cost(record: JobRecord) -> pb.JobCost:
@@ -259,6 +441,7 @@ def job_cost(record: JobRecord) -> pb.JobCost:
         name=record.job.spec.name,
         cost_micro_usd=micro_usd(record.account.charged),
         no_packing_micro_usd=micro_usd(record.account.alone),
+        replicas_micro_usd=micro_usd(record.account.replicas),
     )
 
 
@@ -285,6 +468,7 @@ def plan(snapshot: Snapshot, decided: Plan, alone: int) -> pb.PlanResponse:
         decided: The plan.
         alone: Price of one instance per task of the job, in micro-dollars per hour.
     """
+    snapshot = with_sizes(snapshot, {entry.job: entry.members for entry in decided.sizes})
     places: dict[RunId, InstanceId | int] = {
         view.id: view.instance for view in snapshot.runs if view.instance is not None
     }
@@ -317,6 +501,11 @@ def plan(snapshot: Snapshot, decided: Plan, alone: int) -> pb.PlanResponse:
             reasons.hosting(one) for one in decided.reasons.hostings if reasons.hosts(one, runs)
         ],
         exchanges=map(reasons.exchange, decided.reasons.exchanges),
+        suspended=[
+            pb.Preempted(task=it.run, instance=str(before.get(it.run, "")), reason=it.reason)
+            for it in decided.entries
+            if isinstance(it, Suspend)
+        ],
     )
 
 
@@ -338,7 +527,8 @@ def _placement(
     )
 
 
-def _resources(amount: Resources) -> pb.Resources:
+def resources(amount: Resources) -> pb.Resources:
+    """A demand or a capacity."""
     return pb.Resources(
         gpus=amount.gpus, milli_cpus=amount.milli_cpus, memory_mib=amount.memory_mib
     )

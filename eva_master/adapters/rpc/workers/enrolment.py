@@ -16,13 +16,15 @@ from cryptography.x509.oid import NameOID
 
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.pki.authority import Authority, PublicKey, requested_key
+from eva_master.adapters.pki.node_register import NodeRegister
 from eva_master.adapters.pki.tokens import JoinTokens
 from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.adapters.rpc._proto.worker_pb2_grpc import EnrolmentServicer
 from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.log_pace import LogPace
+from eva_master.adapters.rpc.workers import messages
 from eva_master.model.changes import Changes
-from eva_master.model.errors import NotAuthorised
+from eva_master.model.errors import EvaError, NotAuthorised
 from eva_master.model.ids import InstanceId, Millis
 from eva_master.model.states import InstanceState
 
@@ -41,9 +43,17 @@ class AgentCertificates:
         authority: Signs them.
         gateway: Tells which instances exist.
         life_ms: How long a certificate is valid.
+        nodes: The owned nodes, and the machines that joined as these; `None` for none.
     """
 
-    def __init__(self, authority: Authority, gateway: LoopGateway, life_ms: int) -> None:
+    def __init__(
+        self,
+        authority: Authority,
+        gateway: LoopGateway,
+        life_ms: int,
+        nodes: NodeRegister | None = None,
+    ) -> None:
+        self.nodes = nodes or NodeRegister({}, None)
         self._authority = authority
         self._gateway = gateway
         self._life_ms = life_ms
@@ -60,7 +70,18 @@ class AgentCertificates:
 
     def is_live(self, instance: InstanceId) -> bool:
         """Whether an instance exists, once the control loop has published a model."""
+        if instance in self.nodes.declared:
+            return self.nodes.joined(instance)
         return instance in self._gateway.latest(timeout_s=0).live
+
+    async def require_peer(self, peer: Certified) -> None:
+        """Check that the instance of a certificate exists, and of an owned node that it is the one.
+
+        Raises:
+            NotAuthorised: It does not exist, or no longer.
+        """
+        self.nodes.require_machine(peer.instance, peer.key)
+        await self.require_live(peer.instance)
 
     def on_gone(self, gone: Callable[[InstanceId], None]) -> None:
         """Have `gone` called, in the control loop's thread, with each instance that ends.
@@ -102,9 +123,16 @@ class EnrolmentService(EnrolmentServicer):
     Args:
         certificates: Issues them.
         tokens: Proofs that this master launched an instance.
+        isolation: What tasks are kept from, as variables for ``eva worker``.
     """
 
-    def __init__(self, certificates: AgentCertificates, tokens: JoinTokens) -> None:
+    def __init__(
+        self,
+        certificates: AgentCertificates,
+        tokens: JoinTokens,
+        isolation: Mapping[str, str] | None = None,
+    ) -> None:
+        self._isolation = dict(isolation or {})
         self._certificates = certificates
         self._tokens = tokens
         # Threads of its own, so that no user's call is waited for.
@@ -130,6 +158,37 @@ class EnrolmentService(EnrolmentServicer):
             raise
         log.info("instance joined", instance=instance, peer=context.peer())
         return self._certificates.issue(instance, key)
+
+    async def JoinNode(  # noqa: N802
+        self, request: pb.JoinNodeRequest, context: Context
+    ) -> pb.NodeIdentity:
+        """Issue a certificate to an owned node in exchange for its token."""
+        if max(map(len, (request.token, request.type))) > _LONGEST_NAME:
+            raise BadRequest("no token and no type has so long a name")
+        key = asked_for(request.signing_request)
+        der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        measured = messages.resources(request.measured)
+        nodes = self._certificates.nodes
+        try:
+            node = await asyncio.get_running_loop().run_in_executor(
+                self._threads, nodes.join, request.token, request.type, measured, der
+            )
+        except EvaError as error:
+            self._refusals.warning("node refused", peer=context.peer(), reason=error.message)
+            raise
+        log.info("node joined", node=node.name, peer=context.peer())
+        capacity = node.offering.type.capacity
+        return pb.NodeIdentity(
+            identity=self._certificates.issue(node.name, key),
+            name=node.name,
+            capacity=pb.Resources(
+                gpus=capacity.gpus,
+                milli_cpus=capacity.milli_cpus,
+                memory_mib=capacity.memory_mib,
+            ),
+            workers=nodes.doors.workers,
+            environment=self._isolation,
+        )
 
 
 def asked_for(signing_request: bytes) -> PublicKey:

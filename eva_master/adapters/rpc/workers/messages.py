@@ -105,6 +105,7 @@ def order(task: TaskOrder) -> pb.TaskOrder:
         gang=pb.Gang(rank=gang.rank, size=gang.size, address=gang.address, port=gang.port)
         if gang
         else None,
+        tasks=task.tasks,
     )
 
 

@@ -211,7 +211,7 @@ class WorkerSessions(WorkersServicer):
     async def _admitted(self, context: Context) -> Certified:
         """The caller, if the instance that its certificate names exists; every call begins here."""
         peer = certified(context.auth_context())
-        await self._certificates.require_live(peer.instance)
+        await self._certificates.require_peer(peer)
         return peer
 
     def _cut(self, instance: InstanceId) -> None:
@@ -247,7 +247,9 @@ class WorkerSessions(WorkersServicer):
             del self._sessions[instance]
             raise no_such(instance)
         session.end_after((peer.expires_ms - self._clock.now()) / 1000)
-        session.send(pb.MasterMessage(command_id="welcome", welcome=self._welcome_message()))
+        session.send(
+            pb.MasterMessage(command_id="welcome", welcome=self._welcome_message(instance))
+        )
         log.info("worker registered", instance=instance, session=session.number)
         self._note_boot(instance, register)
         capacity = messages.resources(register.capacity)
@@ -288,13 +290,14 @@ class WorkerSessions(WorkersServicer):
         self._last_number = max(self._last_number + 1, self._clock.now())
         return self._last_number
 
-    def _welcome_message(self) -> pb.Welcome:
+    def _welcome_message(self, instance: InstanceId) -> pb.Welcome:
         return pb.Welcome(
             cluster=self._welcome.cluster,
             heartbeat_ms=self._welcome.heartbeat_ms,
             object_store=self._welcome.object_store,
             upload_ms=self._welcome.upload_ms,
             input_roots=self._welcome.input_roots,
+            fence_ms=self._certificates.nodes.fence_ms(instance),
         )
 
     async def _listen(self, session: _Session) -> None:
@@ -332,6 +335,12 @@ class WorkerSessions(WorkersServicer):
                     "interruption", instance=instance, reason=reason, at_ms=at_ms
                 )
                 self._inbox.post(InstanceInterrupted(instance, number, at_ms, reason))
+            case "lease":
+                # Never after the end of the session was posted: from then on the time counts.
+                if self._sessions.get(instance) is session:
+                    asked_ms = message.lease.asked_ms
+                    grant = pb.LeaseGrant(asked_ms=asked_ms)
+                    session.send(pb.MasterMessage(command_id=f"lease/{asked_ms}", lease=grant))
             case "goodbye":
                 session.goodbye = True
                 reason = messages.words(message.goodbye.reason)

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from eva_master.app.cli.views import shapes
-from eva_master.app.cli.views.tables import grid
+from eva_master.app.cli.views.tables import grid, number, run_time
 from eva_master.app.cli.views.words import ago, count, money, plain, price, span
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
 
@@ -20,9 +20,14 @@ if TYPE_CHECKING:
         Exchange,
         Explanation,
         Hosting,
+        Instance,
         Job,
+        LinePlace,
         Move,
-        Tenant,
+        Occupant,
+        StandingPool,
+        Suspension,
+        Task,
         Weighing,
     )
 
@@ -41,13 +46,18 @@ def told(message: Explanation) -> RenderableType:
     """The lines of an explanation as text."""
     parts: list[RenderableType] = []
     if message.kind == "job":
-        parts += _job(message.job, message.hostings)
+        parts += _job(message.job, message.hostings, message.now_ms)
+        parts += map(_line, message.lines)
     elif message.kind == "round":
-        parts.append(f"round {message.round}, {ago(message.at_ms, message.now_ms)}")
+        of = f" of partition {plain(message.partition)}" if message.partition else ""
+        parts.append(f"round {message.round}{of}, {ago(message.at_ms, message.now_ms)}")
         if message.HasField("weighing"):
             parts += _weighing(message.weighing)
         if not message.hostings:
             parts.append("no instance holds a task")
+        parts += map(_pool, message.pools)
+    elif message.instance.pool or message.instance.draining:
+        parts += _instance(message.instance)
     elif not message.hostings:
         parts.append(f"{message.subject}: no plan that is still kept put a task on it")
     parts += hostings(message.hostings)
@@ -71,15 +81,15 @@ def hostings(messages: Iterable[Hosting]) -> Iterator[RenderableType]:
         if gain < 0:
             verdict = f"{_hourly(-gain)} more than its tasks are worth"
         yield f"{name}: worth {_hourly(value)}, costs {price(asked)}; {verdict}"
-        yield Padding(_tenants(one.tenants), (0, 0, 0, 2), expand=False)
-        for tenant in one.tenants:
-            if tenant.profiled:
-                yield f"  {tenant.task} runs alone while its standalone throughput is measured"
+        yield Padding(_occupants(one.occupants), (0, 0, 0, 2), expand=False)
+        for occupant in one.occupants:
+            if occupant.profiled:
+                yield f"  {occupant.task} runs alone while its standalone throughput is measured"
     if len(found) > _MOST_HOSTINGS:
         yield f"... and {len(found) - _MOST_HOSTINGS:,} more; --json has them all"
 
 
-def _tenants(messages: Iterable[Tenant]) -> Table:
+def _occupants(messages: Iterable[Occupant]) -> Table:
     numbers = ("ALONE", "THROUGHPUT", "WORTH", "SHARE")
     table = grid("TASK", *numbers, right=numbers)
     for one in messages:
@@ -110,10 +120,48 @@ def exchanges(messages: Iterable[Exchange]) -> Iterator[str]:
         yield f"{moves}{more}: {gain}, costs {money(cost)} once, {pays}"
 
 
-def _job(message: Job, hosted: Iterable[Hosting]) -> Iterator[str]:
+def _instance(message: Instance) -> Iterator[str]:
+    if message.draining:
+        ends = "its tasks move elsewhere" if message.drain_moves else "its tasks finish there"
+        yield f"{message.id} takes no new task, {ends}: {plain(message.draining)}"
+    else:
+        yield f"{message.id} stands in the pool {plain(message.pool)}: {plain(message.reason)}"
+
+
+def _pool(message: StandingPool) -> str:
+    """Why instances stay though they are empty."""
+    shown = ", ".join(message.instances[:_MOST_JOBS])
+    rest = len(message.instances) - _MOST_JOBS
+    more = f" and {rest:,} more" if rest > 0 else ""
+    return f"pool {plain(message.name)} ({shown}{more}): {plain(message.reason)}"
+
+
+def _line(message: LinePlace) -> str:
+    """Where the waiting tasks of a job stand in line, and what they wait for."""
+    told = [f"rank {message.rank}"]
+    if message.before:
+        others = f"{plain(message.first)} and {message.before - 1:,} more stand"
+        told.append(f"{others if message.before > 1 else plain(message.first) + ' stands'} before")
+    else:
+        told.append("no job stands before")
+    if message.HasField("at_most"):
+        told.append(f"at most {count(message.at_most, 'task')} of it")
+    if message.only:
+        told.append(f"on {plain(', '.join(message.only[:_MOST_JOBS]))} alone")
+    pools = f"pool{'' if len(message.pools) == 1 else 's'} {plain(', '.join(message.pools))}"
+    return f"  in line for room that becomes free in {pools}: {'; '.join(told)}"
+
+
+def _job(message: Job, hosted: Iterable[Hosting], now_ms: int) -> Iterator[str]:
     yield f"{message.id} is {message.state}" + (
         f": {plain(message.reason)}" if message.reason else ""
     )
+    for label, line in run_time(message):
+        yield f"  {label}: {plain(line)}"
+    if message.partition:
+        yield f"  it runs in partition {plain(message.partition)}"
+    if message.HasField("suspension"):
+        yield f"  {_suspended(message.suspension, message.id, now_ms)}"
     if message.waits_for:
         others = count(len(message.waits_for), "job")
         yield f"  no plan is about it yet: it waits for {others} to succeed"
@@ -122,14 +170,52 @@ def _job(message: Job, hosted: Iterable[Hosting]) -> Iterator[str]:
         if len(message.waits_for) > _MOST_JOBS:
             yield f"    ... and {len(message.waits_for) - _MOST_JOBS:,} more; --json has them all"
         return
-    known = {tenant.task for one in hosted for tenant in one.tenants}
+    yield from _tasks(message, hosted, now_ms)
+
+
+def _tasks(message: Job, hosted: Iterable[Hosting], now_ms: int) -> Iterator[str]:
+    """What tasks wait for, and how those came to their places that no reason is kept of."""
+    known = {occupant.task for one in hosted for occupant in one.occupants}
     for task in message.tasks:
-        if task.waiting_for and task.state == "waiting" and not task.target:
-            yield f"  {message.id}/{task.index} waits: {plain(task.waiting_for)}"
-        elif task.state == "waiting" and not task.target:
-            yield f"  {message.id}/{task.index} waits for the next round"
-        elif f"{message.id}/{task.index}" not in known and task.instance:
-            yield f"  {message.id}/{task.index} is on {task.instance}: no reasons are kept"
+        if task.HasField("suspension") and not message.HasField("suspension"):
+            told = _suspended(task.suspension, message.id, now_ms)
+            yield f"  {message.id}/{number(task)} was {told}"
+        if message.HasField("suspension") and task.waiting_for == message.suspension.reason:
+            continue
+        yield from _task(f"{message.id}/{number(task)}", task, known)
+
+
+def _task(name: str, task: Task, known: set[str]) -> Iterator[str]:
+    if task.replica:
+        told = f"  {name} is an extra run, {task.state}"
+        place = f" on {task.instance}" if task.instance else ""
+        yield f"{told}{place}: {plain(task.why)}" if task.why else f"{told}{place}"
+    elif task.why:
+        yield f"  {name} is {task.state}: {plain(task.why)}"
+    elif task.waiting_for.startswith("rests: "):
+        yield f"  {name} {plain(task.waiting_for)}"
+    elif task.waiting_for and task.state == "waiting" and not task.target:
+        yield f"  {name} waits: {plain(task.waiting_for)}"
+    elif task.state == "waiting" and not task.target:
+        yield f"  {name} waits for the next round"
+    elif task.pool and task.instance:
+        yield (
+            f"  {name} is on {task.instance}: it stood in line for room in "
+            f"the pool {plain(task.pool)}, and was next when there was some"
+        )
+    elif name not in known and task.instance:
+        yield f"  {name} is on {task.instance}: no reasons are kept"
+
+
+def _suspended(message: Suspension, job: str, now_ms: int) -> str:
+    """Who has suspended something, why, when, and what has it go on."""
+    goes_on = {
+        "user": f"it waits until somebody says `eva resume {job}`",
+        "policy": "it goes on by itself when the policy gives it a place again",
+        "priority": "it goes on by itself once there is room for both",
+    }
+    told = f"{plain(message.reason)}, {ago(message.since_ms, now_ms)}"
+    return f"{told}; {goes_on[message.by]}" if message.by in goes_on else told
 
 
 def _weighing(message: Weighing) -> Iterator[RenderableType]:
@@ -187,17 +273,35 @@ def shape(message: Explanation) -> dict[str, Any]:
         "now_ms": message.now_ms,
         "round": message.round or None,
         "at_ms": message.at_ms or None,
+        "partition": message.partition or None,
         "job": shapes.job(message.job) if message.HasField("job") else None,
+        "instance": shapes.instance(message.instance) if message.HasField("instance") else None,
         "instances": [hosting_shape(one) for one in message.hostings],
         "moved_in_round": message.moved_in_round or None,
         "moved_ms": message.moved_ms or None,
         "exchanges": [exchange_shape(one) for one in message.exchanges],
+        "lines": [_line_shape(one) for one in message.lines],
+        "pools": [
+            {"name": one.name, "reason": one.reason, "instances": list(one.instances)}
+            for one in message.pools
+        ],
         "weighing": _weighing_shape(message.weighing) if message.HasField("weighing") else None,
     }
 
 
+def _line_shape(message: LinePlace) -> dict[str, Any]:
+    return {
+        "pools": list(message.pools),
+        "rank": message.rank,
+        "jobs_before": message.before,
+        "first_before": message.first or None,
+        "at_most": message.at_most if message.HasField("at_most") else None,
+        "only": list(message.only),
+    }
+
+
 def hosting_shape(message: Hosting) -> dict[str, Any]:
-    """An instance with its value, price and tenants."""
+    """An instance with its value, price and occupants."""
     return {
         "instance": message.instance or None,
         "type": message.type,
@@ -212,7 +316,7 @@ def hosting_shape(message: Hosting) -> dict[str, Any]:
                 **shapes.hourly("value", one.value_micro_usd_per_hour),
                 **shapes.hourly("share", one.share_micro_usd_per_hour),
             }
-            for one in message.tenants
+            for one in message.occupants
         ],
     }
 

@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from eva_master.app.cli.views import tables
+from eva_master.app.cli.views import job_tasks, tables
 from eva_master.app.cli.views.words import count, plain, price
 
 if TYPE_CHECKING:
@@ -89,14 +89,15 @@ def _tasks(jobs: Sequence[Job]) -> Table:
             str(task.moves),
             plain(task.waiting_for),
         )
-    _more(table, len(rows))
+    hidden = sum(job_tasks.number(job) - job_tasks.shown(job) for job in jobs)
+    _more(table, len(rows) + hidden)
     return table
 
 
 def _lines(jobs: Sequence[Job]) -> Iterator[tuple[str, Task]]:
     for job in jobs:
         for task in job.tasks:
-            yield f"{job.id}/{task.index}", task
+            yield f"{job.id}/{tables.number(task)}", task
 
 
 def _more(table: Table, rows: int) -> None:

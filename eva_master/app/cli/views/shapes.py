@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from eva_master.app.cli.views import job_tasks
 from eva_master.model.ids import MILLION
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         InstanceCost,
         Job,
         JobCost,
+        Node,
         Placement,
         PlanResponse,
         Resources,
@@ -47,6 +49,8 @@ def job(message: Job) -> Shape:
         "id": message.id,
         "name": message.name,
         "owner": message.owner,
+        "tenant": message.tenant,
+        "partition": message.partition or None,
         "state": message.state,
         "reason": message.reason or None,
         "priority": message.priority,
@@ -61,8 +65,15 @@ def job(message: Job) -> Shape:
         "failures": message.failures,
         **money("cost", message.cost_micro_usd),
         **money("no_packing", message.no_packing_micro_usd),
+        **money("replicas", message.replicas_micro_usd),
         **_outlook(message),
+        "estimate": _estimate(message),
+        "contradicted_duration": _contradicted(message),
+        "suspension": _suspension(message),
         "pause": _pause(message),
+        "task_count": job_tasks.number(message),
+        "tasks_by_state": dict(job_tasks.counted(message)),
+        "waiting_for": list(message.waiting_for),
         "tasks": [task(one) for one in message.tasks],
     }
 
@@ -71,6 +82,9 @@ def task(message: Task) -> Shape:
     """A task of a job."""
     return {
         "index": message.index,
+        "replica": message.replica or None,
+        "why": message.why or None,
+        "outputs_of": message.outputs_of or None,
         "name": message.name or None,
         "state": message.state,
         "workload": message.workload,
@@ -78,6 +92,9 @@ def task(message: Task) -> Shape:
         "target": message.target or None,
         "waiting_for": message.waiting_for or None,
         "attempt": message.attempt,
+        "failures": message.failures,
+        "reason": message.reason or None,
+        "exit_code": message.exit_code if message.HasField("exit_code") else None,
         "moves": message.moves,
         "checkpoint": message.generation or None,
         "steps": message.steps,
@@ -85,7 +102,9 @@ def task(message: Task) -> Shape:
         "steps_per_second": message.rate or None,
         "normalised_throughput": message.normalised or None,
         "metrics": dict(message.metrics),
+        "pool": message.pool or None,
         **_outlook(message),
+        "suspension": _suspension(message),
     }
 
 
@@ -95,6 +114,49 @@ def _outlook(message: Job | Task) -> Shape:
         "remaining_ms": message.remaining_ms if message.HasField("remaining_ms") else None,
         "remaining_estimated": message.remaining_estimated,
         "eta_ms": message.eta_ms if message.HasField("eta_ms") else None,
+        "eta_earliest_ms": (
+            message.eta_earliest_ms if message.HasField("eta_earliest_ms") else None
+        ),
+        "eta_latest_ms": message.eta_latest_ms if message.HasField("eta_latest_ms") else None,
+    }
+
+
+def _estimate(message: Job) -> Shape | None:
+    """How long the job's longest task runs alone."""
+    if not message.HasField("estimate"):
+        return None
+    known = message.estimate
+    return {
+        "mean_ms": known.mean_ms,
+        "least_ms": known.least_ms,
+        "most_ms": known.most_ms,
+        "source": known.source,
+        "tasks": known.tasks,
+    }
+
+
+def _contradicted(message: Job) -> Shape | None:
+    """Why the job's stated duration is not believed."""
+    if not message.HasField("contradicted"):
+        return None
+    found = message.contradicted
+    return {
+        "workload": found.workload,
+        "stated_ms": found.stated_ms,
+        "took_ms": list(found.took_ms),
+    }
+
+
+def _suspension(message: Job | Task) -> Shape | None:
+    """Why a job or a task is suspended."""
+    if not message.HasField("suspension"):
+        return None
+    told = message.suspension
+    return {
+        "by": told.by,
+        "since_ms": told.since_ms,
+        "reason": told.reason,
+        "job": told.job or None,
     }
 
 
@@ -131,6 +193,7 @@ def instance(message: Instance) -> Shape:
         "type": message.type,
         "zone": message.zone,
         "purchase": message.purchase,
+        "partition": message.partition or None,
         "state": message.state,
         "connected": message.connected,
         "reason": message.reason or None,
@@ -141,6 +204,23 @@ def instance(message: Instance) -> Shape:
         "capacity": _resources(message.capacity),
         "used": _resources(message.used),
         "tasks": list(message.tasks),
+        "pool": message.pool or None,
+        "draining": message.draining or None,
+        "drain_moves": message.drain_moves,
+    }
+
+
+def node(message: Node) -> Shape:
+    """An owned node as declared; `None` for the instance that it is not while it is not here."""
+    return {
+        "name": message.name,
+        "type": message.type,
+        "capacity": _resources(message.capacity),
+        **hourly("price", message.price_micro_usd_per_hour),
+        "fence_ms": message.fence_ms,
+        "joined": message.joined,
+        "instance": message.instance.id or None,
+        "partition": message.partition or None,
     }
 
 
@@ -162,6 +242,7 @@ def bill_sums(message: Bill) -> Shape:
         **money("no_packing", message.no_packing_micro_usd),
         **money("saved", message.no_packing_micro_usd - message.cost_micro_usd),
         "migrations": message.migrations,
+        "pools": [{"pool": one.pool, **money("cost", one.cost_micro_usd)} for one in message.pools],
     }
 
 
@@ -193,6 +274,10 @@ def plan(message: PlanResponse) -> Shape:
     return {
         "placements": [_placement(one) for one in message.placements],
         "moves": message.moves,
+        "suspended": [
+            {"task": one.task, "instance": one.instance or None, "reason": one.reason}
+            for one in message.suspended
+        ],
         **hourly("price_before", message.price_before_micro_usd_per_hour),
         **hourly("price_after", message.price_after_micro_usd_per_hour),
         **hourly("alone", message.alone_micro_usd_per_hour),

@@ -9,8 +9,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from eva_master.app.cli.views import job_tasks
 from eva_master.app.cli.views.words import ago, count, money, plain, price, share, span
 from eva_master.model import states
+from eva_master.model.accounting.tenants import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from eva_master.adapters.rpc.messages import (
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
         ClusterState,
         Instance,
         Job,
+        Node,
         PlanResponse,
         Task,
         Token,
@@ -37,6 +40,7 @@ _STYLES = {
     "terminating": "yellow",
     "stopping": "yellow",
     "ending": "yellow",
+    "suspended": "yellow",
 }
 
 
@@ -58,18 +62,22 @@ def grid(*columns: str, right: Iterable[str] = ()) -> Table:
 def jobs(messages: Iterable[Job], now: int) -> RenderableType:
     """A table with one row per job, and why nothing goes on if that is so."""
     messages = list(messages)
+    tenants = any(one.tenant not in ("", DEFAULT_TENANT) for one in messages)
+    parts = any(one.partition for one in messages)
     table = grid(
-        *("JOB", "OWNER", "STATE", "TASKS", "WHERE", "PROGRESS", "ETA", "COST", "ALONE", "AGE"),
-        "NOTE",
+        *("JOB", "OWNER", *(("TENANT",) if tenants else ()), *(("PARTITION",) if parts else ())),
+        *("STATE", "TASKS", "WHERE"),
+        *("PROGRESS", "ETA", "COST", "ALONE", "AGE", "NOTE"),
         right=("TASKS", "PROGRESS", "ETA", "COST", "ALONE"),
     )
     for one in messages:
-        running = sum(task.state == "running" for task in one.tasks)
         table.add_row(
             one.id,
             plain(one.owner),
+            *((plain(one.tenant),) if tenants else ()),
+            *((plain(one.partition),) if parts else ()),
             state(one.state),
-            f"{running}/{len(one.tasks)}",
+            f"{job_tasks.counted(one).get('running', 0)}/{job_tasks.number(one)}",
             _where(one.tasks),
             _progress(one),
             eta(one, now),
@@ -88,6 +96,12 @@ def job(message: Job, now: int) -> RenderableType:
     rows: list[tuple[str, RenderableType]] = [
         ("job", message.id),
         ("owner", plain(message.owner)),
+        *(
+            (("tenant", plain(message.tenant)),)
+            if message.tenant not in ("", DEFAULT_TENANT)
+            else ()
+        ),
+        *((("partition", plain(message.partition)),) if message.partition else ()),
         ("state", state(message.state)),
         ("submitted", ago(message.submitted_ms, now)),
         ("started", ago(message.started_ms, now)),
@@ -98,26 +112,100 @@ def job(message: Job, now: int) -> RenderableType:
         rows.append(("waits for", plain(_some(message.waits_for))))
     if message.reason:
         rows.append(("reason", plain(message.reason)))
+    if message.HasField("suspension"):
+        told = message.suspension
+        rows.append(("suspended", f"{ago(told.since_ms, now)}: {plain(told.reason)}"))
     if message.HasField("pause"):
         rows.append(("paused", pause(message, now)))
     if message.finished_ms:
         took = span(message.finished_ms - message.submitted_ms)
         rows.append(("finished", f"{ago(message.finished_ms, now)}, after {took}"))
     if message.HasField("eta_ms"):
-        rows.append(("eta", f"in {eta(message, now)}, at the present pace"))
+        rows.append(("eta", f"in {_eta_at_length(message, now)}, at the present pace"))
     elif message.HasField("remaining_ms"):
         rows.append(
             ("eta", f"unknown; {span(message.remaining_ms)} of standalone run time are left")
         )
+    rows += [(label, plain(line)) for label, line in run_time(message)]
     if message.HasField("exit_code"):
         rows.append(("exit code", states.exit_text(message.exit_code)))
     if message.failures:
         rows.append(("failures", str(message.failures)))
-    alone = money(message.no_packing_micro_usd)
-    rows.append(("cost", f"{money(message.cost_micro_usd)} ({alone} on instances of its own)"))
+    rows += _all_tasks(message)
+    rows.append(("cost", _cost(message)))
     for label, value in rows:
         facts.add_row(Text(label, style="bold"), value)
-    return Group(facts, Text(), _tasks(message.tasks, now))
+    return Group(facts, Text(), tasks(message.tasks, now), *_hidden(message))
+
+
+def _all_tasks(message: Job) -> list[tuple[str, RenderableType]]:
+    """What the tasks of a job do together, and why those wait that are not shown."""
+    total = job_tasks.number(message)
+    rows: list[tuple[str, RenderableType]] = []
+    if total > 1:
+        rows.append(("tasks", job_tasks.in_words(message)))
+    if total > job_tasks.shown(message):
+        rows += [("tasks wait", plain(why)) for why in message.waiting_for]
+    return rows
+
+
+def _hidden(message: Job) -> list[Text]:
+    """What is told of the tasks that are not shown, if there are any."""
+    total, shown = job_tasks.number(message), job_tasks.shown(message)
+    if shown >= total:
+        return []
+    return [
+        Text(),
+        Text(
+            f"{shown:,} of {total:,} tasks are shown: those that failed, ended last, have a place "
+            f"or wait though they began. `eva status {message.id} --tasks A-B` shows others, "
+            f"`--failed` all that have failed."
+        ),
+    ]
+
+
+def task(message: Job, one: Task, now: int) -> RenderableType:
+    """All details of one task as a table."""
+    facts = Table.grid(padding=(0, 2, 0, 0))
+    rows: list[tuple[str, RenderableType]] = [
+        ("task", f"{message.id}/{number(one)} {plain(one.name)}".strip()),
+        ("job", state(message.state)),
+        ("state", state(one.state)),
+        ("where", where(one)),
+        ("attempt", str(one.attempt)),
+    ]
+    if one.waiting_for:
+        rows.append(("waits for", plain(one.waiting_for)))
+    if one.failures:
+        rows.append(("failures", str(one.failures)))
+    if one.reason:
+        rows.append(("failed last", plain(one.reason)))
+    if one.HasField("exit_code"):
+        rows.append(("exit code", states.exit_text(one.exit_code)))
+    if one.moves:
+        rows.append(("moves", str(one.moves)))
+    if one.generation:
+        rows.append(("checkpoint", str(one.generation)))
+    if one.steps or one.total_steps:
+        rows.append(("steps", steps(one)))
+    if one.outputs_of:
+        rows.append(("outputs", f"those of {one.index}+{one.outputs_of}"))
+    if one.why:
+        rows.append(("why", plain(one.why)))
+    rows += [("it/s", rate(one)), ("normalised", normalised(one))] if one.rate else []
+    if one.HasField("remaining_ms"):
+        rows.append(("eta", eta(one, now)))
+    rows += [(plain(name), f"{value:g}") for name, value in one.metrics.items()]
+    for label, value in rows:
+        facts.add_row(Text(label, style="bold"), value)
+    return facts
+
+
+def _cost(message: Job) -> str:
+    alone = money(message.no_packing_micro_usd)
+    text = f"{money(message.cost_micro_usd)} ({alone} on instances of its own)"
+    extra = message.replicas_micro_usd
+    return f"{text}, {money(extra)} of it for extra runs of late tasks" if extra else text
 
 
 def pause(message: Job | ClusterState, now: int) -> Text:
@@ -130,7 +218,16 @@ def pause(message: Job | ClusterState, now: int) -> Text:
     )
 
 
-def _tasks(messages: Iterable[Task], now: int) -> Table:
+def _eta_at_length(message: Job, now: int) -> str:
+    if not message.HasField("eta_latest_ms"):
+        return eta(message, now)
+    least, most = message.eta_earliest_ms - now, message.eta_latest_ms - now
+    between = f"{span(least)} to {span(most)} in two of three cases"
+    return f"~{span(message.eta_ms - now)} ({between})"
+
+
+def tasks(messages: Iterable[Task], now: int) -> Table:
+    """A table with one row per task."""
     table = grid(
         *("TASK", "STATE", "WHERE", "STEPS", "ETA", "IT/S", "NORMALISED", "ATTEMPT", "MOVES"),
         "NOTE",
@@ -139,7 +236,7 @@ def _tasks(messages: Iterable[Task], now: int) -> Table:
     for one in messages:
         figures = ", ".join(f"{plain(name)}={value:g}" for name, value in one.metrics.items())
         table.add_row(
-            f"{one.index} {one.name}".strip(),
+            f"{number(one)} {one.name}".strip(),
             state(one.state),
             where(one),
             steps(one),
@@ -148,9 +245,26 @@ def _tasks(messages: Iterable[Task], now: int) -> Table:
             normalised(one),
             str(one.attempt),
             str(one.moves),
-            plain(one.waiting_for) or figures,
+            _note(one) or figures,
         )
     return table
+
+
+def number(task: Task) -> str:
+    """A task's number in its job; of an extra run of it ``3+1``, as in the run's id."""
+    return f"{task.index}+{task.replica}" if task.replica else str(task.index)
+
+
+def _note(task: Task) -> str:
+    """What there is to say of a task's run in words."""
+    if task.outputs_of:
+        return f"its outputs are those of {task.index}+{task.outputs_of}: {plain(task.why)}"
+    return plain(task.waiting_for or task.why or _failed(task))
+
+
+def _failed(one: Task) -> str:
+    """How a task failed last, if it did and has not succeeded since."""
+    return one.reason if one.failures and one.state != "succeeded" else ""
 
 
 def where(task: Task) -> str:
@@ -165,15 +279,46 @@ def steps(task: Task) -> str:
     return f"{task.steps:,}/{task.total_steps:,}" if task.total_steps else f"{task.steps:,}"
 
 
+def run_time(message: Job) -> list[tuple[str, str]]:
+    """How long a job's longest task runs, where that is estimated, with a label for each line."""
+    lines = []
+    if message.HasField("contradicted"):
+        found = message.contradicted
+        took = ", ".join(map(span, found.took_ms))
+        lines.append(
+            (
+                "duration",
+                f"{span(found.stated_ms)} is stated and not believed: the last tasks of workload "
+                f"{found.workload} took {took}; correct it in the job file",
+            )
+        )
+    known = message.estimate
+    if message.HasField("estimate") and known.source != "stated":
+        sources = [f"{known.tasks:,} finished tasks"] if known.tasks else []
+        sources += ["the owner's earlier jobs"] if known.source != "pilots" else []
+        lines.append(
+            (
+                "run time",
+                f"~{span(known.mean_ms)} a task, {span(known.least_ms)} to {span(known.most_ms)} "
+                f"in two of three cases, by {' and '.join(sources)}",
+            )
+        )
+    return lines
+
+
 def eta(message: Job | Task, now: int) -> str:
     """In how long a job or a task is expected to end, ``-`` if unknown.
 
     For one that does not run it is the standalone run time that it still needs, in parentheses.
-    ``~`` says that nothing is known but how long earlier tasks of the workload took.
+    ``~`` says that nothing is known but how long other tasks took; what follows ``±`` is half of
+    the time between the ends that are expected in two of three cases.
     """
     about = "~" if message.remaining_estimated else ""
     if message.HasField("eta_ms"):
-        return f"{about}{span(message.eta_ms - now)}"
+        told = f"{about}{span(message.eta_ms - now)}"
+        if not message.HasField("eta_latest_ms"):
+            return told
+        return f"{told} ±{span((message.eta_latest_ms - message.eta_earliest_ms) // 2)}"
     return f"({about}{span(message.remaining_ms)})" if message.HasField("remaining_ms") else "-"
 
 
@@ -210,18 +355,34 @@ def _counts(by_state: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {name}" for name, number in sorted(by_state.items())) or "none"
 
 
-def nodes(message: ClusterState, instances: Iterable[Instance]) -> RenderableType:
-    """One line per instance, and what those that are billed cost now."""
+def nodes(
+    message: ClusterState, instances: Iterable[Instance], absent: Iterable[Node] = ()
+) -> RenderableType:
+    """One line per instance, and what those that are billed cost now.
+
+    Args:
+        message: The cluster.
+        instances: What is listed.
+        absent: Owned nodes that are not here.
+    """
+    listed, away = list(instances), list(absent)
+    # Most clusters have no pools, and are not divided.
+    pooled = any(one.pool for one in listed)
+    parts = any(one.partition for one in listed) or any(node.partition for node in away)
     table = grid(
-        *("NODE", "TYPE", "STATE", "PRICE", "UPTIME", "CPUS", "GPUS", "MEMORY", "TASKS", "NOTE"),
+        *("NODE", "TYPE", *(["PARTITION"] if parts else []), "STATE"),
+        *(["POOL"] if pooled else []),
+        *("PRICE", "UPTIME", "CPUS", "GPUS", "MEMORY", "TASKS", "NOTE"),
         right=("PRICE", "UPTIME", "CPUS", "GPUS", "MEMORY"),
     )
-    for one in instances:
+    for one in listed:
         used, room = one.used, one.capacity
         table.add_row(
             one.id,
             one.type if one.purchase != "spot" else f"{one.type} (spot)",
+            *([plain(one.partition)] if parts else []),
             state(one.state),
+            *([plain(one.pool) or "-"] if pooled else []),
             price(one.price_micro_usd_per_hour),
             uptime(one, message.now_ms),
             f"{used.milli_cpus / 1000:g}/{room.milli_cpus / 1000:g}",
@@ -229,6 +390,22 @@ def nodes(message: ClusterState, instances: Iterable[Instance]) -> RenderableTyp
             f"{used.memory_mib / 1024:.3g}/{room.memory_mib / 1024:.3g} GiB",
             ", ".join(one.tasks) or "-",
             _instance_note(one),
+        )
+    for node in away:
+        room = node.capacity
+        table.add_row(
+            node.name,
+            node.type,
+            *([plain(node.partition)] if parts else []),
+            "away" if node.joined else "declared",
+            *(["-"] if pooled else []),
+            price(node.price_micro_usd_per_hour),
+            "-",
+            f"0/{room.milli_cpus / 1000:g}",
+            f"0/{room.gpus}",
+            f"0/{room.memory_mib / 1024:.3g} GiB",
+            "-",
+            "its worker is away" if node.joined else f"join it: eva node token {node.name}",
         )
     told = [pause(message, message.now_ms), Text()] if message.HasField("pause") else []
     return Group(
@@ -248,6 +425,9 @@ def uptime(instance: Instance, now: int) -> str:
 def _instance_note(instance: Instance) -> str:
     if instance.state == "ready" and not instance.connected:
         return "its worker is away"
+    if instance.draining and instance.state in ("launching", "up", "ready"):
+        moves = "; its tasks move elsewhere" if instance.drain_moves else ""
+        return f"draining: {plain(instance.draining)}{moves}"
     return plain(instance.reason)
 
 
@@ -284,10 +464,18 @@ def totals(message: Bill) -> Text:
     verb = "saved" if alone >= cost else "lost"
     return Text.assemble(
         ("cost ", "bold"),
-        f"{money(cost)} ({money(message.idle_micro_usd)} idle); ",
+        f"{money(cost)} ({money(message.idle_micro_usd)} idle{_standing(message)}); ",
         f"without packing {money(alone)}; ",
         (f"{verb} {money(abs(alone - cost))} ({share(abs(alone - cost), alone)})", "bold green"),
         f"; {count(message.migrations, 'migration')}",
+    )
+
+
+def _standing(message: Bill) -> str:
+    """What of the idle amount instances cost while they stood empty in pools."""
+    return "".join(
+        f", of which {money(one.cost_micro_usd)} standing in pool {plain(one.pool)}"
+        for one in message.pools
     )
 
 
@@ -302,10 +490,15 @@ def plan(message: PlanResponse) -> RenderableType:
         else:
             place = f"a new {one.instance_type}"
         table.add_row(str(one.task), place, ", ".join(one.beside) or "-", plain(one.waiting_for))
+    preempted = [
+        Text(f"{one.task} on {one.instance} would be suspended: it {plain(one.reason)}")
+        for one in message.suspended
+    ]
     more = message.price_after_micro_usd_per_hour - message.price_before_micro_usd_per_hour
     return Group(
         table,
         Text(),
+        *preempted,
         f"the cluster would go from {price(message.price_before_micro_usd_per_hour)} to "
         f"{price(message.price_after_micro_usd_per_hour)} ({'+' if more >= 0 else '-'}"
         f"{price(abs(more))}); on instances of its own the job would take "
@@ -356,10 +549,16 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _waiting(message: Job) -> str:
-    return next((task.waiting_for for task in message.tasks if task.waiting_for), "")
+    if message.HasField("suspension"):
+        return message.suspension.reason
+    return job_tasks.why_waiting(message)
 
 
 def _progress(message: Job) -> str:
-    total = sum(task.total_steps for task in message.tasks)
-    done = sum(task.steps for task in message.tasks)
+    if job_tasks.number(message) > job_tasks.shown(message):
+        done = job_tasks.counted(message).get("succeeded", 0)
+        return share(done, job_tasks.number(message))
+    best = job_tasks.foremost(message)
+    total = sum(task.total_steps for task in best)
+    done = sum(task.steps for task in best)
     return share(min(done, total), total) if total else (f"{done:,}" if done else "-")

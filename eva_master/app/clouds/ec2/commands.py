@@ -32,9 +32,20 @@ _ACTIONS = {"Add": ("add", "green"), "Modify": ("change", "yellow"), "Remove": (
 
 def _account_options(command: _F) -> _F:
     options = [
-        click.option("--cluster", metavar="NAME", default="eva", show_default=True),
         click.option(
-            "--region", metavar="REGION", required=True, envvar="AWS_REGION", show_envvar=True
+            "--cluster",
+            metavar="NAME",
+            default="eva",
+            show_default=True,
+            help="Which of the account's clusters; its stack is called so.",
+        ),
+        click.option(
+            "--region",
+            metavar="REGION",
+            required=True,
+            envvar="AWS_REGION",
+            show_envvar=True,
+            help="AWS's region that the cluster is in.",
         ),
         click.option("--endpoint", metavar="URL", default="", hidden=True, help="For tests."),
         click.option("--poll-s", type=float, default=5.0, hidden=True, help="For tests."),
@@ -85,7 +96,12 @@ def _parameters(_: click.Context, __: click.Parameter, values: tuple[str, ...]) 
     help="The master's settings that differ from what the stack says, such as ec2.spot. They stay "
     "until another file is named; an empty one takes them back.",
 )
-@click.option("--client-file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--client-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where to write the settings that commands reach the cluster with, for EVA_CONFIG.  "
+    "[default: CLUSTER.yaml in your state directory]",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @json_option

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from eva_master.adapters.text.quantities import Duration
-from eva_master.app.config import MasterConfig, Section, refusal
+from eva_master.app.config import MasterConfig
+from eva_master.app.sections.base import Section, refusal
 
 
 def _check_socket(text: str) -> str:

@@ -164,6 +164,7 @@ class _Descent:
         ]
         self._capacity = question.capacity
         self._limit = question.nodes
+        self._sets = question.sets
         self._nodes = 0
         self._best = self._bound = question.worth
         self._path: list[int] = []
@@ -178,6 +179,7 @@ class _Descent:
         """Add one task to what is on the path."""
         joining, multiset, value = node.joining, node.multiset, node.value
         self._nodes += 1
+        self._sets.spend(len(joining))
         fractions = self._losses.of(multiset)
         need = self._chosen.need[joining]
         workload, charge = self._workload[joining], self._charge[joining]
@@ -193,7 +195,7 @@ class _Descent:
             # What was found meanwhile may have made it hopeless.
             if bound[position] <= self._best:
                 continue
-            if self._nodes >= self._limit:
+            if self._nodes >= self._limit or not self._sets.left:
                 self._bound = max(self._bound, float(bound[position]))
                 continue
             item = int(joining[position])

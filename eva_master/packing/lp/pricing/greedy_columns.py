@@ -18,6 +18,8 @@ from eva_master.packing.lp.pricing.knapsack import Floats, Question, items
 
 _MOST_JOINS = 24
 _LEAST_SHARE = 1e-12
+_CELLS_PER_SET = 64
+"""So many tasks that could join are looked at in the time of one set elsewhere."""
 
 
 class GreedyColumns:
@@ -47,7 +49,7 @@ class GreedyColumns:
         first = np.flatnonzero(fits)
         joined = _State(self, question, first, chosen.classes, chosen.share)
         for _ in range(_MOST_JOINS):
-            if not joined.step():
+            if not question.sets.left or not joined.step():
                 break
         return joined.task_sets(question.worth)
 
@@ -80,6 +82,7 @@ class _State:
     def step(self) -> bool:
         """Let a task join each machine that has one to gain; tells whether any did."""
         rows = self._open
+        self._question.sets.spend(len(rows) * len(self._classes) // _CELLS_PER_SET)
         fits: npt.NDArray[np.bool_] = self._left[rows] > 0
         for column in range(3):
             fits &= self._need[:, column] <= self._room[rows, column, np.newaxis]

@@ -7,12 +7,13 @@ coarse grid of GPUs, CPU time and memory in which every demand is rounded down.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from eva_master.packing.interference.throughput import Ints
+from eva_master.packing.load_budget import LoadBudget
 from eva_master.packing.lp.columns import TaskSetKey
 
 Floats = npt.NDArray[np.float64]
@@ -21,6 +22,8 @@ _GRID_CPU_CELLS = 512
 _GRID_MEMORY_CELLS = 8
 _NUMERICAL_ZERO = 1e-12
 _UNLIMITED = 1 << 40
+_COUNTED_AS = 8
+"""A set that is looked at by itself counts as so many that are looked at all at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ class Question:
         counts: How many tasks each class has.
         worth: What a task set must be worth more than.
         nodes: How many sets to look at, at most.
+        sets: The same of all searches together, sets that are only looked at to join included.
     """
 
     capacity: Ints
@@ -42,6 +46,7 @@ class Question:
     counts: Ints
     worth: float
     nodes: int
+    sets: LoadBudget = field(default_factory=LoadBudget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +230,8 @@ def search(question: Question) -> Found:
         whole = grid.bound(*capacity.tolist())
         if whole <= worth:
             return Found([], extra + whole, 1)
-    task_sets, bound, nodes = _Search(chosen, grid, worth, question.nodes).run(capacity)
+    search = _Search(chosen, grid, worth, question)
+    task_sets, bound, nodes = search.run(capacity)
     return Found(
         [tuple(sorted([*base, *task_set])) for task_set in task_sets], extra + bound, nodes
     )
@@ -234,7 +240,7 @@ def search(question: Question) -> Found:
 class _Search:
     """One depth-first search."""
 
-    def __init__(self, chosen: Items, grid: Grid | None, worth: float, nodes: int) -> None:
+    def __init__(self, chosen: Items, grid: Grid | None, worth: float, question: Question) -> None:
         self._need = chosen.need.tolist()
         self._value = chosen.value.tolist()
         self._most = chosen.most.tolist()
@@ -244,7 +250,8 @@ class _Search:
         self._classes = chosen.classes.tolist()
         self._whole = chosen.whole
         self._grid = grid
-        self._limit = nodes
+        self._limit = question.nodes
+        self._sets = question.sets
         self._best = self._bound = worth
         self._nodes = 0
         self._path: list[tuple[int, int]] = []
@@ -262,6 +269,11 @@ class _Search:
         for item in range(first, len(self._classes)):
             if value + share * ratio[item] <= self._best:
                 return
+            if not self._sets.left:
+                # Whatever the others add is bounded by the next one's ratio.
+                self._bound = max(self._bound, value + share * ratio[item])
+                return
+            self._sets.spend(_COUNTED_AS)
             need = self._need[item]
             for count in range(self._fitting(item, room), 0, -1):
                 self._nodes += 1

@@ -20,6 +20,7 @@ import numpy as np
 
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.interference.throughput_rows import ThroughputRows
+from eva_master.packing.load_budget import LoadBudget
 from eva_master.packing.lp.columns import TaskSetKey
 from eva_master.packing.lp.pricing.knapsack import (
     Floats,
@@ -35,6 +36,10 @@ _PRICED_FOR_NEIGHBOURS = 3
 """The machine's prices are tried as they would be if everybody had 0, 1, ... neighbours."""
 _SIZES_SHARING_NODES = 8
 """Multisets of one size are given this part of all that may be looked at."""
+_MOST_LARGER = 1 << 16
+"""Multisets that are made at once of those of one task less."""
+_CELLS_PER_SET = 64
+"""So many tasks that could join are looked at in the time of one set elsewhere."""
 _ROWS_PER_PIECE = 1024
 """Multisets looked at in one piece."""
 _SUBGRADIENT_STEPS = 6
@@ -69,7 +74,7 @@ class MultisetSearch:
         if chosen is None or chosen.whole <= worth:
             return Found([], extra + (0.0 if chosen is None else chosen.whole), 1)
         sorted_classes = _SortedClasses(self, question, chosen)
-        sets, bound, nodes = _explored(sorted_classes, worth, question.nodes)
+        sets, bound, nodes = _explored(sorted_classes, worth, question.nodes, question.sets)
         # On each of them there is room for the tasks that ask for nothing.
         task_sets = [task_set for reached, task_set in sets if reached > question.worth]
         return Found(task_sets, bound + extra, nodes)
@@ -120,22 +125,22 @@ class _SortedClasses:
 
 
 def _explored(
-    sorted_classes: _SortedClasses, worth: float, nodes: int
+    sorted_classes: _SortedClasses, worth: float, nodes: int, budget: LoadBudget
 ) -> tuple[list[tuple[float, TaskSetKey]], float, int]:
     """Sets worth more than that, the best one last; a bound on all; how many were looked at."""
-    survey = _Survey(sorted_classes, worth, nodes)
+    survey = _Survey(sorted_classes, worth, nodes, budget)
     rows, prices = survey.run()
     bound, tried = max(worth, survey.bound), survey.nodes
     sets: list[tuple[float, TaskSetKey]] = []
     if len(rows):
         promising = _promising(sorted_classes, rows, prices, worth)
         for at in range(0, len(promising.rows), _ROWS_PER_PIECE):
-            if tried >= survey.nodes + nodes:
+            if tried >= survey.nodes + nodes or not budget.left:
                 bound = max(bound, float(promising.bounds[at]))
                 break
             limit = max(nodes // _SIZES_SHARING_NODES, 1)
             choices = _Choices(
-                sorted_classes, promising.part(at, at + _ROWS_PER_PIECE), worth, limit
+                sorted_classes, promising.part(at, at + _ROWS_PER_PIECE), worth, limit, budget
             )
             sets.extend(choices.run())
             tried += choices.nodes
@@ -152,10 +157,14 @@ class _Survey:
         nodes: Multisets looked at.
     """
 
-    def __init__(self, sorted_classes: _SortedClasses, worth: float, nodes: int) -> None:
+    def __init__(
+        self, sorted_classes: _SortedClasses, worth: float, nodes: int, budget: LoadBudget
+    ) -> None:
         self._sorted_classes = sorted_classes
         self._worth = worth
-        self._limit = max(nodes // _SIZES_SHARING_NODES, 1)
+        self._budget = budget
+        at_once = _MOST_LARGER // len(sorted_classes.present)
+        self._limit = max(min(nodes // _SIZES_SHARING_NODES, at_once), 1)
         self._directions = sorted_classes.directions()
         self._shares = np.maximum(sorted_classes.fractions @ self._directions.T, _NUMERICAL_ZERO)
         self._least = np.zeros((sorted_classes.throughput.size, 3), dtype=np.int64)
@@ -176,6 +185,8 @@ class _Survey:
         kept: list[tuple[Ints, Floats]] = []
         while len(rows):
             self.nodes += len(rows)
+            cells = len(rows) * len(self._sorted_classes.workload)
+            self._budget.spend(len(rows) + cells // _CELLS_PER_SET)
             bounds, prices = self._bounds(rows)
             chosen = np.flatnonzero(bounds > self._worth)
             if len(chosen) > self._limit:
@@ -184,8 +195,11 @@ class _Survey:
                 chosen = np.sort(chosen[: self._limit])
             rows, last = rows[chosen], last[chosen]
             kept.append((rows, prices[chosen]))
+            if not self._budget.left:
+                self.bound = max(self.bound, float(bounds[chosen].max(initial=0.0)))
+                break
             rows, last = self._larger(rows, last)
-        found = np.concatenate([multisets for multisets, _ in kept[1:]] or [rows])
+        found = np.concatenate([multisets for multisets, _ in kept[1:]] or [rows[:0]])
         return found, np.concatenate([prices for _, prices in kept[1:]] or [np.zeros((0, 3))])
 
     def _larger(self, rows: Ints, last: Ints) -> tuple[Ints, Ints]:
@@ -311,8 +325,14 @@ class _Choices:
     """
 
     def __init__(
-        self, sorted_classes: _SortedClasses, multisets: _Promising, worth: float, limit: int
+        self,
+        sorted_classes: _SortedClasses,
+        multisets: _Promising,
+        worth: float,
+        limit: int,
+        budget: LoadBudget,
     ) -> None:
+        self._budget = budget
         self._sorted_classes = sorted_classes
         self._worth = worth
         self._limit = limit
@@ -350,7 +370,8 @@ class _Choices:
         for place in range(self._size):
             done = self._places[partial.multiset, place] == len(self._sorted_classes.starts)
             self._keep(best, partial.some(np.flatnonzero(done)))
-            partial = self._next(partial.some(np.flatnonzero(~done)), place)
+            growing = partial.some(np.flatnonzero(~done))
+            partial = self._next(self._affordable(growing, place), place)
         self._keep(best, partial)
         return [(value, self._pattern(path)) for value, path in best.values()]
 
@@ -379,15 +400,20 @@ class _Choices:
         grown.above = grown.above + self._above[grown.multiset, position]
         grown.value = grown.value + self._values[grown.multiset, position]
         self.nodes += len(label)
-        return self._limited(grown, place + 1)
+        self._budget.spend(len(label))
+        return self._limited(grown, place + 1, self._limit)
 
-    def _limited(self, partial: _Partial, place: int) -> _Partial:
-        if len(partial.multiset) <= self._limit:
+    def _affordable(self, partial: _Partial, place: int) -> _Partial:
+        """As many as may be looked at in every way in which they can grow."""
+        return self._limited(partial, place, self._budget.left // max(self._widest, 1))
+
+    def _limited(self, partial: _Partial, place: int, limit: int) -> _Partial:
+        if len(partial.multiset) <= limit:
             return partial
         bounds = partial.above + self._rest[partial.multiset, place]
         order = np.argsort(-bounds, kind="stable")
-        self.bound = max(self.bound, float(bounds[order[self._limit]]))
-        return partial.some(order[: self._limit])
+        self.bound = max(self.bound, float(bounds[order[limit]]))
+        return partial.some(order[:limit])
 
     def _keep(self, best: dict[int, tuple[float, list[int]]], full: _Partial) -> None:
         for at in np.flatnonzero(full.value > self._worth).tolist():

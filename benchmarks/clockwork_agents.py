@@ -1,0 +1,191 @@
+"""Runs many agents of owned nodes in one process; their tasks are timers and no processes.
+
+Run as `python -m benchmarks.clockwork_agents REQUEST`, a JSON file with the `tokens` of the nodes,
+their `type`, `milli_cpus` and `memory_mib`, and `task_ms`, after which each task exits with 0. Each
+agent joins with its token, keeps its lease and speaks the whole protocol over a TLS connection of
+its own. They do so until SIGTERM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eva_master.adapters.rpc._proto import worker_pb2 as pb
+from eva_master.adapters.rpc._proto.worker_pb2_grpc import EnrolmentStub, WorkersStub
+from eva_worker.link.channel import dial
+from eva_worker.link.identity import Identity
+from eva_worker.link.joining import Invitation
+
+Key = tuple[str, int]
+"""A task run and its attempt."""
+
+_LEASES = 3
+"""How often an agent asks for its lease in the time for which it holds."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What every node is.
+
+    Attributes:
+        type: As the master's settings name it.
+        task_ms: How long a task takes.
+    """
+
+    type: str
+    milli_cpus: int
+    memory_mib: int
+    task_ms: int
+
+    def resources(self) -> pb.Resources:
+        """What it has for tasks."""
+        return pb.Resources(milli_cpus=self.milli_cpus, memory_mib=self.memory_mib)
+
+
+class ClockworkAgent:
+    """One agent.
+
+    Args:
+        machine: What it runs on.
+        token: Of its node.
+    """
+
+    def __init__(self, machine: Machine, token: str) -> None:
+        self._machine = machine
+        self._invitation = Invitation.read(token)
+        self._reports: dict[Key, pb.TaskReport] = {}
+        self._outgoing: asyncio.Queue[pb.WorkerMessage] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+
+    async def run(self) -> None:
+        """Join, register, and obey until the stream ends.
+
+        Raises:
+            grpc.aio.AioRpcError: The master refused it, or the stream broke.
+        """
+        invitation = self._invitation
+        with tempfile.TemporaryDirectory(prefix="eva-bench-node-") as home:
+            identity = Identity(Path(home), invitation.node)
+            request = pb.JoinNodeRequest(
+                token=invitation.secret,
+                type=self._machine.type,
+                measured=self._machine.resources(),
+                signing_request=identity.signing_request(),
+            )
+            authorities = invitation.authorities.encode()
+            async with dial(invitation.enrol, authorities=authorities) as channel:
+                joining: Any = EnrolmentStub(channel)
+                answer = await joining.JoinNode(request)
+            key = identity.key_file.read_bytes()
+        async with AsyncExitStack() as stack:
+            channel = await stack.enter_async_context(
+                dial(
+                    answer.workers,
+                    authorities=authorities,
+                    key=key,
+                    certificate=answer.identity.certificate,
+                )
+            )
+            workers: Any = WorkersStub(channel)
+            register = pb.Register(
+                instance_id=answer.name, capacity=answer.capacity, agent_version="bench"
+            )
+            self._outgoing.put_nowait(pb.WorkerMessage(register=register))
+            call = workers.Session(self._each())
+            welcome = (await call.read()).welcome
+            for regular in (self._beat(welcome.heartbeat_ms), self._keep_lease(welcome.fence_ms)):
+                stack.callback(asyncio.create_task(regular).cancel)
+            while isinstance(message := await call.read(), pb.MasterMessage):
+                self._obey(message)
+
+    def _obey(self, message: pb.MasterMessage) -> None:
+        match message.WhichOneof("body"):
+            case "start":
+                self._start((message.start.order.run_id, message.start.order.attempt))
+            case "stop":
+                self._stop((message.stop.run_id, message.stop.attempt))
+            case "forget":
+                self._reports.pop((message.forget.run_id, message.forget.attempt), None)
+            case "fetch":
+                order = message.fetch.order
+                fetched = pb.Fetched(run_id=order.run_id, attempt=order.attempt)
+                self._outgoing.put_nowait(pb.WorkerMessage(fetched=fetched))
+            case "sync":
+                known = pb.Reports(tasks=self._reports.values(), complete=True)
+                self._outgoing.put_nowait(pb.WorkerMessage(reports=known))
+
+    def _start(self, key: Key) -> None:
+        if key not in self._reports:
+            self._note(key, pb.PHASE_RUNNING)
+            self._loop.call_later(self._machine.task_ms / 1_000, self._exit, key)
+        else:
+            self._tell(key)
+
+    def _exit(self, key: Key) -> None:
+        known = self._reports.get(key)
+        if known is not None and known.phase == pb.PHASE_RUNNING:
+            self._note(key, pb.PHASE_EXITED)
+
+    def _stop(self, key: Key) -> None:
+        known = self._reports.get(key)
+        if known is None:
+            self._note(key, pb.PHASE_EXITED, never_started=True, stopped=True)
+        elif known.phase == pb.PHASE_RUNNING:
+            self._note(key, pb.PHASE_EXITED, exit_code=-signal.SIGTERM, stopped=True)
+        else:
+            self._tell(key)
+
+    def _note(self, key: Key, phase: pb.Phase.ValueType, **more: Any) -> None:
+        run, attempt = key
+        self._reports[key] = pb.TaskReport(run_id=run, attempt=attempt, phase=phase, **more)
+        self._tell(key)
+
+    def _tell(self, key: Key) -> None:
+        reports = pb.Reports(tasks=[self._reports[key]])
+        self._outgoing.put_nowait(pb.WorkerMessage(reports=reports))
+
+    async def _each(self) -> AsyncIterator[pb.WorkerMessage]:
+        while True:
+            yield await self._outgoing.get()
+
+    async def _beat(self, every_ms: int) -> None:
+        await asyncio.sleep(every_ms / 1_000 * random.random())  # they do not begin all at once
+        while True:
+            self._outgoing.put_nowait(pb.WorkerMessage(heartbeat=pb.Heartbeat()))
+            await asyncio.sleep(every_ms / 1_000)
+
+    async def _keep_lease(self, fence_ms: int) -> None:
+        while fence_ms:
+            lease = pb.LeaseRequest(asked_ms=round(time.monotonic() * 1_000))
+            self._outgoing.put_nowait(pb.WorkerMessage(lease=lease))
+            await asyncio.sleep(fence_ms / 1_000 / _LEASES)
+
+
+async def _run(path: str) -> None:
+    request = json.loads(Path(path).read_text())
+    tokens = request.pop("tokens")
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    machine = Machine(**request)
+    agents = [asyncio.create_task(ClockworkAgent(machine, token).run()) for token in tokens]
+    await stop.wait()
+    for agent in agents:
+        agent.cancel()
+    ends = await asyncio.gather(*agents, return_exceptions=True)
+    for end in {repr(end) for end in ends if isinstance(end, Exception)}:
+        print(end, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    asyncio.run(_run(sys.argv[1]))

@@ -1,0 +1,54 @@
+"""Elastic gangs in job files: `tasks: {least, most}`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from eva_master.adapters.jobfile.schema import ElasticSection, JobFile
+from eva_master.adapters.text.yamlfile import Document
+from eva_master.model.errors import Problem
+from eva_master.model.ids import MILLION
+from eva_master.model.job import JobSpec
+
+
+def problems(document: Document, job: JobFile) -> Iterator[Problem]:
+    """What is wrong between keys that are right one by one."""
+    sizes = job.tasks
+    if not isinstance(sizes, ElasticSection):
+        return
+    if job.kind == "array":
+        yield document.problem(
+            ("tasks",),
+            "the tasks of an array do not wait for each other, so no number of them has to run",
+            "write `kind: gang`, or a number of tasks and `concurrency`",
+        )
+    if sizes.least > sizes.most:
+        yield document.problem(
+            ("tasks", "least"),
+            f"at least {sizes.least} tasks cannot be at most {sizes.most}",
+            "exchange `least` and `most`",
+        )
+    for members in sizes.throughput:
+        if not sizes.least <= members <= sizes.most and sizes.least <= sizes.most:
+            yield document.problem(
+                ("tasks", "throughput", str(members)),
+                f"the gang never has {members} members",
+                f"state it for {sizes.least} to {sizes.most}",
+            )
+
+
+def most_of(job: JobFile) -> int:
+    """How many tasks the job has, be they rest or run; of a job whose tasks are not listed."""
+    assert not isinstance(job.tasks, list)
+    return job.tasks.most if isinstance(job.tasks, ElasticSection) else job.tasks
+
+
+def sized(spec: JobSpec, job: JobFile) -> JobSpec:
+    """A job with the bounds of its gang, if there is a choice, and the rates that are stated."""
+    sizes = job.tasks
+    if not isinstance(sizes, ElasticSection):
+        return spec
+    stated = sorted(sizes.throughput.items())
+    scaling = tuple((members, max(1, round(rate * MILLION))) for members, rate in stated)
+    return replace(spec, least=sizes.least if sizes.least < sizes.most else None, scaling=scaling)

@@ -1,0 +1,1 @@
+"""Owned nodes at the master's ports: who may join, and what operators ask."""

@@ -1,0 +1,1 @@
+"""What the users' port tells of partitions."""

@@ -1,0 +1,70 @@
+"""Partitions as messages of the users' port."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.adapters.rpc.server import views
+from eva_master.model.accounting.totals import PartitionTotals
+from eva_master.model.fleet.partitions import UNDIVIDED, Partition
+from eva_master.model.ids import Millis, micro_usd
+from eva_master.model.users import Role, UserToken
+from eva_master.ports.reading import ReadModel
+
+
+def response(model: ReadModel, who: UserToken, now: Millis) -> pb.PartitionsResponse:
+    """What each partition has and costs as of `now`.
+
+    Their micro-dollars add up to those of the bill: each sum of the first ones is rounded, and a
+    partition gets the difference of two.
+
+    Args:
+        model: The cluster.
+        who: The caller.
+        now: The time.
+    """
+    found, partitions = model.of_partitions(now), model.partitions
+    known = {it.name: it for it in partitions.all}
+    instances: Counter[str] = Counter()
+    prices: Counter[str] = Counter()
+    for live in model.live.values():
+        home = partitions.home(live.partition).name
+        instances[home] += 1
+        prices[home] += live.offering.price if live.up_ms is not None else 0
+    charged = idle = 0
+    messages = []
+    for name in [*known, *sorted(found.keys() - known.keys())]:
+        sums = found.get(name, PartitionTotals())
+        before = micro_usd(charged), micro_usd(idle)
+        charged, idle = charged + sums.charged, idle + sums.idle
+        message = pb.Partition(
+            name=name or UNDIVIDED,
+            former=name not in known,
+            jobs=sums.jobs,
+            tasks=sums.tasks,
+            instances=instances[name],
+            price_micro_usd_per_hour=prices[name],
+            cost_micro_usd=micro_usd(charged) - before[0],
+            idle_micro_usd=micro_usd(idle) - before[1],
+            month_micro_usd=micro_usd(sums.month_charged),
+        )
+        if (partition := known.get(name)) is not None:
+            _settings(message, partition)
+            message.offerings = len(partition.sold(model.catalog))
+            message.open = who.role is Role.OPERATOR or partition.admits(who.owner)
+        messages.append(message)
+    return pb.PartitionsResponse(partitions=messages, bill=views.bill(model, now))
+
+
+def _settings(message: pb.Partition, partition: Partition) -> None:
+    """Say what the settings have of a partition; what is not limited is left out."""
+    message.policy, message.default = partition.policy, partition.default
+    if partition.budget.per_hour is not None:
+        message.budget_micro_usd_per_hour = partition.budget.per_hour
+    if partition.budget.per_month is not None:
+        message.budget_micro_usd_per_month = partition.budget.per_month
+    for what in ("jobs", "tasks", "instances"):
+        most = getattr(partition.limits, what)
+        if most is not None:
+            setattr(message, f"most_{what}", most)

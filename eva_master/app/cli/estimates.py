@@ -1,0 +1,110 @@
+"""The command that shows what the cluster has learned of run times: estimates."""
+
+from __future__ import annotations
+
+from math import expm1
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from eva_master.app.cli.session import (
+    Session,
+    address_option,
+    console,
+    json_option,
+    pass_session,
+    print_json,
+)
+from eva_master.app.cli.views.tables import grid
+from eva_master.app.cli.views.words import ago, plain, span
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from eva_master.adapters.rpc.messages import LearnedTime, LearnedTimes
+
+_COLUMNS = ("OWNER", "FEATURE", "VALUE", "RUN TIME", "SPREAD", "ERROR", "JOBS", "TASKS", "LAST")
+
+
+@click.command()
+@click.option("--owner", metavar="NAME", default="", help="Of this owner alone.")
+@json_option
+@address_option
+@pass_session
+def estimates(session: Session, owner: str, as_json: bool) -> None:
+    """Show what was learned about how long tasks run.
+
+    Jobs that have something in common, such as the workload or the hour of their submission, are
+    expected to take equally long. RUN TIME is the median of their tasks alone on an instance,
+    SPREAD how far jobs are apart (±50%: two of three take between 1/1.5 and 1.5 times as long),
+    ERROR how far off it was when it was to predict the next job. `eva status JOB` shows what
+    follows for one job.
+    """
+    with session.client() as client:
+        learned = client.estimates(owner)
+    if as_json:
+        print_json(shape(learned))
+    elif learned.times:
+        console().print(table(learned))
+    elif learned.estimates == "off":
+        click.echo("run times are not estimated; the master's setting `estimates` is off")
+    else:
+        click.echo("no job has ended yet of which a task has finished")
+
+
+def table(message: LearnedTimes) -> Table:
+    """A table with one row per owner and value of a feature."""
+    drawn = grid(*_COLUMNS, right=("RUN TIME", "SPREAD", "ERROR", "JOBS", "TASKS"))
+    for one in message.times:
+        drawn.add_row(
+            plain(one.owner),
+            one.feature,
+            plain(_value(one)),
+            span(one.median_ms),
+            _percent(one.spread),
+            _percent(one.error),
+            f"{one.jobs:,}",
+            f"{one.tasks:,}",
+            ago(one.ended_ms, message.now_ms),
+        )
+    return drawn
+
+
+def _value(one: LearnedTime) -> str:
+    match one.feature:
+        case "hour":
+            return f"{int(one.value):02}:00 UTC"
+        case "cpus":
+            return f"{int(one.value) / 1000:g}"
+        case "memory":
+            return f"{int(one.value) / 1024:g} GiB"
+        case _:
+            return one.value or "all jobs"
+
+
+def _percent(deviation: float) -> str:
+    """A standard deviation of logarithms as a part of the run time; ``-`` if there is none yet."""
+    return f"±{100 * expm1(min(deviation, 9.0)):,.0f}%" if deviation else "-"
+
+
+def shape(message: LearnedTimes) -> dict[str, Any]:
+    """The output of ``--json``; see `eva_master.app.cli.views.shapes`."""
+    return {
+        "now_ms": message.now_ms,
+        "estimates": message.estimates,
+        "times": [
+            {
+                "owner": one.owner,
+                "feature": one.feature,
+                "value": one.value or None,
+                "median_ms": one.median_ms,
+                "log_deviation": one.spread,
+                "log_deviation_within_jobs": one.spread_within,
+                "log_error": one.error or None,
+                "jobs": one.jobs,
+                "tasks": one.tasks,
+                "ended_ms": one.ended_ms,
+            }
+            for one in message.times
+        ],
+    }

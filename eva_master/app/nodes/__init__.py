@@ -1,0 +1,1 @@
+"""The settings of owned nodes, for masters and for simulations."""

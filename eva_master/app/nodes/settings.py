@@ -1,0 +1,156 @@
+"""The settings of owned nodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from eva_master.adapters.text.quantities import Duration, MilliCpus, Size
+from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
+from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
+from eva_master.model.ids import MILLION, Family, InstanceId, Price
+from eva_master.model.resources import Resources
+
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+_LAUNCHED = re.compile(r"i[0-9]+")
+_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)?")
+_LONGEST_TYPE = 40
+_MOST_USD = 10**6
+_LEAST_FENCE_MS, _MOST_FENCE_MS = 10_000, 86_400_000
+_MOST_NODES = 10_000
+
+Complaint = tuple[tuple[str | int, ...], str, str]
+"""Where in the settings something is wrong, what it is, and what to write instead."""
+
+
+def _refusal(message: str, hint: str) -> PydanticCustomError:
+    return PydanticCustomError("refused", "{message}", {"message": message, "hint": hint})
+
+
+def _check_name(name: str) -> str:
+    if not _NAME.fullmatch(name) or _LAUNCHED.fullmatch(name):
+        raise _refusal(
+            f"{name!r} cannot name a node",
+            "use a-z, 0-9 and '-', beginning with a letter; i00001 and the like are launched ones",
+        )
+    return name
+
+
+def _check_type(name: str) -> str:
+    if not _TYPE.fullmatch(name) or len(name) > _LONGEST_TYPE:
+        raise _refusal(f"{name!r} cannot name a type", "write FAMILY.SIZE, such as rack.large")
+    return name
+
+
+def _parse_usd(price: object) -> int:
+    """Micro-dollars of a number of dollars, digit by digit."""
+    try:
+        if isinstance(price, bool) or not isinstance(price, (int, float, str)):
+            raise InvalidOperation
+        micros = Decimal(str(price)) * MILLION
+        if not micros.is_finite() or micros != micros.to_integral_value():
+            raise InvalidOperation
+    except InvalidOperation:
+        raise _refusal(
+            f"{price!r} is not a price", "write dollars per hour such as 0.35, or 0"
+        ) from None
+    if not 0 <= micros <= _MOST_USD * MILLION:
+        raise _refusal(f"{price!r} is not a price per hour", "write 0.35, or 0 for nothing")
+    return int(micros)
+
+
+def _check_fence(duration_ms: int) -> int:
+    if not _LEAST_FENCE_MS <= duration_ms <= _MOST_FENCE_MS:
+        raise _refusal("must be between 10s and 1d", "write 10m")
+    return duration_ms
+
+
+class CapacitySection(BaseModel):
+    """What tasks may use of a node."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    gpus: int = Field(default=0, ge=0, le=1_024, strict=True)
+    cpus: Annotated[MilliCpus, Field(gt=0)]
+    memory: Annotated[Size, Field(gt=0)]
+
+    @property
+    def resources(self) -> Resources:
+        """The same as a value."""
+        return Resources(self.gpus, self.cpus, self.memory)
+
+
+class NodeSection(BaseModel):
+    """An owned node.
+
+    Attributes:
+        type: What demands and speeds are stated for, as of an instance type: FAMILY.SIZE.
+        capacity: What tasks may use of it.
+        usd_per_hour: What it costs while it is in the cluster, in micro-dollars.
+        fence_after: So long after the last word of a master it has stopped its tasks.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    type: Annotated[str, AfterValidator(_check_type)]
+    capacity: CapacitySection
+    usd_per_hour: Annotated[int, BeforeValidator(_parse_usd)] = 0
+    fence_after: Annotated[Duration, AfterValidator(_check_fence)] = 600_000
+
+    def node(self, name: str) -> OwnedNode:
+        """The node as a value."""
+        family = Family(self.type.partition(".")[0])
+        machine = InstanceType(self.type, family, self.capacity.resources)
+        offering = Offering(machine, Price(self.usd_per_hour), NODE_ZONE, Purchase.OWNED)
+        return OwnedNode(InstanceId(name), offering, self.fence_after)
+
+
+NodeSections = Annotated[
+    dict[Annotated[str, AfterValidator(_check_name)], NodeSection], Field(max_length=_MOST_NODES)
+]
+
+
+def owned_nodes(sections: Mapping[str, NodeSection]) -> dict[InstanceId, OwnedNode]:
+    """The declared nodes, by name."""
+    return {InstanceId(name): section.node(name) for name, section in sections.items()}
+
+
+def contradictions(sections: Mapping[str, NodeSection]) -> list[Complaint]:
+    """Nodes of one type that are stated to be different."""
+    first: dict[str, str] = {}
+    found: list[Complaint] = []
+    for name, section in sections.items():
+        other = first.setdefault(section.type, name)
+        for key in ("capacity", "usd_per_hour"):
+            if getattr(section, key) != getattr(sections[other], key):
+                found.append(
+                    (
+                        ("nodes", name, key),
+                        f"{name} and {other} are both of type {section.type}, and differ in this",
+                        "give one of them a type of its own",
+                    )
+                )
+    return found
+
+
+def clashes(sections: Mapping[str, NodeSection], catalog: Catalog) -> list[Complaint]:
+    """Nodes of a type that a cloud sells with another capacity."""
+    sold: dict[str, Resources] = {it.type.name: it.type.capacity for it in catalog}
+    names: Sequence[str] = [
+        name
+        for name, section in sections.items()
+        if sold.get(section.type, section.capacity.resources) != section.capacity.resources
+    ]
+    return [
+        (
+            ("nodes", name, "type"),
+            f"the cloud sells {sections[name].type} with {sold[sections[name].type]}",
+            "state that capacity, or give the node a type of its own",
+        )
+        for name in names
+    ]

@@ -1,0 +1,1 @@
+"""Sections of the settings, and what they are made of."""

@@ -1,0 +1,89 @@
+"""What sections of the settings are made of."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from eva_master.adapters.text.quantities import Duration
+from eva_master.app.policy_registry import current_name
+from eva_master.model.accounting.tenants import can_match
+
+DEFAULT_POLICY = "eva"
+
+
+def refusal(message: str, hint: str) -> PydanticCustomError:
+    """A validator's complaint that says what to write instead."""
+    return PydanticCustomError("refused", "{message}", {"message": message, "hint": hint})
+
+
+class Section(BaseModel):
+    """A section of the settings; keys that it does not know are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class OnePolicySection(Section):
+    """One scheduler with its options.
+
+    Attributes:
+        name: Of the policy; ``NAME:PRESET`` sets both.
+        preset: One of the policy's named choices of options, `None` for its defaults.
+        options: Fields of the policy's config, over those of the preset; see
+            `eva_master.app.settings.load_master_config`.
+    """
+
+    name: str = DEFAULT_POLICY
+    preset: str | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_its_current_name(cls, values: Any) -> Any:
+        name = values.get("name", DEFAULT_POLICY) if isinstance(values, dict) else None
+        if not isinstance(name, str):
+            return values
+        preset = values.get("preset")
+        if preset is None and ":" in name:
+            name, _, preset = name.partition(":")
+        name, preset = current_name(name, preset)
+        return {**values, "name": name, "preset": preset}
+
+
+class ShortSection(OnePolicySection):
+    """Which scheduler decides for short jobs, in front of the one for all others.
+
+    Attributes:
+        below: Jobs are short if one of their tasks is expected to take less than this.
+    """
+
+    below: Annotated[Duration, Field(gt=0)] = 600_000
+
+
+class PolicySection(OnePolicySection):
+    """Which scheduler decides.
+
+    Attributes:
+        short: Which one decides for short jobs; the same if absent.
+    """
+
+    short: ShortSection | None = None
+
+
+Most = Annotated[int, Field(gt=0, le=10**9, strict=True)]
+
+
+def _check_entry(text: str) -> str:
+    if text.count("*") > 1:
+        raise refusal(f"{text!r} has two '*', and one is allowed", 'write ana, or "*@vision"')
+    if not can_match(text):
+        raise refusal(
+            f"no owner can be called {text!r}",
+            "owners are letters, digits and '.', '_', '@', '-', at most 63 of them",
+        )
+    return text
+
+
+Entry = Annotated[str, AfterValidator(_check_entry)]

@@ -1,0 +1,344 @@
+"""The section of the settings that divides the cluster into partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from eva_master.adapters.text.quantities import Duration, MilliCpus, Size
+from eva_master.adapters.text.yamlfile import suggestion
+from eva_master.app.sections.base import Entry, Most, PolicySection, Section, refusal
+from eva_master.model.accounting.tenants import OwnerPatterns
+from eva_master.model.catalog import Catalog, Purchase, base_family
+from eva_master.model.fleet.partitions import (
+    Budget,
+    Offers,
+    Partition,
+    PartitionLimits,
+    Rule,
+    is_partition,
+    with_nodes,
+)
+from eva_master.model.ids import MILLION, InstanceId, OfferingId
+from eva_master.model.resources import Resources
+
+Complaint = tuple[tuple[str | int, ...], str, str]
+"""Where in the settings, what is wrong, and what to do about it."""
+
+MOST_PARTITIONS = 16
+_AS_MANY_AS_THERE_ARE = 10**15
+
+
+def _check_name(name: str) -> str:
+    if not is_partition(name):
+        raise refusal(
+            f"{name!r} cannot name a partition",
+            "use letters, digits and '.', '_', '-', at most 63 of them",
+        )
+    return name
+
+
+def _check_usd(amount: Decimal) -> Decimal:
+    if amount * MILLION != int(amount * MILLION):
+        raise refusal("dollars are counted in millionths", "write 2.50")
+    return amount
+
+
+def _check_workload(text: str) -> str:
+    if not text or "*" in text[:-1]:
+        raise refusal(f"{text!r} names no workload", "write etl, or etl-* for all that begin so")
+    return text
+
+
+PartitionName = Annotated[str, AfterValidator(_check_name)]
+Usd = Annotated[Decimal, Field(gt=0, le=10**9), AfterValidator(_check_usd)]
+Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
+Entries = Annotated[tuple[Entry, ...], Field(min_length=1)]
+WorkloadPattern = Annotated[str, AfterValidator(_check_workload)]
+
+
+class OfferingsSection(Section):
+    """Which offerings are launched for a partition.
+
+    Attributes:
+        families: Families of instance types; all if absent.
+        zones: Availability zones; all if absent.
+        purchase: ``on-demand``, ``spot``; both if absent.
+        nodes: Owned nodes that are its own; those that no partition names are the default one's.
+            If it says nothing else, nothing is launched beside them.
+    """
+
+    families: Names | None = None
+    zones: Names | None = None
+    purchase: Annotated[tuple[Literal["on-demand", "spot"], ...], Field(min_length=1)] | None = None
+    nodes: Names | None = None
+
+    def offers(self) -> Offers:
+        """What is launched for the partition."""
+        launched = (self.families, self.zones, self.purchase)
+        if self.nodes is not None and launched == (None, None, None):
+            return Offers(purchase=frozenset())
+        purchase = None if self.purchase is None else frozenset(map(Purchase, self.purchase))
+        return Offers(_set(self.families), _set(self.zones), purchase)
+
+
+class PartitionLimitsSection(Section):
+    """How much a partition may have at a time.
+
+    Attributes:
+        jobs: Its unfinished jobs.
+        tasks: The tasks of these.
+        instances: Its instances.
+    """
+
+    jobs: Most | None = None
+    tasks: Most | None = None
+    instances: Most | None = None
+
+
+class BudgetSection(Section):
+    """What may be spent; a budget that is used up stops launches, and nothing that runs.
+
+    Attributes:
+        usd_per_hour: The prices of all instances at a time, together.
+        usd_per_month: What all instances cost in a calendar month, UTC.
+    """
+
+    usd_per_hour: Usd | None = None
+    usd_per_month: Usd | None = None
+
+
+class MostSection(Section):
+    """What each task takes at most.
+
+    Attributes:
+        gpus: Whole GPUs.
+        cpus: vCPUs.
+        memory: With its unit.
+    """
+
+    gpus: Annotated[int, Field(ge=0, le=1_024, strict=True)] | None = None
+    cpus: Annotated[MilliCpus, Field(gt=0)] | None = None
+    memory: Annotated[Size, Field(gt=0)] | None = None
+
+
+class DurationSection(Section):
+    """How long one task takes, as stated by the user or known of earlier tasks.
+
+    Attributes:
+        below: Less than this.
+        above: At least this.
+    """
+
+    below: Annotated[Duration, Field(gt=0)] | None = None
+    above: Annotated[Duration, Field(gt=0)] | None = None
+
+    @model_validator(mode="after")
+    def _can_hold(self) -> DurationSection:
+        if self.below is not None and self.above is not None and self.above >= self.below:
+            raise refusal("no duration is above and below these", "write above: 1m, below: 10m")
+        return self
+
+
+class RuleSection(Section):
+    """Which jobs come into a partition that name none: those for which all of it holds.
+
+    Attributes:
+        owners: Names of owners, and patterns with one ``*``.
+        tenants: Names of tenants.
+        workloads: Names, or beginnings of names followed by ``*``.
+        most: What each of their tasks takes at most.
+        spot: Whether they may run on spot instances.
+        duration: How long one task takes; a job of which that is not known does not match.
+    """
+
+    owners: Entries | None = None
+    tenants: Names | None = None
+    workloads: Annotated[tuple[WorkloadPattern, ...], Field(min_length=1)] | None = None
+    most: MostSection | None = None
+    spot: Annotated[bool, Field(strict=True)] | None = None
+    duration: DurationSection | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> RuleSection:
+        if not self.model_dump(exclude_none=True):
+            raise refusal(
+                "this rule holds for every job", "say which jobs, or write `default: true` instead"
+            )
+        return self
+
+    def rule(self) -> Rule:
+        """The rule that it describes."""
+        most, duration = self.most, self.duration
+        return Rule(
+            owners=None if self.owners is None else OwnerPatterns(self.owners),
+            tenants=None if self.tenants is None else frozenset(self.tenants),
+            workloads=self.workloads,
+            most=None if most is None else _resources(most),
+            spot=self.spot,
+            below_ms=None if duration is None else duration.below,
+            above_ms=None if duration is None else duration.above,
+        )
+
+
+class PartitionSection(Section):
+    """A part of the cluster.
+
+    Attributes:
+        policy: Which scheduler decides here; that of the cluster if absent.
+        offerings: What is launched for it.
+        limits: How much it may have; the limits of the cluster hold besides.
+        budget: What it may spend.
+        submitters: Who may run jobs here: names of owners, and patterns with one ``*``; everybody
+            if absent.
+        rule: Which jobs come here that name no partition.
+        default: Whether jobs come here that no rule matches; of exactly one partition.
+    """
+
+    policy: PolicySection | None = None
+    offerings: OfferingsSection = OfferingsSection()
+    limits: PartitionLimitsSection = PartitionLimitsSection()
+    budget: BudgetSection = BudgetSection()
+    submitters: Entries | None = None
+    rule: RuleSection | None = None
+    default: Annotated[bool, Field(strict=True)] = False
+
+    def partition(self, name: str, policy: str, round_grid_ms: int) -> Partition:
+        """The partition that it describes.
+
+        Args:
+            name: Of the partition.
+            policy: Name of its policy, for users.
+            round_grid_ms: At multiples of which time its policy likes to plan.
+        """
+        return Partition(
+            name=name,
+            policy=policy,
+            offers=self.offerings.offers(),
+            nodes=frozenset(map(InstanceId, self.offerings.nodes or ())),
+            limits=PartitionLimits(**self.limits.model_dump()),
+            budget=Budget(_micro(self.budget.usd_per_hour), _micro(self.budget.usd_per_month)),
+            submitters=None if self.submitters is None else OwnerPatterns(self.submitters),
+            rule=None if self.rule is None else self.rule.rule(),
+            default=self.default,
+            round_grid_ms=round_grid_ms,
+        )
+
+
+def _resources(most: MostSection) -> Resources:
+    endless = _AS_MANY_AS_THERE_ARE
+    return Resources(
+        endless if most.gpus is None else most.gpus,
+        endless if most.cpus is None else most.cpus,
+        endless if most.memory is None else most.memory,
+    )
+
+
+def _set(values: tuple[Any, ...] | None) -> frozenset[Any] | None:
+    return None if values is None else frozenset(values)
+
+
+def _micro(amount: Decimal | None) -> int | None:
+    return None if amount is None else int(amount * MILLION)
+
+
+def contradictions(
+    sections: Mapping[str, PartitionSection], tenants: tuple[str, ...], nodes: Collection[str]
+) -> Iterator[Complaint]:
+    """What is wrong with the partitions as a whole.
+
+    Args:
+        sections: By name.
+        tenants: The names of all tenants.
+        nodes: The names of all owned nodes.
+    """
+    yield from _alike(sections)
+    yield from _misnamed_nodes(sections, nodes)
+    defaults = [name for name, section in sections.items() if section.default]
+    if sections and not defaults:
+        yield (
+            ("partitions",),
+            "no partition is for the jobs that no rule matches",
+            "write `default: true` in one of them",
+        )
+    for name in defaults[1:]:
+        message = f"{defaults[0]!r} is the default partition already"
+        yield ("partitions", name, "default"), message, "leave one of the two"
+    for name, section in sections.items():
+        if section.default and section.submitters is not None:
+            yield (
+                ("partitions", name, "submitters"),
+                "jobs that no rule matches come into the default partition, whoever submits them",
+                "leave it out, or make another partition the default",
+            )
+        for at, tenant in enumerate((section.rule and section.rule.tenants) or ()):
+            if tenant not in tenants:
+                yield (
+                    ("partitions", name, "rule", "tenants", at),
+                    f"there is no tenant {tenant!r}",
+                    suggestion(tenant, tenants) or f"known: {', '.join(tenants)}",
+                )
+
+
+def _alike(sections: Mapping[str, PartitionSection]) -> Iterator[Complaint]:
+    first: dict[str, str] = {}
+    for name in sections:
+        other = first.setdefault(name.casefold(), name)
+        if other != name:
+            message = f"{name!r} and {other!r} differ in upper and lower case alone"
+            yield ("partitions", name), message, "give one of them another name"
+
+
+def _misnamed_nodes(
+    sections: Mapping[str, PartitionSection], nodes: Collection[str]
+) -> Iterator[Complaint]:
+    owner: dict[str, str] = {}
+    for name, section in sections.items():
+        for at, node in enumerate(section.offerings.nodes or ()):
+            path = ("partitions", name, "offerings", "nodes", at)
+            if node not in nodes:
+                known = sorted(nodes)
+                hint = suggestion(node, known) or f"declared: {', '.join(known[:8]) or 'none'}"
+                yield path, f"there is no owned node {node!r} under `nodes:`", hint
+            elif owner.setdefault(node, name) != name:
+                message = f"{node!r} is in partition {owner[node]!r} already"
+                yield path, message, "a node is in one partition; leave one of the two"
+
+
+def unsold(
+    sections: Mapping[str, PartitionSection],
+    catalog: Catalog,
+    nodes: Mapping[InstanceId, OfferingId],
+) -> Iterator[Complaint]:
+    """What partitions ask for and nobody sells.
+
+    Args:
+        sections: By name.
+        catalog: What a cloud sells.
+        nodes: The offerings that owned nodes stand for, by name.
+    """
+    divided = with_nodes((it.partition(name, "", 0) for name, it in sections.items()), nodes)
+    families = sorted({base_family(it.type.family) for it in catalog})
+    zones = sorted({it.zone for it in catalog})
+    for name, section in sections.items():
+        offers, path = section.offerings, ("partitions", name, "offerings")
+        missing = False
+        for key, asked, known in (
+            ("families", offers.families, families),
+            ("zones", offers.zones, zones),
+        ):
+            for at, one in enumerate(asked or ()):
+                if one not in known:
+                    missing = True
+                    hint = suggestion(one, known) or f"known: {', '.join(known[:8])}"
+                    yield (*path, key, at), f"nothing is sold in {one!r}", hint
+        part = divided.home(name)
+        if not missing and not part.owned and all(it.limit == 0 for it in part.sold(catalog)):
+            yield (
+                path,
+                f"partition {name!r} sells nothing of the catalog, so no job could run there",
+                "allow more families, zones, ways of purchase or nodes; see: eva catalog",
+            )

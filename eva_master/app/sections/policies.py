@@ -1,0 +1,146 @@
+"""What the settings' sections on policies come to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from math import gcd
+from typing import Any
+
+from pydantic import ValidationError
+
+from eva_master.adapters.text import yamlfile
+from eva_master.adapters.text.yamlfile import Document
+from eva_master.app.config import current_options, policy_config, presets_of
+from eva_master.app.policy_registry import policies
+from eva_master.app.sections.base import OnePolicySection, PolicySection
+from eva_master.model.errors import Problem
+from eva_master.packing.elastic import fixed
+from eva_master.packing.parts.splitter import Splitter, below
+from eva_master.ports import Policy, PolicyKind
+
+
+def build_policy(name: str, options: Mapping[str, Any]) -> Policy:
+    """Make a policy from its section of the configuration; the planner's process calls this.
+
+    Args:
+        name: ``NAME`` or ``NAME:PRESET``.
+        options: Over those of the preset.
+    """
+    name, _, preset = name.partition(":")
+    kind = policies()[name]
+    section = OnePolicySection(name=name, preset=preset or None, options=dict(options))
+    return fixed.built(kind, policy_config(section, kind))
+
+
+def build_splitter(name: str, options: Mapping[str, Any]) -> Policy:  # noqa: ARG001
+    """Make a policy for short jobs in front of another one, likewise.
+
+    Args:
+        name: Of both, as users see it.
+        options: See `source`.
+    """
+    front, back = (build_policy(*options[which]) for which in ("front", "back"))
+    return Splitter(front, back, below(options["below_ms"]))
+
+
+def source(section: PolicySection) -> tuple[dict[str, Any], str]:
+    """What the planner's process makes a policy of: options, and the path of a function."""
+    if section.short is None:
+        return section.options, f"{__name__}:{build_policy.__name__}"
+    options = {
+        "front": [_named(section.short), section.short.options],
+        "back": [_named(section), section.options],
+        "below_ms": section.short.below,
+    }
+    return options, f"{__name__}:{build_splitter.__name__}"
+
+
+def built(section: PolicySection) -> Policy:
+    """Make the policy of a section in this process."""
+    options, _ = source(section)
+    return (build_policy if section.short is None else build_splitter)(shown(section), options)
+
+
+def round_grid_ms(section: PolicySection) -> int:
+    """At multiples of which time a policy likes to plan, 0 for whenever something happens."""
+    grid_ms = _grid_ms(section)
+    if section.short is None:
+        return grid_ms
+    short_ms = _grid_ms(section.short)
+    return gcd(grid_ms, short_ms) if grid_ms and short_ms else 0
+
+
+def _grid_ms(section: OnePolicySection) -> int:
+    chosen = policy_config(section, policies()[section.name])
+    return (getattr(chosen, "round_gap_s", None) or 0) * 1000
+
+
+def shown(section: PolicySection) -> str:
+    """``NAME`` or ``NAME:PRESET``; behind that of a policy for short jobs and a plus."""
+    front = "" if section.short is None else f"{_named(section.short)}+"
+    return front + _named(section)
+
+
+def _named(section: OnePolicySection) -> str:
+    return f"{section.name}:{section.preset}" if section.preset else section.name
+
+
+def policy_problems(
+    path: tuple[str, ...],
+    section: PolicySection,
+    known: Mapping[str, PolicyKind],
+    document: Document,
+) -> list[Problem]:
+    """What is wrong with a section on policies.
+
+    Args:
+        path: Where it is in the document.
+        section: The section.
+        known: All policies.
+        document: The settings.
+    """
+    problems = _problems(path, section, known, document)
+    if section.short is not None:
+        problems += _problems((*path, "short"), section.short, known, document)
+    return problems
+
+
+def _problems(
+    path: tuple[str, ...],
+    section: OnePolicySection,
+    kinds: Mapping[str, PolicyKind],
+    document: Document,
+) -> list[Problem]:
+    kind = kinds.get(section.name)
+    if kind is None:
+        known = sorted(kinds)
+        hint = yamlfile.suggestion(section.name, known) or f"known: {', '.join(known)}"
+        return [document.problem((*path, "name"), f"no policy {section.name!r}", hint)]
+    presets = sorted(presets_of(kind))
+    if section.preset is not None and section.preset not in presets:
+        hint = yamlfile.suggestion(section.preset, presets)
+        hint = hint or f"known: {', '.join(presets) or 'none'}"
+        message = f"policy {section.name!r} has no preset {section.preset!r}"
+        return [document.problem((*path, "preset"), message, hint)]
+    known = [option.name for option in fields(kind.config)]
+    problems = [
+        document.problem(
+            (*path, "options", name),
+            f"policy {section.name!r} has no option {name!r}",
+            yamlfile.suggestion(name, known) or f"known: {', '.join(known) or 'none'}",
+        )
+        for name in section.options
+        if current_options(kind, {name: None}).keys().isdisjoint(known)
+    ]
+    try:
+        policy_config(section, kind)
+    except ValidationError as failure:
+        written = {
+            next(iter(current_options(kind, {name: None}))): name for name in section.options
+        }
+        for details in failure.errors(include_url=False):
+            option, *rest = details["loc"]
+            where = (*path, "options", written.get(str(option), option), *rest)
+            problems.append(document.problem(where, details["msg"]))
+    return problems

@@ -1,0 +1,130 @@
+"""Partitions for simulations, from a master's settings or from an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import gcd
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from eva_master.adapters.text import yamlfile
+from eva_master.adapters.text.unreadable import why_unreadable
+from eva_master.adapters.text.yamlfile import Document
+from eva_master.app.policy_registry import policies
+from eva_master.app.sections.base import OnePolicySection, PolicySection
+from eva_master.app.sections.partitions import (
+    MOST_PARTITIONS,
+    PartitionName,
+    PartitionSection,
+    contradictions,
+    unsold,
+)
+from eva_master.app.sections.policies import policy_problems, shown
+from eva_master.app.simulate import Chosen, Division, prepared
+from eva_master.model.errors import InvalidConfig, Problem
+from eva_master.model.fleet.partitions import with_nodes
+from eva_master.packing.parts.splitter import Splitter, below
+from eva_master.ports import Policy
+from eva_master.simulation.run import Setup
+
+Sections = Annotated[
+    dict[PartitionName, PartitionSection], Field(min_length=1, max_length=MOST_PARTITIONS)
+]
+
+
+class _File(BaseModel):
+    """A file of partitions; it may be a master's settings, whose other keys are of no interest."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    partitions: Sections
+
+
+def read_partitions(file: Path, setup: Setup) -> dict[str, PartitionSection]:
+    """The partitions of a master's settings.
+
+    Args:
+        file: With ``partitions:``.
+        setup: Has catalog and nodes.
+
+    Raises:
+        InvalidConfig: It cannot be read or is wrong; carries line and key of each problem.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"{file}: {why_unreadable(error)}") from error
+    document = yamlfile.load(text, file_name=str(file), error=InvalidConfig)
+    try:
+        sections = _File.model_validate(document.value).partitions
+    except ValidationError as error:
+        problems = yamlfile.problems_of(error, document, _File)
+        raise yamlfile.invalid(InvalidConfig, str(file), problems) from error
+    if found := problems_of(sections, document, setup):
+        raise yamlfile.invalid(InvalidConfig, str(file), found)
+    return sections
+
+
+def problems_of(
+    sections: Mapping[str, PartitionSection], document: Document, setup: Setup | None = None
+) -> list[Problem]:
+    """What is wrong with partitions that are to be simulated; tenants are those of the trace.
+
+    Args:
+        sections: By name.
+        document: Where they are.
+        setup: Has catalog and nodes; without it, what is sold is not looked at.
+    """
+    tenants = {name for it in sections.values() for name in (it.rule and it.rule.tenants) or ()}
+    nodes = {} if setup is None else {it.name: it.offering.id for it in setup.nodes}
+    found = [*contradictions(sections, tuple(tenants), nodes)]
+    if setup is not None and not found:
+        found = [*unsold(sections, setup.catalog, nodes)]
+    problems = [document.problem(path, message, hint) for path, message, hint in found]
+    for name, section in sections.items():
+        if section.policy is not None:
+            path = ("partitions", name, "policy")
+            problems += policy_problems(path, section.policy, policies(), document)
+    return problems
+
+
+def division(sections: Mapping[str, PartitionSection]) -> Division:
+    """Divides the cluster of a setup; partitions that name no policy have the setup's.
+
+    Args:
+        sections: By name; not contradictory.
+    """
+
+    def divide(setup: Setup, rhythm: int | None) -> Setup:
+        own: dict[str, Policy] = {}
+        parts = []
+        for name, section in sections.items():
+            gap, told = setup.round_gap_s, setup.policy.name
+            if section.policy is not None:
+                own[name], gap = _policy(section.policy, setup)
+                told = shown(section.policy)
+            gap = gap if rhythm is None else rhythm
+            parts.append(section.partition(name, told, (gap or 0) * 1000))
+        nodes = {node.name: node.offering.id for node in setup.nodes}
+        return replace(setup, partitions=with_nodes(parts, nodes), policies=own)
+
+    return divide
+
+
+def _policy(section: PolicySection, setup: Setup) -> tuple[Policy, int | None]:
+    """The policy of a section, and at multiples of how many seconds it plans."""
+    back, gap = _one(section, setup)
+    if section.short is None:
+        return back, gap
+    front, other = _one(section.short, setup)
+    splitter = Splitter(front, back, below(section.short.below))
+    return splitter, gcd(gap, other) if gap and other else None
+
+
+def _one(section: OnePolicySection, setup: Setup) -> tuple[Policy, int | None]:
+    name = f"{section.name}:{section.preset}" if section.preset else section.name
+    made = prepared(Chosen(name, section.options), setup)
+    return made.policy, made.round_gap_s

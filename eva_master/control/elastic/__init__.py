@@ -1,0 +1,1 @@
+"""Elastic gangs: how many members run, and changing that."""

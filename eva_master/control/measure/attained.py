@@ -1,0 +1,64 @@
+"""How far jobs have come and what they have had: steps, time on GPUs, time where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eva_master.control.state.records import PlanningRecords, Records
+from eva_master.model.ids import Millis
+from eva_master.model.planning.snapshot import NO_GPU_TIME, GpuTime
+from eva_master.model.records import Job, TaskRun
+from eva_master.model.states import RunState
+
+_PARTS = 100
+"""Steps that are left are told to so many parts of all steps."""
+_IN_ATTEMPT = frozenset({RunState.RUNNING, RunState.STOPPING, RunState.SUCCEEDED})
+
+
+def gpus(state: Records, run: TaskRun) -> int:
+    """How many GPUs a task run has where it is."""
+    if run.instance is None:
+        return 0
+    need = state.task(run).demand_on(state.instances[run.instance].offering.type.family)
+    return 0 if need is None else need.gpus
+
+
+def gpu_time(state: PlanningRecords, job: Job, seen: Sequence[TaskRun]) -> GpuTime:
+    """The time for which a job has had GPUs.
+
+    Args:
+        state: Where it is looked up.
+        job: The job.
+        seen: All of its task runs that run.
+    """
+    base, number = state.gpu_ms(job.id), 0
+    for run in seen:
+        if run.state is RunState.RUNNING and (own := gpus(state, run)):
+            base -= own * run.history[-1][1]
+            number += own
+    return GpuTime(base, number) if base or number else NO_GPU_TIME
+
+
+def steps_left(job: Job, seen: Sequence[TaskRun]) -> int | None:
+    """Iterations that a gang still has to do, to a hundredth of all; `None` if unknown.
+
+    Its members count the same steps. Who reports none says nothing.
+    """
+    if not job.is_gang or not seen:
+        return None
+    total = max(run.progress.total_steps for run in seen) or job.spec.total_steps
+    if not total:
+        return None
+    kept = any(run.generation for run in seen)
+    steps = [run.progress.steps for run in seen if kept or run.state in _IN_ATTEMPT]
+    left = max(0, total - min((it for it in steps if it), default=0))
+    part = max(1, total // _PARTS)
+    return min(total, -(-left // part) * part)
+
+
+def lease_ms(job: Job, seen: Sequence[TaskRun]) -> Millis | None:
+    """Since when a job has been running where it is; `None` if it does not."""
+    began = [run.history[-1][1] for run in seen if run.state is RunState.RUNNING]
+    if not began:
+        return None
+    return Millis(max(began) if job.is_gang else min(began))

@@ -1,0 +1,154 @@
+"""How long the tasks of a job will take, by what the cluster has learned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from eva_master.control.state.finished import Kind, kind_of
+from eva_master.control.state.records import Records
+from eva_master.learning.posterior import NONE_FINISHED, Finished
+from eva_master.learning.runtimes import UNKNOWN, OwnerTimes, Traits
+from eva_master.model.ids import Millis, Workload
+from eva_master.model.job import JobKind, JobSpec, TaskSpec
+from eva_master.model.planning.estimate import Estimate, Estimates, Source
+from eva_master.model.records import Job
+from eva_master.model.resources import NOTHING
+
+_KINDS_LEARNED = 16
+"""Kinds of tasks of one job that teach at most, those of its first tasks."""
+_LONGEST_WORKLOAD = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Contradicted:
+    """A stated duration that is not believed.
+
+    Attributes:
+        workload: Of the tasks that contradicted it.
+        stated_ms: What is stated.
+        took_ms: How long the last three took, each by itself.
+    """
+
+    workload: Workload
+    stated_ms: int
+    took_ms: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class JobEstimates:
+    """What is known of the run times of one job's tasks, worked out once for each kind.
+
+    Attributes:
+        spec: The job's.
+        submitted_ms: When it was submitted, or would be.
+        mode: What is estimated from.
+        known: What its owner's earlier jobs tell.
+        finished: Its own finished tasks, by kind.
+    """
+
+    spec: JobSpec
+    submitted_ms: Millis
+    mode: Estimates
+    known: OwnerTimes
+    finished: Mapping[Kind, Finished]
+    _made: dict[Kind, Estimate | None] = field(default_factory=dict)
+    _stated: dict[int, Estimate] = field(default_factory=dict)
+
+    @staticmethod
+    def of_job(state: Records, job: Job) -> JobEstimates:
+        """Those of a job that has not ended."""
+        return JobEstimates.of_spec(state, job.spec, job.submitted_ms, state.finished(job))
+
+    @staticmethod
+    def of_spec(
+        state: Records,
+        spec: JobSpec,
+        now: Millis,
+        finished: Mapping[Kind, Finished] | None = None,
+    ) -> JobEstimates:
+        """Those of a job that is, or would be, submitted at a given time."""
+        known = state.learned.run_times.of(spec.owner)
+        return JobEstimates(spec, now, state.estimates, known, finished or {})
+
+    def of(self, tasks: Sequence[TaskSpec]) -> Estimate | None:
+        """The estimate of tasks that progress together; `None` if nothing is known."""
+        kind = _kind(tasks)
+        if kind not in self._made:
+            self._made[kind] = self._of(kind)
+        return self._made[kind]
+
+    def stated(self, whole_ms: int) -> Estimate:
+        """A run time that is stated, in the form of an estimate."""
+        if whole_ms not in self._stated:
+            self._stated[whole_ms] = Estimate.stated(whole_ms)
+        return self._stated[whole_ms]
+
+    def believed_ms(self, tasks: Sequence[TaskSpec]) -> int | None:
+        """The duration that the job states of tasks, unless others contradict it."""
+        return None if self.contradicted(tasks) else self.spec.duration_ms
+
+    def contradicted(self, tasks: Sequence[TaskSpec]) -> Contradicted | None:
+        """Why the stated duration is not believed; `None` if it is, or if there is none.
+
+        It is believed while nothing else is known.
+        """
+        stated, workload = self.spec.duration_ms, tasks[0].workload
+        if stated is None or not self.known.doubted or self.mode is Estimates.OFF:
+            return None
+        took = self.known.disbelieved(workload, stated)
+        if not took or self.of(tasks) is None:
+            return None
+        return Contradicted(workload, stated, took)
+
+    def _of(self, kind: Kind) -> Estimate | None:
+        mode = self.mode
+        if mode is Estimates.OFF:
+            return None
+        workload, demand = kind
+        traits = Traits(workload, self.spec.name, self.submitted_ms, demand)
+        prior = None if mode is Estimates.PILOTS else self.known.prior(traits)
+        own = NONE_FINISHED if mode is Estimates.HISTORY else self.finished.get(kind, NONE_FINISHED)
+        if own.tasks == 0 and prior is None:
+            return None
+        source = Source.POSTERIOR if prior is not None else Source.PILOTS
+        if own.tasks == 0:
+            source = Source.HISTORY
+        return (prior or UNKNOWN).after(own).estimate(source, own)
+
+
+def lessons(state: Records, job: Job) -> list[tuple[Traits, Finished]]:
+    """What a job teaches that ends: its finished tasks by kind, a gang as if it were one task."""
+    spec = job.spec
+    if state.estimates is Estimates.OFF:
+        return []
+    if job.is_gang:
+        took = [run.took_ms for run in state.members(job.id)]
+        took = took if spec.least is None else [it for it in took if it]
+        if not took or not all(took):
+            return []
+        whole = NONE_FINISHED.plus(sum(took) // len(took))
+        return [(_traits(job, _kind(spec.tasks)), whole)]
+    known = list(state.finished(job).items())[:_KINDS_LEARNED]
+    return [(_traits(job, kind), finished) for kind, finished in known]
+
+
+def _traits(job: Job, kind: Kind) -> Traits:
+    return Traits(kind[0], job.spec.name, job.submitted_ms, kind[1])
+
+
+def _kind(tasks: Sequence[TaskSpec]) -> Kind:
+    """The kind of a gang, or of one task: all workloads, and all that is needed."""
+    if len(tasks) == 1:
+        return kind_of(tasks[0])
+    kinds = [kind_of(task) for task in tasks]
+    together = " + ".join(sorted({workload for workload, _ in kinds}))
+    return Workload(together[:_LONGEST_WORKLOAD]), sum((need for _, need in kinds), NOTHING)
+
+
+def groups(spec: JobSpec) -> list[range]:
+    """The tasks of a job that progress together, by their numbers."""
+    numbers = range(len(spec.tasks))
+    if spec.kind is JobKind.GANG:
+        return [numbers]
+    return [range(number, number + 1) for number in numbers]

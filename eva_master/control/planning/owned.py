@@ -1,0 +1,45 @@
+"""What policies see of owned nodes.
+
+To a policy a fixed cluster is a cloud whose offerings are limited: the catalog offers as many nodes
+of a type as there are to be given tasks, so every one of them exists and none can be launched.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from eva_master.model.catalog import Catalog, Offering, Purchase
+from eva_master.model.ids import OfferingId, Price
+from eva_master.model.planning.snapshot import InstanceView
+from eva_master.model.values import replace
+
+_LEAST_PRICE = Price(1)
+"""What a node that costs nothing costs policies, in micro-dollars per hour: worth is divided by
+prices, and of two free nodes one is less than two."""
+
+Counts = tuple[tuple[OfferingId, int], ...]
+
+
+def shown(offering: Offering) -> Offering:
+    """An offering at the price that policies go by."""
+    if offering.purchase is Purchase.OWNED and offering.price < _LEAST_PRICE:
+        return replace(offering, price=_LEAST_PRICE)
+    return offering
+
+
+def counted(catalog: Catalog, instances: Iterable[InstanceView]) -> Counts:
+    """How many nodes of each owned offering of a catalog may be given tasks."""
+    owned = [offering.id for offering in catalog if offering.purchase is Purchase.OWNED]
+    if not owned:
+        return ()
+    there = Counter(view.offering.id for view in instances)
+    return tuple((name, there[name]) for name in owned)
+
+
+def limited(catalog: Catalog, counts: Counts) -> Catalog:
+    """The catalog with owned offerings limited to the nodes that there are."""
+    if not counts:
+        return catalog
+    limits = dict(counts)
+    return tuple(replace(it, limit=limits[it.id]) if it.id in limits else it for it in catalog)

@@ -1,0 +1,118 @@
+"""The part of a plan's pools and lines that can be carried out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from eva_master.model.catalog import Offering, Purchase
+from eva_master.model.ids import InstanceId, OfferingId, RunId
+from eva_master.model.job import JobKind
+from eva_master.model.planning.plan import Assign, Plan, Suspend, pooled
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.planning.standing import Line, Pool
+
+Where = InstanceId | int
+"""A live instance, or a new one by its key in the plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """What is left of a plan's pools and lines.
+
+    Attributes:
+        pools: Each with members that are there or can be bought; no member is in two.
+        lines: Of pools and jobs that are there.
+        bought: Keys of the new instances that pools have and no task run was placed on.
+    """
+
+    pools: tuple[Pool, ...] = ()
+    lines: tuple[Line, ...] = ()
+    bought: frozenset[int] = frozenset()
+
+
+def stated(now: Snapshot, plan: Plan, ordered: Collection[InstanceId], used: set[int]) -> Stated:
+    """Check pools and lines against the present.
+
+    Args:
+        now: The cluster as it is.
+        plan: The policy's.
+        ordered: Instances that an operator has drained.
+        used: Keys of the new instances that task runs are placed on.
+    """
+    if not plan.pools and not plan.lines:
+        return Stated()
+    free = _buyable(now, plan, used)
+    live: set[Where] = {view.id for view in now.instances}
+    live |= {view.id for view in now.draining if view.id not in ordered}
+    allowed = live | used | free
+    pools = _pools(plan.pools, allowed)
+    members: set[Where] = {it for pool in pools for it in pool.members}
+    names = {pool.name for pool in pools}
+    jobs = {view.id for view in now.jobs if view.kind is not JobKind.GANG or len(view.runs) == 1}
+    lines = []
+    for line in plan.lines:
+        only = tuple(it for it in line.only if it in members)
+        if line.only and not only:
+            continue  # without any of those it would claim room everywhere
+        claimed = tuple(name for name in line.pools if name in names)
+        waiting = tuple(job for job in line.jobs if job in jobs)
+        if claimed and waiting:
+            lines.append(replace(line, pools=claimed, jobs=waiting, only=only))
+    bought = {it for it in members if isinstance(it, int)} - used
+    return Stated(pools, tuple(lines), frozenset(bought))
+
+
+def _pools(pools: Iterable[Pool], allowed: Collection[Where]) -> tuple[Pool, ...]:
+    """Pools of members that are there, of one name once."""
+    taken: set[Where] = set()
+    found: dict[str, Pool] = {}
+    for pool in pools:
+        fresh = tuple(dict.fromkeys(it for it in pool.members if it in allowed and it not in taken))
+        taken.update(fresh)
+        known = found.get(pool.name)
+        members = fresh if known is None else (*known.members, *fresh)
+        closed = pool.closed if known is None else (*known.closed, *pool.closed)
+        reason = pool.reason if known is None else known.reason
+        resting = tuple(it for it in closed if it in set(members))
+        found[pool.name] = Pool(pool.name, members, reason, resting)
+    return tuple(found.values())
+
+
+def _buyable(now: Snapshot, plan: Plan, used: set[int]) -> set[int]:
+    """Keys of those new instances, with no task run on them, that can be had."""
+    on_sale: Mapping[OfferingId, Offering] = {offering.id: offering for offering in now.catalog}
+    offerings = {launch.key: launch.offering.id for launch in plan.launches}
+    count = Counter(view.offering.id for view in now.instances)
+    count.update(offerings[key] for key in used)
+    found: set[int] = set()
+    for key in pooled(plan):
+        sold = on_sale.get(offerings[key]) if key in offerings else None
+        if sold is None or key in used or not sold.available(now.now_ms):
+            continue
+        if sold.purchase is Purchase.OWNED:
+            continue  # what there is of these is there, and nobody launches more
+        if sold.limit is None or count[sold.id] < sold.limit:
+            count[sold.id] += 1
+            found.add(key)
+    return found
+
+
+def without(plan: Plan, taken: Collection[RunId]) -> Plan:
+    """A plan without places and stops of task runs that took room from a line meanwhile.
+
+    The plan takes them to be waiting, or to be elsewhere.
+    """
+    if not taken:
+        return plan
+    entries = tuple(
+        entry
+        for entry in plan.entries
+        if entry.run not in taken or not isinstance(entry, Assign | Suspend)
+    )
+    if len(entries) == len(plan.entries):
+        return plan
+    kept = {entry.on for entry in entries if isinstance(entry, Assign)} | set(pooled(plan))
+    launches = tuple(launch for launch in plan.launches if launch.key in kept)
+    return replace(plan, entries=entries, launches=launches)

@@ -1,0 +1,138 @@
+"""Room that becomes free on members of pools is filled in the turn that hears of it."""
+
+from __future__ import annotations
+
+from eva_master.control.alarms import Alarm
+from eva_master.control.context import Context
+from eva_master.control.planning import scope
+from eva_master.control.standing.queue import Queue
+from eva_master.control.standing.rooms import Room
+from eva_master.control.standing.standing import Standing, named, queue_of
+from eva_master.control.supply import draining
+from eva_master.model.ids import InstanceId, JobId, RunId, run_id
+from eva_master.model.planning.standing import Line, Pool
+from eva_master.model.records import Drain, Instance
+from eva_master.model.states import InstanceState
+from eva_master.model.values import replace
+
+
+def adopt(
+    context: Context,
+    partition: str,
+    pools: tuple[Pool, ...],
+    lines: tuple[Line, ...],
+    names: dict[int, InstanceId],
+) -> None:
+    """Make the pools and lines of a checked plan the present ones of a partition.
+
+    Who is stated no more is drained; who is drained by a plan and stated again is taken back.
+    """
+    standing, before = context.standings.of(partition), members_of(context, partition)
+    if not (pools or lines or standing.pools or before):
+        return
+    pools, lines = named(pools, lines, names)
+    context.state.membership.state(partition, pools, lines)
+    members = {InstanceId(str(it)): pool for pool in pools for it in pool.members}
+    for name in before:
+        if name not in members:
+            _leave(context, context.state.instances[name])
+    for name, pool in members.items():
+        instance = context.state.instances[name]
+        if instance.pool != pool.name or instance.drain is not None:
+            draining.book(context, instance)
+            context.put_instance(replace(instance, pool=pool.name, drain=None))
+            draining.tell(context, name)
+
+    def waiting(job: JobId) -> Queue:
+        runs = map(context.state.runs.__getitem__, context.state.tasks[job].touched)
+        return queue_of(context.state.jobs[job], runs, context.now)
+
+    standing.state(pools, lines, waiting, context.state.targeting)
+
+
+def members_of(context: Context, partition: str) -> tuple[InstanceId, ...]:
+    """The instances that stand in pools of a partition."""
+    return tuple(it for it in context.state.membership.standing if _is_of(context, it, partition))
+
+
+def has_members(context: Context, partition: str) -> bool:
+    """Whether any instance stands in a pool of a partition."""
+    return any(_is_of(context, it, partition) for it in context.state.membership.standing)
+
+
+def _is_of(context: Context, name: InstanceId, partition: str) -> bool:
+    instance = context.state.instances[name]
+    return context.settings.partitions.home(instance.partition).name == partition
+
+
+def _leave(context: Context, instance: Instance) -> None:
+    """An instance is in no pool any more: it is drained, but for an owned node, which stays."""
+    if instance.owned:
+        draining.book(context, instance)
+        context.put_instance(replace(instance, pool=""))
+    else:
+        draining.begin(context, instance, Drain(f"left the pool {instance.pool}"))
+
+
+def fill(context: Context) -> bool:
+    """Give a waiting task room that is free; returns whether there was one.
+
+    Its attempt is written down when its job converges, which is in the same turn. Until then
+    nothing else is filled, so that what it takes is known.
+    """
+    if context.closing_down:
+        return False
+    return any(_fill(context, name, standing) for name, standing in context.standings.items())
+
+
+def _fill(context: Context, partition: str, standing: Standing) -> bool:
+    def admitted(job: JobId) -> bool:
+        return _admitted(context, partition, job)
+
+    head = standing.next(lambda instance: _room(context, instance), admitted)
+    if head is None:
+        return False
+    run = context.state.runs[run_id(head.job, head.index)]
+    standing.taken.add(run.id)
+    pool = standing.pool_of[head.instance]
+    context.put_run(replace(run, target=head.instance, fetched=None, pool=pool))
+    return True
+
+
+def look(context: Context, name: RunId) -> None:
+    """A task of an array has changed, or may start since the time has come."""
+    run = context.state.runs.get(name)
+    if run is not None:
+        context.follow_waiting(run)
+        context.standings.touch_job(run.job)
+
+
+def _room(context: Context, name: InstanceId) -> Room | None:
+    """What is free on a member where a task could start at once."""
+    state = context.state
+    instance = state.instances.get(name)
+    if instance is None or not instance.stands or instance.state is not InstanceState.READY:
+        return None
+    if not state.connected(name):
+        return None
+    runs = {run.id: run for run in (*state.occupants(name), *state.targeting(name))}
+    kind = instance.offering.type
+    free = kind.capacity - state.demand(runs.values(), instance)
+    return Room(instance.pool, kind.family, free)
+
+
+def _admitted(context: Context, partition: str, name: JobId) -> bool:
+    """Whether a task of a job that waits may start now, in the partition whose line it is in."""
+    job = context.state.jobs.get(name)
+    if job is None or not scope.plans_job(context.state, job):
+        return False
+    if context.settings.partitions.home(job.partition).name != partition:
+        return False
+    if job.is_gang and len(job.spec.tasks) > 1:
+        return False
+    if context.state.tasks[name].placeable(job) <= 0:
+        return False
+    if context.now < job.not_before_ms:
+        context.alarms.at(job.not_before_ms, Alarm.job(name))
+        return False
+    return True

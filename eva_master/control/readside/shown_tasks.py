@@ -1,0 +1,217 @@
+"""Which tasks of a large job readers look at: those that matter, found without walking the job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+
+from eva_master.control.readside.persistent_map import PersistentMap
+from eva_master.control.state.derived.task_counts import TaskCounts
+from eva_master.control.state.runs import Runs
+from eva_master.model.ids import JobId, RunId, job_order
+from eva_master.model.records import Job, TaskRun, untouched
+from eva_master.model.states import HOLDING, TERMINAL_RUN, RunState, of_task
+from eva_master.ports.reading import SMALL_JOB, TaskPage
+
+Place = tuple[int, str, int, int, int]
+"""Of a task run: that of its job in the order of submissions, its job, its `_rank`, the index of
+its task and its number among the runs of that."""
+Index = PersistentMap[Place, RunId]
+"""The task runs that have a rank."""
+
+_FAILED, _HOLDING, _SUSPENDED, _RETRIED, _TARGETED, _BEYOND = range(6)
+_SOME = 20
+"""So many failed, so many suspended and so many retried tasks of a large job are shown."""
+_TELLING = 100
+"""So many tasks with a place tell how long a large job still takes: those of the highest indices,
+which began last."""
+_KINDS = 100
+"""So many kinds of waiting tasks do so as well."""
+
+
+def empty_index() -> Index:
+    """An index of no tasks."""
+    return PersistentMap(_itself)
+
+
+def followed(
+    index: Index,
+    changed: Mapping[RunId, None],
+    before: Mapping[RunId, TaskRun],
+    after: Mapping[RunId, TaskRun],
+) -> Index:
+    """The index after some task runs have changed; takes time in proportion to those."""
+    put: dict[Place, RunId] = {}
+    drop: list[Place] = []
+    for name in changed:
+        old, new = before.get(name), after.get(name)
+        known, rank = _rank(old), _rank(new)
+        if known == rank:
+            continue
+        if old is not None and known is not None:
+            drop.append(_place(old.job, known, old.index, old.replica))
+        if new is not None and rank is not None:
+            put[_place(new.job, rank, new.index, new.replica)] = name
+    return index.updated(put, drop) if put or drop else index
+
+
+def of_page(
+    job: Job, runs: Runs, index: Index, counts: TaskCounts, page: TaskPage
+) -> list[TaskRun]:
+    """The task runs of one page, by index where the page has an order; all runs of each task."""
+    return list(_with_others(job, runs, _of_page(job, runs, index, counts, page)))
+
+
+def _with_others(job: Job, runs: Runs, some: Iterable[TaskRun]) -> Iterator[TaskRun]:
+    """All runs of the tasks that some task runs are of, in their order."""
+    seen: set[int] = set()
+    for run in some:
+        if run.index not in seen:
+            seen.add(run.index)
+            own = runs.at(job, run.index) if run.extra else run
+            yield own
+            yield from runs.extras(own)
+
+
+def _of_page(
+    job: Job, runs: Runs, index: Index, counts: TaskCounts, page: TaskPage
+) -> Iterable[TaskRun]:
+    size = len(job.spec.tasks)
+    if page.failed and job.is_gang:  # All may have failed without a record.
+        failed = (it for it in runs.of(job) if it.state is RunState.FAILED)
+        return islice((it for it in failed if it.index >= (page.first or 0)), page.most)
+    if page.failed:
+        return _failed(job, runs, index, page.first or 0, page.most)
+    if page.first is not None:
+        last = min(size, page.first + page.most)
+        return [runs.at(job, number) for number in range(page.first, last)]
+    if size <= SMALL_JOB:
+        return runs.of(job)
+    return _that_matter(job, runs, index, counts)
+
+
+def _failed(job: Job, runs: Runs, index: Index, first: int, most: int) -> list[TaskRun]:
+    """A run of each task of an array that has failed, by index."""
+    bounds = _place(job.id, _FAILED, first), _place(job.id, _HOLDING, 0)
+    found: dict[int, TaskRun] = {}
+    for _, name in index.ascending(*bounds):
+        run = runs.touched[name]
+        own = runs.at(job, run.index)
+        if of_task([it.state for it in (own, *runs.extras(own))]) is RunState.FAILED:
+            found.setdefault(run.index, run)
+            if len(found) == most:
+                break
+    return list(found.values())
+
+
+def _that_matter(job: Job, runs: Runs, index: Index, counts: TaskCounts) -> Iterator[TaskRun]:
+    """Tasks that failed, that have a place, that wait though they began, and that ended last."""
+    seen: set[int] = set()
+
+    def fresh(some: list[TaskRun]) -> Iterator[TaskRun]:
+        for run in some:
+            if run.index not in seen:
+                seen.add(run.index)
+                yield run
+
+    bounds = [_place(job.id, rank, 0) for rank in range(_BEYOND + 1)]
+    yield from fresh(_failed(job, runs, index, 0, _SOME))
+    ended = [runs.at(job, number) for number in counts.ended]
+    yield from fresh([run for run in ended if run.state in TERMINAL_RUN])
+    for rank in (_SUSPENDED, _RETRIED):
+        yield from fresh(_some(runs, index, bounds[rank], bounds[rank + 1], _SOME))
+    room = max(0, SMALL_JOB - len(seen))
+    yield from fresh(_some(runs, index, bounds[_HOLDING], bounds[_SUSPENDED], room))
+    room = max(0, SMALL_JOB - len(seen))
+    yield from fresh(_some(runs, index, bounds[_TARGETED], bounds[_BEYOND], room))
+
+
+def telling(job: Job, runs: Runs, index: Index, counts: TaskCounts) -> list[TaskRun]:
+    """The task runs that tell how long a job still takes.
+
+    All of a gang or a small job. Of a large array those that have a place, as far as they are few,
+    and of those that wait one of each kind, since the others of it need as long.
+    """
+    if job.is_gang or len(job.spec.tasks) <= SMALL_JOB:
+        return list(runs.of(job))
+    found = _last(runs, index, job, _HOLDING, _TELLING)
+    for rank in (_SUSPENDED, _RETRIED, _TARGETED):
+        found += _last(runs, index, job, rank, _SOME)
+    if counts.states.get(RunState.WAITING):
+        groups = islice(counts.kinds.groups, _KINDS)
+        found += [untouched(job, group[0]) for group in groups]
+    return found
+
+
+def reasons(job: Job, counts: TaskCounts) -> tuple[TaskRun, ...]:
+    """For each reason for which tasks wait that never had a place: one that waits for it."""
+    if job.is_gang or not counts.states.get(RunState.WAITING):
+        return ()
+    groups = counts.kinds.groups
+    found: dict[str, TaskRun] = {}
+    for number in sorted(counts.reasons):
+        why = counts.reasons[number]
+        if why not in found:
+            first = groups[number][0]
+            found[why] = untouched(job, first, why)
+    return tuple(found.values())
+
+
+def suspended(job: Job, runs: Runs, index: Index, counts: TaskCounts) -> TaskRun | None:
+    """The first of a job's tasks, if plans have suspended all that are not over."""
+    if not counts.suspended or counts.suspended < counts.left:
+        return None
+    for rank in (_SUSPENDED, _HOLDING):
+        bounds = (_place(job.id, rank, 0), _place(job.id, rank + 1, 0))
+        if found := _some(runs, index, *bounds, 1):
+            return found[0]
+    return None
+
+
+def in_hand(job: JobId, runs: Runs, index: Index) -> tuple[TaskRun, ...]:
+    """The task runs of a job that have an instance or a target, by index."""
+    first, beyond = _place(job, _HOLDING, 0), _place(job, _BEYOND, 0)
+    found = _some(runs, index, first, beyond, None)
+    held = (run for run in found if run.instance is not None or run.target is not None)
+    return tuple(sorted(held, key=lambda run: (run.index, run.replica)))
+
+
+def _rank(run: TaskRun | None) -> int | None:
+    """What makes a task run matter, `None` if nothing does."""
+    if run is None:
+        return None
+    state = run.state
+    if state in TERMINAL_RUN:
+        return _FAILED if state is RunState.FAILED else None
+    if state in HOLDING:
+        return _HOLDING
+    if run.suspension is not None:
+        return _SUSPENDED
+    if run.failures:
+        return _RETRIED
+    return None if run.target is None else _TARGETED
+
+
+def _place(job: JobId, rank: int, index: int, replica: int = 0) -> Place:
+    return (*job_order(job), rank, index, replica)
+
+
+def _some(runs: Runs, index: Index, start: Place, end: Place, most: int | None) -> list[TaskRun]:
+    """The task runs from one place on and before another."""
+    found = (name for at, name in index.ascending(start, end))
+    return [runs.touched[name] for name in islice(found, most)]
+
+
+def _last(runs: Runs, index: Index, job: Job, rank: int, most: int) -> list[TaskRun]:
+    """The last task runs of a rank."""
+    start, end = _place(job.id, rank, 0), _place(job.id, rank + 1, 0)
+    found: list[TaskRun] = []
+    for at in index.descending(end):
+        if at < start or len(found) == most:
+            break
+        found.append(runs.touched[index[at]])
+    return found
+
+
+def _itself(place: Place) -> Place:
+    return place

@@ -1,0 +1,1 @@
+"""Tasks of arrays with several runs: who wins, who is late, and whose outputs count."""

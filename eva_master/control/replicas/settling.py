@@ -1,0 +1,109 @@
+"""Tasks of arrays that have several runs at once: the first that succeeds is the task's.
+
+Run 0 is the task's own. An extra run exists for as long as it has a place: it never waits for a
+plan. While one is in hand, no plan moves any run of its task, and if the own run has lost its place
+it waits for none. Every run has its own attempts, checkpoints and outputs.
+
+Which run has won is written down with the event that tells of its success, so there is one winner,
+whatever comes later. All others are stopped. If an extra run has won, its outputs are put in the
+task's place once no other run can write there any more; until then the job does not end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eva_master.control.context import Context
+from eva_master.control.replicas import outputs
+from eva_master.model.ids import InstanceId, run_id
+from eva_master.model.planning.plan import Retire
+from eva_master.model.records import Job, Outcome, StopReason, TaskRun
+from eva_master.model.states import HOLDING, TERMINAL_RUN, JobState, RunState
+from eva_master.model.values import replace
+
+LOST = "it lost its place"
+"""Why an extra run is over whose instance has gone, or which was to leave it."""
+
+
+def begin(context: Context, own: TaskRun, target: InstanceId, reason: str) -> None:
+    """Give a task one more run, as a plan says that was checked against the present."""
+    number = own.replicas + 1
+    context.add_run(
+        TaskRun(
+            id=run_id(own.job, own.index, number),
+            job=own.job,
+            index=own.index,
+            history=((RunState.WAITING.value, int(context.now)),),
+            target=target,
+            why=reason,
+        )
+    )
+    context.put_run(replace(own, replicas=number))
+
+
+def retire(context: Context, entry: Retire) -> None:
+    """Stop an extra run for good, likewise."""
+    _let_go(context, context.state.runs[entry.run], entry.reason)
+
+
+def winner(context: Context, run: TaskRun) -> TaskRun | None:
+    """Another run of a run's task that has succeeded."""
+    others = context.state.runs.others(run)
+    return next((it for it in others if it.state is RunState.SUCCEEDED), None)
+
+
+def goes_on(context: Context, run: TaskRun) -> bool:
+    """Whether another run of a run's task may still succeed."""
+    return any(it.state not in TERMINAL_RUN for it in context.state.runs.others(run))
+
+
+def settle(context: Context, job: Job, run: TaskRun) -> bool:
+    """Let go of a run that its task needs no more; returns whether it is over, or is to be.
+
+    The job fails with the last run of a task if none has succeeded.
+    """
+    others = context.state.runs.others(run)
+    if not others:
+        return False
+    won = next((it for it in (run, *others) if it.state is RunState.SUCCEEDED), None)
+    if won is not None:
+        for other in (run, *others):
+            if other is not won and other.state not in TERMINAL_RUN:
+                _let_go(context, other, f"{won.id} has succeeded")
+        outputs.place(context, job.id)
+        return True
+    if run.extra and run.state is RunState.WAITING and run.target is None:
+        _let_go(context, run, LOST)
+    _fail_with_the_last(context, job, run, others)
+    return context.state.runs[run.id].state in TERMINAL_RUN or job.state is JobState.ENDING
+
+
+def _let_go(context: Context, run: TaskRun, why: str) -> None:
+    """Stop a run for good; one that holds no room is over at once."""
+    if run.state in HOLDING:
+        if run.target is not None:
+            context.put_run(replace(run, target=None, fetched=None, why=why))
+        context.stop(context.state.runs[run.id], StopReason.REPLICA)
+    elif run.state is RunState.WAITING:
+        over = run.to(RunState.CANCELLED, context.now)
+        context.put_run(replace(over, target=None, fetched=None, waiting_for="", why=why))
+
+
+def _fail_with_the_last(
+    context: Context, job: Job, run: TaskRun, others: Sequence[TaskRun]
+) -> None:
+    """Fail a job of whose task every run is over and none has succeeded."""
+    runs = [context.state.runs[it.id] for it in (run, *others)]
+    failed = [it for it in runs if it.state is RunState.FAILED]
+    ends = job.state in (JobState.PENDING, JobState.RUNNING)
+    if not failed or not ends or any(it.state not in TERMINAL_RUN for it in runs):
+        return
+    first = failed[0]
+    context.put_job(
+        replace(
+            job.to(JobState.ENDING, context.now),
+            outcome=Outcome.FAILED,
+            exit_code=first.exit_code or 1,
+            reason=first.reason,
+        )
+    )

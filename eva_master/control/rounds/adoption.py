@@ -1,0 +1,73 @@
+"""A checked plan becomes the desired state."""
+
+from __future__ import annotations
+
+from eva_master.control import suspending
+from eva_master.control.context import Context
+from eva_master.control.elastic import resizing
+from eva_master.control.measure import learn
+from eva_master.control.planning.validate_plan import Decision
+from eva_master.control.pools import filling
+from eva_master.control.replicas import settling
+from eva_master.model.ids import InstanceId
+from eva_master.model.records import Instance
+from eva_master.model.states import InstanceState
+from eva_master.model.values import replace
+
+
+def adopt(context: Context, decision: Decision, partition: str) -> dict[int, InstanceId]:
+    """Make a checked plan the desired state.
+
+    Args:
+        context: Of this turn.
+        decision: What is left of the plan.
+        partition: Whose plan it is; its new instances belong to it.
+
+    Returns:
+        The names of new instances by their keys in the plan.
+    """
+    state = context.state
+    names: dict[int, InstanceId] = {}
+    listed = {offering.id: offering for offering in state.catalog} if decision.launches else {}
+    bought_for = {
+        key: pool for pool in decision.pools for key in pool.members if isinstance(key, int)
+    }
+    for launch in decision.launches:
+        pool = bought_for.get(launch.key)
+        names[launch.key] = InstanceId(f"i{state.count(instances=1).instances:05d}")
+        # In the snapshot its delays were the learned ones, its price what it is worth.
+        offering = listed[launch.offering.id]
+        context.put_instance(
+            Instance(
+                id=names[launch.key],
+                offering=replace(offering, unavailable_until=None, why_unavailable=""),
+                history=((InstanceState.LAUNCHING.value, int(context.now)),),
+                requested_ms=context.now,
+                reason="" if pool is None else pool.reason,
+                pool="" if pool is None else pool.name,
+                partition=partition,
+            )
+        )
+    for entry in decision.sizes:
+        resizing.adopt(context, entry)
+    for run, where in decision.places:
+        target = names[where] if isinstance(where, int) else where
+        context.retarget(state.runs[run], target)
+    for run, reason in decision.holds:
+        held = state.runs[run]
+        if held.waiting_for != reason:
+            if held.instance is None and held.target is None:
+                context.explain(held, reason)
+            else:
+                context.put_run(replace(held, waiting_for=reason))
+            if context.settings.profile and learn.unprofiled(state, held):
+                context.plan_wanted = True  # without room of its own it may be packed
+    for suspend in decision.suspends:
+        suspending.by_plan(context, suspend)
+    for retired in decision.retires:
+        settling.retire(context, retired)
+    for double in decision.duplicates:
+        target = names[double.on] if isinstance(double.on, int) else double.on
+        settling.begin(context, state.runs[double.run], target, double.reason)
+    filling.adopt(context, partition, decision.pools, decision.lines, names)
+    return names

@@ -1,0 +1,136 @@
+"""What a partition may still launch: within its number of instances and its budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from eva_master.control.limits import Unit, held_back, units
+from eva_master.control.measure import ledger
+from eva_master.control.state.store import State
+from eva_master.model.fleet.partitions import Partition, month_of
+from eva_master.model.ids import MILLION, Millis, RunId, micro_usd
+from eva_master.model.planning.plan import Plan, left, pooled
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.records import Instance
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What a partition has and may have.
+
+    Attributes:
+        partition: Which.
+        instances: How many it has, those that are going included.
+        per_hour: Their prices together, in micro-dollars.
+        spent: What they, and those before them, cost in this month so far, in micro-dollars.
+    """
+
+    partition: Partition
+    instances: int
+    per_hour: int
+    spent: int
+
+    def refusal(self, launched: int, price: int) -> str:
+        """Why nothing more may be launched, for the user; empty if it may.
+
+        Args:
+            launched: How many would be launched in all.
+            price: Their prices together, in micro-dollars per hour.
+        """
+        name, limits, budget = self.partition.name, self.partition.limits, self.partition.budget
+        if limits.instances is not None and self.instances + launched > limits.instances:
+            return (
+                f"partition {name} may have {limits.instances:,} instances"
+                f" (partitions.{name}.limits.instances)"
+            )
+        if budget.per_month is not None and self.spent >= budget.per_month:
+            return (
+                f"partition {name} has spent its budget of this month, {_usd(budget.per_month)}"
+                f" (partitions.{name}.budget.usd_per_month)"
+            )
+        if budget.per_hour is not None and self.per_hour + price > budget.per_hour:
+            return (
+                f"partition {name} may spend {_usd(budget.per_hour)} per hour"
+                f" (partitions.{name}.budget.usd_per_hour)"
+            )
+        return ""
+
+
+def allowance(state: State, partition: Partition, now: Millis) -> Allowance:
+    """What a partition has at present."""
+    ours = [it for it in map(state.instances.__getitem__, state.live) if _is_of(it, partition)]
+    return Allowance(
+        partition,
+        instances=len(ours),
+        per_hour=sum(it.offering.price for it in ours),
+        spent=spent_this_month(state, partition, now),
+    )
+
+
+def spent_this_month(state: State, partition: Partition, now: Millis) -> int:
+    """What a partition has spent in this calendar month, UTC, in micro-dollars.
+
+    What is not booked yet is counted.
+    """
+    if partition.budget.per_month is None:
+        return 0
+    month, _ = month_of(now)
+    sums = state.partition_tally.of(partition.name)
+    exact: int = sums.month_charged if sums.month_ms == month else 0
+    for instance in map(state.instances.__getitem__, state.live):
+        account = state.instance_accounts.get(instance.id)
+        if account is not None and not account.closed and _is_of(instance, partition):
+            since = max(account.until_ms, month)
+            exact += ledger.charge(instance, since, max(since, now))
+    return micro_usd(exact)
+
+
+def afforded(plan: Plan, now: Snapshot, allowed: Allowance) -> Plan:
+    """The part of a plan that launches no more than is allowed; the most urgent jobs come first.
+
+    Args:
+        plan: The policy's.
+        now: The partition as it is.
+        allowed: What it may have.
+    """
+    if not plan.launches:
+        return plan
+    prices = {launch.key: launch.offering.price for launch in plan.launches}
+    bought: set[int] = set()
+    held: dict[RunId, str] = {}
+    for unit in units(plan, now):
+        new = bought | {it for it in _launched(unit) if it in prices}
+        reason = ""
+        if new != bought:
+            reason = allowed.refusal(len(new), sum(prices[key] for key in new))
+        if reason:
+            held.update((entry.run, reason) for entry in unit.entries)
+        else:
+            bought = new
+    placed, gone = set(bought), set[int]()
+    for key in pooled(plan):
+        if key in bought or key not in prices:
+            continue
+        if allowed.refusal(len(bought) + 1, sum(prices[it] for it in bought) + prices[key]):
+            gone.add(key)
+        else:
+            bought.add(key)
+    plan = left(plan, gone)
+    if not held:
+        return plan
+    entries = tuple(held_back(plan.entries, held, {view.id: view for view in now.runs}))
+    kept = placed | set(pooled(plan))
+    launches = tuple(launch for launch in plan.launches if launch.key in kept)
+    return replace(plan, launches=launches, entries=entries)
+
+
+def _launched(unit: Unit) -> set[int]:
+    return {entry.on for entry in unit.entries if isinstance(entry.on, int)}
+
+
+def _is_of(instance: Instance, partition: Partition) -> bool:
+    return instance.partition == partition.name
+
+
+def _usd(amount: int) -> str:
+    return f"${amount / MILLION:,.2f}"

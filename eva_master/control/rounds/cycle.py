@@ -1,0 +1,304 @@
+"""The planning cycle of a partition: when its policy is asked, and what becomes of the answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from eva_master.control import limits
+from eva_master.control.alarms import Alarm, Wake
+from eva_master.control.context import Context
+from eva_master.control.planning.parts import events, part_of
+from eva_master.control.planning.snapshot_builder import revision, snapshot
+from eva_master.control.planning.validate_plan import Decision
+from eva_master.control.planning.validate_sizes import lawful, reconciled, sizes_of
+from eva_master.control.planning.validate_standing import without
+from eva_master.control.pools import filling
+from eva_master.control.rounds.adoption import adopt
+from eva_master.control.rounds.allowance import afforded, allowance
+from eva_master.control.rounds.withheld import withheld
+from eva_master.control.supply import availability
+from eva_master.model.actions import RequestPlan
+from eva_master.model.changes import Round
+from eva_master.model.events import PlanReady
+from eva_master.model.fleet.partitions import Partition, month_of
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId, job_of
+from eva_master.model.planning.plan import Assign, Plan, PolicyMemory
+from eva_master.model.planning.reasons import Reasons
+from eva_master.model.planning.sizes import with_sizes
+from eva_master.model.planning.snapshot import InstanceView, JobView, Snapshot
+from eva_master.packing import stragglers
+from eva_master.packing.reserving import Occasion, Reserved, reserve
+
+
+class Cycle:
+    """The rounds of one partition: at most one plan is under way.
+
+    Args:
+        context: Of the control loop.
+        partition: Whose rounds these are; the whole of a cluster that is not divided.
+    """
+
+    def __init__(self, context: Context, partition: Partition) -> None:
+        self.partition = partition
+        self._context = context
+        self._state = context.state
+        self._standing = context.standings.of(partition.name)
+        self._partitions = context.settings.partitions
+        divided = self._partitions.divided
+        self._grid_ms = partition.round_grid_ms if divided else context.settings.round_grid_ms
+        self._round_alarm = Alarm(Wake.ROUND, partition.name)
+        self._period_alarm = Alarm(Wake.PERIOD, partition.name)
+        self._wanted = False
+        self._insists = False
+        """Whether there is to be a plan though nothing has changed in the partition."""
+        self._cut = False
+        """Whether something kept the last plan from being carried out that may be elsewhere."""
+        self._overdue = False
+        """Whether a task may be late by now, which policies do not see."""
+        self._requested: Millis | None = None
+        self._in_flight: int | None = None
+        self._seen: object = None
+        """The revision of the snapshot that the last plan was requested with."""
+        self._reserved: Reserved | None = None
+        """What the policy that plans was shown."""
+        self._refused: dict[Occasion, Millis] = {}
+        """Occasions on which the policy found no place for who seemed to fit, with the time."""
+        self._withheld: dict[JobId, Millis] = {}
+        """Jobs that limits kept from starting, with the time: no room is kept for them."""
+
+    def want(self, *, insists: bool = False, overdue: bool = False) -> None:
+        """Have a plan made; unless it insists, not if the policy would see what it has seen.
+
+        Args:
+            insists: Whether there is to be one though nothing has changed in the partition.
+            overdue: Whether a task may be late by now, which policies do not see.
+        """
+        self._wanted = True
+        self._insists = self._insists or insists
+        self._overdue = self._overdue or overdue
+
+    def period_is_over(self) -> bool:
+        """Whether the last round is so long ago that there has to be one; each sets an alarm."""
+        last = self._requested
+        return last is None or self._context.now - last >= self._context.settings.round_period_ms
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    def request(self) -> None:
+        """Request a plan if one is wanted, none is under way and the last one is not too recent."""
+        context = self._context
+        if self._in_flight is not None or not self._wanted or context.closing_down:
+            return
+        earliest = self._next_request()
+        if context.now < earliest:
+            context.alarms.at(earliest, self._round_alarm)
+            return
+        self._wanted = False
+        period_ms = context.settings.round_period_ms
+        context.alarms.at(Millis(context.now + period_ms), self._period_alarm)
+        if self._nothing_new():
+            return
+        self._insists = False
+        self._requested = context.now
+        self._standing.taken.clear()
+        self._in_flight = self._state.count(rounds=1).rounds
+        since = context.now - period_ms
+        self._refused = {what: at for what, at in self._refused.items() if at > since}
+        self._withheld = {job: at for job, at in self._withheld.items() if at > since}
+        seen = self._part(snapshot(self._state, context.now, context.settings))
+        ignored = {*availability.paused_jobs(context), *self._withheld}
+        self._reserved = reserve(seen, self._refused, ignored, context.settings.preemption)
+        shown, memory = self._reserved.snapshot, self._memory
+        context.outbox.add(RequestPlan(self._in_flight, shown, memory, self.partition.name))
+
+    def _next_request(self) -> Millis:
+        """When the next plan may be requested."""
+        gap, grid = self._context.settings.round_gap_ms, self._grid_ms
+        now = self._context.now
+        earliest = now if self._requested is None else max(now, Millis(self._requested + gap))
+        return Millis(-(-earliest // grid) * grid) if grid else earliest
+
+    def _nothing_new(self) -> bool:
+        """Whether a policy would see what it has seen before, and there is no need to ask again.
+
+        There is while a task has no place, or instances stand in pools: where the cluster is
+        divided, only if a place may have been found for it by now.
+        """
+        before = self._seen
+        self._seen = self._revision()
+        open_ended = self._asks_again() and (self._has_unplaced() or self._has_members())
+        due, self._overdue = self._overdue, False
+        if self._seen != before or open_ended or due:
+            return False
+        self._state.write_learned()  # there may be what no plan depends on
+        return True
+
+    def _asks_again(self) -> bool:
+        divided = self._partitions.divided
+        return not divided or self._insists or self._cut or self.period_is_over()
+
+    def _has_unplaced(self) -> bool:
+        if not self._partitions.divided:
+            return bool(self._state.unplaced)
+        jobs = self._state.jobs
+        return any(self._is_ours(jobs[name].partition) for name in self._state.unplaced)
+
+    def _has_members(self) -> bool:
+        return filling.has_members(self._context, self.partition.name)
+
+    # -- the partition's part --------------------------------------------------------------------
+
+    def _is_ours(self, name: str) -> bool:
+        return self._partitions.home(name) is self.partition
+
+    def _belongs(self, view: JobView | InstanceView) -> bool:
+        return self._is_ours(view.partition)
+
+    def _part(self, whole: Snapshot) -> Snapshot:
+        """What of the cluster is the partition's."""
+        sums = self._state.partition_tally.totals()
+        return part_of(whole, self.partition, self._partitions, sums)
+
+    def _revision(self) -> object:
+        """What is the same as long as snapshots of the partition differ in their time alone."""
+        context = self._context
+        whole = revision(self._state, context.now, context.settings)
+        if not self._partitions.divided:
+            return whole
+        views = self._state.view_cache
+        ours = sum(count for name, count in views.parts.items() if self._is_ours(name))
+        limited = {
+            it.id for it in self._state.catalog if it.limit is not None and self.partition.sells(it)
+        }
+        taken: Counter[str] = Counter()
+        if limited:
+            there = (*views.instances.ordered(), *views.draining.ordered())
+            others = (it for it in there if not self._belongs(it))
+            taken.update(it.offering.id for it in others if it.offering.id in limited)
+        counters, sums = self._state.counters, self._state.partition_tally.totals()
+        come, gone = counters.arrivals, counters.completions
+        coming = events(come, gone, self.partition, self._partitions, sums)
+        return views.common, ours, coming, taken
+
+    @property
+    def _memory(self) -> PolicyMemory | None:
+        state, name = self._state, self.partition.name
+        return state.memory if self.partition.default else state.memories.get(name)
+
+    def _set_memory(self, memory: PolicyMemory | None) -> None:
+        self._state.set_memory(memory, "" if self.partition.default else self.partition.name)
+
+    # -- the answer ------------------------------------------------------------------------------
+
+    def plans(self, number: int) -> bool:
+        """Whether the plan of a round is under way here."""
+        return number == self._in_flight
+
+    def failed(self) -> None:
+        """Have the plan that is under way made again."""
+        self._in_flight = self._seen = None
+        self.want(insists=True)
+
+    def planned(self, event: PlanReady) -> None:
+        """Carry out the plan that was under way, as far as it still holds."""
+        context = self._context
+        self._in_flight = None
+        if context.closing_down:
+            return
+        whole = snapshot(self._state, context.now, context.settings)
+        present = self._part(whole)
+        plan = event.plan if self._reserved is None else self._reserved.completed(event.plan)
+        plan = asked = lawful(present, without(plan, self._standing.taken))
+        sizes = sizes_of(plan)
+        as_it_is, present, whole = present, with_sizes(present, sizes), with_sizes(whole, sizes)
+        plan, put_off = availability.gate(context).passed(present, plan)
+        plan = self._within_limits(plan, present, whole)
+        cut = plan is not asked
+        plan = stragglers.completed(present, plan)
+        decision = reconciled(as_it_is, plan, self._ordered())
+        self._cut = cut or bool(decision.dropped)
+        self._note_urgent(decision, put_off=put_off)
+        names = adopt(context, decision, self.partition.name)
+        if self._more_are_ready(decision):
+            self.want(insists=True)
+        self._set_memory(event.memory)
+        self._state.write_learned()
+        dropped = set(decision.dropped) | _left_out(event.plan, plan)
+        reasons = event.plan.reasons.adopted(names, dropped)
+        self._state.put_round(self._round(event.round, event.plan, decision, reasons))
+        if decision.dropped and not put_off:  # else there is a plan once it is known who boots
+            self.want(insists=True)
+
+    def _more_are_ready(self, decision: Decision) -> bool:
+        """Whether an array of which tasks were placed has more of them than a plan is shown.
+
+        Not if room was missing for others that are alike.
+        """
+        placed = Counter(job_of(run) for run, _ in decision.places)
+        held = {job_of(run) for run, _ in decision.holds}
+        more = False
+        for name in placed.keys() | held:
+            count, tasks = placed[name], self._state.tasks[name]
+            left = tasks.placeable(self._state.jobs[name])
+            hidden = count > 0 < left and count + left > tasks.most_shown
+            if hidden and (name not in held or len(tasks.kinds) > 1):
+                more = True
+            if tasks.planned(count, held=name in held):
+                self._state.view_cache.job_changed(name)
+        return more
+
+    def _within_limits(self, plan: Plan, present: Snapshot, whole: Snapshot) -> Plan:
+        """The part of a plan that neither the partition's limits nor the cluster's forbid."""
+        context, state, asked = self._context, self._state, plan
+        if self._partitions.divided and plan.launches:
+            allowed = allowance(state, self.partition, context.now)
+            plan = afforded(plan, present, allowed)
+            if plan is not asked and self.partition.budget.per_month is not None:
+                _, after = month_of(context.now)
+                context.alarms.at(after, Alarm(Wake.AVAILABILITY))
+        plan = limits.within(plan, whole, context.settings.limits, len(state.live), self._owner)
+        jobs = withheld(context, self.partition, asked, plan, whole)
+        self._withheld.update(dict.fromkeys(jobs, context.now))
+        return plan
+
+    def _note_urgent(self, decision: Decision, *, put_off: bool) -> None:
+        """Have those planned for who were kept back while the more urgent were."""
+        reserved, self._reserved = self._reserved, None
+        if reserved is None or not reserved.urgent:
+            return
+        if reserved.urgent.isdisjoint(run for run, _ in decision.places) and not put_off:
+            self._refused[reserved.occasion] = self._context.now
+        if not put_off:
+            self.want(insists=True)
+
+    def _ordered(self) -> set[InstanceId]:
+        """The instances that no plan may take back: operators drained them, or have them."""
+        there = (self._state.instances[name] for name in self._state.membership.draining)
+        return {it.id for it in there if it.owned or (it.drain is not None and it.drain.ordered)}
+
+    def _owner(self, job: JobId) -> str:
+        return self._state.jobs[job].spec.owner
+
+    def _round(self, number: int, plan: Plan, decision: Decision, reasons: Reasons) -> Round:
+        moves = sum(self._state.runs[run].instance is not None for run, _ in decision.places)
+        assert self._requested is not None
+        figures = plan.figures
+        if self._partitions.divided:
+            figures = {**figures, "partition": self.partition.name}
+        return Round(
+            number=number,
+            at_ms=self._requested,
+            planned_ms=self._context.now - self._requested,
+            launches=len(decision.launches),
+            moves=moves,
+            figures=figures,
+            reasons=reasons,
+        )
+
+
+def _left_out(plan: Plan, cut: Plan) -> set[RunId]:
+    """The task runs that a plan places and a part of it does not."""
+    if plan is cut:
+        return set()
+    placed = {entry.run for entry in cut.entries if isinstance(entry, Assign)}
+    return {entry.run for entry in plan.entries if isinstance(entry, Assign)} - placed

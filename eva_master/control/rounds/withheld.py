@@ -1,0 +1,73 @@
+"""Jobs that limits keep from what a plan gives them, however much room is kept for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from eva_master.control import limits
+from eva_master.control.context import Context
+from eva_master.control.limits import units
+from eva_master.control.rounds.allowance import allowance
+from eva_master.model.fleet.partitions import Partition
+from eva_master.model.ids import InstanceId, JobId
+from eva_master.model.planning.plan import Assign, Plan
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.records import Instance
+
+
+def withheld(
+    context: Context,
+    partition: Partition,
+    plan: Plan,
+    cut: Plan,
+    whole: Snapshot,
+) -> set[JobId]:
+    """The jobs of which limits cut something that is too much even if all others make room.
+
+    Room that is kept for one of these stands idle for ever. It does not if the job can start once
+    the partition has fewer instances. What the job's user has elsewhere counts: nobody else can
+    give that back.
+
+    Args:
+        context: The present one.
+        partition: Whose plan it is.
+        plan: As it was before limits cut it.
+        cut: What is left of it.
+        whole: The cluster as it is.
+    """
+    if plan is cut:
+        return set()
+    kept = {entry.run for entry in cut.entries if isinstance(entry, Assign)}
+    stays = {instance.id: instance for instance in _staying(context, partition)}
+    ours = [it for it in stays.values() if it.partition == partition.name]
+    allowed = replace(
+        allowance(context.state, partition, context.now),
+        instances=len(ours),
+        per_hour=sum(it.offering.price for it in ours),
+    )
+    prices: dict[InstanceId | int, int] = {it.id: it.offering.price for it in whole.instances}
+    prices.update((it.key, it.offering.price) for it in plan.launches)
+
+    def owner_of(job: JobId) -> str:
+        return context.state.jobs[job].spec.owner
+
+    found = set()
+    for unit in units(plan, whole):
+        if all(entry.run in kept for entry in unit.entries):
+            continue
+        places = {entry.on for entry in unit.entries} - stays.keys()
+        price = sum(prices.get(place, 0) for place in places)
+        live = len(stays) + sum(not isinstance(place, int) for place in places)
+        if allowed.refusal(len(places), price) or limits.excess(
+            unit, whole, context.settings.limits, live, owner_of
+        ):
+            found.add(unit.job.id)
+    return found
+
+
+def _staying(context: Context, partition: Partition) -> Iterator[Instance]:
+    """The instances that stay though they are empty, and those of other partitions."""
+    for instance in map(context.state.instances.__getitem__, context.state.live):
+        if instance.owned or instance.stands or instance.partition != partition.name:
+            yield instance

@@ -1,0 +1,99 @@
+"""A line as it is served: whose turn it is, and how much it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from heapq import heapify, heappop, heappush
+
+from eva_master.control.standing.queue import Queue, Shape
+from eva_master.model.ids import JobId
+from eva_master.model.planning.standing import Line
+
+Order = tuple[int, Fraction, int]
+
+
+class Claim:
+    """One line of a plan.
+
+    Jobs are indexed by the shapes of their waiting tasks. One that turns out to have none, or is
+    not admitted, is left out until it is offered again: whoever changes a job offers it.
+
+    Args:
+        number: Its place among the lines of the plan.
+        line: As the plan states it.
+        queues: The waiting tasks of its jobs.
+    """
+
+    def __init__(self, number: int, line: Line, queues: Mapping[JobId, Queue]) -> None:
+        self.number = number
+        self.line = line
+        self.held = 0
+        """How many tasks of its jobs are on members of its pools."""
+        self._queues = queues
+        self._caps = dict(line.at_most)
+        self._places: dict[JobId, int] = {}
+        for place, job in enumerate(line.jobs):
+            self._places.setdefault(job, place)
+        self._heaps: dict[Shape, list[int]] = {}
+        self._offered: set[tuple[Shape, int]] = set()
+        for job, place in self._places.items():
+            for shape in queues[job].shapes:
+                self._heaps.setdefault(shape, []).append(place)
+                self._offered.add((shape, place))
+        for heap in self._heaps.values():
+            heapify(heap)
+
+    @property
+    def jobs(self) -> Iterator[JobId]:
+        """The jobs that stand in it."""
+        return iter(self._places)
+
+    @property
+    def mark(self) -> int | None:
+        """The mark of the members that it is limited to; `None` if it is not."""
+        return self.number if self.line.only else None
+
+    @property
+    def order(self) -> Order:
+        """Claims that compare lower are offered room first."""
+        weight = max(1, self.line.weight_ppm)
+        return self.line.rank, Fraction(self.held, weight), self.number
+
+    def admits(self, job: JobId) -> bool:
+        """Whether its cap leaves room for one more task of a job."""
+        cap = self._caps.get(job)
+        return cap is None or self._queues[job].started < cap
+
+    def offer(self, job: JobId) -> None:
+        """Look at a job again, which may have tasks that wait."""
+        place = self._places[job]
+        for shape in self._queues[job].shapes:
+            if (shape, place) not in self._offered:
+                self._offered.add((shape, place))
+                heappush(self._heaps.setdefault(shape, []), place)
+
+    def heads(self, admitted: Callable[[JobId], bool]) -> list[tuple[int, Shape]]:
+        """The place in the line of the first job with a waiting task of each shape, in order.
+
+        Args:
+            admitted: Whether tasks of a job may start now, caps apart.
+        """
+        found = []
+        for shape in tuple(self._heaps):
+            place = self._head(shape, admitted)
+            if place is not None:
+                found.append((place, shape))
+        return sorted(found)
+
+    def _head(self, shape: Shape, admitted: Callable[[JobId], bool]) -> int | None:
+        heap = self._heaps[shape]
+        while heap:
+            job = self.line.jobs[heap[0]]
+            queue = self._queues.get(job)
+            waits = queue is not None and queue.first(shape) is not None
+            if waits and self.admits(job) and admitted(job):
+                return heap[0]
+            self._offered.discard((shape, heappop(heap)))
+        del self._heaps[shape]
+        return None

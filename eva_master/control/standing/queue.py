@@ -1,0 +1,104 @@
+"""The waiting tasks of one job that stands in a line, by what they need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
+
+from eva_master.model.ids import Family
+from eva_master.model.job import TaskSpec
+from eva_master.model.resources import Resources
+
+Shape = tuple[tuple[Family, Resources], ...]
+"""What a task needs on each family that can host it. Tasks of one shape fit in the same rooms."""
+
+
+class Queue:
+    """Which tasks of a job wait for a place; the first of each shape is found at once.
+
+    It takes the memory of those to which something has happened.
+
+    Args:
+        tasks: Of the job, by index.
+        begun: The indexes of those that do not wait.
+    """
+
+    def __init__(self, tasks: Sequence[TaskSpec], begun: Iterable[int]) -> None:
+        self._tasks = tasks
+        self._begun = set(begun)
+        self._resting: set[int] = set()
+        """Those that wait, and may not start yet."""
+        self._alike = {shape: _Alike(indices) for shape, indices in _by_shape(tasks).items()}
+
+    @property
+    def started(self) -> int:
+        """How many of the tasks run, are to run or have run."""
+        return len(self._begun)
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """The shapes of the tasks."""
+        return tuple(self._alike)
+
+    def put(self, index: int, *, ready: bool = True) -> None:
+        """A task waits, and may start now or not."""
+        self._begun.discard(index)
+        if not ready:
+            self._resting.add(index)
+            return
+        self._resting.discard(index)
+        self._alike[self._tasks[index].demand].put(index)
+
+    def take(self, index: int) -> None:
+        """A task waits no more."""
+        self._begun.add(index)
+        self._resting.discard(index)
+
+    def first(self, shape: Shape) -> int | None:
+        """The first task of a shape that waits and may start, `None` if there is none."""
+        alike = self._alike.get(shape)
+        if alike is None:
+            return None
+        while (index := alike.head()) is not None:
+            if index not in self._begun and index not in self._resting:
+                return index
+            alike.drop(index)
+        return None
+
+
+class _Alike:
+    """Tasks of one shape: a cursor before which none waits but those that came back."""
+
+    __slots__ = ("_at", "_back", "_indices")
+
+    def __init__(self, indices: Sequence[int]) -> None:
+        self._indices = indices
+        self._at = 0
+        self._back: list[int] = []
+
+    def put(self, index: int) -> None:
+        if self._at == len(self._indices) or index < self._indices[self._at]:
+            heappush(self._back, index)
+
+    def head(self) -> int | None:
+        """The first that may wait."""
+        if self._back:
+            return self._back[0]  # before the cursor, so before all others
+        return self._indices[self._at] if self._at < len(self._indices) else None
+
+    def drop(self, index: int) -> None:
+        """The head does not wait; if it does again, it is put."""
+        if self._back and self._back[0] == index:
+            heappop(self._back)
+        else:
+            self._at += 1
+
+
+def _by_shape(tasks: Sequence[TaskSpec]) -> dict[Shape, Sequence[int]]:
+    first = tasks[0]
+    if all(task is first for task in tasks):
+        return {first.demand: range(len(tasks))}
+    found: dict[Shape, list[int]] = {}
+    for index, task in enumerate(tasks):
+        found.setdefault(task.demand, []).append(index)
+    return dict(found)

@@ -1,0 +1,254 @@
+"""The pools and lines of the last plan, indexed so that room is filled as it becomes free.
+
+None of it is journalled, but for the pool of each instance: the first plan after a restart states
+everything again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from eva_master.control.standing.claim import Claim
+from eva_master.control.standing.queue import Queue
+from eva_master.control.standing.rooms import Room, Rooms
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId
+from eva_master.model.planning.standing import Line, Pool
+from eva_master.model.records import Job, TaskRun
+from eva_master.model.states import RunState
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The waiting task that is to take room, and where."""
+
+    job: JobId
+    index: int
+    instance: InstanceId
+
+
+class Standing:
+    """Who stands in which line, and what is free on the members of pools.
+
+    Attributes:
+        pools: As the last plan states them, with instances in place of keys.
+        lines: Likewise.
+        pool_of: The pool of each member that may take tasks from a line.
+        taken: The task runs that took room since `taken` was emptied last.
+    """
+
+    def __init__(self) -> None:
+        self.pools: tuple[Pool, ...] = ()
+        self.lines: tuple[Line, ...] = ()
+        self.pool_of: dict[InstanceId, str] = {}
+        self.taken: set[RunId] = set()
+        self._queues: dict[JobId, Queue] = {}
+        self._claims: tuple[Claim, ...] = ()
+        self._claims_of: dict[JobId, list[Claim]] = {}
+        self._counted: dict[RunId, str] = {}
+        self._marks: dict[InstanceId, frozenset[int]] = {}
+        self._rooms = Rooms()
+        self._news = Rooms()
+        """Members on which a waiting head may fit; none does on any other."""
+        self._jobs: dict[JobId, None] = {}
+        """Jobs for whose tasks there may be room, likewise."""
+        self._instances: dict[InstanceId, None] = {}
+        """Instances on which something may be free that was not before."""
+
+    # -- stating ---------------------------------------------------------------------------------
+
+    def state(
+        self,
+        pools: tuple[Pool, ...],
+        lines: tuple[Line, ...],
+        queue_of: Callable[[JobId], Queue],
+        residents: Callable[[InstanceId], Iterable[TaskRun]],
+    ) -> None:
+        """Take over what a plan states; all of it is looked at anew.
+
+        Args:
+            pools: Of live instances.
+            lines: Of jobs that are there, and of pools that are stated.
+            queue_of: The waiting tasks of a job.
+            residents: The task runs that are, or are to be, on an instance.
+        """
+        self.pools, self.lines = pools, lines
+        self.pool_of = {
+            InstanceId(str(member)): pool.name
+            for pool in pools
+            for member in pool.members
+            if member not in pool.closed
+        }
+        there = dict.fromkeys(job for line in lines for job in line.jobs)
+        # What waits of a job that stood in a line before is known.
+        self._queues = {job: self._queues.get(job) or queue_of(job) for job in there}
+        self._claims = tuple(Claim(number, line, self._queues) for number, line in enumerate(lines))
+        self._claims_of = {}
+        for claim in self._claims:
+            for job in claim.jobs:
+                self._claims_of.setdefault(job, []).append(claim)
+        self._marks = _marks(self._claims)
+        self._counted = {}
+        for instance in self.pool_of if lines else ():
+            for run in residents(instance):
+                self.count(run)
+        self._rooms.clear()
+        self._news.clear()
+        self._instances = dict.fromkeys(self.pool_of)
+        self._jobs = {}
+
+    # -- following -------------------------------------------------------------------------------
+
+    def follow(self, run: TaskRun, now: Millis, *, covered: bool = False) -> None:
+        """A task's own run has changed, or the time has come at which it may start.
+
+        Args:
+            run: As it is now.
+            now: The time.
+            covered: Whether an extra run of its task is in hand, so that it needs no room.
+        """
+        queue = self._queues.get(run.job)
+        if queue is None:
+            return
+        if _waits(run) and not covered:
+            queue.put(run.index, ready=run.not_before_ms <= now)
+        else:
+            queue.take(run.index)
+        self.count(run)
+
+    def count(self, run: TaskRun) -> None:
+        """Count what claims hold, extra runs of tasks included."""
+        if run.job not in self._queues:
+            return
+        place = run.instance if run.instance is not None else run.target
+        pool = "" if place is None else self.pool_of.get(place, "")
+        before = self._counted.get(run.id, "")
+        if pool == before:
+            return
+        for claim in self._claims_of.get(run.job, ()):
+            claim.held += (pool in claim.line.pools) - (before in claim.line.pools)
+        if pool:
+            self._counted[run.id] = pool
+        else:
+            del self._counted[run.id]
+
+    def touch_job(self, job: JobId) -> None:
+        """Tasks of a job may wait that did not, or may start that might not."""
+        if job in self._queues:
+            self._jobs[job] = None
+
+    def touch_instance(self, instance: InstanceId) -> None:
+        """Something may be free on an instance that was not."""
+        if instance in self.pool_of:
+            self._instances[instance] = None
+
+    def forget_job(self, job: JobId) -> None:
+        """No task of a job will ever wait again."""
+        self._jobs.pop(job, None)
+
+    # -- filling ---------------------------------------------------------------------------------
+
+    def next(
+        self,
+        room_of: Callable[[InstanceId], Room | None],
+        admitted: Callable[[JobId], bool],
+    ) -> Head | None:
+        """Who takes room next; `None` if no waiting head fits anywhere.
+
+        Args:
+            room_of: What is free on a member, without its marks; `None` if it takes nobody now.
+            admitted: Whether tasks of a job may start now.
+        """
+        if not self._claims:
+            return None
+        self._look(room_of)
+        for job in tuple(self._jobs):
+            if not self._has_room(job, admitted):
+                del self._jobs[job]
+        for claim in sorted(self._claims, key=lambda claim: claim.order):
+            for place, shape in claim.heads(admitted):
+                found = self._news.find(claim.line.pools, shape, claim.mark)
+                if found is not None:
+                    job = claim.line.jobs[place]
+                    index = self._queues[job].first(shape)
+                    assert index is not None, "a head waits"
+                    return Head(job, index, found)
+        self._news.clear()
+        return None
+
+    def _look(self, room_of: Callable[[InstanceId], Room | None]) -> None:
+        """See what is free on instances that have changed."""
+        for instance in self._instances:
+            room = room_of(instance)
+            if room is None:
+                self._rooms.drop(instance)
+                self._news.drop(instance)
+                continue
+            marks = self._marks.get(instance, frozenset())
+            marked = Room(room.pool, room.family, room.free, marks)
+            self._rooms.put(instance, marked)
+            self._news.put(instance, marked)
+        self._instances = {}
+
+    def _has_room(self, job: JobId, admitted: Callable[[JobId], bool]) -> bool:
+        """Whether there is room for a task of a job somewhere; the member is looked at then."""
+        queue, found = self._queues[job], False
+        for claim in self._claims_of[job]:
+            claim.offer(job)
+            for shape in queue.shapes:
+                if queue.first(shape) is None or not claim.admits(job) or not admitted(job):
+                    continue
+                place = self._rooms.find(claim.line.pools, shape, claim.mark)
+                if place is not None and (room := self._rooms.get(place)) is not None:
+                    self._news.put(place, room)
+                    found = True
+        return found
+
+
+def _marks(claims: Iterable[Claim]) -> dict[InstanceId, frozenset[int]]:
+    """The claims that are limited to named members, by member."""
+    marks: dict[InstanceId, set[int]] = {}
+    for claim in claims:
+        for member in claim.line.only:
+            marks.setdefault(InstanceId(str(member)), set()).add(claim.number)
+    return {member: frozenset(numbers) for member, numbers in marks.items()}
+
+
+def _waits(run: TaskRun) -> bool:
+    return run.state is RunState.WAITING and run.target is None
+
+
+def queue_of(job: Job, touched: Iterable[TaskRun], now: Millis) -> Queue:
+    """The waiting tasks of a job.
+
+    Args:
+        job: The job.
+        touched: Those of its task runs to which something has happened.
+        now: Who backs off from a failure until later may not start yet.
+    """
+    known = tuple(touched)
+    covered = {it.index for it in known if it.extra and it.in_hand}
+    waiting = {
+        it.index: it for it in known if _waits(it) and not it.extra and it.index not in covered
+    }
+    queue = Queue(job.spec.tasks, (it.index for it in known if it.index not in waiting))
+    for run in waiting.values():
+        queue.put(run.index, ready=run.not_before_ms <= now)
+    return queue
+
+
+def named(
+    pools: tuple[Pool, ...], lines: tuple[Line, ...], names: Mapping[int, InstanceId]
+) -> tuple[tuple[Pool, ...], tuple[Line, ...]]:
+    """Pools and lines with the new instances' ids in place of their keys."""
+
+    def ids(members: Iterable[InstanceId | int]) -> tuple[InstanceId, ...]:
+        return tuple(names[it] if isinstance(it, int) else it for it in members)
+
+    return (
+        tuple(Pool(it.name, ids(it.members), it.reason, ids(it.closed)) for it in pools),
+        tuple(
+            Line(it.pools, it.jobs, it.rank, it.weight_ppm, it.at_most, ids(it.only))
+            for it in lines
+        ),
+    )

@@ -1,0 +1,1 @@
+"""What follows the records and is made of them again at a start."""

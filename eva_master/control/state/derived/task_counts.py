@@ -1,0 +1,44 @@
+"""What readers are told of all tasks of a job together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from eva_master.control.state.derived.kinds import Kinds
+from eva_master.control.state.finished import Kind
+from eva_master.learning.posterior import Finished
+from eva_master.model.job import TaskSpec
+from eva_master.model.states import TERMINAL_RUN, RunState
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCounts:
+    """What the tasks of a job did by one moment; as large for a million tasks as for ten.
+
+    Attributes:
+        kinds: Its tasks by kind.
+        states: How many are in each state; a state of none is left out.
+        in_hand: How many of their runs have an instance or a target.
+        suspended: How many plans have suspended, of those that are not over and do not run.
+        reasons: Why tasks wait to which nothing has happened, see `Kinds.place`.
+        ended: Indices of some that ended last, the last one first.
+        finished: What the finished ones of an array that has not ended took, by kind.
+    """
+
+    kinds: Kinds
+    states: Mapping[RunState, int]
+    in_hand: int
+    suspended: int
+    reasons: Mapping[int, str]
+    ended: tuple[int, ...]
+    finished: Mapping[Kind, Finished]
+
+    def why(self, task: TaskSpec) -> str:
+        """Why a task waits to which nothing has happened."""
+        return self.kinds.why(self.reasons, task)
+
+    @property
+    def left(self) -> int:
+        """How many are not over."""
+        return sum(count for state, count in self.states.items() if state not in TERMINAL_RUN)

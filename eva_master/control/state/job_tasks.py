@@ -1,0 +1,368 @@
+"""What the tasks of one job do, counted, and which of an array a plan may place next."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import merge
+
+from eva_master.control.state.derived.kinds import Kinds
+from eva_master.control.state.derived.task_counts import TaskCounts
+from eva_master.control.state.finished import Kind
+from eva_master.learning.posterior import Finished
+from eva_master.model.ids import RunId, run_id
+from eva_master.model.job import Stragglers, TaskSpec
+from eva_master.model.records import Job, TaskRun, untouched_state
+from eva_master.model.states import HOLDING, TERMINAL_RUN, RunState, of_task
+
+SHOWN_AT_ONCE = 1_000
+"""Waiting tasks of one array that a plan is made for at most. The next plan sees the next ones."""
+
+
+_DOUBLED_PART = 10
+"""One task in so many may have an extra run at a time, and one of a smaller array."""
+_SHOWN_AT_LEAST = 125
+"""The same once a plan had no place for some: room for many more seldom comes at once."""
+_ENDED_LAST = 10
+"""Tasks of which it is known that they ended last."""
+_TERMINAL = tuple(TERMINAL_RUN)
+_HOLDING = tuple(HOLDING)
+
+
+class JobTasks:
+    """Follows the task runs of one job; each change takes the same time however many there are.
+
+    Attributes:
+        counts: How many are in each state, those to which nothing has happened included.
+        touched: Those to which something has happened, extra runs included.
+        unsettled: Those of them that are not over.
+        in_hand: Those that have an instance or a target, with their indices.
+        by_kind: Its tasks by kind: with the same workload, demand and rates.
+        most_shown: How many of those that wait the next plan is made for at most.
+        gpu_ms: The time for which they had GPUs, those that run now not counted since they began.
+        doubled: Those that were given extra runs.
+    """
+
+    __slots__ = (
+        *("_done", "_ended", "_headed", "_reasons", "_suspended", "_waiting"),
+        *("by_kind", "counts", "doubled", "gpu_ms", "in_hand"),
+        *("most_shown", "touched", "unsettled"),
+    )
+
+    def __init__(self, job: Job) -> None:
+        self.counts: Counter[RunState] = Counter({untouched_state(job): len(job.spec.tasks)})
+        self.touched: dict[RunId, None] = {}
+        self.unsettled: dict[RunId, None] = {}
+        self.in_hand: dict[RunId, int] = {}
+        self.by_kind = Kinds(job.spec)
+        self._waiting = None if job.is_gang else _Waiting(job.spec.tasks, self.by_kind)
+        self.most_shown = SHOWN_AT_ONCE
+        self.gpu_ms = 0
+        self.doubled = DoubledTasks()
+        self._headed = 0
+        """How many wait and have a target."""
+        self._reasons: dict[int, str] = {}
+        """Why tasks wait to which nothing has happened, see `Kinds.place`."""
+        self._suspended = 0
+        """How many plans have suspended, of those that are not over and do not run."""
+        self._done: set[int] | None = None if job.spec.least is None else set()
+        """Members of an elastic gang that have succeeded, be they among those that run or not."""
+        self._ended: list[tuple[int, int]] = []
+        """When the tasks ended that ended last, with their indices; the last one last."""
+
+    @property
+    def kinds(self) -> tuple[TaskSpec, ...]:
+        """The first of its tasks of each kind."""
+        return self.by_kind.tasks
+
+    def why(self, task: TaskSpec) -> str:
+        """Why a task waits to which nothing has happened."""
+        return self.by_kind.why(self._reasons, task)
+
+    def explain(self, task: TaskSpec, reason: str) -> bool:
+        """The last plan had no place for such a task; returns whether the reason is a new one."""
+        place = self.by_kind.place(task)
+        if self._reasons.get(place) == reason:
+            return False
+        self._reasons[place] = reason
+        return True
+
+    def counted(self, finished: Mapping[Kind, Finished]) -> TaskCounts:
+        """What readers are told of all tasks together.
+
+        Args:
+            finished: What the finished ones took, by kind.
+        """
+        return TaskCounts(
+            self.by_kind,
+            self.doubled.by_task(self.counts),
+            len(self.in_hand),
+            self._suspended,
+            dict(self._reasons),
+            tuple(index for _, index in reversed(self._ended)),
+            finished,
+        )
+
+    def job_changed(self, old: Job, new: Job) -> None:
+        """The job's record was replaced: with its outcome what was never touched ends."""
+        before, after = untouched_state(old), untouched_state(new)
+        if before is not after:
+            rest = self.untouched(new)
+            self.counts[before] -= rest
+            self.counts[after] += rest
+
+    def untouched(self, job: Job) -> int:
+        """How many tasks there are to which nothing has happened."""
+        return len(job.spec.tasks) - len(self.touched) + len(self.doubled.extras)
+
+    def follow(self, old: TaskRun | None, new: TaskRun) -> None:
+        """A task run was replaced, maybe for the first time; an extra run may be new (`None`)."""
+        before, after = None if old is None else old.state, new.state
+        if before is not after:
+            if before is not None:
+                self.counts[before] -= 1
+            self.counts[after] += 1
+        # A task that was not touched may be over, by what became of its job.
+        fresh = before is not after or new.id not in self.touched
+        if after in _TERMINAL and fresh and not new.extra:
+            insort(self._ended, (new.history[-1][1], new.index))
+            del self._ended[:-_ENDED_LAST]
+        self.touched[new.id] = None
+        if after in TERMINAL_RUN:
+            self.unsettled.pop(new.id, None)
+        else:
+            self.unsettled[new.id] = None
+        if self._done is not None:
+            (self._done.add if after is RunState.SUCCEEDED else self._done.discard)(new.index)
+        self._headed += _headed(new) - _headed(old)
+        self.gpu_ms += new.gpu_ms - (0 if old is None else old.gpu_ms)
+        if new.suspension is not None or (old is not None and old.suspension is not None):
+            self._suspended += _rests(new) - _rests(old)
+        if new.in_hand:
+            self.in_hand[new.id] = new.index
+        else:
+            self.in_hand.pop(new.id, None)
+        waits = after is RunState.WAITING and new.target is None
+        if new.replicas or new.extra:
+            self.doubled.follow(new)
+            waits = self.doubled.waits(new.index)
+        if self._waiting is not None:
+            self._waiting.note(new.index, waits=waits)
+
+    @property
+    def holding(self) -> int:
+        """How many occupy an instance."""
+        counts = self.counts
+        return sum([counts[state] for state in _HOLDING])
+
+    @property
+    def left(self) -> int:
+        """How many are not over."""
+        return sum(count for state, count in self.counts.items() if state not in TERMINAL_RUN)
+
+    @property
+    def unplaced(self) -> int:
+        """How many wait for a plan to give them a place."""
+        return self.counts[RunState.WAITING] - self._headed - self.doubled.covered
+
+    def placeable(self, job: Job) -> int:
+        """How many of these may be given one now."""
+        if self._done is not None:
+            placed = sum(index < job.members for index in self.in_hand.values())
+            done = sum(index < job.members for index in self._done)
+            return min(self.unplaced, job.members - placed - done)
+        limit = job.spec.concurrency
+        return self.unplaced if limit is None else min(self.unplaced, limit - len(self.in_hand))
+
+    def replicas_left(self, job: Job) -> int | None:
+        """How many more tasks may be given an extra run now: a bounded share of them at a time."""
+        if job.is_gang or job.spec.stragglers is Stragglers.KEEP:
+            return None
+        share = max(1, len(job.spec.tasks) // _DOUBLED_PART) - self.doubled.in_hand
+        limit = job.spec.concurrency
+        return max(0, share if limit is None else min(share, limit - len(self.in_hand)))
+
+    def planned(self, placed: int, *, held: bool) -> bool:
+        """A plan was adopted that placed so many, and maybe had no place for others.
+
+        While there is no room, the next plan is made for few: for twice as many as were placed, or
+        for as many as are in hand, whose room may all become free. All kinds are among them.
+
+        Returns:
+            Whether the next plan is shown something else of those that wait.
+        """
+        before = self.most_shown, self._reasons
+        if not held:
+            self._reasons = {}
+        if held:
+            enough = max(_SHOWN_AT_LEAST, 2 * placed, len(self.in_hand), 4 * len(self.kinds))
+            self.most_shown = min(SHOWN_AT_ONCE, enough)
+        elif placed:
+            self.most_shown = SHOWN_AT_ONCE
+        return before != (self.most_shown, self._reasons)
+
+    def shown(self, job: Job) -> list[RunId]:
+        """The tasks of an array that a plan is about, by index.
+
+        These are all that are in hand, and of those that wait the first ones that may be placed.
+        """
+        assert self._waiting is not None
+        room = min(self.most_shown, self.placeable(job))
+        indices = self._waiting.first(room) if room > 0 else ()
+        held = sorted((index, run) for run, index in self.in_hand.items())
+        waiting = ((index, run_id(job.id, index)) for index in indices)
+        return [run for _, run in merge(held, waiting)]
+
+
+class DoubledTasks:
+    """Follows the runs of a job's tasks that have several; there is nothing of any other.
+
+    Attributes:
+        extras: The extra runs, over or not.
+    """
+
+    __slots__ = (
+        *("_covered", "_idle", "_in_hand", "_more"),
+        *("_placed", "_states", "_unplaced", "extras"),
+    )
+
+    def __init__(self) -> None:
+        self.extras: dict[RunId, None] = {}
+        self._in_hand: dict[int, set[RunId]] = {}
+        self._idle: set[int] = set()
+        self._covered: set[int] = set()
+        self._unplaced: dict[int, RunId] = {}
+        self._placed: set[int] = set()
+        self._states: dict[int, dict[int, RunState]] = {}
+        """Of each task the states of its runs, by number."""
+        self._more: Counter[RunState] = Counter()
+        """How many more tasks than runs are in each state."""
+
+    def follow(self, run: TaskRun) -> None:
+        """A run was replaced, of a task that has several."""
+        index = run.index
+        states = self._states.setdefault(index, {})
+        self._compare(states, -1)
+        states[run.replica] = run.state
+        self._compare(states, 1)
+        if run.extra:
+            self.extras[run.id] = None
+            there = self._in_hand.setdefault(index, set())
+            (there.add if run.in_hand else there.discard)(run.id)
+            if not there:
+                del self._in_hand[index]
+            if run.state is RunState.SUCCEEDED and index not in self._placed:
+                self._unplaced[index] = run.id
+        else:
+            idle = run.state is RunState.WAITING and run.target is None
+            (self._idle.add if idle else self._idle.discard)(index)
+            if run.outputs_of:
+                self._placed.add(index)
+                self._unplaced.pop(index, None)
+        covered = index in self._idle and index in self._in_hand
+        (self._covered.add if covered else self._covered.discard)(index)
+
+    def _compare(self, states: dict[int, RunState], sign: int) -> None:
+        for state in states.values():
+            self._more[state] -= sign
+        if 0 in states:
+            self._more[of_task([states[number] for number in sorted(states)])] += sign
+
+    def by_task(self, counts: Mapping[RunState, int]) -> dict[RunState, int]:
+        """How many tasks are in each state, by how many task runs are."""
+        return {
+            state: count + self._more[state]
+            for state, count in counts.items()
+            if count + self._more[state]
+        }
+
+    @property
+    def in_hand(self) -> int:
+        """How many tasks have an extra run that has an instance or a target."""
+        return len(self._in_hand)
+
+    @property
+    def covered(self) -> int:
+        """How many wait for no plan though they wait, since an extra run of them is in hand."""
+        return len(self._covered)
+
+    def waits(self, index: int) -> bool:
+        """Whether a task's own run waits for a plan."""
+        return index in self._idle and index not in self._in_hand
+
+    @property
+    def unplaced_outputs(self) -> list[RunId]:
+        """Extra runs that have succeeded and whose outputs are not in their tasks' place yet."""
+        return list(self._unplaced.values())
+
+
+class _Queue:
+    """Tasks that are alike: a cursor behind which nothing was touched, and those that came back."""
+
+    __slots__ = ("_ahead", "_at", "_indices", "_ready")
+
+    def __init__(self, indices: Sequence[int]) -> None:
+        self._indices = indices
+        self._at = 0
+        self._ready: set[int] = set()
+        self._ahead: set[int] = set()
+        """Those at or after the cursor that do not wait."""
+
+    def note(self, index: int, *, waits: bool) -> None:
+        if self._at < len(self._indices) and index >= self._indices[self._at]:
+            if waits:
+                self._ahead.discard(index)
+            else:
+                self._ahead.add(index)
+        elif waits:
+            self._ready.add(index)
+        else:
+            self._ready.discard(index)
+
+    def first(self, limit: int) -> list[int]:
+        while len(self._ready) < limit and self._at < len(self._indices):
+            index = self._indices[self._at]
+            self._at += 1
+            if index in self._ahead:
+                self._ahead.discard(index)
+            else:
+                self._ready.add(index)
+        return sorted(self._ready)[:limit]
+
+
+class _Waiting:
+    """The tasks of an array that wait without a target, found without walking the array."""
+
+    __slots__ = ("_queue_of", "_queues")
+
+    def __init__(self, tasks: Sequence[TaskSpec], by_kind: Kinds) -> None:
+        self._queues = [_Queue(indices) for indices in by_kind.groups]
+        self._queue_of: list[_Queue] | None = None
+        if len(self._queues) > 1:
+            self._queue_of = [self._queues[by_kind.of(task)] for task in tasks]
+
+    def note(self, index: int, *, waits: bool) -> None:
+        queue = self._queues[0] if self._queue_of is None else self._queue_of[index]
+        queue.note(index, waits=waits)
+
+    def first(self, limit: int) -> Iterable[int]:
+        """The first that wait; of each kind some, since there may be room for one kind only."""
+        share = max(1, limit // len(self._queues))
+        found: dict[int, None] = {}
+        for most in (share, limit):
+            for queue in self._queues:
+                if len(found) < limit:
+                    found.update(dict.fromkeys(queue.first(most)))
+        return sorted(list(found)[:limit])
+
+
+def _headed(run: TaskRun | None) -> bool:
+    return run is not None and run.target is not None and run.state is RunState.WAITING
+
+
+def _rests(run: TaskRun | None) -> bool:
+    """Whether a plan has suspended it, and it does not run (any more, or again)."""
+    if run is None or run.extra:
+        return False
+    return run.suspension is not None and run.state not in (*_TERMINAL, RunState.RUNNING)

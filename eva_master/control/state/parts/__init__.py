@@ -1,0 +1,1 @@
+"""What the state keeps of each partition: sums, and the memory of its policy."""

@@ -1,0 +1,165 @@
+"""The running sums behind `PartitionTotals`, one document of the journal for each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from eva_master.model.accounting.totals import PartitionTotals, Totals
+from eva_master.model.changes import InstanceAccount
+from eva_master.model.fleet.partitions import month_of
+from eva_master.model.ids import Exact, Millis
+from eva_master.model.planning.plan import Json
+from eva_master.model.records import Job
+from eva_master.model.states import TERMINAL_JOB
+
+_PREFIX = "partitions/"
+"""Of the names of documents."""
+_NONE = PartitionTotals()
+
+
+class PartitionTally:
+    """Sums that follow jobs and the accounts of instances; what is forgotten stays in them.
+
+    What belongs to no named partition has no document: it is the rest of the whole. So the journal
+    of a cluster that is not divided has none.
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[str, PartitionTotals] = {}
+        self._unwritten: dict[str, None] = {}
+        self._seen: Mapping[str, PartitionTotals] | None = None
+
+    def of(self, partition: str) -> PartitionTotals:
+        """The sums of one partition."""
+        return self._sums.get(partition, _NONE)
+
+    def job(self, old: Job | None, new: Job) -> None:
+        """A job was added or replaced: it may have come, gone, or changed its partition."""
+        before = None if old is None or old.state in TERMINAL_JOB else old.partition
+        after = None if new.state in TERMINAL_JOB else new.partition
+        if before == after:
+            return
+        for name, change in ((before, -1), (after, 1)):
+            if name is not None:
+                sums, tasks = self.of(name), change * len(new.spec.tasks)
+                self._put(name, replace(sums, jobs=sums.jobs + change, tasks=sums.tasks + tasks))
+
+    def arrived(self, partition: str) -> None:
+        """Count a job that policies can see from now on."""
+        sums = self.of(partition)
+        self._put(partition, replace(sums, arrivals=sums.arrivals + 1), lasts=True)
+
+    def left(self, partition: str) -> None:
+        """Count a job that policies could see so far."""
+        sums = self.of(partition)
+        self._put(partition, replace(sums, completions=sums.completions + 1), lasts=True)
+
+    def account(self, partition: str, old: InstanceAccount | None, new: InstanceAccount) -> None:
+        """What an instance of a partition cost was replaced."""
+        sums = self.of(partition)
+        charged = new.charged - (0 if old is None else old.charged)
+        idle = new.idle - (0 if old is None else old.idle)
+        if not partition:  # has no budget, and no document that could tell the month
+            changed = Exact(sums.charged + charged)
+            self._put("", replace(sums, charged=changed, idle=Exact(sums.idle + idle)))
+            return
+        since = new.until_ms if old is None else old.until_ms
+        month, recent = _this_month(charged, since, new.until_ms)
+        if month < sums.month_ms:
+            month, recent = sums.month_ms, 0
+        before = sums.month_charged if month == sums.month_ms else 0
+        self._put(
+            partition,
+            replace(
+                sums,
+                charged=Exact(sums.charged + charged),
+                idle=Exact(sums.idle + idle),
+                month_ms=month,
+                month_charged=Exact(before + recent),
+            ),
+            lasts=True,
+        )
+
+    def _put(self, partition: str, sums: PartitionTotals, *, lasts: bool = False) -> None:
+        self._sums[partition] = sums
+        self._seen = None
+        if lasts and partition:
+            self._unwritten[partition] = None
+
+    def totals(self) -> Mapping[str, PartitionTotals]:
+        """The sums as they are now, by the partition's name on record."""
+        if self._seen is None:
+            self._seen = dict(self._sums)
+        return self._seen
+
+    def restore(self, documents: Mapping[str, Json], whole: Totals) -> None:
+        """Take the sums as the journal has them; what there is at present is counted by now.
+
+        Args:
+            documents: Those that `take_documents` gave, among others.
+            whole: The sums over all partitions.
+        """
+        told = {
+            name.removeprefix(_PREFIX): _read(document)
+            for name, document in documents.items()
+            if name.startswith(_PREFIX) and isinstance(document, dict)
+        }
+        named = list(told.values())
+        told[""] = replace(
+            _NONE,
+            charged=Exact(whole.charged - sum(it.charged for it in named)),
+            idle=Exact(whole.idle - sum(it.idle for it in named)),
+        )
+        present = self._sums
+        self._sums = {
+            name: replace(
+                told.get(name, _NONE),
+                jobs=present.get(name, _NONE).jobs,
+                tasks=present.get(name, _NONE).tasks,
+            )
+            for name in {**present, **told}
+        }
+        self._unwritten, self._seen = {}, None
+
+    def take_documents(self) -> dict[str, Callable[[], Json]]:
+        """The documents of the partitions whose sums changed since the last call, by name."""
+        if not self._unwritten:
+            return {}
+        changed, self._unwritten = self._unwritten, {}
+        return {_PREFIX + name: partial(_document, self._sums[name]) for name in changed}
+
+
+def _this_month(charged: int, since: Millis, until: Millis) -> tuple[Millis, int]:
+    """The calendar month in which a stretch of time ends, and what of a charge falls into it."""
+    month, _ = month_of(until)
+    if since >= month or until <= since:
+        return month, charged
+    return month, charged * (until - month) // (until - since)
+
+
+def _document(sums: PartitionTotals) -> Json:
+    """A partition's sums; exact amounts are decimal strings, as in the tables."""
+    return {
+        "charged": str(sums.charged),
+        "idle": str(sums.idle),
+        "arrivals": sums.arrivals,
+        "completions": sums.completions,
+        "month_ms": int(sums.month_ms),
+        "month_charged": str(sums.month_charged),
+    }
+
+
+def _read(document: Mapping[str, Json]) -> PartitionTotals:
+    def number(name: str) -> int:
+        return int(str(document[name]))
+
+    return PartitionTotals(
+        charged=Exact(number("charged")),
+        idle=Exact(number("idle")),
+        arrivals=number("arrivals"),
+        completions=number("completions"),
+        month_ms=Millis(number("month_ms")),
+        month_charged=Exact(number("month_charged")),
+    )

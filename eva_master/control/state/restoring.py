@@ -1,0 +1,37 @@
+"""How a state is made of what the journal has: in which order, and what cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from eva_master.learning.knowledge import Knowledge
+from eva_master.model.errors import StorageError
+from eva_master.model.ids import job_order
+from eva_master.model.planning.plan import Json
+from eva_master.model.records import Instance, Job
+
+
+def knowledge(document: Mapping[str, Json]) -> Knowledge:
+    """Read what was learned.
+
+    Raises:
+        StorageError: It is damaged.
+    """
+    try:
+        return Knowledge.from_json(document)
+    except ValueError as error:
+        raise StorageError(
+            f"the journal's record of what was learned cannot be read: {error}",
+            hint="start the release that wrote it; or delete the row 'learned' of the table "
+            "'documents', and everything is learned anew",
+        ) from error
+
+
+def submission(job: Job) -> tuple[int, str]:
+    """When a job was submitted among all jobs."""
+    return job_order(job.id)
+
+
+def launch(instance: Instance) -> tuple[int, int, str]:
+    """When an instance was asked for; those of one plan are numbered."""
+    return instance.requested_ms, len(instance.id), instance.id

@@ -1,0 +1,143 @@
+"""The task runs of all jobs, of which only those are kept to which something has happened."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from eva_master.model.ids import InstanceId, JobId, RunId, run_id
+from eva_master.model.job import TaskSpec
+from eva_master.model.records import Job, TaskRun, untouched
+from eva_master.model.states import RunState
+
+_DIGITS = 9
+_REMEMBERED = 4_096
+"""Derived records that are kept at most."""
+
+
+class Told(Protocol):
+    """What is known of the tasks of one job together."""
+
+    def why(self, task: TaskSpec) -> str:
+        """Why a task waits to which nothing has happened; empty if no plan had to say so."""
+        ...
+
+
+class Runs(Mapping[RunId, TaskRun]):
+    """Every task run of every known job, by id.
+
+    That of a task to which nothing has happened is derived from the job when it is asked for. So
+    an array of a million tasks takes the memory of those that were placed.
+
+    Args:
+        jobs: The jobs that are known.
+        touched: The task runs to which something has happened.
+        told: What is known of the tasks of each job together.
+    """
+
+    __slots__ = ("_derived_before", "_jobs", "_told", "touched")
+
+    def __init__(
+        self,
+        jobs: Mapping[JobId, Job],
+        touched: Mapping[RunId, TaskRun],
+        told: Mapping[JobId, Told],
+    ) -> None:
+        self._jobs = jobs
+        self._told = told
+        self.touched = touched
+        self._derived_before: dict[RunId, TaskRun] = {}
+        """Records of tasks that wait, which plan after plan is shown."""
+
+    def __getitem__(self, run: RunId) -> TaskRun:
+        found = self.touched.get(run)
+        if found is None:
+            found = self._derived(run)
+            if found is None:
+                raise KeyError(run)
+        return found
+
+    def __contains__(self, run: object) -> bool:
+        return isinstance(run, str) and (run in self.touched or self._place(RunId(run)) is not None)
+
+    def _derived(self, run: RunId) -> TaskRun | None:
+        known = self._derived_before.get(run)
+        if known is not None and self._still_waits(known):
+            return known
+        place = self._place(run)
+        if place is None:
+            return None
+        if len(self._derived_before) >= _REMEMBERED:
+            self._derived_before.clear()
+        found = self._derived_before[run] = self._untouched(*place)
+        return found
+
+    def _still_waits(self, known: TaskRun) -> bool:
+        """Whether what was derived of a task is still what its job says of it."""
+        job = self._jobs.get(known.job)
+        if job is None or job.outcome is not None or known.state is not RunState.WAITING:
+            return False
+        return known.waiting_for == self._told[job.id].why(job.spec.tasks[known.index])
+
+    def _untouched(self, job: Job, index: int) -> TaskRun:
+        return untouched(job, index, self._told[job.id].why(job.spec.tasks[index]))
+
+    def at(self, job: Job, index: int) -> TaskRun:
+        """The task run of one task of a job."""
+        found = self.touched.get(run_id(job.id, index))
+        return self._untouched(job, index) if found is None else found
+
+    def _place(self, run: RunId) -> tuple[Job, int] | None:
+        """The job and the index of a task that a job has; `None` for any other name."""
+        name, _, index = run.rpartition("/")
+        job = self._jobs.get(JobId(name))
+        if job is None or len(index) > _DIGITS or not (index.isascii() and index.isdigit()):
+            return None
+        number = int(index)
+        if number >= len(job.spec.tasks) or str(number) != index:
+            return None
+        return job, number
+
+    def of(self, job: Job) -> Iterator[TaskRun]:
+        """The task runs of a job, by index; takes time in proportion to its tasks."""
+        for index in range(len(job.spec.tasks)):
+            own = self.at(job, index)
+            yield own
+            if own.replicas:
+                yield from self.extras(own)
+
+    def extras(self, own: TaskRun) -> Iterator[TaskRun]:
+        """The extra runs of a task whose own run this is, by number."""
+        for number in range(1, own.replicas + 1):
+            yield self.touched[run_id(own.job, own.index, number)]
+
+    def others(self, run: TaskRun) -> tuple[TaskRun, ...]:
+        """The other runs of a run's task, its own one first."""
+        if not run.extra:
+            return tuple(self.extras(run)) if run.replicas else ()
+        own = self.touched[run_id(run.job, run.index)]
+        return (own, *(it for it in self.extras(own) if it.id != run.id))
+
+    def __iter__(self) -> Iterator[RunId]:
+        for job in self._jobs.values():
+            for run in self.of(job):
+                yield run.id
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def reindex(
+    index: defaultdict[InstanceId, dict[RunId, None]],
+    run: RunId,
+    old: InstanceId | None,
+    new: InstanceId | None,
+) -> None:
+    """Have an index of task runs by instance follow one that is at another instance, or at none."""
+    if old is not None:
+        index[old].pop(run, None)
+        if not index[old]:
+            del index[old]
+    if new is not None:
+        index[new][run] = None

@@ -1,0 +1,109 @@
+"""The running sums behind `TenantTotals`, one document of the journal for each tenant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from eva_master.model.accounting.tenants import DEFAULT_TENANT
+from eva_master.model.accounting.totals import TenantTotals, Totals
+from eva_master.model.changes import JobAccount
+from eva_master.model.ids import Exact
+from eva_master.model.planning.plan import Json
+from eva_master.model.records import Job
+from eva_master.model.states import JobState
+
+_PREFIX = "tenants/"
+"""Of the names of documents."""
+
+
+class TenantTally:
+    """Sums that follow jobs and their accounts; what is forgotten stays in them.
+
+    An event costs as much as it touches tenants, however many there are.
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[str, TenantTotals] = {}
+        self._unwritten: dict[str, None] = {}
+        self._seen: Mapping[str, TenantTotals] | None = None
+
+    def job(self, tenant: str, old: Job | None, new: Job) -> None:
+        """A job of a tenant was added, or is in another state."""
+        sums = self._sums.get(tenant, TenantTotals())
+        jobs = dict(sums.jobs)
+        if old is not None:
+            jobs[old.state] = jobs.get(old.state, 0) - 1
+        jobs[new.state] = jobs.get(new.state, 0) + 1
+        self._put(
+            tenant, replace(sums, jobs={state: count for state, count in jobs.items() if count})
+        )
+
+    def account(self, tenant: str, old: JobAccount | None, new: JobAccount) -> None:
+        """What a tenant's job owes was replaced."""
+        sums = self._sums.get(tenant, TenantTotals())
+        charged, alone = (0, 0) if old is None else (old.charged, old.alone)
+        self._put(
+            tenant,
+            TenantTotals(
+                Exact(sums.charged + new.charged - charged),
+                Exact(sums.alone + new.alone - alone),
+                sums.jobs,
+            ),
+        )
+
+    def _put(self, tenant: str, sums: TenantTotals) -> None:
+        self._sums[tenant] = sums
+        self._unwritten[tenant] = None
+        self._seen = None
+
+    def totals(self) -> Mapping[str, TenantTotals]:
+        """The sums as they are now, by tenant."""
+        if self._seen is None:
+            self._seen = dict(self._sums)
+        return self._seen
+
+    def restore(self, documents: Mapping[str, Json], whole: Totals) -> None:
+        """Take the sums as the journal has them.
+
+        Args:
+            documents: Those that `take_documents` gave, among others. Before there were tenants
+                there were none; all that was then is the default tenant's.
+            whole: The sums over all tenants.
+        """
+        told = {
+            name.removeprefix(_PREFIX): document
+            for name, document in documents.items()
+            if name.startswith(_PREFIX) and isinstance(document, dict)
+        }
+        self._sums = {tenant: _read(document) for tenant, document in told.items()}
+        self._unwritten = {}
+        if not told and whole.jobs:
+            charged = Exact(whole.charged - whole.idle)
+            self._put(DEFAULT_TENANT, TenantTotals(charged, whole.alone, whole.jobs))
+        self._seen = None
+
+    def take_documents(self) -> dict[str, Callable[[], Json]]:
+        """The documents of the tenants whose sums changed since the last call, by name."""
+        changed, self._unwritten = self._unwritten, {}
+        return {_PREFIX + tenant: partial(_document, self._sums[tenant]) for tenant in changed}
+
+
+def _document(sums: TenantTotals) -> Json:
+    """A tenant's sums; exact amounts are decimal strings, as in the tables."""
+    return {
+        "charged": str(sums.charged),
+        "alone": str(sums.alone),
+        "jobs": {state.value: count for state, count in sums.jobs.items()},
+    }
+
+
+def _read(document: Mapping[str, Json]) -> TenantTotals:
+    jobs = document["jobs"]
+    assert isinstance(jobs, dict)
+    return TenantTotals(
+        Exact(int(str(document["charged"]))),
+        Exact(int(str(document["alone"]))),
+        {JobState(state): int(str(count)) for state, count in jobs.items()},
+    )

@@ -1,0 +1,1 @@
+"""How fast jobs are by what they are given."""

@@ -1,0 +1,1 @@
+"""Machines that the cluster has without launching them."""

@@ -1,0 +1,67 @@
+"""Owned nodes: machines that no cloud launches or terminates, and the lease that fences them.
+
+No cloud can confirm that such a machine is gone. So its agent holds a lease, which every word of a
+master renews, and stops its tasks when the lease has run out. The master takes the node for empty
+some time after that, and not before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from eva_master.model.catalog import Catalog, Offering
+from eva_master.model.ids import InstanceId
+from eva_master.model.values import replace
+
+NODE_ZONE = "nodes"
+"""The zone of the offerings that owned nodes stand for."""
+_LEAST_MARGIN_MS = 10_000
+_MARGIN_PARTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedNode:
+    """A machine that the operator declares.
+
+    Attributes:
+        name: Its name, which is its instance id too.
+        offering: Type, capacity and price; its purchase option is `Purchase.OWNED`.
+        fence_ms: So long after the last word of a master its agent has stopped its tasks.
+    """
+
+    name: InstanceId
+    offering: Offering
+    fence_ms: int
+
+
+class NodeVerb(StrEnum):
+    """What an operator may ask of an owned node."""
+
+    DRAIN = "drain"
+    """It gets no new tasks; those that it has finish there."""
+    RESUME = "resume"
+    """It gets tasks again."""
+    GONE = "gone"
+    """Nothing runs on it any more: the operator has seen to that, so nothing waits for it."""
+    REMOVE = "remove"
+    """It leaves the cluster, and returns with a new token only."""
+
+
+def taken_for_empty_ms(fence_ms: int) -> int:
+    """Time from the last word to a node's agent until nothing runs on the node any more.
+
+    The margin is for the clocks of two machines, which may differ in pace, and for the time that
+    it takes to kill.
+    """
+    return fence_ms + max(_LEAST_MARGIN_MS, fence_ms // _MARGIN_PARTS)
+
+
+def offerings(nodes: Iterable[OwnedNode]) -> Catalog:
+    """What the nodes stand for in the catalog, each type once, limited to as many as there are."""
+    nodes = tuple(nodes)
+    counts = Counter(node.offering.id for node in nodes)
+    types = {node.offering.id: node.offering for node in nodes}
+    return tuple(replace(types[name], limit=count) for name, count in counts.items())

@@ -1,0 +1,307 @@
+"""Partitions: parts of the cluster with a policy, offerings, limits and a budget of their own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from eva_master.model.accounting.tenants import OwnerPatterns
+from eva_master.model.catalog import Catalog, Offering, Purchase, base_family, is_spot
+from eva_master.model.ids import InstanceId, Millis, OfferingId
+from eva_master.model.job import JobSpec, different
+from eva_master.model.resources import Resources
+
+UNDIVIDED = "default"
+"""What users see as the name of the one partition of a cluster that is not divided."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_DAY_MS = 86_400_000
+_MARCH_OF_YEAR_0 = 719_468
+"""Days from the first of March of the year 0 to 1970-01-01."""
+
+
+def is_partition(text: str) -> bool:
+    """Whether a text can name a partition."""
+    return _NAME.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """Which offerings are launched for a partition; `None` for no restriction.
+
+    Attributes:
+        families: Families, as in the names of types.
+        zones: Availability zones.
+        purchase: Purchase options.
+    """
+
+    families: frozenset[str] | None = None
+    zones: frozenset[str] | None = None
+    purchase: frozenset[Purchase] | None = None
+
+    def sells(self, offering: Offering) -> bool:
+        """Whether an offering is launched for the partition."""
+        return (
+            (self.families is None or base_family(offering.type.family) in self.families)
+            and (self.zones is None or offering.zone in self.zones)
+            and (self.purchase is None or offering.purchase in self.purchase)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLimits:
+    """How much a partition may have at a time; `None` for no limit of its own.
+
+    Jobs and tasks count until they have ended.
+
+    Attributes:
+        jobs: Jobs.
+        tasks: Tasks of these jobs.
+        instances: Instances, those included that are being launched or given back.
+    """
+
+    jobs: int | None = None
+    tasks: int | None = None
+    instances: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What may be spent, in micro-dollars; `None` for as much as it takes.
+
+    A budget that is used up stops launches. Nothing that runs is stopped for it.
+
+    Attributes:
+        per_hour: The prices of all instances at a time, together.
+        per_month: In a calendar month, UTC.
+    """
+
+    per_hour: int | None = None
+    per_month: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Which of the jobs that name no partition run in one; `None` for whatever it may be.
+
+    Attributes:
+        owners: Who submits them.
+        tenants: Whom they are accounted to.
+        workloads: Names, or beginnings of names that end in ``*``; of every task.
+        most: What each task takes at most, on whatever family it may run.
+        spot: Whether they may run on spot instances.
+        below_ms: How long one task takes is known, and is less.
+        above_ms: How long one task takes is known, and is at least so much.
+    """
+
+    owners: OwnerPatterns | None = None
+    tenants: frozenset[str] | None = None
+    workloads: tuple[str, ...] | None = None
+    most: Resources | None = None
+    spot: bool | None = None
+    below_ms: int | None = None
+    above_ms: int | None = None
+
+    def matches(self, spec: JobSpec, expected_ms: int | None) -> bool:
+        """Whether a job runs in the partition.
+
+        Args:
+            spec: The job.
+            expected_ms: How long its longest task takes, `None` if that is not known.
+        """
+        return (
+            (self.owners is None or self.owners.match(spec.owner))
+            and (self.tenants is None or spec.tenant in self.tenants)
+            and all(self._workload(task.workload) for task in different(spec.tasks))
+            and self._is_small(spec)
+            and (self.spot is None or self.spot == _may_use_spot(spec))
+            and self._lasts(expected_ms)
+        )
+
+    def _workload(self, name: str) -> bool:
+        return self.workloads is None or any(
+            name.startswith(it[:-1]) if it.endswith("*") else name == it for it in self.workloads
+        )
+
+    def _is_small(self, spec: JobSpec) -> bool:
+        most = self.most
+        return most is None or all(
+            need.fits(most) for task in different(spec.tasks) for _, need in task.demand
+        )
+
+    def _lasts(self, expected_ms: int | None) -> bool:
+        if self.below_ms is None and self.above_ms is None:
+            return True
+        if expected_ms is None:
+            return False
+        return (self.below_ms is None or expected_ms < self.below_ms) and (
+            self.above_ms is None or expected_ms >= self.above_ms
+        )
+
+
+def _may_use_spot(spec: JobSpec) -> bool:
+    return any(is_spot(family) for task in different(spec.tasks) for family, _ in task.demand)
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A part of the cluster.
+
+    Attributes:
+        name: Empty for the whole of a cluster that is not divided.
+        policy: Name of its policy, for users.
+        offers: What is launched for it.
+        nodes: The owned nodes that are its own by name; the others are the default partition's.
+        owned: The offerings of all of its nodes, see `with_nodes`; `None` if no partition names
+            nodes, and all are the default partition's.
+        limits: How much it may have.
+        budget: What it may spend.
+        submitters: Who may run jobs in it; `None` for everybody.
+        rule: Which jobs come here that name no partition; `None` for no job.
+        default: Whether jobs come here that no rule matches.
+        round_grid_ms: Plans are requested at multiples of this alone, 0 for at any time.
+    """
+
+    name: str = ""
+    policy: str = ""
+    offers: Offers = Offers()
+    nodes: frozenset[InstanceId] = frozenset()
+    owned: frozenset[OfferingId] | None = None
+    limits: PartitionLimits = PartitionLimits()
+    budget: Budget = Budget()
+    submitters: OwnerPatterns | None = None
+    rule: Rule | None = None
+    default: bool = False
+    round_grid_ms: int = 0
+
+    def sells(self, offering: Offering) -> bool:
+        """Whether its policy may use an offering."""
+        if offering.purchase is Purchase.OWNED:
+            return self.default if self.owned is None else offering.id in self.owned
+        return self.offers.sells(offering)
+
+    def sold(self, catalog: Catalog) -> Catalog:
+        """The part of a catalog that its policy may use."""
+        return tuple(filter(self.sells, catalog))
+
+    def admits(self, owner: str) -> bool:
+        """Whether somebody may run jobs in it; operators may in each."""
+        return self.submitters is None or self.submitters.match(owner)
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """How a cluster is divided.
+
+    Attributes:
+        parts: In the order of their rules, exactly one of them the default; none if the cluster is
+            not divided.
+    """
+
+    parts: tuple[Partition, ...] = ()
+    _named: Mapping[str, Partition] = field(init=False, repr=False, compare=False)
+    _default: Partition = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_named", {part.name: part for part in self.parts})
+        default = next((part for part in self.parts if part.default), Partition(default=True))
+        object.__setattr__(self, "_default", default)
+
+    @property
+    def divided(self) -> bool:
+        """Whether there is more than the whole."""
+        return bool(self.parts)
+
+    @property
+    def all(self) -> tuple[Partition, ...]:
+        """All partitions; the whole as one if it is not divided."""
+        return self.parts or (self._default,)
+
+    @property
+    def default(self) -> Partition:
+        """The partition of all that belongs to no other one."""
+        return self._default
+
+    @property
+    def shown_default(self) -> str:
+        """The name of the default partition as users see it."""
+        return self._default.name or UNDIVIDED
+
+    @property
+    def ask_for_time(self) -> bool:
+        """Whether a rule asks how long a job's tasks take."""
+        rules = (part.rule for part in self.parts if part.rule is not None)
+        return any(rule.below_ms is not None or rule.above_ms is not None for rule in rules)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._named
+
+    def home(self, name: str) -> Partition:
+        """The partition to which a name on record leads; one that is no more, to the default."""
+        return self._named.get(name, self._default)
+
+    def of_node(self, node: InstanceId) -> Partition:
+        """The partition of an owned node."""
+        return next((part for part in self.parts if node in part.nodes), self._default)
+
+    def chosen(self, spec: JobSpec, expected_ms: int | None) -> str:
+        """The partition of a job that names none: the first whose rule matches.
+
+        Args:
+            spec: The job.
+            expected_ms: How long its longest task takes, `None` if that is not known.
+        """
+        found = (
+            part.name
+            for part in self.parts
+            if part.rule is not None
+            and part.admits(spec.owner)
+            and part.rule.matches(spec, expected_ms)
+        )
+        return next(found, self._default.name)
+
+
+def with_nodes(parts: Iterable[Partition], nodes: Mapping[InstanceId, OfferingId]) -> Partitions:
+    """A division of the cluster in which each owned node is of one partition.
+
+    Args:
+        parts: See `Partitions`.
+        nodes: The offerings that the declared nodes stand for, by name.
+    """
+    divided = Partitions(tuple(parts))
+    owned: dict[str, set[OfferingId]] = {}
+    for node, offering in nodes.items():
+        owned.setdefault(divided.of_node(node).name, set()).add(offering)
+    return Partitions(
+        tuple(replace(it, owned=frozenset(owned.get(it.name, ()))) for it in divided.parts)
+    )
+
+
+WHOLE = Partitions()
+"""A cluster that is not divided."""
+
+
+def month_of(now: Millis) -> tuple[Millis, Millis]:
+    """The calendar month of a moment, UTC: its first moment, and that of the next month."""
+    year, month = _year_and_month(now // _DAY_MS)
+    first = _first_day(year, month)
+    after = _first_day(year + month // 12, month % 12 + 1)
+    return Millis(first * _DAY_MS), Millis(after * _DAY_MS)
+
+
+def _first_day(year: int, month: int) -> int:
+    """Days from 1970-01-01 to the first day of a month."""
+    year, month = (year, month - 3) if month > 2 else (year - 1, month + 9)  # from March on
+    leap_days = year // 4 - year // 100 + year // 400
+    return 365 * year + leap_days + (153 * month + 2) // 5 - _MARCH_OF_YEAR_0
+
+
+def _year_and_month(day: int) -> tuple[int, int]:
+    """The month of a day that is so many days after 1970-01-01."""
+    year = 1970 + day * 400 // 146_097  # as long as 400 years are
+    while _first_day(year + 1, 1) <= day:
+        year += 1
+    while _first_day(year, 1) > day:
+        year -= 1
+    return year, max(month for month in range(1, 13) if _first_day(year, month) <= day)

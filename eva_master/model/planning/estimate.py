@@ -1,0 +1,104 @@
+"""How long a task is expected to run, and how sure that is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from math import isqrt
+
+from eva_master.model.ids import MILLION
+from eva_master.model.planning.fixed_point import exceeds_ppm, exp_of_ppm, log_ppm
+
+LONGEST_MS = 3_660 * 86_400_000
+"""Ten years: no task is expected to take longer, whatever anybody says."""
+_WIDEST_PPM = MILLION
+"""The part of the variance by which the mean may lie above the median: a factor of 1.65."""
+
+
+class Estimates(StrEnum):
+    """What run times are estimated from, where none is stated."""
+
+    POSTERIOR = "posterior"
+    """Earlier jobs and the job's own finished tasks together."""
+    PILOTS = "pilots"
+    """The job's own finished tasks alone."""
+    HISTORY = "history"
+    """The owner's earlier jobs alone."""
+    OFF = "off"
+    """None is estimated, and nothing is learned of run times."""
+
+
+class Source(StrEnum):
+    """What an estimate comes from."""
+
+    STATED = "stated"
+    """The job file, or the program's own steps."""
+    HISTORY = "history"
+    """The owner's earlier jobs."""
+    PILOTS = "pilots"
+    """Finished tasks of the same job."""
+    POSTERIOR = "posterior"
+    """Both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The standalone run time of one task of a job, from its start to its end.
+
+    The logarithm of the run time has Student's distribution.
+
+    Attributes:
+        mean_ms: What it takes on average, at least 1.
+        log: Centre of the distribution: natural logarithm of milliseconds, in millionths.
+        scale: Square of the distribution's scale, in millionths; 0 if the run time is stated.
+        freedom: Degrees of freedom, at least 3.
+        source: What is behind it.
+        tasks: Finished tasks of the same job that it takes into account.
+    """
+
+    mean_ms: int
+    log: int
+    scale: int
+    freedom: int
+    source: Source
+    tasks: int = 0
+
+    @staticmethod
+    def stated(duration_ms: int) -> Estimate:
+        """A run time that is not estimated."""
+        known = min(max(1, duration_ms), LONGEST_MS)
+        return Estimate(known, log_ppm(known), 0, 3, Source.STATED)
+
+    @property
+    def spread_ppm(self) -> int:
+        """Standard deviation of the logarithm, in millionths."""
+        return isqrt(self.scale * self.freedom * MILLION // (self.freedom - 2))
+
+    @property
+    def least_ms(self) -> int:
+        """A run time one standard deviation of the logarithm below the median."""
+        return max(1, min(LONGEST_MS, exp_of_ppm(self.log - self.spread_ppm)))
+
+    @property
+    def most_ms(self) -> int:
+        """A run time one standard deviation of the logarithm above the median."""
+        return max(1, min(LONGEST_MS, exp_of_ppm(self.log + self.spread_ppm)))
+
+    def exceeds_ppm(self, time_ms: int) -> int:
+        """The probability that a task runs for longer than a given time, in millionths."""
+        if self.source is Source.STATED:
+            return MILLION if time_ms < self.mean_ms else 0
+        if time_ms <= 0:
+            return MILLION
+        return exceeds_ppm(log_ppm(time_ms) - self.log, self.scale, self.freedom)
+
+
+def mean_ms(log: int, variance: int) -> int:
+    """The mean of a log-normal run time, in milliseconds.
+
+    Args:
+        log: Mean of the logarithm, in millionths.
+        variance: Of the logarithm, in millionths. What is above 1 is left out: such a mean would
+            be made by run times that nobody has seen.
+    """
+    return max(1, min(LONGEST_MS, exp_of_ppm(log + min(variance, _WIDEST_PPM) // 2)))

@@ -1,0 +1,68 @@
+"""Pools of instances that stay, and lines of tasks for the room that becomes free there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eva_master.model.ids import MILLION, InstanceId, JobId
+
+
+def full_name(partition: str, pool: str) -> str:
+    """The name of a pool in the whole cluster: partitions may have pools of one name."""
+    return f"{partition}/{pool}" if partition and pool else pool
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Instances that stay though they are empty, until a plan no longer states them.
+
+    Attributes:
+        name: Of the pool, as users see it.
+        members: Live instances, and new ones by their keys in the plan.
+        reason: Why they stay, for the user.
+        closed: Those of the members that take nobody from a line for now.
+    """
+
+    name: str
+    members: tuple[InstanceId | int, ...]
+    reason: str
+    closed: tuple[InstanceId | int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A claim of waiting tasks on room that becomes free in pools.
+
+    The head of a line is the first waiting task that fits. Tasks of gangs of several cannot stand
+    in a line, nor can those of elastic gangs, whatever their size. What a line holds is the number
+    of its jobs' tasks on members of its pools, whoever gave them their places.
+
+    Attributes:
+        pools: Names of the pools whose room it claims, the preferred ones first.
+        jobs: Whose waiting tasks stand in it: those of the first, by index, then of the next.
+        rank: Lines of a lower rank are offered room first.
+        weight_ppm: Of lines of one rank the one that holds least for its weight comes first; at
+            least 1.
+        at_most: Jobs of which at most so many tasks may run or have succeeded, wherever they are;
+            a job that is not listed has no such limit.
+        only: The members that it claims room on; all members of the pools if empty.
+    """
+
+    pools: tuple[str, ...]
+    jobs: tuple[JobId, ...]
+    rank: int = 0
+    weight_ppm: int = MILLION
+    at_most: tuple[tuple[JobId, int], ...] = ()
+    only: tuple[InstanceId | int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LinePlace:
+    """Where a job stands in a line.
+
+    Attributes:
+        place: Its index among the jobs of the line.
+    """
+
+    line: Line
+    place: int

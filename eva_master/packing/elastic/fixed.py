@@ -1,0 +1,58 @@
+"""Elastic gangs for policies that know none: each gets one size before it starts, and keeps it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from eva_master.model.planning.plan import Plan, PolicyMemory, Resize
+from eva_master.model.planning.sizes import resizable, with_sizes
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.elastic.room import most_ever
+from eva_master.ports import Policy, PolicyKind
+
+_REASON = "so many fit into the cluster, and the policy keeps gangs as they are"
+
+
+class FixedSizes:
+    """Shows a policy elastic gangs as gangs of a fixed size.
+
+    That is the largest that the cluster could hold if nobody else were there. It is chosen while no
+    member has a place.
+
+    Args:
+        inner: The policy.
+    """
+
+    def __init__(self, inner: Policy) -> None:
+        self._inner = inner
+
+    @property
+    def name(self) -> str:
+        """The policy's name in the settings."""
+        return self._inner.name
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        """See `eva_master.ports.Policy.plan`."""
+        sizes = fixed_sizes(snapshot)
+        seen = with_sizes(snapshot, {entry.job: entry.members for entry in sizes})
+        plan, memory = self._inner.plan(seen, memory)
+        return (replace(plan, sizes=sizes) if sizes else plan), memory
+
+
+def fixed_sizes(snapshot: Snapshot) -> tuple[Resize, ...]:
+    """The sizes of the gangs that have no place and another size now."""
+    placed = {run.job for run in snapshot.runs if run.instance is not None}
+    return tuple(
+        Resize(job.id, members, _REASON)
+        for job in resizable(snapshot)
+        if job.id not in placed and (members := most_ever(snapshot, job)) != len(job.runs)
+    )
+
+
+def built(kind: PolicyKind, config: Any) -> Policy:
+    """A policy with its options, behind `FixedSizes` unless it chooses sizes itself."""
+    policy = kind.build(config)
+    return policy if getattr(kind, "elastic", False) else FixedSizes(policy)

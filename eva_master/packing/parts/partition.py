@@ -1,0 +1,128 @@
+"""Snapshots of parts of the cluster, and what their plans come to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from eva_master.model.catalog import Catalog, Offering
+from eva_master.model.ids import InstanceId, OfferingId
+from eva_master.model.planning.plan import Assign, Duplicate, Plan, PlanEntry
+from eva_master.model.planning.reasons import Reasons
+from eva_master.model.planning.snapshot import InstanceView, JobView, Snapshot
+from eva_master.model.planning.standing import Line, Pool
+
+_Members = tuple[InstanceId | int, ...]
+_NONE = Reasons()
+
+
+def part(
+    snapshot: Snapshot,
+    belongs: Callable[[JobView | InstanceView], bool],
+    sells: Callable[[Offering], bool],
+) -> Snapshot:
+    """The part of a snapshot that a partition's policy sees.
+
+    Args:
+        snapshot: Of the cluster.
+        belongs: Whether a job or an instance belongs to the part. It does not divide a job from
+            the instances on which it is.
+        sells: Whether an offering is launched for the part.
+
+    Returns:
+        The part. The limit of an offering is what the live instances of others leave of it.
+    """
+    jobs = tuple(filter(belongs, snapshot.jobs))
+    instances = tuple(filter(belongs, snapshot.instances))
+    elsewhere = Counter(it.offering.id for it in snapshot.instances)
+    elsewhere.subtract(it.offering.id for it in instances)
+    names = {job.id for job in jobs}
+    return replace(
+        snapshot,
+        catalog=lessened(tuple(filter(sells, snapshot.catalog)), elsewhere),
+        jobs=jobs,
+        runs=tuple(run for run in snapshot.runs if run.job in names),
+        instances=instances,
+        draining=tuple(filter(belongs, snapshot.draining)),
+    )
+
+
+def lessened(catalog: Catalog, taken: Counter[OfferingId]) -> Catalog:
+    """A catalog of which others have taken some: limits are lower by as many."""
+    return tuple(
+        it
+        if it.limit is None or not taken[it.id]
+        else replace(it, limit=max(0, it.limit - taken[it.id]))
+        for it in catalog
+    )
+
+
+def divide(
+    snapshot: Snapshot, belongs: Callable[[JobView | InstanceView], bool]
+) -> tuple[Snapshot, Snapshot]:
+    """The part of a snapshot to which some jobs and instances belong, and the rest of it.
+
+    Both sell everything. If nothing belongs to the part, the rest is the snapshot itself.
+
+    Args:
+        snapshot: Of the cluster, or of a part of it.
+        belongs: As for `part`.
+    """
+    rooms = (*snapshot.instances, *snapshot.draining)
+    if not any(map(belongs, snapshot.jobs)) and not any(map(belongs, rooms)):
+        return part(snapshot, belongs, lambda _: True), snapshot
+    return (
+        part(snapshot, belongs, lambda _: True),
+        part(snapshot, lambda view: not belongs(view), lambda _: True),
+    )
+
+
+def without_launched(snapshot: Snapshot, plan: Plan) -> Snapshot:
+    """A snapshot of which another part's plan buys some: the limits are lower by as many."""
+    bought = Counter(launch.offering.id for launch in plan.launches)
+    return replace(snapshot, catalog=lessened(snapshot.catalog, bought)) if bought else snapshot
+
+
+def merge(plans: Iterable[Plan]) -> Plan:
+    """Plans of parts of one snapshot as one plan: the keys of new instances are numbered anew.
+
+    Their pools must have different names. Figures of one name, and the weighing, are those of the
+    last plan that has them. If but one plan decides anything, or gives reasons, it is that plan.
+    """
+    every = list(plans)
+    said = [plan for plan in every if plan != Plan(figures=plan.figures) or plan.reasons != _NONE]
+    if len(said) < 2:
+        return (said or every or [Plan()])[-1]
+    merged = Plan()
+    for plan in said:
+        first = len(merged.launches)
+        keys = {launch.key: first + n for n, launch in enumerate(plan.launches)}
+        merged = Plan(
+            (*merged.launches, *(replace(it, key=keys[it.key]) for it in plan.launches)),
+            (*merged.entries, *(_renumbered(entry, keys) for entry in plan.entries)),
+            {**merged.figures, **plan.figures},
+            merged.reasons.and_those(plan.reasons, keys),
+            (*merged.pools, *(_pool(pool, keys) for pool in plan.pools)),
+            (*merged.lines, *(_line(line, keys) for line in plan.lines)),
+            (*merged.sizes, *plan.sizes),
+        )
+    return replace(merged, entries=tuple(sorted(merged.entries, key=lambda entry: entry.run)))
+
+
+def _renumbered(entry: PlanEntry, keys: Mapping[int, int]) -> PlanEntry:
+    if isinstance(entry, Assign | Duplicate) and isinstance(entry.on, int):
+        return replace(entry, on=keys[entry.on])
+    return entry
+
+
+def _members(members: Iterable[InstanceId | int], keys: Mapping[int, int]) -> _Members:
+    return tuple(keys[it] if isinstance(it, int) else it for it in members)
+
+
+def _pool(pool: Pool, keys: Mapping[int, int]) -> Pool:
+    return replace(pool, members=_members(pool.members, keys), closed=_members(pool.closed, keys))
+
+
+def _line(line: Line, keys: Mapping[int, int]) -> Line:
+    return replace(line, only=_members(line.only, keys))

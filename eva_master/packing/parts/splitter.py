@@ -1,0 +1,254 @@
+"""A policy for some jobs in front of another one for all others.
+
+Neither knows of the other: each sees its own jobs and instances, and the one in front chooses
+first what is bought. Instances that its plan leaves are there for the other one at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import asdict, dataclass, replace
+
+from eva_master.model.ids import InstanceId, JobId, RunId
+from eva_master.model.planning.plan import Json, Plan, PolicyMemory
+from eva_master.model.planning.snapshot import InstanceView, JobView, Snapshot
+from eva_master.model.planning.standing import Line, Pool
+from eva_master.packing.parts.partition import divide, merge, without_launched
+from eva_master.ports import Policy
+
+_VERSION = 1
+_FRONT = "short."
+"""What the names of the front policy's pools begin with."""
+
+
+def below(limit_ms: int) -> Callable[[JobView], bool]:
+    """Whether the tasks of a job are expected to take less than so long; of others nothing is."""
+
+    def is_short(job: JobView) -> bool:
+        return job.estimate is not None and job.estimate.mean_ms < limit_ms
+
+    return is_short
+
+
+class Splitter:
+    """Implements `eva_master.ports.Policy` with two policies.
+
+    A job that is once the front policy's remains so until it ends, however long it turns out to
+    take. One that has a place is not taken over. Instances are the front policy's if they stand in
+    its pools or if all of their tasks are of its jobs; who shares an instance with a job of the
+    other policy is the other policy's, too.
+
+    Args:
+        front: Plans for the jobs that are chosen.
+        back: Plans for all others.
+        chosen: Whether a job that arrives is the front policy's.
+    """
+
+    def __init__(self, front: Policy, back: Policy, chosen: Callable[[JobView], bool]) -> None:
+        self._front = front
+        self._back = back
+        self._chosen = chosen
+
+    @property
+    def name(self) -> str:
+        """The names of both policies."""
+        return f"{self._front.name}+{self._back.name}"
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        """See `eva_master.ports.Policy.plan`."""
+        kept = self._read(memory)
+        places = {run.id: run.instance for run in snapshot.runs}
+        ours = self._ours(snapshot, kept, places)
+        events = kept.events.after(snapshot, len(ours - kept.jobs), len(kept.jobs - ours))
+        jobs, rooms = _belonging(snapshot, ours, places)
+        front, back = divide(snapshot, _within(jobs, rooms))
+        front = _own_pools(replace(front, arrivals=events.front[0], completions=events.front[1]))
+        first, first_memory = self._front.plan(front, kept.front)
+        if emptied := _emptied(front, first):
+            _, back = divide(_vacated(snapshot, emptied), _within(jobs, rooms - emptied))
+        back = replace(back, arrivals=events.back[0], completions=events.back[1])
+        second, second_memory = self._back.plan(without_launched(back, first), kept.back)
+        after = _Kept(ours, events, first_memory, second_memory)
+        return _listed(merge((_named(first), second)), snapshot), self._written(after)
+
+    def _ours(
+        self, snapshot: Snapshot, kept: _Kept, places: Mapping[RunId, InstanceId | None]
+    ) -> frozenset[JobId]:
+        """The jobs of the front policy."""
+        found = set()
+        for job in snapshot.jobs:
+            waits = all(places[run] is None for run in job.runs)
+            if job.id in kept.jobs or ((waits or kept.new) and self._chosen(job)):
+                found.add(job.id)
+        return frozenset(found)
+
+    def _read(self, memory: PolicyMemory | None) -> _Kept:
+        if memory is None or memory.policy != self.name or memory.version != _VERSION:
+            return _Kept()
+        data = memory.data
+        jobs, events = data["jobs"], data["events"]
+        assert isinstance(jobs, list)
+        assert isinstance(events, list)
+        return _Kept(
+            frozenset(JobId(str(it)) for it in jobs),
+            _Events.of([int(str(it)) for it in events]),
+            _memory(data["front"]),
+            _memory(data["back"]),
+            new=False,
+        )
+
+    def _written(self, kept: _Kept) -> PolicyMemory:
+        events = kept.events
+        return PolicyMemory(
+            self.name,
+            _VERSION,
+            {
+                "jobs": list[Json](sorted(kept.jobs)),
+                "events": [*events.seen, *events.front, *events.back],
+                "front": None if kept.front is None else asdict(kept.front),
+                "back": None if kept.back is None else asdict(kept.back),
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Events:
+    """How many jobs have come and gone, of each; none ever grows less.
+
+    Attributes:
+        seen: Of all jobs, as of the round before.
+        front: Of the front policy's.
+        back: Of the others.
+    """
+
+    seen: tuple[int, int] = (0, 0)
+    front: tuple[int, int] = (0, 0)
+    back: tuple[int, int] = (0, 0)
+
+    @staticmethod
+    def of(numbers: Sequence[int]) -> _Events:
+        """Those that were kept."""
+        come, gone, first, second, third, fourth = numbers
+        return _Events((come, gone), (first, second), (third, fourth))
+
+    def after(self, snapshot: Snapshot, came: int, went: int) -> _Events:
+        """Those of the next round, in which so many came to the front policy, and left it."""
+        arrived = snapshot.arrivals - self.seen[0]
+        ended = snapshot.completions - self.seen[1]
+        return _Events(
+            (snapshot.arrivals, snapshot.completions),
+            (self.front[0] + came, self.front[1] + went),
+            (self.back[0] + max(0, arrived - came), self.back[1] + max(0, ended - went)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What is carried from round to round.
+
+    Attributes:
+        jobs: The front policy's.
+        new: Whether there was nothing to carry.
+    """
+
+    jobs: frozenset[JobId] = frozenset()
+    events: _Events = _Events()
+    front: PolicyMemory | None = None
+    back: PolicyMemory | None = None
+    new: bool = True
+
+
+def _memory(document: Json) -> PolicyMemory | None:
+    if not isinstance(document, dict):
+        return None
+    data = document["data"]
+    return PolicyMemory(
+        str(document["policy"]),
+        int(str(document["version"])),
+        data if isinstance(data, dict) else {},
+    )
+
+
+def _within(jobs: Set[JobId], rooms: Set[InstanceId]) -> Callable[[JobView | InstanceView], bool]:
+    return lambda view: view.id in jobs if isinstance(view, JobView) else view.id in rooms
+
+
+def _emptied(front: Snapshot, plan: Plan) -> set[InstanceId]:
+    """Instances that the front policy's plan leaves empty and does not keep."""
+    goes = {entry.run: getattr(entry, "on", None) for entry in plan.entries}
+    kept = {goes.get(run.id, run.instance) for run in front.runs}
+    kept |= {member for pool in plan.pools for member in pool.members}
+    return {view.id for view in front.instances if view.residents and view.id not in kept}
+
+
+def _vacated(snapshot: Snapshot, rooms: Set[InstanceId]) -> Snapshot:
+    """A snapshot in which some instances are empty."""
+    instances = tuple(
+        replace(view, residents=()) if view.id in rooms else view for view in snapshot.instances
+    )
+    return replace(snapshot, instances=instances)
+
+
+def _belonging(
+    snapshot: Snapshot, ours: frozenset[JobId], places: Mapping[RunId, InstanceId | None]
+) -> tuple[Set[JobId], Set[InstanceId]]:
+    """The front policy's jobs and instances; no job is apart from its instances."""
+    job_of = {run.id: run.job for run in snapshot.runs}
+    residents = {
+        view.id: {job_of[run] for run in view.residents if run in job_of}
+        for view in snapshot.instances
+    }
+    jobs = set(ours)
+    rooms = {
+        view.id
+        for view in (*snapshot.instances, *snapshot.draining)
+        if residents.get(view.id) or view.pool.startswith(_FRONT)
+    }
+    while True:
+        shared = {room for room in rooms if not residents.get(room, set()) <= jobs}
+        rooms -= shared
+        left = {
+            job.id
+            for job in snapshot.jobs
+            if job.id in jobs
+            and any(place is not None and place not in rooms for place in map(places.get, job.runs))
+        }
+        if not left:
+            return jobs, rooms
+        jobs -= left
+
+
+def _own_pools(snapshot: Snapshot) -> Snapshot:
+    """What the front policy sees of its pools: the names that it gave them."""
+
+    def own(view: InstanceView) -> InstanceView:
+        return replace(view, pool=view.pool.removeprefix(_FRONT))
+
+    return replace(
+        snapshot,
+        instances=tuple(map(own, snapshot.instances)),
+        draining=tuple(map(own, snapshot.draining)),
+    )
+
+
+def _listed(plan: Plan, snapshot: Snapshot) -> Plan:
+    """A plan that buys what is on sale: to its part of the policies it was limited further."""
+    listed = {it.id: it for it in snapshot.catalog}
+    if all(launch.offering is listed[launch.offering.id] for launch in plan.launches):
+        return plan
+    launches = tuple(replace(it, offering=listed[it.offering.id]) for it in plan.launches)
+    return replace(plan, launches=launches)
+
+
+def _named(plan: Plan) -> Plan:
+    """The front policy's plan, whose pools have names of their own."""
+
+    def renamed(line: Line) -> Line:
+        return replace(line, pools=tuple(_FRONT + name for name in line.pools))
+
+    pools: tuple[Pool, ...] = tuple(replace(it, name=_FRONT + it.name) for it in plan.pools)
+    if not pools and not plan.lines:
+        return plan
+    return replace(plan, pools=pools, lines=tuple(map(renamed, plan.lines)))

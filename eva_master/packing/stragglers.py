@@ -1,0 +1,201 @@
+"""Extra runs for late tasks, decided beside the policies: it works under every one of them.
+
+A task of an array with ``stragglers: duplicate`` is late once it has run for half as long again as
+tasks of its job take on average, and for longer than 19 in 20 of them; with a stated duration, for
+twice as long. If its program tells how much is left, that must take longer at the task's own pace
+than a new run would.
+
+A late task is given one extra run, once, on an instance that has room and stays whatever becomes of
+this run: one with other tasks, in a pool, or of the operator's own. Nothing is bought for it: a new
+instance is paid for with certainty, and that it is faster is a guess. Whoever waits goes first: no
+extra run begins where somebody who waits would fit, and it makes room for who would fit without it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from eva_master.model.catalog import Offering, Purchase
+from eva_master.model.ids import InstanceId, JobId, RunId, own_run
+from eva_master.model.planning.estimate import Estimate, Source
+from eva_master.model.planning.plan import Assign, Duplicate, Plan, PlanEntry, Retire, Suspend
+from eva_master.model.planning.snapshot import JobView, RunTime, RunView, Snapshot
+from eva_master.model.resources import NOTHING, Resources
+
+_LEAVES = "its instance is given up"
+_SELDOM_PPM = 50_000
+_LATE_PERCENT = 150
+_LATE_IF_STATED_PERCENT = 200
+
+
+def completed(now: Snapshot, plan: Plan) -> Plan:
+    """A policy's plan with the extra runs that begin and end.
+
+    Args:
+        now: The cluster as it is.
+        plan: The policy's answer; its own entries stand.
+    """
+    if all(job.replicas_left is None for job in now.jobs):
+        return plan
+    stated = {entry.run for entry in plan.entries}
+    rooms = _Rooms(now, plan)
+    entries: list[PlanEntry] = list(_retired(now, rooms))
+    if not entries:  # else it is seen first who takes their room
+        entries.extend(_begun(now, rooms))
+    added = [entry for entry in entries if entry.run not in stated]
+    return replace(plan, entries=(*plan.entries, *added)) if added else plan
+
+
+def late(now: Snapshot) -> list[RunView]:
+    """The tasks that are late, and may be given an extra run, those most overdue first."""
+    jobs = {job.id: job for job in now.jobs if job.replicas_left}
+    found = [
+        (-run.ran.ms(now.now_ms) * 100 // run.ran.expected.mean_ms, run.id, run)
+        for run in (now.runs if jobs else ())
+        if run.ran is not None and not run.pinned and (job := jobs.get(run.job)) is not None
+        if run.ran.expected is not None and _is_late(run, run.ran, run.ran.expected, job, now)
+    ]
+    return [run for *_, run in sorted(found, key=lambda it: it[:2])]
+
+
+def due_ms(estimate: Estimate) -> int:
+    """The least time after which a task is late."""
+    stated = estimate.source is Source.STATED
+    return estimate.mean_ms * (_LATE_IF_STATED_PERCENT if stated else _LATE_PERCENT) // 100
+
+
+def _is_late(run: RunView, time: RunTime, expected: Estimate, job: JobView, now: Snapshot) -> bool:
+    ran = time.ms(now.now_ms)
+    if ran < due_ms(expected) or expected.exceeds_ppm(ran) > _SELDOM_PPM:
+        return False
+    if run.remaining is None or run.remaining.estimated:
+        return True
+    left = run.remaining.left_ms(now.now_ms)
+    done = expected.mean_ms - left
+    if left == 0 or done <= 0:  # past a stated duration, or hardly begun
+        return True
+    return ran * left // done > expected.mean_ms + job.launch_ms  # at the pace that it has shown
+
+
+@dataclass(slots=True)
+class _Room:
+    """What is on an instance once a plan is carried out.
+
+    Attributes:
+        free: What nobody takes of it.
+        tasks: How many are there.
+        stays: Whether it is kept though it is empty.
+    """
+
+    offering: Offering
+    free: Resources
+    tasks: int
+    stays: bool
+
+
+class _Rooms:
+    """The instances that are ready, and who waits, once a plan is carried out."""
+
+    def __init__(self, now: Snapshot, plan: Plan) -> None:
+        places: dict[RunId, InstanceId | int | None] = {run.id: run.instance for run in now.runs}
+        for entry in plan.entries:
+            if isinstance(entry, Assign):
+                places[entry.run] = entry.on
+            elif isinstance(entry, Suspend):
+                places[entry.run] = None
+        there: defaultdict[InstanceId | int, list[RunView]] = defaultdict(list)
+        for run in now.runs:
+            if (place := places[run.id]) is not None:
+                there[place].append(run)
+        pooled = {member for pool in plan.pools for member in pool.members}
+        self.waiting = [
+            run for run in now.runs if places[run.id] is None and not (run.pinned or run.replica)
+        ]
+        self.of: dict[InstanceId, _Room] = {}
+        for view in now.instances:
+            if not view.ready:
+                continue
+            free = view.offering.type.capacity
+            for run in there[view.id]:
+                need = run.task.demand_on(view.offering.type.family)
+                free = free - (need or NOTHING)
+            stays = view.id in pooled or view.offering.purchase is Purchase.OWNED
+            own = sum(not run.replica for run in there[view.id])
+            self.of[view.id] = _Room(view.offering, free, own, stays)
+        self.known = {view.id for view in now.instances}
+
+    def wanted(self, room: _Room, more: Resources) -> RunView | None:
+        """Who waits and fits into the room of an instance and some more, but not without that."""
+        for run in self.waiting:
+            need = run.task.demand_on(room.offering.type.family)
+            if need is None or not need.fits(room.free + more):
+                continue
+            if more == NOTHING or not need.fits(room.free):
+                return run
+        return None
+
+
+def _retired(now: Snapshot, rooms: _Rooms) -> Iterator[Retire]:
+    """The extra runs that end: for who waits, and with an instance that is given up."""
+    runs = {run.id: run for run in now.runs}
+    for extra in now.runs:
+        own = runs.get(own_run(extra.id))
+        if not extra.replica or own is None:
+            continue  # it is all that its task has
+        given_up = own.running and own.instance not in rooms.known
+        if extra.instance not in rooms.known or given_up:
+            yield Retire(extra.id, _LEAVES)
+            continue
+        room = None if extra.instance is None else rooms.of.get(extra.instance)
+        if room is None or not own.running:
+            continue
+        need = extra.task.demand_on(room.offering.type.family) or NOTHING
+        if need != NOTHING and (other := rooms.wanted(room, need)) is not None:
+            room.free = room.free + need
+            rooms.waiting.remove(other)
+            yield Retire(extra.id, f"it makes room for {other.id}, which waits")
+
+
+def _begun(now: Snapshot, rooms: _Rooms) -> Iterator[Duplicate]:
+    """The extra runs that begin."""
+    left: dict[JobId, int] = {job.id: job.replicas_left or 0 for job in now.jobs}
+    for run in late(now):
+        place = _place(run, rooms)
+        if place is None or not left[run.job] or run.ran is None or run.ran.expected is None:
+            continue
+        left[run.job] -= 1
+        room = rooms.of[place]
+        room.free = room.free - (run.task.demand_on(room.offering.type.family) or NOTHING)
+        reason = (
+            f"{run.id} has run for {_time(run.ran.ms(now.now_ms))}"
+            f" where {_time(run.ran.expected.mean_ms)} were expected"
+        )
+        yield Duplicate(run.id, place, reason)
+
+
+def _place(run: RunView, rooms: _Rooms) -> InstanceId | None:
+    """Where an extra run fits: with the fewest others."""
+    found = [
+        (room.tasks, name)
+        for name, room in rooms.of.items()
+        if name != run.instance
+        and (room.stays or room.tasks)
+        and (need := run.task.demand_on(room.offering.type.family)) is not None
+        and need.fits(room.free)
+        and rooms.wanted(room, NOTHING) is None
+    ]
+    return min(found)[1] if found else None
+
+
+def _time(ms: int) -> str:
+    """A time for people, in two units at most."""
+    seconds = max(1, ms // 1000)
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes, seconds = divmod(seconds, 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds} s" if seconds else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"

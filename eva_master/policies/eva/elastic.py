@@ -1,0 +1,190 @@
+"""Eva with elastic gangs: it tries sizes, and adopts those with which the cluster costs less.
+
+A gang starts with the number of members whose work costs least, as far as there is room. What
+further members do is worth the least that a unit of the gang's work costs. So a gang grows where
+room that is paid for would stand idle, or where more members cost less per unit of work; and it
+shrinks where others wait for the room, or where fewer cost less. A change of size stops the whole
+gang, and has to pay for that like a move. Each makes the cluster cheaper or places more, so an
+unchanging cluster comes to rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from eva_master.model.ids import JobId, Millis, RunId
+from eva_master.model.planning.plan import Plan, PolicyMemory, Resize
+from eva_master.model.planning.sizes import resizable, with_sizes
+from eva_master.model.planning.snapshot import JobView, Snapshot
+from eva_master.packing.elastic.room import most_ever, most_now
+from eva_master.packing.elastic.trial import Question, Trial
+from eva_master.packing.elastic.worth import cheapest
+from eva_master.policies.eva.memory import load
+from eva_master.policies.eva.policy import Eva
+
+_TRIED = 4
+"""So many gangs are tried with other sizes in a round, first who was resized longest ago."""
+_KEY = "resized"
+
+_CHEAPEST = "its work costs least with so many"
+_ROOM = "there is room for no more now"
+_IDLE = "room that is paid for would stand idle"
+_OTHERS = "others wait for room"
+_CHEAPER = "that costs less"
+
+
+class ElasticEva:
+    """See the module; without elastic gangs it is `Eva`."""
+
+    def __init__(self, inner: Eva) -> None:
+        self._inner = inner
+
+    @property
+    def name(self) -> str:
+        """The policy's name in the settings."""
+        return self._inner.name
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        """Decide on one round's plan, sizes included."""
+        if all(job.elastic is None for job in snapshot.jobs):
+            return self._inner.plan(snapshot, memory)
+        return _Round(self._inner, snapshot, memory).plan()
+
+
+class _Round:
+    """One round with elastic gangs."""
+
+    def __init__(self, inner: Eva, snapshot: Snapshot, memory: PolicyMemory | None) -> None:
+        self._inner = inner
+        self._snapshot = snapshot
+        self._memory = memory
+        self._open = {job.id: job for job in resizable(snapshot)}
+        self._resized = _recalled(memory, snapshot)
+        found = {
+            job.id: cheapest(snapshot, job, most_ever(snapshot, job))
+            for job in snapshot.jobs
+            if job.elastic is not None and any(run.job == job.id for run in snapshot.runs)
+        }
+        self._best = {job: members for job, (members, _) in found.items()}
+        self._question = Question(
+            snapshot,
+            inner.terms,
+            self._latest(),
+            {job: worth for job, (_, worth) in found.items()},
+            inner.problem,
+        )
+        self._reasons: dict[JobId, str] = {}
+
+    def plan(self) -> tuple[Plan, PolicyMemory | None]:
+        """Try sizes, one gang after the other."""
+        sizes = dict(self._starting())
+        best = self._grown(self._trial(sizes))
+        if best.unplaced & sizes.keys():
+            best = self._smaller_starts(best, sizes)
+        for job in self._tried():
+            for size, reason in self._other_sizes(job, best):
+                other = self._grown(self._trial({**best.sizes, job.id: size}))
+                if other.better(best):
+                    best = other
+                    self._reasons[job.id] = reason
+        return self._answer(best)
+
+    def _trial(self, sizes: Mapping[JobId, int]) -> Trial:
+        now = {job.id: len(job.runs) for job in self._snapshot.jobs}
+        changed = {job: size for job, size in sizes.items() if size != now[job]}
+        plan, memory = self._inner.plan(with_sizes(self._snapshot, changed), self._memory)
+        return Trial(self._question, changed, plan, memory)
+
+    def _starting(self) -> Iterator[tuple[JobId, int]]:
+        """The sizes of gangs that have no place."""
+        placed = {run.job for run in self._snapshot.runs if run.instance is not None}
+        for job in self._open.values():
+            if job.id not in placed:
+                best, room = self._best[job.id], most_now(self._snapshot, job)
+                self._reasons[job.id] = _CHEAPEST if best <= room else _ROOM
+                yield job.id, min(best, room)
+
+    def _smaller_starts(self, before: Trial, sizes: Mapping[JobId, int]) -> Trial:
+        """Others want the same room: those that found none start with their least number."""
+        fewer = dict(sizes)
+        for name in before.unplaced & sizes.keys():
+            elastic = self._open[JobId(name)].elastic
+            assert elastic is not None
+            fewer[JobId(name)] = elastic.least
+        after = self._trial(fewer)
+        if len(after.unplaced) >= len(before.unplaced):
+            return before
+        self._reasons.update(dict.fromkeys(before.unplaced & sizes.keys(), _ROOM))  # type: ignore[arg-type]
+        return self._grown(after)
+
+    def _tried(self) -> list[JobView]:
+        """Gangs that run, whose sizes may change."""
+        running = {run.job for run in self._snapshot.runs if run.running}
+        jobs = [job for job in self._open.values() if job.id in running]
+        jobs.sort(key=lambda job: (self._resized.get(job.id, 0), job.id))
+        return jobs[:_TRIED]
+
+    def _other_sizes(self, job: JobView, best: Trial) -> Iterator[tuple[int, str]]:
+        assert job.elastic is not None
+        size = best.sizes.get(job.id, len(job.runs))
+        if best.unplaced and size > job.elastic.least:
+            yield job.elastic.least, _OTHERS
+        if size != self._best[job.id]:
+            yield self._best[job.id], _CHEAPER
+
+    def _grown(self, trial: Trial) -> Trial:
+        """The same with members on room that would stand idle, where that pays."""
+        for name in self._open:
+            job = next(it for it in trial.seen.jobs if it.id == name)
+            assert job.elastic is not None
+            if name in trial.unplaced or len(job.runs) >= job.elastic.most:
+                continue
+            seats = trial.seats(job)[: job.elastic.most - len(job.runs)]
+            while seats:
+                larger = trial.grown(job, seats)
+                if larger.better(trial):
+                    trial = larger
+                    self._reasons[name] = _IDLE
+                    break
+                seats = seats[: len(seats) // 2]
+        return trial
+
+    def _latest(self) -> dict[RunId, Millis]:
+        """When task runs were moved last, or their gangs resized."""
+        latest = dict(load(self._memory, self._snapshot).moved)
+        for job in self._snapshot.jobs:
+            if job.id in self._resized:
+                latest.update(dict.fromkeys(job.runs, self._resized[job.id]))
+        return latest
+
+    def _answer(self, best: Trial) -> tuple[Plan, PolicyMemory | None]:
+        running = {run.job for run in self._snapshot.runs if run.running}
+        resized = dict(self._resized)
+        resized.update((job, self._snapshot.now_ms) for job in best.sizes if job in running)
+        memory = best.memory
+        if memory is not None and resized:
+            memory = replace(
+                memory, data={**memory.data, _KEY: {job: int(at) for job, at in resized.items()}}
+            )
+        if not best.sizes:
+            return best.plan, memory
+        sizes = tuple(
+            Resize(job, size, self._reasons.get(job, _CHEAPER))
+            for job, size in sorted(best.sizes.items())
+        )
+        figures = {**best.plan.figures, "resizes": len(sizes)}
+        return replace(best.plan, sizes=sizes, figures=figures), memory
+
+
+def _recalled(memory: PolicyMemory | None, snapshot: Snapshot) -> dict[JobId, Millis]:
+    """When gangs that are still there were resized last."""
+    told = None if memory is None else memory.data.get(_KEY)
+    if not isinstance(told, dict):
+        return {}
+    there = {job.id for job in snapshot.jobs if job.elastic is not None}
+    return {
+        JobId(job): Millis(at) for job, at in told.items() if isinstance(at, int) and job in there
+    }

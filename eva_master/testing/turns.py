@@ -1,0 +1,85 @@
+"""The law of policies that suspend tasks so that others have their turn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from eva_master.model.ids import Millis, RunId
+from eva_master.model.planning.plan import Assign, Hold, Plan, PolicyMemory, Suspend
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.ports import Policy, PolicyKind
+from eva_master.testing.plan_checks import check, quiet
+from eva_master.testing.snapshots import carried_out
+
+_TURNS = 4
+_ROUNDS_PER_LEASE = 3
+_FEW = 5
+"""Rounds in which a cluster has to come to rest in which everybody has a place."""
+
+
+def shares_time(kind: PolicyKind) -> bool:
+    """Whether a policy says that it does."""
+    return bool(getattr(kind, "time_shares", False))
+
+
+def lease_ms(config: Any) -> int:
+    """For how long a task keeps a place that it was given.
+
+    Raises:
+        AssertionError: The policy's config does not say.
+    """
+    lease = getattr(config, "lease_s", None)
+    assert lease is not None, "a policy that time-shares has an option lease_s"
+    assert lease > 0, "no lease has no length"
+    return int(lease * 1000)
+
+
+def check_turns(policy: Policy, snapshot: Snapshot, lease: int, *, event: bool) -> None:
+    """Check that a policy rests while everybody has a place, and else keeps to its leases.
+
+    Args:
+        policy: Plans the rounds.
+        snapshot: Where they begin. The leases of those who have a place begin there too.
+        lease: Its length in milliseconds.
+        event: Whether a job comes and goes between any two rounds.
+
+    Raises:
+        AssertionError: It does not.
+    """
+    memory: PolicyMemory | None = None
+    began = {run.id: snapshot.now_ms for run in snapshot.runs if run.instance is not None}
+    seated = 0
+    for _ in range(_TURNS * _ROUNDS_PER_LEASE + _FEW):
+        plan, memory = policy.plan(snapshot, memory)
+        check(snapshot, plan)
+        waiting = any(run.instance is None and not run.pinned for run in snapshot.runs)
+        seated = 0 if waiting else seated + 1
+        assert seated <= _FEW or quiet(plan), f"everybody has a place, and yet: {plan}"
+        if waiting:
+            _check_leases(snapshot, plan, began, lease)
+        else:
+            bored = [entry for entry in plan.entries if isinstance(entry, Suspend)]
+            assert not bored, f"everybody has a place, and yet: {bored}"
+        began.update((it.run, snapshot.now_ms) for it in plan.entries if isinstance(it, Assign))
+        snapshot = _next(snapshot, plan, lease // _ROUNDS_PER_LEASE, event=event)
+
+
+def _check_leases(snapshot: Snapshot, plan: Plan, began: dict[RunId, Millis], lease: int) -> None:
+    live = {view.id for view in snapshot.instances}
+    placed = {run.id for run in snapshot.runs if run.instance in live}
+    for entry in plan.entries:
+        if isinstance(entry, Hold) or entry.run not in placed:
+            continue
+        had = snapshot.now_ms - began[entry.run]
+        assert had >= lease, f"{entry.run} had its place for {had} of {lease} ms: {entry}"
+
+
+def _next(snapshot: Snapshot, plan: Plan, after_ms: int, *, event: bool) -> Snapshot:
+    done = carried_out(snapshot, plan)
+    return replace(
+        done,
+        now_ms=Millis(done.now_ms + after_ms),
+        arrivals=done.arrivals + event,
+        completions=done.completions + event,
+    )

@@ -1,0 +1,20 @@
+"""The labels by which a worker knows its containers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+COPY, ATTEMPT = "eva.copy", "eva.attempt"
+_INSTANCE, _HOME = "eva.instance", "eva.home"
+
+
+def labels_of(instance: str, root: Path) -> dict[str, str]:
+    """What all containers of a worker have.
+
+    Two clusters may use the same instance id: the directory of the records tells them apart.
+
+    Args:
+        instance: The instance's id.
+        root: The directory of the runtime's records.
+    """
+    return {_INSTANCE: instance, _HOME: str(root.absolute())}

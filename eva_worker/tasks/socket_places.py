@@ -1,0 +1,100 @@
+"""Where the sockets of attempts are: beside their files, or elsewhere if that name is too long."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import tempfile
+from pathlib import Path
+
+from eva_worker.errors import StartFailed
+from eva_worker.files.beneath import Directory, remove_tree
+
+_LONGEST = 107  # sockaddr_un holds 108 bytes including the zero at the end.
+_OWNER = "of"
+"""The link in a directory elsewhere that names the attempt's own."""
+_ELSEWHERE = re.compile(r"eva-[0-9a-f]{20}")
+
+
+def socket_path(directory: Path) -> Path:
+    """The path of an attempt's socket, by the attempt's directory; the same at every call.
+
+    It is in the directory itself if the name is short enough for a socket, else in a directory of
+    its own under the first of these where it is: ``$XDG_RUNTIME_DIR``, the system's temporary
+    directory, ``/tmp``.
+    """
+    path = directory / "run" / "eva.sock"
+    name = f"eva-{hashlib.sha256(os.fsencode(directory)).hexdigest()[:20]}"
+    others = [base / name / "eva.sock" for base in _bases()]
+    return next(it for it in (path, *others) if len(os.fsencode(it)) <= _LONGEST)
+
+
+def make_socket_directory(socket: Path, attempt: Path) -> None:
+    """Make the directory of a socket, for this user and whom its runtime let in.
+
+    Args:
+        socket: As `socket_path` says.
+        attempt: The directory of the attempt, which exists.
+
+    Raises:
+        StartFailed: Another user has a directory of that name.
+    """
+    path = socket.parent
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        with Directory.at(path) as directory:
+            if os.fstat(directory.fd).st_uid != os.geteuid():
+                raise StartFailed(f"{path} belongs to another user")
+            # A runtime may have let the group of its tasks in, for a task that still runs.
+            os.fchmod(directory.fd, 0o700 | os.fstat(directory.fd).st_mode & 0o010)
+            if attempt.absolute() not in path.absolute().parents:
+                with contextlib.suppress(FileExistsError):
+                    os.symlink(attempt.absolute(), _OWNER, dir_fd=directory.fd)
+    except OSError as error:
+        raise StartFailed(f"{path} is no directory: {error.strerror}") from error
+
+
+def remove_socket_directory(socket: Path) -> None:
+    """Remove the socket and its directory."""
+    remove_tree(socket.parent)
+
+
+def hold(directory: Directory) -> None:
+    """Keep agents that do not see the attempt's files from removing a socket's directory.
+
+    It is held until its descriptor is closed, at the latest by the death of this process.
+    """
+    fcntl.flock(directory.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def remove_abandoned() -> None:
+    """Remove this user's socket directories whose attempts are gone with all of their files.
+
+    Agents that were killed, and whose files somebody removed then, leave such.
+    """
+    for base in {base.absolute() for base in _bases()}:
+        with contextlib.suppress(OSError), os.scandir(base) as entries:
+            names = [entry.name for entry in entries if _ELSEWHERE.fullmatch(entry.name)]
+            for name in names:
+                with contextlib.suppress(OSError):
+                    _remove_if_abandoned(base / name)
+
+
+def _remove_if_abandoned(path: Path) -> None:
+    with Directory.at(path) as directory:
+        if os.fstat(directory.fd).st_uid != os.geteuid():
+            return
+        owner = os.readlink(_OWNER, dir_fd=directory.fd)
+        try:
+            os.lstat(owner)
+        except (FileNotFoundError, NotADirectoryError):
+            fcntl.flock(directory.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            remove_tree(path)
+
+
+def _bases() -> list[Path]:
+    bases = (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp")  # noqa: S108
+    return [Path(base) for base in bases if base]

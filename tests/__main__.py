@@ -1,0 +1,193 @@
+"""Runs all tests: those that compute, and beside them those that mostly wait.
+
+The output of the former is shown as it comes, that of the latter when they are over. Each part ends
+with pytest's closing line, and both lines are repeated at the end.
+
+Bytecode is kept, whatever the environment says: a dozen workers would compile every test, and
+hundreds of masters and agents all of Eva.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+_NOTHING_COLLECTED = 5
+_CLOSING = re.compile(r"^=* ?((?:\d+ \w+|no tests ran)\b.* in [\d.]+s\b.*?) ?=*$", re.MULTILINE)
+_TAIL = 1 << 16
+_FORMATS = re.compile(r"\x1b\[[\d;]*m")
+_PYTEST = (sys.executable, "-m", "pytest")
+_TESTS = Path(__file__).parent
+_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of the tests.
+
+    Attributes:
+        name: Of what these tests do.
+        command: Runs them.
+        fine: Exit codes, beside 0, that are no failure.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    fine: tuple[int, ...] = ()
+
+
+def parts(colour: bool) -> tuple[Part, Part]:
+    """All tests. Several run at once; of those that only wait, more.
+
+    Args:
+        colour: Whether the first part's output is to have colours.
+    """
+    main = ("-m", "not waits", "--durations=30", "-n", "5", "--dist", "worksteal")
+    shown = ("--color=yes",) if colour else ()
+    waits = ("-m", "waits", "-n", "6", "--dist", "load", "--maxschedchunk", "1", "tests/e2e")
+    own = ("-p", "no:cacheprovider")  # What failed last is the other part's to remember.
+    return (
+        Part("tests that compute", (*_PYTEST, *main, *shown)),
+        # Without containers there are none of these.
+        Part("tests that wait", (*_PYTEST, *waits, *own), fine=(_NOTHING_COLLECTED,)),
+    )
+
+
+def compile_tests(tests: Path = _TESTS) -> None:
+    """Compile what is not compiled, once; workers that start together would each do it all.
+
+    Of files that cannot be imported the workers will complain.
+
+    Args:
+        tests: Where the files are.
+    """
+    if missing := [str(file) for file in sorted(tests.rglob("test_*.py")) if not _compiled(file)]:
+        subprocess.run(
+            [*_PYTEST, "--collect-only", "-qq", "-p", "no:cacheprovider", *missing],
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
+
+
+def _compiled(test: Path) -> bool:
+    """Whether there is bytecode with the assertions as pytest writes them."""
+    made = (test.parent / "__pycache__").glob(
+        f"{test.stem}.{sys.implementation.cache_tag}-pytest-*"
+    )
+    return any(it.suffix == ".pyc" and it.stat().st_mtime > test.stat().st_mtime for it in made)
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != _NO_BYTECODE}
+
+
+def run(shown: Part, aside: Part, out: IO[bytes]) -> int:
+    """Run two parts side by side.
+
+    Ctrl-C, SIGTERM and a terminal that closes are handed on to both, which then clear up. At a
+    second time both are killed.
+
+    Args:
+        shown: Its output is shown as it comes.
+        aside: Its output is shown when both are over.
+        out: Where to.
+
+    Returns:
+        0 if both succeeded, 1 if not, 130 if they were stopped.
+    """
+    with tempfile.NamedTemporaryFile(prefix="eva-tests-", suffix=".log") as log:
+        _write(out, f"The output of the {aside.name} is in {log.name}, and here at the end.\n")
+        beside = _start(aside, log)
+        first = _start(shown, subprocess.PIPE)
+        with _stopping(first, beside) as stopped:
+            tail = _copied(first, out)
+            codes = (first.wait(), beside.wait())
+        _write(out, f"\n{f' {aside.name} ':=^80}\n")
+        said = Path(log.name).read_bytes()
+        out.write(said)
+    _write(out, f"\n{' all tests ':=^80}\n")
+    failed = False
+    for part, code, text in ((shown, codes[0], tail), (aside, codes[1], said[-_TAIL:])):
+        fine = code == 0 or code in part.fine
+        failed |= not fine
+        _write(out, f"{part.name}: {closing_line(text)}{'' if fine else f' (exit code {code})'}\n")
+    if stopped():
+        return 130
+    return int(failed)
+
+
+def closing_line(output: bytes) -> str:
+    """What pytest says at its end, such as ``3 passed in 0.12s``."""
+    found: list[str] = _CLOSING.findall(_FORMATS.sub("", output.decode(errors="replace")))
+    return found[-1] if found else "no closing line"
+
+
+def _start(part: Part, output: IO[bytes] | int) -> subprocess.Popen[bytes]:
+    # In sessions of their own, so that they hear of Ctrl-C once, and of closed terminals from here.
+    return subprocess.Popen(
+        part.command,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=_environment(),
+        start_new_session=True,
+    )
+
+
+def _copied(process: subprocess.Popen[bytes], out: IO[bytes]) -> bytes:
+    """Show what a process writes until its end; returns the last of it."""
+    assert process.stdout
+    tail = b""
+    while piece := os.read(process.stdout.fileno(), _TAIL):
+        out.write(piece)
+        out.flush()
+        tail = (tail + piece)[-_TAIL:]
+    return tail
+
+
+@contextlib.contextmanager
+def _stopping(*processes: subprocess.Popen[bytes]) -> Iterator[Callable[[], bool]]:
+    """Hand signals on to groups of processes; yields what tells whether there was one."""
+    asked = threading.Event()
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        to_send = signal.SIGKILL if asked.is_set() else signal.SIGINT
+        asked.set()
+        for process in processes:
+            # Its group lives as long as one of its tests' processes does.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, to_send)
+
+    handled = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # As it is under nohup.
+        handled.append(signal.SIGHUP)
+    before = {number: signal.signal(number, stop) for number in handled}
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _write(out: IO[bytes], text: str) -> None:
+    out.write(text.encode())
+    out.flush()
+
+
+if __name__ == "__main__":
+    compile_tests()
+    sys.exit(run(*parts(colour=sys.stdout.isatty()), sys.stdout.buffer))

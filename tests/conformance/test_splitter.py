@@ -1,0 +1,63 @@
+"""The suite that every policy passes, over policies in front of others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from eva_master.app.policy_registry import policies
+from eva_master.model.planning.snapshot import JobView
+from eva_master.packing.parts.splitter import Splitter
+from eva_master.ports import Policy
+from eva_master.testing.policy_suite import PolicySuite, Variant, variants_of
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The options.
+
+    Attributes:
+        front: The policy of every other job.
+        back: That of the rest.
+        explained: Whether both give reasons.
+    """
+
+    front: str = "stratus"
+    back: str = "eva"
+    explained: bool = True
+
+
+def _every_other(job: JobView) -> bool:
+    return sum(job.id.encode()) % 2 == 0
+
+
+def _made(name: str, *, explained: bool) -> Policy:
+    kind = policies()[name]
+    known = {option.name for option in fields(kind.config)}
+    return kind.build(kind.config(**({"explained": explained} if "explained" in known else {})))
+
+
+class _Named(Splitter):
+    name = "split"
+
+
+class Kind:
+    """A splitter, as the suite wants it."""
+
+    name = "split"
+    config = Config
+    presets: Mapping[str, Mapping[str, Any]] = {
+        "plain": {"front": "no_packing", "back": "synergy"},
+        "packed-first": {"front": "eva", "back": "no_packing"},
+        "published": {"front": "no_packing", "back": "eva_published"},
+    }
+
+    def build(self, config: Config) -> Policy:
+        """Make the two policies."""
+        front, back = (_made(it, explained=config.explained) for it in (config.front, config.back))
+        return _Named(front, back, _every_other)
+
+
+class TestSplitter(PolicySuite):
+    variants: ClassVar[Mapping[str, Variant]] = variants_of(Kind())

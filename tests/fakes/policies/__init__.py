@@ -1,0 +1,1 @@
+"""Policies that tests plan with."""

@@ -1,0 +1,1 @@
+"""Policies that use pools and lines."""

@@ -1,0 +1,52 @@
+"""Tenants over gRPC: whose a submitted job is, and who may look."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterStub, JobsStub
+from eva_master.model.accounting.tenants import TenantRules
+from eva_master.model.users import Role
+from tests.fakes.rpc.server import RpcMaster, rpc_master
+
+RULES = TenantRules({"vision": ("ada",), "speech": ("b*",)})
+JOB = "name: {}\nrun: x\nresources: {{cpus: 1, memory: 1GiB}}\n"
+
+
+@pytest.fixture
+async def master(tmp_path: Path) -> AsyncIterator[RpcMaster]:
+    async with rpc_master(tmp_path, tenants=RULES) as running:
+        yield running
+
+
+async def test_a_job_keeps_the_tenant_of_its_submission(master: RpcMaster) -> None:
+    for owner in ("ada", "bo", "carl"):
+        jobs = JobsStub(master.channel_of(owner, Role.USER))
+        request = pb.SubmitRequest(
+            job_yaml=JOB.format(f"of-{owner}"), file_name="f", command_id="c"
+        )
+        await jobs.Submit(request)
+    listed = await master.jobs.List(pb.ListJobsRequest())
+    assert {job.owner: job.tenant for job in listed.jobs} == {
+        "ada": "vision",
+        "bo": "speech",
+        "carl": "default",
+    }
+    held = master.loop.journal.load().jobs
+    assert {job.spec.owner: job.spec.tenant for job in held}["bo"] == "speech"
+
+
+async def test_every_user_sees_all_tenants_as_they_see_all_costs(master: RpcMaster) -> None:
+    jobs = JobsStub(master.channel_of("bo", Role.USER))
+    await jobs.Submit(pb.SubmitRequest(job_yaml=JOB.format("a"), file_name="f", command_id="c"))
+    looking = ClusterStub(master.channel_of("guest", Role.VIEWER))
+    answer = await looking.Tenants(pb.TenantsRequest())
+    assert [(one.name, dict(one.jobs_by_state)) for one in answer.tenants] == [
+        ("vision", {}),
+        ("speech", {"pending": 1}),
+        ("default", {}),
+    ]

@@ -1,0 +1,136 @@
+"""All tests: two parts side by side, both shown, and either's failure is everybody's."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.__main__ import Part, closing_line, compile_tests, parts, run
+from tests.fakes.patience import DEADLINE_S
+
+ROOT = Path(__file__).parents[3]
+
+
+def part(name: str, text: str, code: int = 0, fine: tuple[int, ...] = ()) -> Part:
+    """A part that says something and ends with a code."""
+    program = f"import sys; print({text!r}); sys.exit({code})"
+    return Part(name, (sys.executable, "-c", program), fine)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [(0, 0, 0), (0, 5, 0), (1, 0, 1), (0, 1, 1), (5, 5, 1), (-9, 0, 1), (0, 2, 1)],
+)
+def test_it_fails_if_either_part_does(first: int, second: int, expected: int) -> None:
+    """Code 5: there is nothing that waits, for lack of containers."""
+    out = io.BytesIO()
+    shown = part("one", "=== 3 passed in 0.10s ===", first)
+    aside = part("two", "=== 4 passed, 1 warning in 0.20s ===", second, fine=(5,))
+    assert run(shown, aside, out) == expected
+
+
+def test_both_closing_lines_are_shown_and_repeated_at_the_end() -> None:
+    out = io.BytesIO()
+    shown = part("one", "first\n\x1b[31m== \x1b[1m1 failed\x1b[0m, 3 passed in 0.10s ==\x1b[0m", 1)
+    run(shown, part("two", "second\n===== 4 passed in 61.20s (0:01:01) ====="), out)
+    text = out.getvalue().decode()
+    assert text.index("first") < text.index("second")
+    assert text.splitlines()[-2:] == [
+        "one: 1 failed, 3 passed in 0.10s (exit code 1)",
+        "two: 4 passed in 61.20s (0:01:01)",
+    ]
+    assert len(re.findall("4 passed in 61.20s", text)) == 2
+
+
+def test_closing_lines_of_a_real_pytest(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text("def test_a(): pass\ndef test_b(): assert 0\n")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--color=yes",
+        "-p",
+        "no:cacheprovider",
+        "test_it.py",
+    ]
+    for more, said in (
+        ([], r"1 failed, 1 passed in [\d.]+s"),
+        (["-q"], r"1 failed, 1 passed in [\d.]+s"),
+        (["-k", "test_a"], r"1 passed, 1 deselected in [\d.]+s"),
+        (["-k", "nothing"], r"2 deselected in [\d.]+s"),
+    ):
+        done = subprocess.run([*command, *more], cwd=tmp_path, stdout=subprocess.PIPE, check=False)
+        assert re.fullmatch(said, closing_line(done.stdout)), done.stdout.decode()
+    assert closing_line(b"killed\n") == "no closing line"
+
+
+def test_tests_are_compiled_once_whatever_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    (tmp_path / "test_fine.py").write_text("def test_a(): assert True\n")
+    compile_tests(tmp_path)
+    (made,) = tmp_path.glob("__pycache__/test_fine.*-pytest-*.pyc")
+    before = made.stat()
+    compile_tests(tmp_path)
+    assert made.stat() == before
+    (tmp_path / "test_broken.py").write_text("def test_b(: assert True\n")
+    compile_tests(tmp_path)  # It is the workers' to complain.
+    (tmp_path / "test_fine.py").write_text("def test_a(): assert 1 + 1 == 2\n")
+    compile_tests(tmp_path)
+    assert made.stat().st_mtime_ns > before.st_mtime_ns
+
+
+def test_every_test_is_in_one_part() -> None:
+    main, waits = parts(colour=False)
+    assert main.command[main.command.index("-m", 2) + 1] == "not waits"
+    assert waits.command[waits.command.index("-m", 2) + 1] == "waits"
+
+
+_WAITING = """
+import signal, sys, time
+from pathlib import Path
+from tests.__main__ import Part, run
+part = '''
+import signal, sys, time
+from pathlib import Path
+try:
+    Path(sys.argv[1]).touch()
+    time.sleep(1000)
+except KeyboardInterrupt:
+    print("cleared up")
+    sys.exit(2)
+'''
+files = sys.argv[1:]
+sys.exit(run(*(Part(it, (sys.executable, "-c", part, it)) for it in files), sys.stdout.buffer))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_both_and_lets_them_clear_up(number: signal.Signals, tmp_path: Path) -> None:
+    files = [tmp_path / "one", tmp_path / "two"]
+    with subprocess.Popen(
+        [sys.executable, "-c", _WAITING, *map(str, files)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        # Whatever those who run these tests ignore.
+        preexec_fn=lambda: [  # noqa: PLW1509
+            signal.signal(it, signal.SIG_DFL) for it in (signal.SIGHUP, signal.SIGINT)
+        ],
+    ) as running:
+        deadline = time.monotonic() + DEADLINE_S
+        while not all(file.exists() for file in files) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.kill(running.pid, number)
+        said, _ = running.communicate(timeout=DEADLINE_S)
+    assert running.returncode == 130
+    assert said.count(b"cleared up") == 2

@@ -1,0 +1,237 @@
+"""The sizes that policies give to elastic gangs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from eva_master.control.planning.validate_sizes import reconciled
+from eva_master.model.catalog import InstanceType, Offering
+from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload, run_id
+from eva_master.model.job import JobKind, Program, TaskSpec
+from eva_master.model.planning.elastic import Elastic, Scaling
+from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.sizes import with_sizes
+from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
+from eva_master.model.resources import Resources
+from eva_master.packing.elastic.fixed import built
+from eva_master.policies import eva, no_packing, stratus, synergy
+from eva_master.ports import Policy
+
+CPU = Family("c")
+USUAL = Scaling((), 900_000)
+HOUR_MS = 3_600_000
+
+
+def offering(cpus: int, usd: float, limit: int | None = None) -> Offering:
+    kind = InstanceType(f"c.{cpus}", CPU, Resources(0, cpus * 1000, cpus * 4096), 10_000, 30_000)
+    return Offering(kind, Price(round(usd * 1e6)), limit=limit)
+
+
+def task(cpus: int, name: str) -> TaskSpec:
+    need = Resources(0, cpus * 1000, 1024)
+    return TaskSpec(Workload(name), Program("true"), ((CPU, need),), reports_steps=False)
+
+
+class Cluster:
+    """A small cluster that plans are carried out on, at once."""
+
+    def __init__(self, *catalog: Offering) -> None:
+        self.catalog = catalog
+        self.now = 0
+        self.jobs: dict[JobId, JobView] = {}
+        self.runs: dict[RunId, RunView] = {}
+        self.instances: dict[InstanceId, Offering] = {}
+        self.memory: PolicyMemory | None = None
+        self.arrivals = self.completions = 0
+        self.sizes: list[tuple[JobId, int, str]] = []
+        self._bought = 0
+
+    def gang(
+        self, name: str, least: int, most: int, cpus: int = 1, scaling: Scaling = USUAL
+    ) -> None:
+        job, spec = JobId(f"{name}-{len(self.jobs)}"), task(cpus, name)
+        names = tuple(run_id(job, index) for index in range(least))
+        elastic = Elastic(least, most, scaling, scaling) if most > least else None
+        self.jobs[job] = JobView(
+            job, JobKind.GANG, names, Millis(self.now), 0, 8_000, 47_000, elastic=elastic
+        )
+        for run in names:
+            self.runs[run] = RunView(run, job, spec, None, pinned=False, running=False)
+        self.arrivals += 1
+
+    def end(self, name: str) -> None:
+        (job,) = [it for it in self.jobs if it.startswith(f"{name}-")]
+        del self.jobs[job]
+        self.runs = {run: view for run, view in self.runs.items() if view.job != job}
+        self.completions += 1
+
+    def snapshot(self) -> Snapshot:
+        busy = {view.instance for view in self.runs.values()}
+        self.instances = {name: it for name, it in self.instances.items() if name in busy}
+        return Snapshot(
+            Millis(self.now),
+            self.catalog,
+            tuple(self.jobs[job] for job in sorted(self.jobs)),
+            tuple(self.runs[run] for run in sorted(self.runs)),
+            tuple(
+                InstanceView(
+                    name,
+                    self.instances[name],
+                    tuple(sorted(run for run, it in self.runs.items() if it.instance == name)),
+                    ready=True,
+                )
+                for name in sorted(self.instances)
+            ),
+            self.arrivals,
+            self.completions,
+        )
+
+    def round(self, policy: Policy, later_s: int = 60) -> Plan:
+        """Hold a round, have its plan carried out, and let time pass."""
+        seen = self.snapshot()
+        plan, self.memory = policy.plan(seen, self.memory)
+        decision = reconciled(seen, plan)
+        assert not decision.dropped, plan
+        assert decision.sizes == plan.sizes
+        self.sizes += [(entry.job, entry.members, entry.reason) for entry in plan.sizes]
+        seen = with_sizes(seen, {entry.job: entry.members for entry in plan.sizes})
+        self.jobs = {job.id: job for job in seen.jobs}
+        self.runs = {run.id: run for run in seen.runs}
+        names = {}
+        for launch in decision.launches:
+            self._bought += 1
+            names[launch.key] = InstanceId(f"i{self._bought}")
+            self.instances[names[launch.key]] = launch.offering
+        for run, where in decision.places:
+            on = names[where] if isinstance(where, int) else where
+            self.runs[run] = replace(self.runs[run], instance=on, running=True)
+        self.runs = {
+            run: replace(view, running=view.instance is not None) for run, view in self.runs.items()
+        }
+        self.now += later_s * 1000
+        return plan
+
+    def size(self, name: str) -> int:
+        """How many members of a gang have places."""
+        return sum(
+            run.startswith(f"{name}-") and view.instance is not None
+            for run, view in self.runs.items()
+        )
+
+    def comes_to_rest(self, policy: Policy, rounds: int = 8) -> None:
+        """After some rounds nothing changes any more."""
+        for _ in range(rounds):
+            plan = self.round(policy)
+        assert not plan.sizes
+        assert not plan.launches
+        assert not [entry for entry in plan.entries if type(entry).__name__ != "Hold"]
+
+
+@pytest.fixture
+def policy() -> Policy:
+    return built(eva.POLICY, eva.POLICY.config())
+
+
+OTHERS = [no_packing.POLICY, stratus.POLICY, synergy.POLICY]
+
+
+def test_eva_starts_with_the_least_number_where_more_do_less_each(policy: Policy) -> None:
+    cluster = Cluster(offering(1, 1.0))
+    cluster.gang("g", 2, 8)
+    cluster.round(policy)
+    assert cluster.size("g") == 2
+    cluster.comes_to_rest(policy)
+    assert cluster.size("g") == 2
+
+
+def test_eva_starts_with_as_many_as_the_instance_has_room_for(policy: Policy) -> None:
+    cluster = Cluster(offering(4, 1.0))
+    cluster.gang("g", 1, 8)
+    cluster.round(policy)
+    assert cluster.size("g") == 4
+    cluster.comes_to_rest(policy)
+    assert cluster.size("g") == 4
+    assert len(cluster.instances) == 1
+
+
+def test_eva_starts_larger_where_more_do_more_each(policy: Policy) -> None:
+    cluster = Cluster(offering(1, 1.0))
+    cluster.gang("g", 1, 4, scaling=Scaling(((1, 100), (2, 220), (3, 300), (4, 390))))
+    cluster.round(policy)
+    assert cluster.size("g") == 2
+
+
+def test_eva_starts_smaller_where_limits_leave_no_room_and_grows_when_they_do(
+    policy: Policy,
+) -> None:
+    cluster = Cluster(offering(1, 1.0, limit=4))
+    cluster.gang("f", 3, 3)
+    cluster.round(policy)
+    cluster.gang("g", 1, 4, scaling=Scaling((), 1_100_000))
+    cluster.round(policy)
+    assert (cluster.size("f"), cluster.size("g")) == (3, 1)
+    assert cluster.sizes == []
+    cluster.end("f")
+    cluster.comes_to_rest(policy)
+    assert cluster.size("g") == 4
+    assert [size for _, size, _ in cluster.sizes] == [4]
+
+
+def test_eva_fills_room_that_is_paid_for_and_gives_it_up_to_others(policy: Policy) -> None:
+    cluster = Cluster(offering(4, 1.0, limit=1))
+    cluster.gang("f", 2, 2)
+    cluster.round(policy)
+    cluster.gang("g", 1, 8)
+    cluster.round(policy)
+    assert (cluster.size("f"), cluster.size("g")) == (2, 2)
+    cluster.end("f")
+    cluster.comes_to_rest(policy)
+    assert cluster.size("g") == 4
+    cluster.gang("h", 1, 1)
+    cluster.round(policy)
+    assert cluster.size("h") == 1
+    assert 1 <= cluster.size("g") <= 3
+    cluster.comes_to_rest(policy)
+    assert (cluster.size("g"), cluster.size("h")) == (3, 1)
+
+
+def test_eva_gives_back_what_only_members_hold_that_do_not_pay(policy: Policy) -> None:
+    cluster = Cluster(offering(2, 1.0), offering(1, 0.6))
+    cluster.gang("f", 1, 1)
+    cluster.gang("g", 1, 8)
+    cluster.comes_to_rest(policy)
+    cluster.end("f")
+    cluster.comes_to_rest(policy)
+    price = sum(it.price for it in cluster.instances.values())
+    # Two members on the larger cost 1.0 / 2**0.9 = 0.536 a unit of work, one on the smaller 0.6.
+    assert (cluster.size("g"), price) == (2, 1_000_000)
+
+
+def test_eva_changes_nothing_for_a_gang_that_is_about_to_end(policy: Policy) -> None:
+    from eva_master.model.planning.snapshot import RemainingWork
+
+    cluster = Cluster(offering(1, 1.0, limit=4))
+    cluster.gang("f", 3, 3)
+    cluster.round(policy)
+    cluster.gang("g", 1, 4, scaling=Scaling((), 1_100_000))
+    cluster.round(policy)
+    cluster.end("f")
+    cluster.runs = {
+        run: replace(view, remaining=RemainingWork(20_000)) for run, view in cluster.runs.items()
+    }
+    cluster.round(policy)
+    assert cluster.size("g") == 1
+
+
+@pytest.mark.parametrize("kind", OTHERS, ids=lambda kind: kind.name)
+def test_other_policies_take_the_largest_size_that_the_cluster_could_hold(kind: object) -> None:
+    policy = built(kind, kind.config())  # type: ignore[attr-defined, arg-type]
+    cluster = Cluster(offering(1, 1.0, limit=5))
+    cluster.gang("g", 2, 8)
+    cluster.gang("h", 1, 3)
+    cluster.round(policy)
+    assert cluster.size("g") in (0, 5)
+    cluster.comes_to_rest(policy)
+    assert {job: size for job, size, _ in cluster.sizes} == {JobId("g-0"): 5, JobId("h-1"): 3}

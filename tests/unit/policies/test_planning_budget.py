@@ -1,0 +1,85 @@
+"""Tasks that all differ take a round no more than so many loads, and all get a place."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.distinct import arrived
+from eva_master.model.planning.plan import Assign
+from eva_master.packing import load_budget
+from eva_master.packing.local_search.load_cache import LoadCache
+from eva_master.packing.lp.pricing import knapsack
+from eva_master.policies.eva import POLICY
+from eva_master.testing.plan_checks import check
+from eva_master.testing.snapshots import Cluster, carried_out, offer, task
+
+
+class Counted:
+    """What a round really works out, whatever the budget says."""
+
+    def __init__(self) -> None:
+        self.loads = 0
+        self.items = 0
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    known = Counted()
+    sized, fitting = LoadCache._sized_load, knapsack._Search._fitting
+
+    def load(self, family, classes):
+        known.loads += 1
+        return sized(self, family, classes)
+
+    def item(self, number, room):
+        known.items += 1
+        return fitting(self, number, room)
+
+    monkeypatch.setattr(LoadCache, "_sized_load", load)
+    monkeypatch.setattr(knapsack._Search, "_fitting", item)
+    return known
+
+
+@pytest.mark.parametrize("explained", [True, False])
+def test_tasks_that_all_differ_are_placed_within_the_loads_of_a_round(
+    counted, monkeypatch, explained
+):
+    monkeypatch.setattr(load_budget, "LOADS_PER_ROUND", 2_000)
+    snapshot = arrived(120, distinct=True)
+    policy = POLICY.build(POLICY.config(explained=explained))
+    plan, memory = policy.plan(snapshot, None)
+    if explained:
+        check(snapshot, plan)
+    assert all(isinstance(entry, Assign) for entry in plan.entries), "each gets a place at once"
+    instances = len(plan.launches)
+    # Besides those that are met: what the configuration begins with, and what is taken apart.
+    assert counted.loads <= 1_000 + instances + 200
+    assert 0 < counted.items <= 1_000 * 32 // 8
+    counted.loads = counted.items = 0
+    policy.plan(carried_out(snapshot, plan), memory)
+    assert counted.loads <= 1_000 + instances + 200
+
+
+def test_without_the_budget_it_is_many_times_as_much(counted, monkeypatch):
+    monkeypatch.setattr(load_budget, "LOADS_PER_ROUND", 1 << 40)
+    POLICY.build(POLICY.config()).plan(arrived(120, distinct=True), None)
+    assert counted.loads > 5_000
+
+
+@pytest.mark.parametrize("loads", [0, 2, 50, 1_000])
+def test_a_plan_is_lawful_wherever_the_loads_end(monkeypatch, loads):
+    monkeypatch.setattr(load_budget, "LOADS_PER_ROUND", loads)
+    cluster = Cluster(
+        offer("small", (0, 4, 16), 0.2), offer("large", (0, 16, 64), 0.7, limit=2)
+    ).instance("i", "large")
+    cluster.job("a", task("a", any=(0, 2, 8)), on=["i"])
+    for number in range(12):
+        cluster.job(f"b{number}", *[task(f"b{number}", any=(0, 1 + number % 3, 4))] * 2)
+    snapshot = cluster.snapshot()
+    policy = POLICY.build(POLICY.config())
+    plan, _ = policy.plan(snapshot, None)
+    check(snapshot, plan)
+    assert all(isinstance(entry, Assign) for entry in plan.entries)
+    # What was remembered of other rounds leaves no more to be met in this one.
+    assert policy.plan(snapshot, None)[0] == plan
+    assert POLICY.build(POLICY.config()).plan(snapshot, None)[0] == plan

@@ -1,0 +1,104 @@
+"""`eva explain` tells why instances stay, and where a job stands in line."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from rich.console import Console
+
+from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.adapters.rpc.server import explain
+from eva_master.app.cli.views import explanation
+from eva_master.control.state.store import State
+from eva_master.model.ids import InstanceId, JobId, Millis
+from eva_master.model.job import JobKind
+from eva_master.model.planning.standing import Line, Pool
+from eva_master.model.states import JobState, RunState
+from tests.fakes.models import model_of
+from tests.fakes.rpc.server import CATALOG, add_instance, add_job, spec
+
+NOW = Millis(5_000)
+
+
+def cluster() -> tuple[State, list[JobId]]:
+    """Three jobs in a line for a pool of two instances; the last stands in a narrower one too."""
+    state = State(CATALOG)
+    members = [add_instance(state, name) for name in ("i-1", "i-2")]
+    for name in members:
+        state.put_instance(replace(state.instances[name], pool="small"))
+    jobs = [add_job(state, spec(name, tasks=2, kind=JobKind.ARRAY)) for name in "abc"]
+    lines = (
+        Line(("small",), tuple(jobs), rank=1),
+        Line(("small", "large"), (jobs[2],), at_most=((jobs[2], 2),), only=(members[1],)),
+    )
+    state.membership.state("", (Pool("small", tuple(members), "two are kept"),), lines)
+    return state, jobs
+
+
+def explained(state: State, job: JobId) -> pb.Explanation:
+    archive: Any = None
+    history: Any = SimpleNamespace(explained=lambda number=None: None)
+    subject = explain.find(model_of(state), archive, "ada", job, NOW)
+    return explain.explain(history, subject, NOW)
+
+
+def told(message: pb.Explanation) -> list[str]:
+    screen = Console(file=io.StringIO(), width=300)
+    screen.print(explanation.told(message))
+    assert isinstance(screen.file, io.StringIO)
+    return [line.rstrip() for line in screen.file.getvalue().splitlines()]
+
+
+def test_a_job_that_waits_is_told_its_place_in_each_line() -> None:
+    state, jobs = cluster()
+    message = explained(state, jobs[2])
+    assert told(message)[-2:] == [
+        "  in line for room that becomes free in pool small: rank 1; a-1 and 1 more stand before",
+        "  in line for room that becomes free in pools small, large: rank 0; "
+        "no job stands before; at most 2 tasks of it; on i-2 alone",
+    ]
+    assert explanation.shape(message)["lines"] == [
+        {
+            "pools": ["small"],
+            "rank": 1,
+            "jobs_before": 2,
+            "first_before": "a-1",
+            "at_most": None,
+            "only": [],
+        },
+        {
+            "pools": ["small", "large"],
+            "rank": 0,
+            "jobs_before": 0,
+            "first_before": None,
+            "at_most": 2,
+            "only": ["i-2"],
+        },
+    ]
+
+
+def test_who_has_ended_is_before_nobody_and_who_runs_waits_for_nothing() -> None:
+    state, jobs = cluster()
+    state.put_job(state.jobs[jobs[0]].to(JobState.ENDING, NOW).to(JobState.CANCELLED, NOW))
+    assert [it.before for it in explained(state, jobs[1]).lines] == [0]
+    assert [it.before for it in explained(state, jobs[2]).lines] == [1, 0]
+    for run in list(state.members(jobs[1])):
+        starting = run.to(RunState.STARTING, NOW)
+        state.put_run(replace(starting, instance=InstanceId("i-1"), target=InstanceId("i-1")))
+    assert not explained(state, jobs[1]).lines
+
+
+def test_the_newest_round_tells_why_instances_stay() -> None:
+    state, _ = cluster()
+    gone = replace(state.instances[InstanceId("i-1")], pool="")
+    pools = explain.standing(model_of(state))
+    assert [(it.name, it.reason, list(it.instances)) for it in pools] == [
+        ("small", "two are kept", ["i-1", "i-2"])
+    ]
+    message = pb.Explanation(kind="round", round=4, now_ms=NOW, pools=pools)
+    assert "pool small (i-1, i-2): two are kept" in told(message)
+    state.put_instance(gone)
+    assert [list(it.instances) for it in explain.standing(model_of(state))] == [["i-2"]]
