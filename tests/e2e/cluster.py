@@ -301,7 +301,7 @@ class Cluster:
         for process in self.processes():
             try:
                 mine = process.environ().get("EVA_HOST", "").startswith(f"{instance}@")
-                if mine and (not module or module in process.cmdline()):
+                if mine and (not module or module in arguments(process)):
                     found.append(process)
             except psutil.Error:
                 continue
@@ -426,6 +426,14 @@ class Cluster:
         found = (Path(folder) / "log" for folder, _, files in folders if "log" in files)
         tasks = sorted(path for path in found if "tasks" in path.parts)
         return [(str(path.relative_to(self.home)), log_end(path)) for path in [*logs, *tasks]]
+
+
+def arguments(process: psutil.Process) -> list[str]:
+    """Those of a process; none if it is over by now, waited for or not."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _bears(process: psutil.Process, mark: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.cluster import EVA, Cluster, until
+from tests.e2e.cluster import EVA, Cluster, arguments, until
 from tests.e2e.conftest import Clusters
 from tests.e2e.test_deaths import ONE_TYPE, alone, attempts, resumed
 
@@ -49,21 +50,25 @@ class Machine:
         supervisor = psutil.Process(self.worker.pid)
         return [
             supervisor,
-            *(it for it in supervisor.children() if "eva_worker.agent" in it.cmdline()),
+            *(it for it in supervisor.children() if "eva_worker.agent" in arguments(it)),
         ]
 
     def signal(self, number: int) -> None:
-        """Send a signal to both."""
+        """Send a signal to both, as far as they run."""
         for process in self.processes():
-            process.send_signal(number)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
 
     def close(self) -> None:
         """Leave nothing behind."""
-        if self.worker.poll() is None:
-            self.signal(signal.SIGCONT)
-            self.worker.terminate()
-            self.worker.wait(30)
-        self._log.close()
+        try:
+            if self.worker.poll() is None:
+                self.signal(signal.SIGCONT)
+                self.worker.terminate()
+                self.worker.wait(30)
+        finally:
+            self.worker.kill()
+            self._log.close()
 
 
 def options(token: Path, state: Path) -> list[str]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-import psutil
 import yaml
 
 from eva_master.adapters.objects import open_store
 from tests.e2e.accounts import check_accounts, check_bill
-from tests.e2e.cluster import Cluster, until
+from tests.e2e.cluster import Cluster, arguments, until
 from tests.e2e.conftest import Clusters
 
 BOX = {"e2e.box": {"cpus": 2, "memory": "8GiB", "price": "$0.10/h"}}
@@ -42,14 +41,6 @@ def _outputs(cluster: Cluster, run: str) -> dict[str, str]:
     return asyncio.run(read())
 
 
-def _arguments(process: psutil.Process) -> list[str]:
-    """Those of a process; none if it is over by now."""
-    try:
-        return process.cmdline()
-    except psutil.NoSuchProcess:
-        return []
-
-
 def test_the_second_run_of_a_late_task_wins(make_cluster: Clusters) -> None:
     cluster = make_cluster(
         settings={"policy": {"name": "no_packing"}}, catalog={"types": BOX, "only": ["e2e"]}
@@ -73,7 +64,7 @@ def test_the_second_run_of_a_late_task_wins(make_cluster: Clusters) -> None:
     assert shown[0, 0].outputs_of == 1
     assert _outputs(cluster, f"{job}/0") == {"who": f"{job}/0+1\n"}
     assert _outputs(cluster, f"{job}/1") == {"who": f"{job}/1\n"}
-    assert ["sleep", "1000"] not in map(_arguments, cluster.processes()), "the loser is stopped"
+    assert ["sleep", "1000"] not in map(arguments, cluster.processes()), "the loser is stopped"
     _check_shown(cluster, job)
     released.touch()
     cluster.until_ended(busy)

@@ -12,7 +12,7 @@ import docker
 import psutil
 
 from eva_master.adapters.local.cloud import MIB
-from tests.e2e.cluster import Cluster
+from tests.e2e.cluster import Cluster, arguments
 from tests.fakes.aws.service import CREDENTIALS, Aws
 from tests.fakes.hosts import image
 from tests.fakes.hosts.engine import SOCKET
@@ -122,7 +122,7 @@ class HostCluster(Cluster):
 
     def master(self) -> psutil.Process:
         """The master, without the process that plans for it."""
-        (master,) = (it for it in self.processes() if MODULE in it.cmdline())
+        (master,) = (it for it in self.processes() if MODULE in arguments(it))
         return master
 
     def machine(self, instance: str) -> psutil.Process:
@@ -223,7 +223,7 @@ class HostCluster(Cluster):
     def _only(self, instance: str, argument: str, *, without: str) -> psutil.Process:
         """The one process of an instance that has an argument, and not another one."""
         found = self.processes_of(instance, argument)
-        (only,) = (it for it in found if without not in it.cmdline())
+        (only,) = (it for it in found if without not in arguments(it))
         return only
 
 
