@@ -260,12 +260,13 @@ def measure(
     duals: Mapping[int, int] = {}
     figures: dict[str, Any] = {}
     for name, how in (("greedy", Tier.GREEDY), ("cold", tier), ("warm", tier)):
-        optimizer = Optimizer(problem, how, seeds, duals=duals)
+        optimizer = Optimizer(problem, how, seeds)
         start = time.process_time()
         sets, left = optimizer.pack(counts, supply)
         taken = time.process_time() - start
         assert not left.any(), "everything can be packed"
         packed[name] = cost(problem, sets) / MILLION / MILLION, round(taken, 4)
+        optimizer.recall((), duals)
         bounds.append(optimizer.bound(counts, supply) or 0)
         seeds, duals = optimizer.seeds(KEPT), optimizer.duals
         effort = optimizer.effort
@@ -276,7 +277,8 @@ def measure(
                 "lp_columns": effort.columns,
             }
     if patience > 1:
-        prover = Optimizer(problem, tier, seeds, patient(patience), duals)
+        prover = Optimizer(problem, tier, seeds, patient(patience))
+        prover.recall((), duals)
         bounds.append(prover.bound(counts, supply) or 0)
     alone = sum(problem.classes[number].price for number in problem.class_of.values())
     return {

@@ -144,6 +144,16 @@ def _a_gang_that_lost_members_waits_for_a_limit() -> Cluster:
     return cluster.job("job-3", *[_ANY] * 3, on=[None, "i-p.large-1", None], running=False)
 
 
+def _a_bound_finds_another_packing_of_the_same_price() -> Cluster:
+    """Where later rounds began with its columns, plans hung on whether reasons were asked for."""
+    cluster = Cluster(
+        offer("c.small", (0, 4, 8), 0.18, family="c", until=START + 60_000),
+        offer("c.medium", (0, 8, 16), 0.36, family="c"),
+    )
+    cluster.job("job-1", *[_NONE] * 3, kind=JobKind.ARRAY)
+    return cluster.job("job-5", *[_NONE] * 2, kind=JobKind.ARRAY)
+
+
 FOUND: Mapping[str, Snapshot] = {
     make.__name__.strip("_").replace("_", " "): make().snapshot()
     for make in (
@@ -157,6 +167,7 @@ FOUND: Mapping[str, Snapshot] = {
         _a_search_misses_what_another_one_finds,
         _a_gang_that_lost_members_is_not_split,
         _a_gang_that_lost_members_waits_for_a_limit,
+        _a_bound_finds_another_packing_of_the_same_price,
     )
 }
 """By what is particular to each."""

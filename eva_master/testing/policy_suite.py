@@ -260,6 +260,7 @@ class PolicySuite:
         assert set(moved) <= waited, plan
 
     @drawn(10)
+    @with_found
     @given(snapshot=clusters())
     def test_reasons_decide_nothing(self, explained: Variant, snapshot: Snapshot) -> None:
         """Where reasons can be left out, the plan is the same without them."""

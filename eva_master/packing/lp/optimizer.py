@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -63,8 +63,6 @@ class Optimizer:
         tier: How.
         seeds: Columns from earlier rounds.
         budget: How hard to try.
-        duals: What `duals` returned in an earlier round, by the class's present number. They
-            shorten the proof of a bound, and of a packing of most tasks.
         sets: What all of its searches together may look at, in sets; then packings are those that
             were found until then.
 
@@ -78,7 +76,6 @@ class Optimizer:
         tier: Tier,
         seeds: Iterable[Seed] = (),
         budget: Budget | None = None,
-        duals: Mapping[int, int] | None = None,
         *,
         sets: LoadBudget | None = None,
     ) -> None:
@@ -87,12 +84,8 @@ class Optimizer:
         self._budget = budget or Budget()
         self._sets = sets or LoadBudget()
         self._known: dict[tuple[OfferingId, TaskSetKey], Column] = {}
-        self._remember(
-            column(problem, problem.by_id[seed.offering], seed.task_set)
-            for seed in seeds
-            if seed.offering in problem.by_id and problem.fits(seed.offering, dict(seed.task_set))
-        )
-        self._duals = dict(duals or {})
+        self._remember(self._columns(seeds))
+        self._duals: dict[int, int] = {}
         self._solved: dict[object, Generated | None] = {}
         self._packed: dict[object, Packing] = {}
         self.effort = Effort()
@@ -132,6 +125,16 @@ class Optimizer:
             return None
         generated = self._generated(counts, supply, sets)
         return 0 if generated is None else generated.bound
+
+    def recall(self, seeds: Iterable[Seed], duals: Mapping[int, int]) -> None:
+        """Begin what comes now, a bound, with what an earlier one was proven by.
+
+        Args:
+            seeds: Its columns.
+            duals: What `duals` returned then, by the class's present number.
+        """
+        self._remember(self._columns(seeds))
+        self._duals.update(duals)
 
     def tight(self, counts: Ints, supply: Supply) -> bool:
         """Whether `bound`, which has been asked for, cannot be any better."""
@@ -211,6 +214,13 @@ class Optimizer:
             if offering is not None and supply.get(offering.id, 0) != 0:
                 columns.append(column(self._problem, offering, ((number, 1),)))
         return columns
+
+    def _columns(self, seeds: Iterable[Seed]) -> Iterator[Column]:
+        """Those that are still for sale, and fit."""
+        problem = self._problem
+        for seed in seeds:
+            if seed.offering in problem.by_id and problem.fits(seed.offering, dict(seed.task_set)):
+                yield column(problem, problem.by_id[seed.offering], seed.task_set)
 
     def _remember(self, columns: Iterable[Column]) -> None:
         """Put columns before those that are known already."""

@@ -22,11 +22,13 @@ class RoundMemory:
         learned: Digest of the co-location table that the last round went by.
         aimed_at: Digest of the state that the answer to the last events was to bring about.
         answers: How many answers in a row changed what the one before was to bring about.
-        columns: Of the configuration LP, to begin the next round's with.
+        columns: Of the configuration LPs that tasks were packed by, to begin the next round's with.
         bounded: Digest of the tasks and prices that `bound` is for.
         bound: The last lower bound, in millionths of micro-dollars per hour.
         settled: Whether it is as good as it gets.
-        duals: That prove it, to begin with when it is proven anew, or better.
+        duals: That prove it, to begin with when it is proven anew, or better. No packing hangs on
+            them, nor on `proof`: plans are the same where nobody asks for a bound.
+        proof: The columns of its LP beside `columns`, likewise.
     """
 
     events: int = 0
@@ -39,6 +41,7 @@ class RoundMemory:
     bound: int = 0
     settled: bool = False
     duals: Duals = field(default_factory=Duals)
+    proof: Columns = field(default_factory=Columns)
 
     def to_json(self) -> dict[str, Json]:
         """The form in which the journal keeps it."""
@@ -53,6 +56,7 @@ class RoundMemory:
             "bound": self.bound,
             "settled": self.settled,
             "duals": self.duals.to_json(),
+            "proof": self.proof.to_json(),
         }
 
     @classmethod
@@ -74,6 +78,7 @@ class RoundMemory:
                     _whole(data.get("bound")),
                     data.get("settled") is True,
                     Duals.from_json(data.get("duals")),
+                    Columns.from_json(data.get("proof")),
                 )
         return None
 

@@ -114,8 +114,7 @@ class Eva:
         tier = Tier(config.optimizer)
         seeds = () if tier is Tier.GREEDY else before.rounds.columns.seeds(problem)
         searching, pricing = round_budgets()
-        duals = before.rounds.duals.known(problem)
-        optimizer = Optimizer(problem, tier, seeds, duals=duals, sets=pricing)
+        optimizer = Optimizer(problem, tier, seeds, sets=pricing)
         present, fresh = configure(problem, ()), waiting(problem)
         keep = present
         if fresh:
@@ -128,10 +127,11 @@ class Eva:
         if trigger.partial:
             moved = recalled(moved, problem, self._terms, chosen)
         rounds = trigger.answered(rounds, snapshot, chosen)
+        if trigger.partial or trigger.waiting:
+            rounds = replace(rounds, columns=Columns.of(problem, optimizer.seeds(KEPT)))
         reasons = Reasons()
         if config.explained:
             rounds, reasons = self._explained(round_, chosen, rounds, figures)
-        rounds = replace(rounds, columns=Columns.of(problem, optimizer.seeds(KEPT)))
         return plan_of(problem, chosen, figures, reasons), Memory(rounds, moved).dump()
 
     def _searched(self, round_: _Round) -> tuple[Configuration, Figures]:

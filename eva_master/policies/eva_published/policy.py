@@ -69,12 +69,14 @@ class Published:
         horizon = horizon_ms(seen, config.min_horizon_s * 1000)
         tier = Tier(config.optimizer)
         seeds = () if tier is Tier.GREEDY else before.rounds.columns.seeds(problem)
-        duals, (_, pricing) = before.rounds.duals.known(problem), round_budgets()
-        optimizer = Optimizer(problem, tier, seeds, duals=duals, sets=pricing)
+        _, pricing = round_budgets()
+        optimizer = Optimizer(problem, tier, seeds, sets=pricing)
         present = configure(problem, ())
         options = self._options(problem, present, trigger, optimizer)
         chosen = self._choose(options, horizon)
         rounds = trigger.answered(rounds, snapshot, chosen.configuration)
+        if trigger.partial or trigger.waiting:
+            rounds = replace(rounds, columns=Columns.of(problem, optimizer.seeds(KEPT)))
         figures: Figures = {
             **figures_of(problem, present, options, chosen),
             "horizon_s": horizon / 1000,
@@ -87,7 +89,6 @@ class Published:
             figures.update(bound)
             reasons = self._reasons(problem, present, options, chosen)
             reasons = self._weighed(reasons, rounds, optimizer, seen, horizon)
-        rounds = replace(rounds, columns=Columns.of(problem, optimizer.seeds(KEPT)))
         full, counted = chosen.kind == "full", before.rates
         if trigger.events or full:
             counted = rates.counted(trigger.events, full=full)

@@ -15,7 +15,6 @@ from eva_master.packing.configuration.build import configure, waiting
 from eva_master.packing.lp.column_generation import Budget
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.problem import Problem, Valuation
-from eva_master.packing.reconfiguration.column_memory import KEPT
 from eva_master.packing.reconfiguration.lower_bound import bounded
 from eva_master.packing.reconfiguration.memory import RoundMemory
 from eva_master.packing.reconfiguration.options import option
@@ -57,7 +56,7 @@ def test_duals_survive_the_journal_and_shorten_the_next_proof(crowd, cold):
     plan, memory = cold
     after = next_round(crowd, plan)
     warm, _ = decide(after, journalled(memory))
-    afresh, _ = decide(after, journalled(memory, duals={}, columns=None))
+    afresh, _ = decide(after, journalled(memory, duals={}, columns=None, proof=None))
     assert warm.figures["lp_iterations"] < int(afresh.figures["lp_iterations"]) / 2
     assert warm.figures["lower_bound_usd_per_hour"] == pytest.approx(
         afresh.figures["lower_bound_usd_per_hour"], rel=0.01
@@ -82,18 +81,17 @@ def test_a_bound_is_proven_further_only_as_long_as_that_helps(crowd):
     problem = Problem(crowd, Valuation())
     present, packed = configure(problem, ()), configure(problem, waiting(problem))
     chosen = option("keep", problem, present, packed)
-    memory, seeds, bounds = RoundMemory.afresh(crowd), [], [0]
+    memory, bounds = RoundMemory.afresh(crowd), [0]
     hurried = Budget(iterations=1, multisets=256)
     while not memory.settled:
         assert len(bounds) < 50
-        optimizer = Optimizer(problem, Tier.LP, seeds, hurried, memory.duals.known(problem))
+        optimizer = Optimizer(problem, Tier.LP, budget=hurried)
         memory, figures = bounded(memory, problem, optimizer, chosen)
         assert figures["lower_bound_usd_per_hour"] <= figures["cost_usd_per_hour"]
-        seeds = optimizer.seeds(KEPT)
         bounds.append(memory.bound)
     assert bounds == sorted(bounds)
     assert bounds[-1] > 1.001 * bounds[1]
     # Once it is as good as it gets nothing is solved any more.
-    optimizer = Optimizer(problem, Tier.LP, seeds, hurried)
+    optimizer = Optimizer(problem, Tier.LP, budget=hurried)
     again, _ = bounded(memory, problem, optimizer, chosen)
     assert (again, optimizer.effort.iterations) == (memory, 0)
