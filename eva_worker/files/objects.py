@@ -37,8 +37,10 @@ _LONGEST_KEY = 1_000
 """Bytes of an escaped key below the store's own prefix; S3 takes 1,024 in all."""
 _LONGEST_NAME = 240
 """Bytes of a name in it: a directory takes 255, and the store adds a few while it writes."""
-# What a directory says when an object is in the way of another one, such as a/b where there is a.
-_IN_THE_WAY = re.compile(r"\(os error (?:20|21|36|39)\)")
+# What a directory says of a name that it cannot have, and when an object may be in the way of another
+# one, such as a/b where there is a.
+_NAME_TOO_LONG = "(os error 36)"
+_IN_THE_WAY = re.compile(r"\(os error (?:20|21|39)\)")
 _PATIENCE = "10m"
 _T = TypeVar("_T")
 
@@ -102,16 +104,26 @@ class Objects:
                     store = self._patient if size > PART else self._store
                     await _put(store, location, data, how)
         except StoreUnavailable as error:
-            if await asyncio.to_thread(self._is_in_the_way, error):
+            if await asyncio.to_thread(self._cannot_have, location, error):
                 raise UnstorableName(f"another object is in its way: {key[:200]!r}") from error
             raise
         return size
 
-    def _is_in_the_way(self, error: StoreUnavailable) -> bool:
-        """Whether a store that is a directory, and is well, has a file for a directory."""
-        root = Path(unquote(urlsplit(self.url).path))
-        known = _IN_THE_WAY.search(str(error.__cause__))
-        return isinstance(self._store, LocalStore) and known is not None and root.is_dir()
+    def _cannot_have(self, location: str, error: StoreUnavailable) -> bool:
+        """Whether a store that is a directory cannot have a name, however often it is asked.
+
+        What it said is no proof: if its own directory was away, it may be back by now.
+        """
+        if not isinstance(self._store, LocalStore):
+            return False
+        said, root = str(error.__cause__), Path(unquote(urlsplit(self.url).path))
+        if _NAME_TOO_LONG in said:
+            return root.is_dir()
+        if not _IN_THE_WAY.search(said):
+            return False
+        place = root / location
+        above = [it for it in place.parents if root in it.parents]
+        return place.is_dir() or any(it.exists() and not it.is_dir() for it in above)
 
     def _require_room(self, key: str, location: str) -> None:
         """Refuse keys that are too long for the store; raises `UnstorableName`."""

@@ -6,9 +6,12 @@ import json
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from eva_worker.errors import StoreUnavailable
+from eva_worker.files import objects as object_stores
 from eva_worker.files.beneath import remove_tree
 from eva_worker.files.checkpoints import MOST_GENERATION, checkpoint_key, generation_of, newest
 from eva_worker.files.download import Fetcher, FileEntry, checkpoint_manifest, read_manifest
@@ -275,6 +278,30 @@ async def test_a_file_that_becomes_a_directory_is_not_tried_for_ever(
     (task.outputs / "a" / "b").write_text("in a directory")
     await task.uploader.all()
     assert "in its way" in "".join(task.told)
+
+
+async def test_a_store_that_was_away_is_asked_again(
+    objects: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is back by the time that somebody looks why it failed."""
+    store = Path(objects.url.removeprefix("file://"))
+    away = tmp_path / "away"
+    store.rename(away)
+    store.touch()
+
+    async def put(*arguments: Any) -> None:
+        try:
+            await obstore_put(*arguments)
+        finally:
+            store.unlink()
+            away.rename(store)
+
+    obstore_put = object_stores._put
+    monkeypatch.setattr(object_stores, "_put", put)
+    with pytest.raises(StoreUnavailable, match="Not a directory"):
+        await objects.put("jobs/a/outputs/out", b"out")
+    monkeypatch.undo()
+    assert await objects.put("jobs/a/outputs/out", b"out") == 3
 
 
 async def test_special_files_are_left_out(task: Task, objects: Objects) -> None:
