@@ -37,8 +37,8 @@ _LONGEST_KEY = 1_000
 """Bytes of an escaped key below the store's own prefix; S3 takes 1,024 in all."""
 _LONGEST_NAME = 240
 """Bytes of a name in it: a directory takes 255, and the store adds a few while it writes."""
-# What a directory says of a name that it cannot have, and when an object may be in the way of another
-# one, such as a/b where there is a.
+# What a directory says of a name that it cannot have, and when an object may be in the way of
+# another one, such as a/b where there is a.
 _NAME_TOO_LONG = "(os error 36)"
 _IN_THE_WAY = re.compile(r"\(os error (?:20|21|39)\)")
 _PATIENCE = "10m"
