@@ -35,8 +35,7 @@ from benchmarks.harness import (
 )
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.loop.clock import SystemClock
-from eva_master.adapters.pki import Authority
-from eva_master.adapters.pki.authority import private_pem
+from eva_master.adapters.pki.authority import Authority, private_pem
 from eva_master.adapters.store import SqlJournal
 from eva_master.app.config import MasterConfig
 from eva_master.model.catalog import Offering

@@ -11,14 +11,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, SecretStr
 from pydantic_settings import SettingsConfigDict
 
-from eva_master.app.config import (
-    DEFAULT_ADDRESS,
-    Address,
-    BaseConfig,
-    user_state_dir,
-)
 from eva_master.app.layers import Layers
-from eva_master.app.sections.base import refusal
+from eva_master.app.sections.common import DEFAULT_ADDRESS, Address, BaseConfig, user_state_dir
+from eva_master.app.sections.refusals import refusal
 from eva_master.model.errors import InvalidConfig
 
 CLIENT_FILE = "client.yaml"

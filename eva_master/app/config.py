@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,47 +15,33 @@ from pydantic import (
     PlainSerializer,
     TypeAdapter,
 )
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic_settings import SettingsConfigDict
 
 from eva_master.adapters.jobfile.inputs import DEFAULT_ROOTS, Place
 from eva_master.adapters.text.quantities import Duration
 from eva_master.app.nodes.settings import NodeSections
-from eva_master.app.sections.base import (
-    Entry,
-    Most,
-    OnePolicySection,
-    PolicySection,
-    Section,
-    refusal,
+from eva_master.app.sections.base import Entry, Most, OnePolicySection, PolicySection, Section
+from eva_master.app.sections.common import (
+    DEFAULT_ADDRESS,
+    LAST_PORT,
+    Address,
+    BaseConfig,
 )
 from eva_master.app.sections.partitions import MOST_PARTITIONS, PartitionName, PartitionSection
+from eva_master.app.sections.refusals import refusal
 from eva_master.model.accounting.tenants import DEFAULT_TENANT, TenantRules, is_tenant
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.suspension import Preemption
 from eva_master.ports import PolicyKind
 
 MASTER_FILE = Path("/etc/eva/master.yaml")
-DEFAULT_ADDRESS = "127.0.0.1:7411"
 
-_ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):([0-9]{1,5})")
 _HOST = re.compile(r"\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+")
 _CLUSTER = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 # A tick of no length would spin, and one of months is a slip of the pen.
 _DAY_MS = 86_400_000
 _PORTS = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
 _FIRST_PORT = 1_024
-_LAST_PORT = 65_535
-
-
-def _check_address(text: str) -> str:
-    match = _ADDRESS.fullmatch(text)
-    if match is None or int(match[1]) > _LAST_PORT:
-        raise refusal(f"{text!r} is not an address", f"write HOST:PORT, such as {DEFAULT_ADDRESS}")
-    return text
 
 
 def _check_host(text: str) -> str:
@@ -85,7 +70,7 @@ def _check_period(duration_ms: int) -> int:
 
 def _parse_ports(text: object) -> tuple[int, int]:
     match = _PORTS.fullmatch(str(text))
-    if match is None or not _FIRST_PORT <= int(match[1]) <= int(match[2]) <= _LAST_PORT:
+    if match is None or not _FIRST_PORT <= int(match[1]) <= int(match[2]) <= LAST_PORT:
         raise refusal(f"{text!r} is not a range of ports", "write FIRST-LAST, from 1024 to 65535")
     return int(match[1]), int(match[2])
 
@@ -102,7 +87,6 @@ def _check_root(url: str) -> str:
     return url
 
 
-Address = Annotated[str, AfterValidator(_check_address)]
 Url = Annotated[str, AfterValidator(_check_url)]
 InputRoot = Annotated[str, AfterValidator(_check_root)]
 Period = Annotated[Duration, AfterValidator(_check_period)]
@@ -219,26 +203,6 @@ class IsolationSection(Section):
         }
 
 
-class BaseConfig(BaseSettings):
-    """What the settings of the master and of the command share."""
-
-    model_config = SettingsConfigDict(
-        extra="forbid", frozen=True, env_nested_delimiter="__", validate_default=False
-    )
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003
-        init_settings: PydanticBaseSettingsSource,
-        *_: PydanticBaseSettingsSource,
-        **__: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Settings come from the arguments alone."""
-        # `Layers` has merged the others already, remembering where each setting came from.
-        return (init_settings,)
-
-
 class MasterConfig(BaseConfig):
     """The master's settings but for those of clouds; durations are in milliseconds.
 
@@ -341,7 +305,7 @@ class MasterConfig(BaseConfig):
         host, _, port = self.listen.rpartition(":")
         if int(port) == 0:  # Any that is free, twice.
             return self.listen
-        return f"{host}:{int(port) + (1 if int(port) < _LAST_PORT else -1)}"
+        return f"{host}:{int(port) + (1 if int(port) < LAST_PORT else -1)}"
 
     @property
     def journal_url(self) -> str:
@@ -394,12 +358,6 @@ def current_options(kind: PolicyKind, options: Mapping[str, Any]) -> dict[str, A
     """A policy's options by their names of today; settings may use an earlier name of one."""
     renamed: Mapping[str, str] = getattr(kind, "renamed_options", {})
     return {renamed.get(name, name): value for name, value in options.items()}
-
-
-def user_state_dir() -> Path:
-    """The state directory of a master that a user runs for themselves."""
-    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(home) / "eva"
 
 
 def _without_password(url: str) -> str:

@@ -23,9 +23,10 @@ from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.loop.inbox import LiveInbox
 from eva_master.adapters.objects import open_store
 from eva_master.adapters.objects.checkpoints import StoredCheckpoints
-from eva_master.adapters.pki import Authority, ServerIdentity
+from eva_master.adapters.pki.authority import Authority
 from eva_master.adapters.pki.node_register import Doors, NodeRegister
 from eva_master.adapters.pki.node_tokens import NodeTokens
+from eva_master.adapters.pki.server import ServerIdentity
 from eva_master.adapters.pki.tokens import JoinTokens
 from eva_master.adapters.planner.partitioned import PartitionedPlanner
 from eva_master.adapters.planner.process import ProcessPlanner

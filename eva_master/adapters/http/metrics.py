@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from eva_master.adapters.http.server import HttpsServer
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.loop.inbox import LiveInbox
-from eva_master.adapters.pki import ServerIdentity
+from eva_master.adapters.pki.server import ServerIdentity
 from eva_master.adapters.rpc.server import views
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
 from eva_master.model.accounting.totals import PartitionTotals, TenantTotals

@@ -14,8 +14,7 @@ from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from wsgiref.types import WSGIApplication
 
-from eva_master.adapters.pki import ServerIdentity
-from eva_master.adapters.pki.server import Credentials
+from eva_master.adapters.pki.server import Credentials, ServerIdentity
 from eva_master.model.errors import InvalidConfig
 
 _SILENT_S = 5.0

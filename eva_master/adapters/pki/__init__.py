@@ -1,6 +1,4 @@
-"""The cluster's certificate authority and the certificates that it issues."""
+"""The cluster's certificate authority and the certificates that it issues.
 
-from eva_master.adapters.pki.authority import MASTER_NAME, Authority
-from eva_master.adapters.pki.server import ServerIdentity
-
-__all__ = ["MASTER_NAME", "Authority", "ServerIdentity"]
+Whoever calls a master needs `names` alone, and not what certificates are made with.
+"""

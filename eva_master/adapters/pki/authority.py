@@ -20,13 +20,10 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from eva_master.adapters.pki.files import write_file
+from eva_master.adapters.pki.names import MASTER_NAME
 from eva_master.model.errors import InvalidConfig
 from eva_master.model.ids import InstanceId, Millis
 from eva_master.ports import Clock
-
-MASTER_NAME = "master.eva.internal"
-"""The name that clients require in the master's certificate, whatever its address. It is the same
-in every cluster; the authority identifies the cluster."""
 
 PublicKey = ec.EllipticCurvePublicKey
 

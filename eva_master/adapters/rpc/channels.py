@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from eva_master.adapters.pki import MASTER_NAME
+from eva_master.adapters.pki.names import MASTER_NAME
 from eva_master.adapters.rpc.methods import METHODS, Retry
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024

@@ -94,8 +94,8 @@ def _parameter(flag: str) -> str:
 @_master_options
 def up(file: Path | None, **flags: Any) -> None:
     """Run a cluster on this machine: a master and emulated instances."""
-    from eva_master.app.config import user_state_dir
     from eva_master.app.local import run_up
+    from eva_master.app.sections.common import user_state_dir
 
     run_up(_config(file, flags, {"state_dir": str(user_state_dir())}))
 

@@ -219,8 +219,6 @@ def _upload_context(client: Client, context: LocalContext) -> str:
 def _upload(client: Client, directory: Path, scan: Scan | None = None) -> str:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-    from eva_master.adapters.objects.blobs import scan_directory
-
     screen = console(stderr=True)
     columns = (TextColumn("uploading"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(
@@ -230,7 +228,7 @@ def _upload(client: Client, directory: Path, scan: Scan | None = None) -> str:
         return client.upload(
             directory,
             lambda done, total: progress.update(bar, completed=done, total=total),
-            scan=scan or scan_directory,
+            scan=scan,
         )
 
 

@@ -5,18 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from eva_master.adapters.text.quantities import Duration
 from eva_master.app.policy_registry import current_name
+from eva_master.app.sections.refusals import refusal
 from eva_master.model.accounting.tenants import can_match
 
 DEFAULT_POLICY = "eva"
-
-
-def refusal(message: str, hint: str) -> PydanticCustomError:
-    """A validator's complaint that says what to write instead."""
-    return PydanticCustomError("refused", "{message}", {"message": message, "hint": hint})
 
 
 class Section(BaseModel):

@@ -10,7 +10,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from eva_master.adapters.text.quantities import Duration, MilliCpus, Size
 from eva_master.adapters.text.yamlfile import suggestion
-from eva_master.app.sections.base import Entry, Most, PolicySection, Section, refusal
+from eva_master.app.sections.base import Entry, Most, PolicySection, Section
+from eva_master.app.sections.refusals import refusal
 from eva_master.model.accounting.tenants import OwnerPatterns
 from eva_master.model.catalog import Catalog, Purchase, base_family
 from eva_master.model.fleet.partitions import (

@@ -21,7 +21,7 @@ from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.loop.gateway import Command, LoopGateway
 from eva_master.adapters.loop.inbox import LiveInbox
 from eva_master.adapters.objects import open_store
-from eva_master.adapters.pki import MASTER_NAME
+from eva_master.adapters.pki.names import MASTER_NAME
 from eva_master.adapters.pki.node_register import NodeRegister
 from eva_master.adapters.pki.tokens import JoinTokens
 from eva_master.adapters.rpc._proto import worker_pb2 as wpb

@@ -20,8 +20,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from eva_master.adapters.http import server as http_server
 from eva_master.adapters.http.server import HttpsServer
 from eva_master.adapters.loop.clock import SystemClock
-from eva_master.adapters.pki import MASTER_NAME, Authority, ServerIdentity
-from eva_master.adapters.pki.authority import private_pem
+from eva_master.adapters.pki.authority import Authority, private_pem
+from eva_master.adapters.pki.names import MASTER_NAME
+from eva_master.adapters.pki.server import ServerIdentity
 from eva_master.adapters.rpc._proto import api_pb2, worker_pb2
 from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterServicer, ClusterStub
 from eva_master.adapters.rpc._proto.api_pb2_grpc import (

@@ -13,8 +13,7 @@ import pytest
 from cryptography import x509
 
 from eva_master.adapters.loop.clock import SystemClock
-from eva_master.adapters.pki import Authority
-from eva_master.adapters.pki.authority import requested_key
+from eva_master.adapters.pki.authority import Authority, requested_key
 from eva_master.model.ids import InstanceId, Millis
 from eva_worker._proto import worker_pb2 as pb
 from eva_worker.errors import BadIdentity

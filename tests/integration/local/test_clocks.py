@@ -12,8 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from eva_master.adapters.loop.clock import SystemClock
-from eva_master.adapters.pki import Authority
-from eva_master.adapters.pki.authority import private_pem
+from eva_master.adapters.pki.authority import Authority, private_pem
 from eva_master.adapters.rpc.client.master import Client
 from eva_master.model.errors import Untrusted
 from eva_master.model.ids import Millis

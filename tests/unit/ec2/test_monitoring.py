@@ -15,7 +15,7 @@ from prometheus_client.core import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
 from eva_master.adapters.http.metrics import MasterMetrics
-from eva_master.adapters.pki.authority import MASTER_NAME
+from eva_master.adapters.pki.names import MASTER_NAME
 from eva_master.control.state.store import State
 from eva_master.model.ids import Millis
 from eva_master.model.states import InstanceState

@@ -15,7 +15,7 @@ from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.pki.node_register import NodeRegister
 from eva_master.adapters.pki.node_tokens import NodeTokens
 from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.adapters.rpc.errors import Context
+from eva_master.adapters.rpc.handlers import Context
 from eva_master.adapters.rpc.nodes.service import NodesService
 from eva_master.adapters.rpc.server.access import _CALLER
 from eva_master.adapters.store.tables import METADATA

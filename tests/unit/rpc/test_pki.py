@@ -14,8 +14,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from eva_master.adapters.pki import MASTER_NAME, Authority, ServerIdentity
-from eva_master.adapters.pki.authority import requested_key
+from eva_master.adapters.pki.authority import Authority, requested_key
+from eva_master.adapters.pki.names import MASTER_NAME
+from eva_master.adapters.pki.server import ServerIdentity
 from eva_master.model.errors import InvalidConfig
 from eva_master.model.ids import InstanceId, Millis
 

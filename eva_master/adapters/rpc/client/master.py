@@ -12,7 +12,6 @@ from typing import Self, TypeVar
 
 import grpc
 
-from eva_master.adapters.objects.blobs import scan_directory
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import (
     ClusterStub,
@@ -349,7 +348,7 @@ class Client:
         directory: Path,
         progress: Progress = lambda _done, _total: None,
         *,
-        scan: Scan = scan_directory,
+        scan: Scan | None = None,
     ) -> str:
         """Upload a directory to the object store; stored files are not sent again.
 
@@ -361,7 +360,7 @@ class Client:
         Returns:
             The digest that names the directory in `submit`.
         """
-        manifest, digest, files = scan(directory)
+        manifest, digest, files = (scan or _working_directory)(directory)
         sources: dict[str, bytes | Path] = {**files, digest: manifest}
         missing = self._missing(list(sources))
         total = sum(_size(sources[one]) for one in missing)
@@ -463,3 +462,10 @@ def _pieces(source: bytes | Path) -> Iterator[bytes]:
     with source.open("rb") as file:
         while piece := file.read(CHUNK_BYTES):
             yield piece
+
+
+def _working_directory(root: Path) -> tuple[bytes, str, dict[str, Path]]:
+    # Most commands upload nothing, and what reads directories takes a while to import.
+    from eva_master.adapters.objects.blobs import scan_directory
+
+    return scan_directory(root)

@@ -12,7 +12,8 @@ from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.pki.node_register import NodeRegister
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import NodesServicer
-from eva_master.adapters.rpc.errors import BadRequest, Context
+from eva_master.adapters.rpc.errors import BadRequest
+from eva_master.adapters.rpc.handlers import Context
 from eva_master.adapters.rpc.server import views
 from eva_master.adapters.rpc.server.access import caller
 from eva_master.model.errors import InvalidRequest

@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 import structlog
 
-from eva_master.adapters.rpc.errors import Context, Handler, wrapped
+from eva_master.adapters.rpc.handlers import Context, Handler, wrapped
 from eva_master.adapters.rpc.log_pace import LogPace
 from eva_master.adapters.rpc.methods import METHODS
 from eva_master.adapters.rpc.server.admission.pacing import Pacing

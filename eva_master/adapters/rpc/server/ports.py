@@ -11,7 +11,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
 
-from eva_master.adapters.pki import ServerIdentity
+from eva_master.adapters.pki.server import ServerIdentity
 from eva_master.adapters.rpc._proto import api_pb2, worker_pb2
 from eva_master.adapters.rpc._proto.api_pb2_grpc import (
     ClusterServicer,
@@ -30,7 +30,7 @@ from eva_master.adapters.rpc._proto.worker_pb2_grpc import (
     add_WorkersServicer_to_server,
 )
 from eva_master.adapters.rpc.channels import MAX_REQUEST_BYTES, server_options
-from eva_master.adapters.rpc.errors import ErrorInterceptor
+from eva_master.adapters.rpc.handlers import ErrorInterceptor
 from eva_master.adapters.rpc.server.access import AccessInterceptor
 from eva_master.model.errors import InvalidConfig
 

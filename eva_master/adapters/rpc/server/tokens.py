@@ -9,7 +9,7 @@ import structlog
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import TokensServicer
-from eva_master.adapters.rpc.errors import Context
+from eva_master.adapters.rpc.handlers import Context
 from eva_master.adapters.rpc.server.access import caller
 from eva_master.adapters.store import UserTokens
 from eva_master.model.errors import InvalidConfig

@@ -127,7 +127,7 @@ def aws(
     somebody who may make roles; the cluster's own roles may do far less.
     """
     from eva_master.app.clouds.ec2.deployment import Account, Deployment
-    from eva_master.app.config import user_state_dir
+    from eva_master.app.sections.common import user_state_dir
 
     stated = {**parameters, **({"UserCidr": users} if users else {})}
     account = Account(cluster, region, endpoint, poll_s)

@@ -8,7 +8,8 @@ from pydantic import AfterValidator, Field
 
 from eva_master.adapters.text.quantities import Duration
 from eva_master.app.config import MasterConfig
-from eva_master.app.sections.base import Section, refusal
+from eva_master.app.sections.base import Section
+from eva_master.app.sections.refusals import refusal
 
 
 def _check_socket(text: str) -> str:

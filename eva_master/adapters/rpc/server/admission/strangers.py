@@ -9,7 +9,8 @@ from typing import Any
 
 import grpc
 
-from eva_master.adapters.rpc.errors import BadRequest, Context, Handler, wrapped
+from eva_master.adapters.rpc.errors import BadRequest
+from eva_master.adapters.rpc.handlers import Context, Handler, wrapped
 from eva_master.model.errors import Busy
 
 MOST_BYTES = 64 * 1024

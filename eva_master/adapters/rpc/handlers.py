@@ -1,0 +1,130 @@
+"""What surrounds every handler of a server: errors become answers."""
+
+from __future__ import annotations
+
+import inspect
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import structlog
+
+from eva_master.adapters.rpc.errors import (
+    DETAIL_KEY,
+    HINT_KEY,
+    PUSHBACK_KEY,
+    STATUS_CHARACTERS,
+    TEXT_CHARACTERS,
+    detail_of,
+    is_passing,
+    status_of,
+)
+from eva_master.model.errors import Busy, EvaError
+
+log = structlog.get_logger(__name__)
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Handler = Callable[[Any, Any], Any]
+
+
+class ErrorInterceptor(grpc.aio.ServerInterceptor):
+    """Turns what Eva's handlers raise into a status with an `ErrorDetail`.
+
+    An error that is no `EvaError` is a bug: it is logged with its traceback, and the caller gets
+    an id to quote.
+    """
+
+    async def intercept_service(
+        self,
+        continuation: Callable[
+            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]
+        ],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+        """Wrap the handlers of all services."""
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        if handler is None:
+            return handler
+        return wrapped(handler, lambda behaviour: _guarded(behaviour, method))
+
+
+def wrapped(
+    handler: grpc.RpcMethodHandler[Any, Any],
+    wrap: Callable[[Handler], Handler],
+    *,
+    request_streaming: bool | None = None,
+    deserializer: Callable[[bytes], Any] | None = None,
+    serializer: Callable[[Any], bytes] | None = None,
+) -> grpc.RpcMethodHandler[Any, Any]:
+    """A handler whose function is `wrap` of the old one.
+
+    Args:
+        handler: The old one.
+        wrap: Makes the new function of the old one.
+        request_streaming: Whether the new function gets requests as a stream; `None` for as the
+            old one does. What is on the wire is the same, but a stream is read by the function.
+        deserializer: Instead of the old one's.
+        serializer: Instead of the old one's.
+    """
+    streaming = handler.request_streaming if request_streaming is None else request_streaming
+    behaviour = (
+        handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+    )
+    make: Callable[..., grpc.RpcMethodHandler[Any, Any]]
+    match streaming, handler.response_streaming:
+        case False, False:
+            make = grpc.unary_unary_rpc_method_handler
+        case False, True:
+            make = grpc.unary_stream_rpc_method_handler
+        case True, False:
+            make = grpc.stream_unary_rpc_method_handler
+        case _:
+            make = grpc.stream_stream_rpc_method_handler
+    assert behaviour is not None
+    return make(
+        wrap(behaviour),
+        deserializer or handler.request_deserializer,
+        serializer or handler.response_serializer,
+    )
+
+
+def _guarded(behaviour: Handler, method: str) -> Handler:
+    # gRPC tells generators from coroutines by looking at the function itself.
+    async def generator(request: Any, context: Context) -> AsyncIterator[Any]:
+        try:
+            async for response in behaviour(request, context):
+                yield response
+        except Exception as error:
+            await _abort(context, error, method)
+
+    async def coroutine(request: Any, context: Context) -> Any:
+        try:
+            return await behaviour(request, context)
+        except Exception as error:
+            return await _abort(context, error, method)
+
+    return generator if inspect.isasyncgenfunction(behaviour) else coroutine
+
+
+async def _abort(context: Context, error: Exception, method: str) -> None:
+    if isinstance(error, grpc.aio.AbortError):
+        raise error
+    if not isinstance(error, EvaError):
+        incident = uuid.uuid4().hex[:12]
+        log.error("handler failed", method=method, incident=incident, exc_info=error)
+        error = EvaError(
+            f"internal error {incident}", hint="the master's log has more under this number"
+        )
+    retry_ms = error.retry_after_ms if isinstance(error, Busy) else -1
+    await context.abort(
+        status_of(error),
+        error.message[:STATUS_CHARACTERS],
+        (
+            (DETAIL_KEY, detail_of(error).SerializeToString()),
+            (HINT_KEY, error.hint[:TEXT_CHARACTERS].encode()),
+            # A master that cannot write at the moment is asked again at the client's own pace.
+            *(() if is_passing(error) else ((PUSHBACK_KEY, str(retry_ms)),)),
+        ),
+    )
