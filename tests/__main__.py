@@ -29,6 +29,8 @@ _TAIL = 1 << 16
 _FORMATS = re.compile(r"\x1b\[[\d;]*m")
 _PYTEST = (sys.executable, "-m", "pytest")
 _TESTS = Path(__file__).parent
+_LONGEST = ("tests/e2e/test_demo.py", "tests/e2e/arrays", "tests/e2e/ec2", "tests/e2e")
+"""Where tests that wait are, and which begin first."""
 _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 
 
@@ -53,14 +55,14 @@ def parts(colour: bool) -> tuple[Part, Part]:
     Args:
         colour: Whether the first part's output is to have colours.
     """
-    main = ("-m", "not waits", "--durations=30", "-n", "5", "--dist", "worksteal")
+    main = ("-m", "not waits", "--durations=30", "-n", "4", "--dist", "worksteal")
     shown = ("--color=yes",) if colour else ()
-    waits = ("-m", "waits", "-n", "6", "--dist", "load", "--maxschedchunk", "1", "tests/e2e")
+    waits = ("-m", "waits", "-n", "3", "--dist", "load", "--maxschedchunk", "1")
     own = ("-p", "no:cacheprovider")  # What failed last is the other part's to remember.
     return (
         Part("tests that compute", (*_PYTEST, *main, *shown)),
         # Without containers there are none of these.
-        Part("tests that wait", (*_PYTEST, *waits, *own), fine=(_NOTHING_COLLECTED,)),
+        Part("tests that wait", (*_PYTEST, *waits, *own, *_LONGEST), fine=(_NOTHING_COLLECTED,)),
     )
 
 

@@ -165,7 +165,7 @@ class PolicySuite:
 
     # -- plans over a cluster's life ---------------------------------------------------------------
 
-    @drawn(20)
+    @drawn(12)
     @with_found
     @given(snapshot=clusters())
     def test_plans_are_lawful_over_a_cluster_s_life(
@@ -181,7 +181,7 @@ class PolicySuite:
             first = [job.id for job in snapshot.jobs][:1] if step else []
             snapshot = ended(replace(snapshot, now_ms=Millis(snapshot.now_ms + 300_000)), *first)
 
-    @drawn(20)
+    @drawn(12)
     @with_found
     @given(snapshot=clusters())
     def test_a_plan_that_was_carried_out_is_followed_by_none(

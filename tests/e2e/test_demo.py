@@ -78,6 +78,7 @@ def check_nothing_left(temporary: Path, engine: str = "") -> None:
             assert client.containers.list(all=True) == []
 
 
+@pytest.mark.waits
 @pytest.mark.timeout(1_200)  # It may take longer than that of a user, beside other tests.
 def test_jobs_are_packed_moved_resumed_and_billed(temporary: Path, engine: str) -> None:
     demo = start(temporary, *DEMO, "--json", engine=engine)

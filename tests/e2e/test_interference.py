@@ -50,22 +50,12 @@ def dollars(text: str) -> float:
     return float(text.replace("$", ""))
 
 
-@pytest.mark.parametrize(
-    "policy",
-    [
-        {},
-        # A configuration is expected to last for minutes, so that a move is soon worth it.
-        {"name": "eva_published", "options": {"min_horizon_s": 120, "round_gap_s": None}},
-    ],
-    ids=["search", "published"],
-)
 def test_readers_are_parted_and_counters_are_not_and_the_dollars_are_told(
-    make_cluster: Clusters, policy: dict[str, Any]
+    make_cluster: Clusters,
 ) -> None:
     cluster = make_cluster(
         settings={
             "round_period": "5s",
-            "policy": policy,
             "local": {"launch_delay": "100ms", "data_rate_mib": 8},
         },
         catalog={
